@@ -1,0 +1,39 @@
+"""fcorun: experiments in federated composite optimization.
+
+    import fcorun
+    config = fcorun.compose(["algo=feddualavg", "data=lasso", "rounds=100"])
+    record = fcorun.run(config)                                             # one configuration
+    points = fcorun.grid(config, {"algo.client_lr": [1e-4, 1e-3], "algo.server_lr": [0.3, 1.0]})
+    records = fcorun.run_grid(points)                                       # one program for all
+    record.metrics, record.summary, record.solution                         # table, dict, arrays
+    fcorun.load_records("outputs")                                          # all that is on disk
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fcorun.cli import compose
+    from fcorun.errors import UserError
+    from fcorun.record import Record, load_records
+    from fcorun.runner import Watcher, grid, run, run_grid
+
+_PLACES = {
+    "UserError": "errors",
+    "Record": "record",
+    "load_records": "record",
+    "compose": "cli",
+    "Watcher": "runner",
+    "grid": "runner",
+    "run": "runner",
+    "run_grid": "runner",
+}
+
+__all__ = ["Record", "UserError", "Watcher", "compose", "grid", "load_records", "run", "run_grid"]
+
+
+def __getattr__(name: str):
+    """Public names are imported when they are first used, so that ``fcorun --help`` does not wait for JAX."""
+    if name in _PLACES:
+        return getattr(import_module(f"fcorun.{_PLACES[name]}"), name)
+    raise AttributeError(f"module 'fcorun' has no attribute '{name}'")

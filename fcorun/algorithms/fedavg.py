@@ -1,0 +1,31 @@
+"""Federated averaging."""
+
+from dataclasses import dataclass
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """FedAvg with two learning rates, Algorithm 1 of Yuan, Zaheer and Reddi (ICML 2021). It leaves psi out."""
+
+    client_lr: Positive
+    server_lr: Positive
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        def step(w, batch):
+            g = problem.gradient(w, batch)  # line 7
+            return w - self.client_lr * g  # line 8
+
+        w = data.steps(step, server)  # lines 5-6
+        return w - server, client
+
+    def server(self, problem, server, mean):
+        return server + self.server_lr * mean  # lines 9-10
+
+    def output(self, problem, server):
+        return server

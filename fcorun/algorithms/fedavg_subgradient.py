@@ -1,0 +1,37 @@
+"""Federated averaging with subgradients."""
+
+from dataclasses import dataclass
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class FedAvgSubgradient(Algorithm):
+    """FedAvg with a subgradient of psi in each local step: FedAvg(∂) of Yuan, Zaheer and Reddi (ICML 2021), figure 1.
+
+    Algorithm 1 with line 8 in two halves, as the authors' code has it: the subgradient is taken at the point that the
+    gradient step has reached. The server has no prox.
+    """
+
+    client_lr: Positive
+    server_lr: Positive
+
+    needs = ("subgradient",)
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        def step(w, batch):
+            w = w - self.client_lr * problem.gradient(w, batch)  # lines 7-8
+            return w - self.client_lr * problem.subgradient(w)
+
+        w = data.steps(step, server)  # lines 5-6
+        return w - server, client
+
+    def server(self, problem, server, mean):
+        return server + self.server_lr * mean  # lines 9-10
+
+    def output(self, problem, server):
+        return server

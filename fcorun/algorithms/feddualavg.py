@@ -1,0 +1,39 @@
+"""Federated dual averaging."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class FedDualAvg(Algorithm):
+    """FedDualAvg, Algorithm 3 of Yuan, Zaheer and Reddi (ICML 2021).
+
+    ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), kept as a running sum; where
+    clients take unequal numbers of steps, a round adds the weighted mean over the clients.
+    """
+
+    client_lr: Positive
+    server_lr: Positive
+
+    def init(self, problem, w0):
+        return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2
+
+    def local(self, problem, server, client, data):
+        def step(state, batch):
+            z, elapsed = state
+            w = problem.retrieve(z, elapsed)  # lines 8-9
+            g = problem.gradient(w, batch)  # line 10
+            return z - self.client_lr * g, elapsed + self.client_lr  # line 11
+
+        z, elapsed = data.steps(step, (server["dual"], server["elapsed"]))  # lines 6-7
+        return {"dual": z - server["dual"], "elapsed": elapsed - server["elapsed"]}, client
+
+    def server(self, problem, server, mean):
+        return {name: server[name] + self.server_lr * mean[name] for name in server}  # lines 12-13
+
+    def output(self, problem, server):
+        return problem.retrieve(server["dual"], server["elapsed"])  # line 14

@@ -1,0 +1,39 @@
+"""Federated dual averaging, only-server-prox."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class FedDualAvgOSP(Algorithm):
+    """FedDualAvg-OSP of Yuan, Zaheer and Reddi (ICML 2021), section 5: Algorithm 3 with the client's prox left out.
+
+    Gradients are taken at the unthresholded dual while the server's threshold grows without bound, so that it is an
+    early-stopping method: run for long enough, its output goes to zero.
+    """
+
+    client_lr: Positive
+    server_lr: Positive
+
+    def init(self, problem, w0):
+        return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2
+
+    def local(self, problem, server, client, data):
+        def step(state, batch):
+            z, elapsed = state
+            w = problem.to_primal(z)  # line 9 with psi = 0
+            g = problem.gradient(w, batch)  # line 10
+            return z - self.client_lr * g, elapsed + self.client_lr  # line 11
+
+        z, elapsed = data.steps(step, (server["dual"], server["elapsed"]))  # lines 6-7
+        return {"dual": z - server["dual"], "elapsed": elapsed - server["elapsed"]}, client
+
+    def server(self, problem, server, mean):
+        return {name: server[name] + self.server_lr * mean[name] for name in server}  # lines 12-13
+
+    def output(self, problem, server):
+        return problem.retrieve(server["dual"], server["elapsed"])  # line 14

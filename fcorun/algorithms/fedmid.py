@@ -1,0 +1,40 @@
+"""Federated mirror descent."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class FedMiD(Algorithm):
+    """FedMiD, Algorithm 2 of Yuan, Zaheer and Reddi (ICML 2021).
+
+    The upload carries, beside the update, the client's summed rates eta_c K: where clients take unequal numbers of
+    steps, K of line 10 is their weighted mean.
+    """
+
+    client_lr: Positive
+    server_lr: Positive
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        def step(state, batch):
+            w, elapsed = state
+            g = problem.gradient(w, batch)  # line 7
+            w = problem.retrieve(problem.to_dual(w) - self.client_lr * g, self.client_lr)  # line 8
+            return w, elapsed + self.client_lr
+
+        w, elapsed = data.steps(step, (server, jnp.zeros((), server.dtype)))  # lines 5-6
+        return {"update": w - server, "elapsed": elapsed}, client
+
+    def server(self, problem, server, mean):
+        z = problem.to_dual(server) + self.server_lr * mean["update"]  # line 9
+        return problem.retrieve(z, self.server_lr * mean["elapsed"])  # line 10
+
+    def output(self, problem, server):
+        return server

@@ -1,0 +1,21 @@
+"""The local baseline."""
+
+from dataclasses import dataclass
+
+from fcorun.algorithms.base import Baseline
+from fcorun.config import Count, Index, Positive
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class Local(Baseline):
+    """One client alone, ``client`` counted from 0, solved on its own rows and evaluated on everybody's."""
+
+    client: Index = 0
+    tolerance: Positive = 1e-9
+    max_iterations: Count = 100_000
+
+    def rows(self, offsets):
+        if self.client >= len(offsets) - 1:
+            raise UserError(f"algo.client={self.client} must be less than the number of clients, {len(offsets) - 1}")
+        return slice(int(offsets[self.client]), int(offsets[self.client + 1]))

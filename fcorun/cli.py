@@ -1,0 +1,168 @@
+"""The command line: the only place that knows Hydra and OmegaConf."""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
+
+from fcorun.errors import UserError, nearest
+
+# Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
+# by name through Hydra here, so the whitelist is empty.
+_OLD = hydra.__version__.startswith("1.3")
+_HYDRA = {"version_base": "1.3"} if _OLD else {"execution_whitelist": []}
+
+
+def conf_dir() -> str:
+    """The folder of the configuration files: inside the installed package, or beside it in a checkout."""
+    inside = Path(__file__).parent / "conf"
+    return str(inside if inside.is_dir() else inside.parent.parent / "conf")
+
+
+def compose(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The configuration that ``fcorun OVERRIDES`` would run, as plain values.
+
+    >>> compose(["algo=fedmid", "rounds=20"])["algo"]["name"]
+    'fedmid'
+
+    Raises UserError, as the command line would say it.
+    """
+    try:
+        with hydra.initialize_config_dir(conf_dir(), **({"version_base": "1.3"} if _OLD else {})):
+            return plain(hydra.compose("config", list(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(sentence(error)) from error
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain values, interpolations resolved. Raises UserError."""
+    try:
+        values = OmegaConf.to_container(OmegaConf.masked_copy(config, [k for k in config if k != "hydra"]), resolve=True)
+    except (InterpolationKeyError, InterpolationResolutionError) as error:
+        from fcorun.config import build_plugin
+
+        build_plugin("data", OmegaConf.to_container(config.data, resolve=True))  # a wrong data.task is what to say first
+        raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def run_id(*, _root_: DictConfig) -> str:
+    """Eight digits of the identity of the run that a configuration describes; the resolver behind hydra.run.dir."""
+    from fcorun.experiment import prepare
+
+    return prepare(plain(_root_)).identity[:8]
+
+
+def sentence(error: BaseException) -> str:
+    """One sentence for what Hydra or OmegaConf did not like, with the nearest valid name."""
+    user = _cause(error, UserError)
+    if user is not None:
+        return str(user)
+    if isinstance(error, MissingConfigException):
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        options = error.options or []
+        return f"there is no {group}={name}: {nearest(name, options)}" if group else str(error).splitlines()[0]
+    text = [line.strip() for line in str(error).splitlines() if line.strip()]
+    key = re.search(r"Could not override '([^']+)'", str(error))
+    cause = _cause(error, OmegaConfBaseException)
+    parent = getattr(cause, "parent_node", None)
+    if key and parent is not None and hasattr(parent, "keys"):
+        prefix, _, last = key[1].rpartition(".")
+        valid = [str(name) for name in parent if name != "hydra"]
+        return f"unknown option '{key[1]}': {nearest(last, valid)}" + (f" in {prefix}" if prefix else "")
+    if key:
+        return f"unknown option '{key[1]}'; fcorun --cfg job shows every key"
+    return text[0] + (f" ({text[1]})" if len(text) > 1 else "")
+
+
+def _cause(error: BaseException | None, kind: type) -> Any:
+    while error is not None:
+        if isinstance(error, kind):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def main() -> None:
+    """The command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
+    if sys.argv[1:] == ["--version"]:
+        from importlib.metadata import version
+
+        print(f"fcorun {version('fcorun')}")
+        return
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
+    sys.path.insert(0, os.getcwd())  # a user's own plug-ins
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    OmegaConf.register_new_resolver("run_id", run_id, replace=True)
+    failures: list[BaseException] = []
+
+    def task(config: DictConfig) -> None:
+        try:
+            _run(plain(config), Path(HydraConfig.get().runtime.output_dir))
+        except BaseException as error:
+            failures.append(error)
+            _remove_empty(Path(HydraConfig.get().runtime.output_dir))
+            if isinstance(error, KeyboardInterrupt):
+                raise
+
+    task.__module__ = "fcorun.cli"
+    try:
+        hydra.main(config_path=conf_dir(), config_name="config", **_HYDRA)(task)()
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        failures.append(error)
+    if failures:
+        sys.exit(_report(failures[-1]))
+
+
+def _run(config: dict[str, Any], folder: Path) -> None:
+    from fcorun.console import Console
+    from fcorun.jax_setup import set_up_jax
+    from fcorun.runner import run
+
+    set_up_jax()
+    verbose = config.get("verbose", True) is not False
+    try:
+        shown = folder.relative_to(Path.cwd())
+    except ValueError:
+        shown = folder
+    with Console(verbose) as console:
+        run(config, shown, console)
+
+
+def _report(error: BaseException) -> int:
+    """Say what went wrong; the exit code."""
+    if "debug=true" in sys.argv or "debug=True" in sys.argv:
+        import traceback
+
+        traceback.print_exception(error)
+    elif isinstance(error, KeyboardInterrupt):
+        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+    elif _cause(error, UserError) or isinstance(error, (HydraException, OmegaConfBaseException)):
+        print(f"fcorun: {sentence(error)}", file=sys.stderr)
+    else:
+        text = str(error).strip().splitlines()
+        print(f"fcorun: {type(error).__name__}: {text[0] if text else ''} (debug=true shows the traceback)", file=sys.stderr)
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return 2 if _cause(error, (UserError, HydraException, OmegaConfBaseException)) else 1  # type: ignore[arg-type]
+
+
+def _remove_empty(folder: Path) -> None:
+    """Take back the folder that Hydra made, and those above it, where nothing was put into them."""
+    for path in (folder, *folder.parents):
+        try:
+            path.rmdir()
+        except OSError:
+            return

@@ -1,0 +1,167 @@
+"""From plain configuration values to checked objects.
+
+A plug-in (algorithm, data set, regularizer, mirror map, objective) is a frozen dataclass; the types of its fields are its
+schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and for the root keys alike.
+"""
+
+import dataclasses
+import importlib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union
+
+from fcorun.errors import UserError, nearest
+
+Positive = Annotated[float, "positive"]
+NonNegative = Annotated[float, "non-negative"]
+Fraction = Annotated[float, "between 0 and 1"]
+Count = Annotated[int, "positive"]
+Index = Annotated[int, "non-negative"]
+Path = Annotated[str, "how"]  # where something lies; no part of what a run is
+
+_CONDITIONS = {
+    "positive": lambda v: v > 0,
+    "non-negative": lambda v: v >= 0,
+    "between 0 and 1": lambda v: 0 <= v <= 1,
+    "how": lambda v: True,
+}
+_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false", list: "a list", dict: "a mapping"}
+
+# Keys of a section that are no fields of its plug-in: what it is called, where its class is, what others may look up.
+LABELS = ("name", "class", "natural")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The root keys of a configuration, those that are no config group."""
+
+    rounds: Index = 500
+    clients_per_round: Count | None = None
+    batch_size: Count | None = None
+    local_epochs: Count | None = 1
+    local_steps: Count | None = None
+    eval_every: Count = 10
+    seed: Index = 0
+    precision: Literal["float32", "float64"] = "float32"
+    client_weighting: Literal["examples", "uniform"] = "examples"
+    cutoff: NonNegative = 1e-4
+    reference: bool = False
+    # how, not what: none of these changes a row of metrics.csv
+    tail_rounds: Annotated[Count, "how"] = 100
+    checkpoint_every: Annotated[NonNegative, "how"] = 5.0
+    force: Annotated[bool, "how"] = False
+    verbose: Annotated[bool, "how"] = True
+    debug: Annotated[bool, "how"] = False
+
+
+def locate(target: str, key: str) -> type:
+    """The class at a dotted path ``package.module.Class``.
+
+    Raises UserError, naming ``key``, when there is no such module or class.
+    """
+    module_name, _, class_name = str(target).rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise UserError(
+            f"{key}={target}: cannot import '{module_name}' ({error}); give the dotted path of a class, "
+            "package.module.Class, that Python can import from this folder"
+        ) from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        classes = [n for n, v in vars(module).items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
+        raise UserError(f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; {nearest(class_name, classes)}")
+    return found
+
+
+def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
+    """An instance of the dataclass ``cls`` from ``values``, with every name, type and range checked.
+
+    ``prefix`` is the section's name in error messages, "algo" for ``algo.client_lr``. Raises UserError.
+    """
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
+    dotted = prefix + "." if prefix else ""
+    for name in values:
+        if name not in fields and not (prefix and name in LABELS):
+            raise UserError(f"unknown option '{dotted}{name}': {nearest(name, fields)}")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if values.get(name, "???" if required else None) == "???":
+            raise UserError(f"{dotted}{name} has no value: give {dotted}{name}=...")
+    return cls(**{n: check(values[n], hints[n], dotted + n) for n in fields if n in values})
+
+
+def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
+    """The plug-in that a section of the configuration (``algo``, ``data``, ...) names by its ``class``."""
+    if "class" not in values:
+        raise UserError(f"{section}.class is missing: give the dotted path of the {section}'s class")
+    return build(locate(values["class"], f"{section}.class"), values, section)
+
+
+def check(value: Any, hint: Any, key: str) -> Any:
+    """``value`` as the type ``hint``, or a UserError that names ``key``."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        value = check(value, args[0], key)
+        if value is not None and not all(_CONDITIONS[c](value) for c in args[1:]):
+            raise UserError(f"{key}={value} must be {args[1]}")
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        options = [a for a in args if a is not type(None)]
+        for option in options[:-1]:
+            try:
+                return check(value, option, key)
+            except UserError:
+                continue
+        return check(value, options[-1], key)
+    if origin is Literal:
+        if value in args and not (isinstance(value, bool) and value not in (a for a in args if isinstance(a, bool))):
+            return value
+        raise UserError(f"{key}={value} is not a choice: {nearest(value, map(str, args))}")
+    if origin is list:
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{key}={value} must be a list: give {key}=[{value}]")
+        return [check(v, args[0], key) for v in value]
+    return _scalar(value, hint, key)
+
+
+def _scalar(value: Any, hint: Any, key: str) -> Any:
+    if hint is Any:
+        return value
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and hint is float:
+        if not math.isfinite(value):
+            raise UserError(f"{key}={value} must be a finite number")
+        return float(value)
+    if number and hint is int and float(value).is_integer():
+        return int(value)
+    if hint is str and number:
+        return str(value)
+    if type(value) is hint:
+        return value
+    raise UserError(f"{key}={'null' if value is None else value} must be {_NAMES.get(hint, hint)}")
+
+
+def conditions(cls: type) -> dict[str, tuple]:
+    """The annotations of each field of a dataclass, e.g. {"client_lr": ("positive",)}."""
+    found = {}
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        parts = [hint, *typing.get_args(hint)]
+        found[name] = tuple(m for p in parts for m in getattr(p, "__metadata__", ()))
+    return found
+
+
+def numbers(plugin: Any) -> dict[str, float]:
+    """The fields of a plug-in that are real numbers: what a grid may vary inside one compiled program."""
+    return {f.name: v for f in dataclasses.fields(plugin) if isinstance(v := getattr(plugin, f.name), float)}
+
+
+def meaning(plugin: Any) -> dict[str, Any]:
+    """The fields of a plug-in or of the settings that say what a run is, without those that say where or how."""
+    hidden = {name for name, marks in conditions(type(plugin)).items() if "how" in marks}
+    return {f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and f.name not in hidden}

@@ -1,0 +1,81 @@
+"""What a run shows on the terminal: a line, a progress bar, a table. Plain lines where it is no terminal."""
+
+import sys
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fcorun.datasets.base import FederatedData
+from fcorun.evaluate import headline
+from fcorun.record import Record
+from fcorun.runner import Job, Watcher
+from fcorun.summary import COUNTERS, aggregate
+
+_LINES = 10  # progress lines of a run, where there is no terminal
+
+
+class Console(Watcher):
+    """Shows one run. A context manager; with ``verbose`` off it shows nothing."""
+
+    def __init__(self, verbose: bool = True):
+        self.out = RichConsole(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.live = verbose and self.out.is_terminal
+        columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+        self.progress = Progress(*columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live)
+        self.task: Any = None
+        self.told = 0
+
+    def __enter__(self) -> "Console":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.progress.stop()
+
+    def reused(self, record: Record) -> None:
+        self.out.print(f"{record.folder} holds the finished record of this run: reused (force=true computes it again)")
+
+    def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
+        settings = job.experiment.settings
+        cohort = settings.clients_per_round or len(data.sizes)
+        self.out.print(
+            f"{job.label}: {settings.rounds} rounds, {cohort} of {len(data.sizes)} clients a round, {len(data.y)} examples, "
+            f"{data.x.shape[1]} features" + (f"; goes on after round {resumed}" if resumed else "")
+        )
+        self.progress.start()
+        self.task = self.progress.add_task("", total=settings.rounds)
+
+    def row(self, job: Job, row: dict[str, float]) -> None:
+        matters = headline([name for name in row if name not in COUNTERS])
+        text = f"objective {row['objective']:.6g}" + (f"  {matters} {row[matters]:.4g}" if matters != "objective" else "")
+        rounds = job.experiment.settings.rounds
+        if self.live:
+            self.progress.update(self.task, completed=row["round"], total=max(rounds, row["round"]), description=text)
+        elif row["round"] * _LINES >= self.told * rounds:
+            self.out.print(f"round {row['round']}  {text}")
+            self.told = int(row["round"] * _LINES // max(rounds, 1)) + 1
+
+    def ends(self, job: Job) -> None:
+        self.progress.stop()
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        tail_rounds = job.experiment.settings.tail_rounds
+        for column in ("metric", "final", "best", "round", f"mean of last {tail_rounds} rounds"):
+            table.add_column(column, justify="left" if column == "metric" else "right")
+        found = aggregate(job.rows, tail_rounds)
+        for name, value in found["final"].items():
+            best = found["best"].get(name)
+            cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")
+            table.add_row(name, f"{value:.6g}", *cells, f"{found['tail'][name]:.6g}")
+        if found["final"]:
+            self.out.print(table)
+        cutoff = job.experiment.settings.cutoff
+        if {"f1", "density", "rank"} & set(found["final"]):
+            self.out.print(f"f1, precision, recall, density, rank: magnitude over cutoff={cutoff:g}")
+        if job.end == "diverged":
+            self.out.print(f"diverged: the state was not finite in round {job.diverged}; try a smaller algo.client_lr "
+                           "or algo.server_lr")  # fmt: skip
+        if job.reason:
+            self.out.print(job.reason)
+        self.out.print(f"{job.end}: {job.folder.folder}/ holds metrics.csv, curves.png, summary.json, solution.npz, "
+                       "config.yaml, run.log")  # fmt: skip

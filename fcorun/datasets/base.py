@@ -1,0 +1,93 @@
+"""What a data set is to fcorun: the rows of all clients in one flat array, with offsets."""
+
+import dataclasses
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import numpy as np
+
+from fcorun.config import meaning
+from fcorun.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class FederatedData:
+    """Data of M clients. Client m owns the rows ``offsets[m]:offsets[m + 1]``; clients may differ in size.
+
+    Attributes:
+        x: examples, shape (N, d), any real dtype; kept as stored and cast batch by batch.
+        y: targets, shape (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
+        offsets: shape (M + 1,), increasing, from 0 to N.
+        task: what y holds.
+        classes: the labels as the source wrote them, in the order of the class indices; empty for a regression.
+        x_val, y_val: the validation split, of the same form, or None.
+        truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
+        clients, features: names, or empty.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    offsets: np.ndarray
+    task: Literal["regression", "binary", "multiclass"] = "regression"
+    classes: tuple = ()
+    x_val: np.ndarray | None = None
+    y_val: np.ndarray | None = None
+    truth: dict[str, np.ndarray] | None = None
+    clients: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Examples of each client, shape (M,)."""
+        return np.diff(self.offsets)
+
+    def validate(self) -> "FederatedData":
+        """This data, or a UserError that names what no algorithm could use."""
+        for part, x, y in (("training", self.x, self.y), ("validation", self.x_val, self.y_val)):
+            if x is None or y is None:
+                continue
+            for kind, array in (("features", x), ("targets", y)):
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    where = np.argwhere(~np.isfinite(array))[0]
+                    column = where[1] if len(where) > 1 else None
+                    name = "" if column is None else f", column '{self.features[column] if self.features else column}'"
+                    raise UserError(f"data: NaN or infinite value in the {part} {kind} (row {where[0]} of the clients' "
+                                    f"rows in order{name}); clean or impute the file")  # fmt: skip
+        if len(self.y) == 0:
+            raise UserError("data: there is not one training example; check data.path and the validation options")
+        if (self.sizes <= 0).any():
+            empty = int(np.flatnonzero(self.sizes <= 0)[0])
+            name = self.clients[empty] if self.clients else empty
+            raise UserError(f"data: client {name} has no training rows; use fewer clients or a smaller data.validation")
+        if self.task != "regression" and len(np.unique(self.y)) < 2:
+            raise UserError("data: the training labels hold one class only; two or more are needed to classify")
+        return self
+
+
+class Dataset(ABC):
+    """A data set plug-in: a frozen dataclass of its options, and how to load it.
+
+    The options are the keys of its YAML. Mark a field ``fcorun.config.Path`` when it only says where files lie: such
+    a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
+    """
+
+    @abstractmethod
+    def load(self) -> FederatedData:
+        """Make or read the data. Raises UserError for whatever a user can mend."""
+
+    def sources(self) -> Any:
+        """Something that changes when the files do (a digest of their bytes), quick to compute; None without files."""
+        return None
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that stand for the data: equal fingerprints mean equal arrays."""
+        content = [type(self).__qualname__, meaning(self), self.sources()]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def stream(seed: int, *names: object) -> np.random.Generator:
+    """Random numbers that depend on ``seed`` and ``names`` alone, so that no draw shifts another one's numbers."""
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])

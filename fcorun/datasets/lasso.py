@@ -1,0 +1,69 @@
+"""Federated LASSO: sparse linear regression over clients whose features have different means."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.config import Count, Index, NonNegative
+from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class Lasso(Dataset):
+    """The synthetic data of Yuan, Zaheer and Reddi, Federated Composite Optimization (ICML 2021), section 5.
+
+    With w = (1, .., 1, 0, .., 0) and b ~ N(0, 1), client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, and then
+    x = mu_m + delta, y = x'w + b + eps with delta ~ N(0, I) and eps ~ N(0, 1). The validation rows of a client share
+    its mean. The paper prints the configurations; the law of the features is a reconstruction.
+
+    Attributes:
+        clients: number of clients, M.
+        samples: training rows of each client.
+        features: number of features, d.
+        nonzeros: how many of the d coefficients are 1.
+        mean_scale: standard deviation of the clients' means; 0 makes all clients alike.
+        validation_samples: validation rows of each client; 0 for none.
+        seed: of the data alone; training rows do not depend on ``validation_samples``.
+    """
+
+    clients: Count = 64
+    samples: Count = 128
+    features: Count = 1024
+    nonzeros: Count = 512
+    mean_scale: NonNegative = 1.0
+    validation_samples: Index = 32
+    seed: Index = 0
+
+    def __post_init__(self):
+        if self.nonzeros > self.features:
+            raise UserError(
+                f"data.nonzeros={self.nonzeros} is more than data.features={self.features}: "
+                f"give at most {self.features}"
+            )
+
+    def load(self) -> FederatedData:
+        """M * samples rows of d float32 features, and the true ``weights`` (d,) and ``bias`` ()."""
+        truth = stream(self.seed, "lasso", "truth")
+        weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
+        bias = truth.standard_normal(dtype=np.float32)
+        means = truth.standard_normal((self.clients, 1, self.features), dtype=np.float32) * np.float32(self.mean_scale)
+
+        def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
+            rng = stream(self.seed, "lasso", part)
+            x = rng.standard_normal((self.clients, rows, self.features), dtype=np.float32)
+            x += means
+            x = x.reshape(-1, self.features)
+            return x, x @ weights + bias + rng.standard_normal(len(x), dtype=np.float32)
+
+        x, y = draw("training", self.samples)
+        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
+        return FederatedData(
+            x=x,
+            y=y,
+            offsets=np.arange(self.clients + 1) * self.samples,
+            x_val=x_val,
+            y_val=y_val,
+            truth={"weights": weights, "bias": np.asarray(bias)},
+            clients=tuple(f"client{m}" for m in range(self.clients)),
+        ).validate()

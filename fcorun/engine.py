@@ -1,0 +1,227 @@
+"""The rounds: sampling, local work, averaging, evaluation, for one run or for a batch of runs that differ in numbers.
+
+Rounds run inside ``lax.scan`` between evaluations. Of G runs, the numbers (rates, strengths) are a ``vmap`` axis and the
+minibatches are shared, so that a matrix-vector product becomes a matrix-matrix one. The clients of a round are a ``vmap``
+for one run and a ``scan`` for several: measured on the CPU, that is 1.3 times and 2.5 times faster than the other way.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fcorun.algorithms.base import Algorithm, LocalData, Tree
+from fcorun.datasets.base import FederatedData
+from fcorun.evaluate import Evaluation, on_device, targets
+from fcorun.problem import Problem
+from fcorun.schedule import Schedule
+
+VERSION = 1  # raise it whenever the same configuration gives other numbers: old records are then not reused
+
+Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """G runs at an evaluation.
+
+    Attributes:
+        round: rounds done.
+        seconds: time spent running so far, for all G together.
+        metrics: each of shape (G,).
+        solution: the parameters of the output by name, with leading axis G.
+        diverged: the round in which a run's state stopped being finite, 0 for those that go on, shape (G,).
+        state: everything that a later call needs to go on from here; a pytree of arrays with leading axis G.
+    """
+
+    round: int
+    seconds: float
+    metrics: dict[str, np.ndarray]
+    solution: dict[str, np.ndarray]
+    diverged: np.ndarray
+    state: Tree
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Runs of one algorithm on one problem and data set.
+
+    ``problem`` and ``algorithm`` are templates: the numbers in them are replaced by those of each run. Several threads
+    may call ``run`` at once; they share the compiled programs.
+    """
+
+    problem: Problem
+    algorithm: Algorithm
+    data: FederatedData
+    schedule: Schedule
+    evaluation: Evaluation
+    rounds: int
+    eval_every: int
+    precision: str = "float32"
+    spent: dict[str, float] = field(default_factory=lambda: {"compile": 0.0})  # seconds
+    programs: dict = field(default_factory=dict, repr=False)
+    compiling: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
+        """The algorithm and the problem with these numbers in them."""
+        problem = self.problem.with_numbers(numbers.get("reg", {}), numbers.get("mirror"))
+        return replace(self.algorithm, **numbers.get("algo", {})), problem
+
+    def start(self, points: list[Numbers]) -> Tree:
+        """The state before the first round, from w = 0."""
+        w0 = self.problem.zeros(self.precision)
+        clients = len(self.data.sizes)
+
+        def init(numbers):
+            algorithm, problem = self.bind(numbers)
+            server, client = algorithm.init(problem, w0)
+            clients_state = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), client)
+            return {"server": server, "clients": clients_state, "diverged": jnp.zeros((), jnp.int32)}
+
+        numbers = self.stack(points)
+        return self._compiled(jax.vmap(init), numbers)(numbers)
+
+    def stack(self, points: list[Numbers]) -> Any:
+        """The numbers of all runs as arrays with leading axis G."""
+        return jax.tree.map(lambda *v: jnp.asarray(v, self.precision), *points)
+
+    def run(self, points: list[Numbers], state: Tree = None, done: int = 0, seconds: float = 0.0) -> Iterator[Snapshot]:
+        """Evaluate, then alternate rounds and evaluations to the end.
+
+        ``state``, ``done`` and ``seconds`` of a snapshot of the same runs go on from there; the first snapshot is then
+        that one again. Ends early when every run has diverged.
+        """
+        numbers = self.stack(points)
+        x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
+        extra = self.evaluation.arrays(self.precision)
+        state = self.start(points) if state is None else jax.tree.map(jnp.asarray, state)
+        evaluate = self._compiled(self._evaluate, numbers, state["server"], x, y, extra)
+        clock = time.perf_counter() - seconds
+
+        def snapshot(state):
+            metrics, solution = jax.tree.map(np.asarray, evaluate(numbers, state["server"], x, y, extra))
+            diverged = np.asarray(state["diverged"])
+            lost = (diverged == 0) & ~np.isfinite(metrics["train_loss"])
+            diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
+            state = state | {"diverged": jnp.asarray(diverged)}
+            return Snapshot(done, time.perf_counter() - clock, metrics, solution, diverged, state)
+
+        now = snapshot(state)
+        rounds = self._draw(done)
+        while True:
+            paused = time.perf_counter()
+            yield now
+            if done >= self.rounds or now.diverged.all():
+                return
+            advance = self._compiled(self._advance, numbers, now.state, x, y, rounds, np.int32(done))
+            clock += time.perf_counter() - paused
+            state = advance(numbers, now.state, x, y, rounds, np.int32(done))  # returns before it has finished,
+            done += len(rounds.cohort)
+            rounds = self._draw(done)  # so that the next rounds are drawn meanwhile
+            now = snapshot(state)
+
+    def _draw(self, done: int):
+        count = min(self.eval_every - done % self.eval_every, self.rounds - done)
+        return self.schedule.draw(done, count) if count > 0 else None
+
+    def _compiled(self, function, *arguments):
+        """The program of a method for arguments of these shapes, compiled once."""
+        shapes = tuple((np.shape(leaf), np.result_type(leaf)) for leaf in jax.tree.leaves(arguments))
+        with self.compiling:
+            if (function.__name__, shapes) not in self.programs:
+                before = time.perf_counter()
+                self.programs[function.__name__, shapes] = jax.jit(function).lower(*arguments).compile()
+                self.spent["compile"] += time.perf_counter() - before
+            return self.programs[function.__name__, shapes]
+
+    def _evaluate(self, numbers, server, x, y, extra):
+        def one(numbers, server):
+            algorithm, problem = self.bind(numbers)
+            w = algorithm.output(problem, server)
+            return self.evaluation.measure(problem, w, x, y, extra), dict(w)
+
+        return jax.vmap(one)(numbers, server)
+
+    def _advance(self, numbers, state, x, y, rounds, start):
+        """The runs after ``rounds``; a function of arrays only, for jit."""
+        single = state["diverged"].shape[0] == 1
+
+        def one(numbers, state):
+            algorithm, problem = self.bind(numbers)
+
+            def one_round(carry, inputs):
+                state, number = carry
+                cohort, rows, weight = inputs
+                clients = jax.tree.map(lambda v: v[cohort], state["clients"])
+                mean, clients = self._local(algorithm, problem, state["server"], clients, x, y, rows, weight, single)
+                server = algorithm.server(problem, state["server"], mean)
+                finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(server)]).all()
+                alive = (state["diverged"] == 0) & finite
+
+                def keep(new, old):
+                    return jnp.where(alive, new, old)
+
+                new = {
+                    "server": jax.tree.map(keep, server, state["server"]),
+                    "clients": jax.tree.map(
+                        lambda every, new: every.at[cohort].set(keep(new, every[cohort])), state["clients"], clients
+                    ),
+                    "diverged": jnp.where(state["diverged"] + finite == 0, number + 1, state["diverged"]),
+                }
+                return (new, number + 1), None
+
+            return lax.scan(one_round, (state, start), tuple(rounds))[0][0]
+
+        if single:  # a vmap over one would turn the products into matrix-matrix ones of width 1
+            here = jax.tree.map(lambda v: v[0], (numbers, state))
+            return jax.tree.map(lambda v: v[None], one(*here))
+        return jax.vmap(one)(numbers, state)
+
+    def _local(self, algorithm, problem, server, clients, x, y, rows, weight, parallel: bool):
+        """The weighted mean of the cohort's uploads, and the clients' new states."""
+        repeats, uneven = self.schedule.repeats, self.schedule.uneven
+        weight = (weight / weight.sum()).astype(self.precision)
+
+        def local(client, rows):
+            return algorithm.local(problem, server, client, LocalData(x, y, rows, self.precision, repeats, uneven))
+
+        if parallel:
+            uploads, clients = jax.vmap(local)(clients, rows)
+            return jax.tree.map(lambda u: jnp.tensordot(weight, u, axes=1), uploads), clients
+
+        def body(total, inputs):
+            client, rows, share = inputs
+            upload, client = local(client, rows)
+            return jax.tree.map(lambda t, u: t + share * u, total, upload), client
+
+        one_client = jax.tree.map(lambda v: v[0], (clients, rows))
+        empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(local, *one_client)[0])
+        return lax.scan(body, empty, (clients, rows, weight))
+
+    def bytes_per_round(self, points: list[Numbers]) -> tuple[int, int]:
+        """Bytes that go up (uploads) and down (server states) in a round of one run, over the whole cohort."""
+        point = jax.tree.map(lambda v: jnp.asarray(v, self.precision), points[0])
+
+        def trees(numbers):
+            algorithm, problem = self.bind(numbers)
+            server, client = algorithm.init(problem, problem.zeros(self.precision))
+            rows = jnp.asarray(self.schedule.draw(0, 1).rows[0, 0])
+            data = LocalData(
+                on_device(self.data.x[:1], self.precision),
+                targets(self.data, self.data.y[:1], self.precision),
+                rows,
+                self.precision,
+                self.schedule.repeats,
+                self.schedule.uneven,
+            )
+            return algorithm.local(problem, server, client, data)[0], server
+
+        upload, server = jax.eval_shape(trees, point)
+        up, down = (sum(s.size * s.dtype.itemsize for s in jax.tree.leaves(t)) for t in (upload, server))
+        return up * self.schedule.cohort_size, down * self.schedule.cohort_size

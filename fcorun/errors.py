@@ -1,0 +1,19 @@
+"""What a user did wrong, in one sentence that names the option and the fix."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2."""
+
+
+def nearest(name: object, valid: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest valid one, and all of them.
+
+    >>> nearest("fedualavg", ["fedavg", "feddualavg"])
+    "did you mean 'feddualavg'? (valid: fedavg, feddualavg)"
+    """
+    valid = sorted(valid)
+    close = get_close_matches(str(name), valid, n=1, cutoff=0.5)
+    return (f"did you mean '{close[0]}'? " if close else "") + f"(valid: {', '.join(valid) or 'none'})"

@@ -1,0 +1,96 @@
+"""What is measured of a solution w."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.problem import Problem
+from fcorun.vector import Vector
+
+# Each metric and whether more of it is better; the others are figures of structure, better in no direction.
+HIGHER_IS_BETTER = {
+    "objective": False,
+    "train_loss": False,
+    "val_loss": False,
+    "suboptimality": False,
+    "recovery_error": False,
+    "train_accuracy": True,
+    "val_accuracy": True,
+    "f1": True,
+    "precision": True,
+    "recall": True,
+}
+
+
+def row_weights(data: FederatedData, client_weighting: str) -> np.ndarray:
+    """The weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform"."""
+    if client_weighting == "examples":
+        return np.full(len(data.y), 1 / len(data.y))
+    return np.repeat(1 / (len(data.sizes) * data.sizes), data.sizes)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The metrics of a problem on a data set. ``arrays`` go to the device, ``measure`` is pure and made to be jitted."""
+
+    data: FederatedData
+    client_weighting: str
+    cutoff: float
+
+    def arrays(self, dtype) -> dict[str, jax.Array]:
+        """Validation rows, row weights and ground truth, beside the training rows, on the device."""
+        data, found = self.data, {}
+        found["weight"] = jnp.asarray(row_weights(data, self.client_weighting).astype(dtype))
+        if data.x_val is not None and data.y_val is not None and len(data.y_val):
+            found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
+        for name, value in (data.truth or {}).items():
+            found["true_" + name] = jnp.asarray(np.asarray(value).astype(dtype))
+        return found
+
+    def measure(self, problem: Problem, w: Vector, x: jax.Array, y: jax.Array, extra: dict) -> dict[str, jax.Array]:
+        """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows."""
+
+        def part(name, x, y, weight):
+            prediction = problem.predict(w, x)
+            scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
+            return {f"{name}_{key}": weight @ value for key, value in scores.items()}
+
+        found = part("train", x, y, extra["weight"])
+        found = {"objective": found["train_loss"] + problem.psi(w), **found}
+        if "x_val" in extra:
+            count = len(extra["y_val"])
+            found |= part("val", extra["x_val"], extra["y_val"], jnp.full(count, 1 / count, w.dtype))
+        for name in problem.objective.regularized:
+            if f"true_{name}" in extra:
+                found |= recovery(w[name], extra[f"true_{name}"], self.cutoff)
+            found |= problem.regularizer.structure(w[name], self.cutoff)
+        return found
+
+
+def recovery(w: jax.Array, truth: jax.Array, cutoff: float) -> dict[str, jax.Array]:
+    """F1, precision and recall of the support {|w| > cutoff}, and the distance ||w - truth||_2."""
+    found, there = jnp.abs(w) > cutoff, truth != 0
+    hits = jnp.sum(found & there).astype(w.dtype)
+    precision, recall = hits / jnp.maximum(found.sum(), 1), hits / jnp.maximum(there.sum(), 1)
+    f1 = 2 * hits / jnp.maximum(found.sum() + there.sum(), 1)
+    error = jnp.sqrt(jnp.sum((w - truth) ** 2))
+    return {"f1": f1, "precision": precision, "recall": recall, "recovery_error": error}
+
+
+def on_device(x: np.ndarray, dtype) -> jax.Array:
+    """Examples on the device: real numbers in the run's precision, whole numbers as stored."""
+    return jnp.asarray(x.astype(dtype) if x.dtype.kind == "f" else x)
+
+
+def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
+    """Targets on the device: class indices of more than two classes stay whole numbers."""
+    return jnp.asarray(y.astype(np.int32 if data.task == "multiclass" else dtype))
+
+
+def headline(names: list[str]) -> str:
+    """The metric that matters most out of those a run has."""
+    order = ("f1", "val_accuracy", "recovery_error", "val_loss", "suboptimality", "objective")
+    return next((m for m in order if m in names), "objective")

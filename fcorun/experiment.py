@@ -1,0 +1,180 @@
+"""From a plain configuration to an experiment: checked plug-ins that fit each other, and an identity."""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from fcorun import engine
+from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.config import Settings, build, build_plugin, meaning, numbers
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.errors import UserError
+from fcorun.evaluate import Evaluation
+from fcorun.mirror_maps.base import MirrorMap
+from fcorun.objectives.base import Objective
+from fcorun.problem import Problem
+from fcorun.regularizers.base import Regularizer
+from fcorun.schedule import Schedule
+
+SECTIONS = {"algo": (Algorithm, Baseline), "data": Dataset, "reg": Regularizer, "objective": Objective, "mirror": MirrorMap}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration made into objects. Two experiments are the same when their ``identity`` is.
+
+    Attributes:
+        config: the configuration as plain values, fit for YAML, from which the same experiment can be built again.
+        names: what each section is called.
+    """
+
+    algo: Algorithm | Baseline
+    data: Dataset
+    reg: Regularizer
+    objective: Objective
+    mirror: MirrorMap
+    settings: Settings
+    config: dict[str, Any]
+    names: dict[str, str]
+
+    @cached_property
+    def identity(self) -> str:
+        """The hash of what gives the run its meaning: no paths, nothing of how it is shown, but what the data hold."""
+        content = {s: [_class_id(getattr(self, s)), meaning(getattr(self, s))] for s in SECTIONS if s != "data"}
+        content |= {"data": self.data.fingerprint(), "settings": meaning(self.settings), "engine": engine.VERSION}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+    @property
+    def default_folder(self) -> Path:
+        """outputs/DATA/ALGORITHM-IDENTITY under the current folder."""
+        return Path("outputs") / self.names["data"] / f"{self.names['algo']}-{self.identity[:8]}"
+
+    @cached_property
+    def batch_key(self) -> str:
+        """Equal for experiments that differ in numbers only, which one program can run together."""
+        parts: list = []
+        for section in SECTIONS:
+            plugin = getattr(self, section)
+            traced = set(numbers(plugin)) if section in ("algo", "reg", "mirror") else set()
+            traced |= {"relative"} if traced and getattr(plugin, "relative", None) is not None else set()
+            parts.append([_class_id(plugin), {k: v for k, v in meaning(plugin).items() if k not in traced}, sorted(traced)])
+        settings = {k: v for k, v in asdict(self.settings).items()}
+        return json.dumps([parts, settings, self.data.fingerprint()], sort_keys=True, default=str)
+
+    def numbers(self) -> engine.Numbers:
+        """The numbers that a grid may vary."""
+        return {section: numbers(getattr(self, section)) for section in ("algo", "reg", "mirror")}
+
+    def load(self) -> FederatedData:
+        """The data, checked; kept for the next experiment on the same."""
+        data = _load(self.data.fingerprint(), self.data)
+        tasks = self.objective.tasks
+        if data.task not in tasks:
+            raise UserError(
+                f"objective={self.names['objective']} is for {' and '.join(tasks)} targets, and data={self.names['data']} "
+                f"has {data.task} ones; choose another objective" + (" or data.task" if hasattr(self.data, "task") else "")
+            )
+        asked = self.settings.clients_per_round
+        if asked is not None and asked > len(data.sizes):
+            raise UserError(
+                f"clients_per_round={asked} is more than the {len(data.sizes)} clients of data={self.names['data']}; "
+                "lower it, or set it to null for all of them"
+            )
+        return data
+
+    def problem(self, data: FederatedData) -> Problem:
+        """The problem on these data."""
+        return Problem(self.objective, self.reg, self.mirror, self.objective.shapes(data.x.shape[1], len(data.classes)))
+
+    def engine(self, data: FederatedData) -> engine.Engine:
+        """The engine for runs like this one."""
+        s = self.settings
+        schedule = Schedule(
+            data.offsets, s.seed, s.clients_per_round, s.batch_size, s.local_epochs, s.local_steps, s.client_weighting
+        )
+        evaluation = Evaluation(data, s.client_weighting, s.cutoff)
+        return engine.Engine(
+            self.problem(data), self.algo, data, schedule, evaluation, s.rounds, s.eval_every, s.precision
+        )
+
+
+class _ByFingerprint:
+    """A data set under a key, so that lru_cache compares fingerprints and not options."""
+
+    def __init__(self, fingerprint: str, data: Dataset):
+        self.fingerprint, self.data = fingerprint, data
+
+    def __hash__(self):
+        return hash(self.fingerprint)
+
+    def __eq__(self, other):
+        return self.fingerprint == other.fingerprint
+
+
+@lru_cache(maxsize=2)
+def _load_once(key: _ByFingerprint) -> FederatedData:
+    return key.data.load().validate()
+
+
+def _load(fingerprint: str, data: Dataset) -> FederatedData:
+    return _load_once(_ByFingerprint(fingerprint, data))
+
+
+def prepare(config: Mapping[str, Any]) -> Experiment:
+    """The experiment of a configuration: sections ``algo``, ``data``, ``reg``, ``objective``, ``mirror``, and root keys.
+
+    Raises UserError for an unknown or missing key, a value of the wrong type or out of range, a plug-in that cannot be
+    found, and plug-ins that do not fit each other. Nothing is read or written.
+    """
+    settings = build(Settings, {k: v for k, v in config.items() if k not in SECTIONS})
+    if settings.local_steps is not None:
+        if settings.local_epochs not in (None, 1):
+            raise UserError("local_epochs and local_steps exclude each other: set one of them to null")
+        settings = replace(settings, local_epochs=None)
+    elif settings.local_epochs is None:
+        raise UserError("local_epochs and local_steps are both null: set one of them")
+    plugins, names = {}, {}
+    for section, kind in SECTIONS.items():
+        values = config.get(section)
+        if not isinstance(values, Mapping):
+            raise UserError(f"the section '{section}' is missing: give {section}=NAME")
+        plugins[section] = build_plugin(section, values)
+        names[section] = str(values.get("name", type(plugins[section]).__name__.lower()))
+        if not isinstance(plugins[section], kind):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            raise UserError(f"{section}.class={values['class']} is no {' or '.join(k.__name__ for k in kinds)}; "
+                            f"derive the class from {kinds[0].__module__}.{kinds[0].__name__}")  # fmt: skip
+    _check_fit(plugins, names)
+    plain = {k: v for k, v in asdict(settings).items()}
+    for section, plugin in plugins.items():
+        labels = {"name": names[section], "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
+        plain[section] = labels | asdict(plugin)
+    return Experiment(**plugins, settings=settings, config=plain, names=names)
+
+
+def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
+    reg = plugins["reg"]
+    for section in ("algo", "mirror"):
+        for piece in getattr(plugins[section], "needs", ()):
+            if not hasattr(reg, piece):
+                raise UserError(
+                    f"{section}={names[section]} needs the {piece} of the regularizer, which reg={names['reg']} does not "
+                    f"have; choose another {section} or another reg"
+                )
+    if getattr(reg, "relative", None) is not None and not hasattr(reg, "strength_max"):
+        raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
+                        "give reg.strength")  # fmt: skip
+
+
+def _class_id(plugin: Any) -> str:
+    """A name for the code of a plug-in: its dotted path, and for one outside fcorun a digest of its file."""
+    cls = type(plugin)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if not cls.__module__.startswith("fcorun."):
+        name += ":" + hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:16]
+    return name

@@ -1,0 +1,19 @@
+"""The Euclidean mirror map."""
+
+from dataclasses import dataclass
+
+from fcorun.mirror_maps.base import MirrorMap
+
+
+@dataclass(frozen=True)
+class Euclidean(MirrorMap):
+    """h(w) = ||w||_2^2 / 2: the dual space is the primal one, and retrieving is the prox."""
+
+    def to_dual(self, w):
+        return w
+
+    def retrieve(self, z, t, psi):
+        return psi.prox(z, t)
+
+    def to_primal(self, z):
+        return z

@@ -1,0 +1,7 @@
+"""Objectives f, one a file."""
+
+from fcorun.objectives.base import Objective
+from fcorun.objectives.least_squares import LeastSquares
+from fcorun.objectives.logistic import Logistic
+
+__all__ = ["LeastSquares", "Logistic", "Objective"]

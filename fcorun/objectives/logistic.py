@@ -1,0 +1,27 @@
+"""Logistic regression."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from fcorun.objectives.base import Objective, binary_conjugate
+
+
+@dataclass(frozen=True)
+class Logistic(Objective):
+    """Mean cross entropy: of a sigmoid for two classes, of a softmax (one column of weights a class) for more."""
+
+    tasks = ("binary", "multiclass")
+
+    def loss(self, prediction, y):
+        if prediction.ndim == 1:
+            return jax.nn.softplus(prediction) - y * prediction
+        return jax.nn.logsumexp(prediction, axis=1) - jnp.take_along_axis(prediction, y[:, None], axis=1)[:, 0]
+
+    def scores(self, prediction, y):
+        label = prediction > 0 if prediction.ndim == 1 else prediction.argmax(axis=1)
+        return {"accuracy": (label == y).astype(prediction.dtype)}
+
+    def conjugate(self, u, y):
+        return binary_conjugate(u, y)

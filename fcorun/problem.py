@@ -1,0 +1,84 @@
+"""The problem min F(w) + psi(w), as an algorithm sees it: functions of a vector w."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcorun.mirror_maps.base import MirrorMap
+from fcorun.objectives.base import Objective
+from fcorun.regularizers.base import Regularizer
+from fcorun.vector import Vector
+
+
+class Batch(NamedTuple):
+    """Examples x (n, d), targets y (n,), and the weight of each in the mean (n,), which sum to one."""
+
+    x: jax.Array
+    y: jax.Array
+    weight: jax.Array
+
+
+@dataclass(frozen=True)
+class Problem:
+    """min over w of F(w) + psi(w), with the mirror map h.
+
+    w is a Vector of named parameters. psi and h act, parameter by parameter, on those that the objective says are
+    regularised; for the others, the intercept, psi = 0 and h is Euclidean.
+    """
+
+    objective: Objective
+    regularizer: Regularizer
+    mirror: MirrorMap
+    shapes: dict[str, tuple[int, ...]]
+
+    def with_numbers(self, reg: dict, mirror: dict | None = None) -> "Problem":
+        """The same problem with other numbers in its regularizer and mirror map; they may be traced."""
+        regularizer, mirror_map = replace(self.regularizer, **reg), replace(self.mirror, **(mirror or {}))
+        return replace(self, regularizer=regularizer, mirror=mirror_map)
+
+    def zeros(self, dtype) -> Vector:
+        """w = 0."""
+        return Vector({name: jnp.zeros(shape, dtype) for name, shape in self.shapes.items()})
+
+    def _map(self, function, vector: Vector, others=lambda v: v) -> Vector:
+        """``function`` on each regularised parameter, ``others`` on the rest."""
+        chosen = self.objective.regularized
+        return Vector({name: (function if name in chosen else others)(v) for name, v in vector.items()})
+
+    def predict(self, w: Vector, x: jax.Array) -> jax.Array:
+        """Predictions of the examples x (n, d)."""
+        return self.objective.predict(w, x.astype(w.dtype))
+
+    def loss(self, w: Vector, batch: Batch) -> jax.Array:
+        """f(w; batch), the weighted mean loss."""
+        return batch.weight @ self.objective.loss(self.predict(w, batch.x), batch.y)
+
+    def gradient(self, w: Vector, batch: Batch) -> Vector:
+        """The gradient of f(. ; batch) at w."""
+        return jax.grad(self.loss)(w, batch)
+
+    def psi(self, w: Vector) -> jax.Array:
+        """The value of the regularizer."""
+        return sum((self.regularizer.value(w[n]) for n in self.objective.regularized), jnp.zeros((), w.dtype))
+
+    def subgradient(self, w: Vector) -> Vector:
+        """An element of the subdifferential of psi at w."""
+        return self._map(self.regularizer.subgradient, w, others=jnp.zeros_like)  # type: ignore[attr-defined]
+
+    def prox(self, w: Vector, t: jax.Array) -> Vector:
+        """argmin_u t psi(u) + ||u - w||^2 / 2."""
+        return self._map(lambda p: self.regularizer.prox(p, t), w)
+
+    def to_dual(self, w: Vector) -> Vector:
+        """grad h(w)."""
+        return self._map(self.mirror.to_dual, w)
+
+    def to_primal(self, z: Vector) -> Vector:
+        """grad h*(z)."""
+        return self._map(self.mirror.to_primal, z)
+
+    def retrieve(self, z: Vector, t: jax.Array) -> Vector:
+        """grad (h + t psi)*(z) = argmin_w h(w) + t psi(w) - <z, w>."""
+        return self._map(lambda p: self.mirror.retrieve(p, t, self.regularizer), z)

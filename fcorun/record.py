@@ -1,0 +1,209 @@
+"""A run is its record: one folder, whose files appear whole or not at all."""
+
+import csv
+import io
+import json
+import os
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+import numpy as np
+import yaml
+
+from fcorun.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILES = ("config.yaml", "metrics.csv", "summary.json", "solution.npz", "curves.png", "run.log", "status.json")
+_CHECKPOINT, _LOCK = ".checkpoint.npz", ".lock"
+FINISHED = ("done", "diverged")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run that is on disk, read when asked for."""
+
+    folder: Path
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``; empty if there is none."""
+        try:
+            return json.loads((self.folder / "status.json").read_text())
+        except (OSError, ValueError):
+            return {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to compute."""
+        return self.status.get("status") in FINISHED
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return yaml.safe_load((self.folder / "config.yaml").read_text())
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Final, best and tail-averaged metrics, times, versions."""
+        return json.loads((self.folder / "summary.json").read_text())
+
+    @cached_property
+    def metrics(self) -> "pd.DataFrame":
+        """A row an evaluation: round, seconds, bytes_up, bytes_down, then metrics."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "metrics.csv", float_precision="round_trip")
+
+    @cached_property
+    def solution(self) -> dict[str, np.ndarray]:
+        """The parameters of the output, by name."""
+        with np.load(self.folder / "solution.npz") as found:
+            return dict(found)
+
+
+def load_records(*roots: str | Path) -> list[Record]:
+    """The records in and under these folders, in the order of their paths."""
+    folders = {path.parent for root in roots for path in Path(root).rglob("status.json")}
+    return [Record(folder) for folder in sorted(folders)]
+
+
+@dataclass
+class RunFolder:
+    """The folder of a run that is being computed. Nothing is written before ``claim``."""
+
+    folder: Path
+    identity: str
+    lock: Any = field(default=None, repr=False)
+
+    def look(self, force: bool = False) -> str:
+        """What is there: "new" (to compute), "resume", or "finished" (the same run). Changes nothing.
+
+        Raises UserError when the folder holds another run and ``force`` is not set, or files that a run would replace.
+        """
+        record = Record(self.folder)
+        status = record.status
+        if not status:
+            clash = [name for name in FILES if (self.folder / name).exists()]
+            if clash:
+                raise UserError(f"hydra.run.dir={self.folder} has a file {clash[0]} that is of no run; choose another folder")
+            return "new"
+        if force:
+            return "new"
+        if status.get("identity") != self.identity:
+            raise UserError(
+                f"hydra.run.dir={self.folder} holds another run ({status.get('label', 'unknown')}, "
+                f"{status.get('status')}); choose another folder, or force=true to replace it"
+            )
+        return "finished" if record.finished else "resume"
+
+    def claim(self, force: bool = False) -> str:
+        """``look``, and take the folder for this process unless it is finished; "new" leaves it without old files.
+
+        The lock is the operating system's and ends with the process. Raises UserError when the folder cannot be
+        written or another process holds it.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock = filelock.FileLock(self.folder / _LOCK)
+            self.lock.acquire(timeout=0)
+        except filelock.Timeout as error:
+            self.lock = None
+            raise UserError(f"{self.folder} is being computed by another process; wait for it to end") from error
+        except OSError as error:
+            self.lock = None
+            raise UserError(f"hydra.run.dir={self.folder} cannot be written ({error.strerror}); choose another folder") from error
+        try:
+            found = self.look(force)
+        except UserError:
+            self.release()
+            raise
+        if found == "finished":
+            self.release()
+        elif found == "new":
+            for name in (*FILES, _CHECKPOINT):
+                (self.folder / name).unlink(missing_ok=True)
+        return found
+
+    def release(self) -> None:
+        """Give the folder back."""
+        if self.lock is not None:
+            (self.folder / _LOCK).unlink(missing_ok=True)
+            self.lock.release()
+            self.lock = None
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write a file whole: under another name first, then renamed."""
+        temporary = self.folder / f".{name}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+            os.replace(temporary, self.folder / name)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def set_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
+        """Write status.json."""
+        content = {"status": status, "reason": reason, "label": label, "identity": self.identity, **more}
+        self.write("status.json", json.dumps(content, indent=2) + "\n")
+
+    def log(self, line: str) -> None:
+        """Add a line to run.log, with the time in UTC."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        with (self.folder / "run.log").open("a") as file:
+            file.write(f"{stamp}  {line}\n")
+
+    def fail(self, error: BaseException, label: str) -> None:
+        """Record a failure: the traceback in run.log, one line in status.json."""
+        self.log("failed\n" + "".join(traceback.format_exception(error)).rstrip())
+        lines = str(error).strip().splitlines()
+        self.set_status("failed", label, f"{type(error).__name__}: {lines[0] if lines else ''}")
+
+    def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
+        """Keep what is needed to go on from here."""
+        buffer = io.BytesIO()
+        about = json.dumps({"round": round_, "seconds": seconds, "rows": rows})
+        arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        np.savez(buffer, about=np.frombuffer(about.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+        self.write(_CHECKPOINT, buffer.getvalue())
+
+    def load_checkpoint(self) -> tuple[list, int, float, list[dict]] | None:
+        """What ``save_checkpoint`` kept, or None."""
+        try:
+            with np.load(self.folder / _CHECKPOINT) as found:
+                about = json.loads(bytes(found["about"]))
+                leaves = [found[f"leaf{i}"] for i in range(len(found.files) - 1)]
+        except FileNotFoundError:
+            return None
+        return leaves, about["round"], about["seconds"], about["rows"]
+
+    def drop_checkpoint(self) -> None:
+        """The run is over."""
+        (self.folder / _CHECKPOINT).unlink(missing_ok=True)
+
+
+def csv_text(rows: Iterable[dict]) -> str:
+    """Rows as CSV, numbers with all their digits."""
+    rows = list(rows)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """Named arrays as the content of an .npz file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+

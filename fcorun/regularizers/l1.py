@@ -1,0 +1,34 @@
+"""The l1 norm."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import NonNegative, Positive
+from fcorun.regularizers.base import Regularizer, soft_threshold
+
+
+@dataclass(frozen=True)
+class L1(Regularizer):
+    """psi(w) = strength * ||w||_1."""
+
+    strength: NonNegative
+    relative: Positive | None = None
+
+    def value(self, w):
+        return self.strength * jnp.abs(w).sum()
+
+    def prox(self, z, t):
+        return soft_threshold(z, t * self.strength)
+
+    def subgradient(self, w):
+        return self.strength * jnp.sign(w)
+
+    def strength_max(self, gradient):
+        return jnp.abs(gradient).max()
+
+    def dual_scale(self, v):
+        return jnp.minimum(1, self.strength / jnp.maximum(jnp.abs(v).max(), 1e-300))
+
+    def conjugate(self, v):
+        return jnp.zeros((), v.dtype)

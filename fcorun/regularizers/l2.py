@@ -1,0 +1,22 @@
+"""The squared l2 norm."""
+
+from dataclasses import dataclass
+
+from fcorun.config import NonNegative
+from fcorun.regularizers.base import Regularizer
+
+
+@dataclass(frozen=True)
+class L2(Regularizer):
+    """psi(w) = strength * ||w||_2^2, squared and without 1/2."""
+
+    strength: NonNegative
+
+    def value(self, w):
+        return self.strength * (w**2).sum()
+
+    def prox(self, z, t):
+        return z / (1 + 2 * t * self.strength)
+
+    def subgradient(self, w):
+        return 2 * self.strength * w

@@ -1,0 +1,109 @@
+"""Who takes part in a round, and with which minibatches: drawn on the host, ahead of the rounds that use them.
+
+Each draw has a generator of its own, seeded by (seed, stream, round): the algorithm has no part in it, and a resumed run
+draws what an unbroken one would have drawn.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+_COHORT, _BATCHES = 1, 2
+
+
+class Rounds(NamedTuple):
+    """T rounds: the cohort (T, S), the rows of each batch (T, S, K, B) with -1 for none, the clients' weights (T, S)."""
+
+    cohort: np.ndarray
+    rows: np.ndarray
+    weight: np.ndarray
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The cohorts and minibatches of a run.
+
+    A cohort is uniform without replacement. An epoch shuffles a client's rows and cuts them into batches of
+    ``batch_size``, keeping the short last one; each epoch is shuffled anew. A client takes ``local_epochs`` epochs, or
+    exactly ``local_steps`` batches out of as many epochs as that needs.
+    """
+
+    offsets: np.ndarray
+    seed: int
+    clients_per_round: int | None = None
+    batch_size: int | None = None
+    local_epochs: int | None = 1
+    local_steps: int | None = None
+    client_weighting: str = "examples"
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    @property
+    def cohort_size(self) -> int:
+        return self.clients_per_round or len(self.sizes)
+
+    @property
+    def batch(self) -> int:
+        """The longest batch, B."""
+        return int(min(self.batch_size or self.sizes.max(), self.sizes.max()))
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Local steps of each client, shape (M,)."""
+        if self.local_steps is not None:
+            return np.full(len(self.sizes), self.local_steps)
+        return -(-self.sizes // self.batch) * (self.local_epochs or 1)
+
+    @property
+    def repeats(self) -> int | None:
+        """The number of local steps, where all of them take the client's whole data; else None."""
+        full = self.batch >= self.sizes.max()
+        return int(self.steps[0]) if full else None
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some clients take fewer steps than others."""
+        return bool((self.steps != self.steps[0]).any())
+
+    def draw(self, start: int, count: int) -> Rounds:
+        """The rounds start, ..., start + count - 1, counted from 0."""
+        drawn = [self._round(r) for r in range(start, start + count)]
+        return Rounds(*(np.stack(parts) for parts in zip(*drawn, strict=True)))
+
+    def _round(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        clients = len(self.sizes)
+        cohort = np.arange(clients)
+        if self.cohort_size < clients:
+            cohort = np.random.default_rng([self.seed, _COHORT, number]).choice(clients, self.cohort_size, replace=False)
+        weight = self.sizes[cohort] if self.client_weighting == "examples" else np.ones(len(cohort))
+        rows = self._full(cohort) if self.repeats else self._batches(cohort, number)
+        return cohort.astype(np.int32), rows.astype(np.int32), weight.astype(np.float32)
+
+    def _full(self, cohort: np.ndarray) -> np.ndarray:
+        place = np.arange(self.batch)
+        rows = self.offsets[cohort][:, None] + place
+        return np.where(place < self.sizes[cohort][:, None], rows, -1)[:, None, :]
+
+    def _batches(self, cohort: np.ndarray, number: int) -> np.ndarray:
+        rng, size, sizes = np.random.default_rng([self.seed, _BATCHES, number]), self.batch, self.sizes[cohort]
+        per_epoch, most = -(-sizes // size), -(-int(self.sizes.max()) // size)
+        total = int(self.steps.max())
+        epochs = self.local_epochs or 1
+        if self.local_steps is not None:
+            epochs = -(-total // int((-(-self.sizes // size)).min()))
+        # Sorting random keys, with the places past a client's end last, shuffles all clients of the cohort at once.
+        place = np.arange(most * size)
+        keys = rng.random((len(cohort), epochs, most * size), dtype=np.float32)
+        keys[np.broadcast_to(place >= sizes[:, None, None], keys.shape)] = 2
+        order = keys.argsort(axis=-1, kind="stable")
+        rows = np.where(place < sizes[:, None, None], order + self.offsets[cohort][:, None, None], -1)
+        rows = rows.reshape(len(cohort), epochs, most, size)
+        if (per_epoch == most).all():
+            return rows.reshape(len(cohort), epochs * most, size)[:, :total]
+        # A smaller client fills its K batches with more, shorter epochs: batch k lies in epoch k // per_epoch.
+        k = np.arange(total)
+        picked = rows[np.arange(len(cohort))[:, None], (k // per_epoch[:, None]).clip(max=epochs - 1), k % per_epoch[:, None]]
+        return np.where((k < self.steps[cohort][:, None])[..., None], picked, -1)

@@ -1,0 +1,85 @@
+"""The summary of a run: final, best and tail-averaged metrics, and what it ran on."""
+
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fcorun.evaluate import HIGHER_IS_BETTER
+
+COUNTERS = ("round", "seconds", "bytes_up", "bytes_down")
+
+
+def aggregate(rows: list[dict[str, float]], tail_rounds: int) -> dict[str, dict]:
+    """Of each metric: the last value, the best with its round, the mean over the evaluations of the last rounds.
+
+    The tail holds the evaluations after round (last - tail_rounds); at least the last one.
+    """
+    if not rows:
+        return {"final": {}, "best": {}, "tail": {}}
+    names = [name for name in rows[-1] if name not in COUNTERS]
+    end = rows[-1]["round"]
+    tail = [row for row in rows if row["round"] > end - tail_rounds] or rows[-1:]
+    best = {}
+    for name in names:
+        if name in HIGHER_IS_BETTER:
+            row = (max if HIGHER_IS_BETTER[name] else min)(rows, key=lambda r, name=name: r[name])
+            best[name] = {"value": row[name], "round": row["round"]}
+    return {
+        "final": {name: rows[-1][name] for name in names},
+        "best": best,
+        "tail": {name: sum(row[name] for row in tail) / len(tail) for name in names},
+    }
+
+
+def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict[str, Any]:
+    """The content of summary.json."""
+    settings, rows = job.experiment.settings, job.rows
+    last = rows[-1] if rows else dict.fromkeys(COUNTERS, 0)
+    return {
+        "status": status,
+        "label": job.label,
+        "round": last["round"],
+        **aggregate(rows, settings.tail_rounds),
+        "tail_rounds": settings.tail_rounds,
+        "cutoff": settings.cutoff,
+        "strength": getattr(job.experiment.reg, "strength", None),
+        "reference": job.optimum,
+        "certificate": job.certificate,
+        "bytes_up": last["bytes_up"],
+        "bytes_down": last["bytes_down"],
+        "seconds": times,
+        "data": {
+            "clients": len(data.sizes),
+            "examples": len(data.y),
+            "validation_examples": 0 if data.y_val is None else len(data.y_val),
+            "features": int(data.x.shape[1]),
+            "task": data.task,
+            "classes": [str(c) for c in data.classes],
+            "fingerprint": job.experiment.data.fingerprint(),
+        },
+        **machine(),
+    }
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Versions, the git commit of fcorun where it runs from a checkout, and the device."""
+    here = Path(__file__).parent
+    sha = None
+    if (here.parent / ".git").exists():
+        found = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        sha = found.stdout.strip() or None
+    packages = ("fcorun", "jax", "jaxlib", "numpy", "hydra-core")
+    device = jax.devices()[0]
+    return {
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "git": sha,
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": f"{sys.platform} {platform.machine()}",
+    }

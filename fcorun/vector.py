@@ -1,0 +1,59 @@
+"""Points of the parameter space: named arrays with the arithmetic of a vector."""
+
+import operator
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Vector(dict):
+    """Named arrays that add, subtract and scale like one vector, so that an algorithm reads as it is printed.
+
+    A pytree. Kept apart rather than raveled into one array: slicing and joining them costs as much as the gradients.
+
+    >>> w = Vector(weights=jnp.ones(2), bias=jnp.zeros(()))
+    >>> (w - 0.5 * w)["weights"]
+    Array([0.5, 0.5], dtype=float32)
+    """
+
+    def tree_flatten_with_keys(self):
+        return [(jax.tree_util.DictKey(k), v) for k, v in self.items()], tuple(self)
+
+    @classmethod
+    def tree_unflatten(cls, names, values):
+        return cls(zip(names, values, strict=True))
+
+    def _each(self, other, function):
+        if isinstance(other, Vector):
+            return Vector({k: function(v, other[k]) for k, v in self.items()})
+        return Vector({k: function(v, other) for k, v in self.items()})
+
+    def __add__(self, other):
+        return self._each(other, operator.add)
+
+    def __sub__(self, other):
+        return self._each(other, operator.sub)
+
+    def __mul__(self, scalar):
+        return self._each(scalar, operator.mul)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scalar):
+        return self._each(scalar, operator.truediv)
+
+    def __neg__(self):
+        return self * -1
+
+    @property
+    def dtype(self):
+        return next(iter(self.values())).dtype
+
+    def dot(self, other: "Vector") -> jax.Array:
+        """The inner product, a scalar."""
+        return sum((jnp.vdot(v, other[k]) for k, v in self.items()), jnp.zeros((), self.dtype))
+
+    def norm(self) -> jax.Array:
+        """The Euclidean norm, a scalar."""
+        return jnp.sqrt(self.dot(self))
