@@ -20,6 +20,7 @@ from fcorun.errors import UserError, nearest
 # by name through Hydra here, so the whitelist is empty.
 _OLD = hydra.__version__.startswith("1.3")
 _HYDRA = {"version_base": "1.3"} if _OLD else {"execution_whitelist": []}
+_BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
 
 
 def conf_dir() -> str:
@@ -68,6 +69,8 @@ def sentence(error: BaseException) -> str:
     user = _cause(error, UserError)
     if user is not None:
         return str(user)
+    if isinstance(error, OSError):  # Hydra makes the folder of a run
+        return f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder"
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         options = error.options or []
@@ -85,7 +88,7 @@ def sentence(error: BaseException) -> str:
     return text[0] + (f" ({text[1]})" if len(text) > 1 else "")
 
 
-def _cause(error: BaseException | None, kind: type) -> Any:
+def _cause(error: BaseException | None, kind: type | tuple[type, ...]) -> Any:
     while error is not None:
         if isinstance(error, kind):
             return error
@@ -149,14 +152,14 @@ def _report(error: BaseException) -> int:
         traceback.print_exception(error)
     elif isinstance(error, KeyboardInterrupt):
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-    elif _cause(error, UserError) or isinstance(error, (HydraException, OmegaConfBaseException)):
+    elif _cause(error, _BAD_INPUT) or isinstance(error, OSError):
         print(f"fcorun: {sentence(error)}", file=sys.stderr)
     else:
         text = str(error).strip().splitlines()
         print(f"fcorun: {type(error).__name__}: {text[0] if text else ''} (debug=true shows the traceback)", file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         return 130
-    return 2 if _cause(error, (UserError, HydraException, OmegaConfBaseException)) else 1  # type: ignore[arg-type]
+    return 2 if _cause(error, _BAD_INPUT) else 1
 
 
 def _remove_empty(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """What a run shows on the terminal: a line, a progress bar, a table. Plain lines where it is no terminal."""
 
+import os
 import sys
 from typing import Any
 
@@ -16,11 +17,19 @@ from fcorun.summary import COUNTERS, aggregate
 _LINES = 10  # progress lines of a run, where there is no terminal
 
 
+class _Output(RichConsole):
+    """A console whose reader may go away (``| head``): the run goes on, in silence."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Console(Watcher):
     """Shows one run. A context manager; with ``verbose`` off it shows nothing."""
 
     def __init__(self, verbose: bool = True):
-        self.out = RichConsole(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.out = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
         self.live = verbose and self.out.is_terminal
         columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
         self.progress = Progress(*columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live)

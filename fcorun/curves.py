@@ -35,7 +35,7 @@ def draw_curves(rows: list[dict[str, float]], title: str, cutoff: float) -> byte
 
     names = list(rows[-1]) if rows else ["objective", "train_loss"]
     chosen = panels(names, cutoff)
-    figure = Figure(figsize=(3.5 * len(chosen), 2.9), layout="constrained")
+    figure = Figure(figsize=(3.2 * len(chosen), 2.7), dpi=160, layout="constrained")
     axes = figure.subplots(1, len(chosen), squeeze=False)[0]
     rounds = [row["round"] for row in rows]
     for ax, (label, lines, log) in zip(axes, chosen, strict=True):

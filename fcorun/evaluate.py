@@ -23,6 +23,16 @@ HIGHER_IS_BETTER = {
     "precision": True,
     "recall": True,
 }
+ORDER = (
+    *("objective", "suboptimality", "train_loss", "train_accuracy", "val_loss", "val_accuracy"),
+    *("f1", "precision", "recall", "density", "rank", "recovery_error"),
+)
+
+
+def in_order(metrics: dict) -> dict:
+    """The same metrics in the order in which tables show them; those of a user's own come last."""
+    return {name: metrics[name] for name in sorted(metrics, key=lambda n: (ORDER.index(n) if n in ORDER else 99, n))}
+
 
 
 def row_weights(data: FederatedData, client_weighting: str) -> np.ndarray:

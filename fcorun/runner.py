@@ -21,7 +21,7 @@ from fcorun.algorithms.base import Baseline, Tree
 from fcorun.datasets.base import FederatedData
 from fcorun.curves import draw_curves
 from fcorun.engine import Engine, Numbers, Snapshot
-from fcorun.evaluate import Evaluation
+from fcorun.evaluate import Evaluation, in_order
 from fcorun.experiment import Experiment, prepare
 from fcorun.record import Record, RunFolder, csv_text, npz_bytes
 from fcorun.summary import summarize
@@ -64,11 +64,12 @@ class Job:
         rates = " ".join(f"{k}={v:g}" for section in numbers.values() for k, v in section.items())
         return f"algo={names['algo']} data={names['data']} reg={names['reg']} {rates}".strip()
 
-    def add(self, row: dict[str, float]) -> None:
-        """Add an evaluation, with the gap to the optimum where that is known."""
+    def add(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
+        """Add an evaluation, with the gap to the optimum where that is known; the new row."""
         if self.optimum is not None:
-            row["suboptimality"] = row["objective"] - self.optimum["objective"]
-        self.rows.append(row)
+            metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
+        self.rows.append(counters | in_order(metrics))
+        return self.rows[-1]
 
 
 def run(config: Mapping[str, Any], folder: str | Path | None = None, watch: Watcher | None = None) -> Record:
@@ -195,9 +196,9 @@ def _run_batch(engine: Engine, jobs: list[Job], width: int, watch: Watcher, stop
                 for g, job in enumerate(jobs):
                     job.diverged = int(now.diverged[g])
                     if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
-                        row = {"round": now.round, "seconds": now.seconds / len(jobs), **traffic}
-                        job.add(row | {name: float(value[g]) for name, value in now.metrics.items()})
-                        watch.row(job, job.rows[-1])
+                        counters = {"round": now.round, "seconds": now.seconds / len(jobs), **traffic}
+                        row = job.add(counters, {name: float(value[g]) for name, value in now.metrics.items()})
+                        watch.row(job, row)
                 if stop.is_set():
                     raise KeyboardInterrupt
                 if time.perf_counter() - saved >= settings.checkpoint_every:
@@ -224,7 +225,7 @@ def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[Tre
     kept = [job.folder.load_checkpoint() for job in jobs]
     if kept[0] is None:
         return None, 0, 0.0
-    structure = jax.tree.structure(jax.eval_shape(engine.start, points))
+    structure = jax.tree.structure(engine.start(points))
     states = []
     for job, (leaves, _, _, rows) in zip(jobs, kept, strict=True):
         job.rows = rows
@@ -244,9 +245,9 @@ def _solve(job: Job, data: FederatedData, watch: Watcher) -> None:
         measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
         clock = time.perf_counter()
         for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations):
-            row = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
-            job.add(row | {name: float(value) for name, value in measure(now.w).items()})
-            watch.row(job, job.rows[-1])
+            counters = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
+            row = job.add(counters, {name: float(value) for name, value in measure(now.w).items()})
+            watch.row(job, row)
     if not now.certified:
         job.reason = f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations"
     job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}

@@ -194,7 +194,8 @@ def _standardized(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarray:
         return masker.fit_transform(str(bold)).astype(np.float32, copy=False)
     except damage as error:
         try:
-            np.asarray(load(mask).dataobj)
+            image: Any = load(mask)
+            np.asarray(image.dataobj)
             file = bold
         except damage:
             file = mask

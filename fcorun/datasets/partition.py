@@ -40,14 +40,14 @@ def _owners(parts: list[np.ndarray], rows: int) -> np.ndarray:
 
 def _by_label(by_class: list[np.ndarray], clients: int) -> list[np.ndarray]:
     if clients < len(by_class):  # whole labels, the largest first, each to the client that has fewest rows
-        parts, heap = [[] for _ in range(clients)], [(0, m) for m in range(clients)]
+        parts, sizes = [[] for _ in range(clients)], [(0, m) for m in range(clients)]
         for rows in sorted(by_class, key=len, reverse=True):
-            size, m = heapq.heappop(heap)
+            size, m = heapq.heappop(sizes)
             parts[m].append(rows)
-            heapq.heappush(heap, (size + len(rows), m))
+            heapq.heappush(sizes, (size + len(rows), m))
         return [np.concatenate(p) for p in parts]
     shares = [1] * len(by_class)
-    heap = [(-len(rows), k) for k, rows in enumerate(by_class)]
+    heap: list[tuple[float, int]] = [(-len(rows), k) for k, rows in enumerate(by_class)]
     heapq.heapify(heap)
     for _ in range(clients - len(by_class)):  # one more client for the label with most rows a client
         _, k = heapq.heappop(heap)

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,13 +71,12 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
     if not file.stat().st_size:
         raise UserError(f"data.path={path}: the file is empty; give one with data")
     named = ending in (*TEXT, ".parquet")
-    for option, column in (("target_column", target), ("client_column", client)):
+    for option, column in (("target", target), ("client", client)):
         if column is not None and not named:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     try:
         if named:
-            frame = _parquet(file) if ending == ".parquet" else _text(file, "\t" if ending == ".tsv" else ",", client)
-            rows = _split(frame, path, target, client)
+            rows = _split(_frame(file, ending, client), path, target, client)
         elif ending == ".npz":
             rows = _npz(file, path)
         else:
@@ -92,32 +92,25 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
     return rows
 
 
-def _text(file: Path, separator: str, client: str | None):
+def _frame(file: Path, ending: str, client: str | None) -> Any:
     import pandas as pd
 
+    if ending == ".parquet":
+        return pd.read_parquet(file)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-        types = {client: str} if client else None  # so that a client "007" keeps its name
-        return pd.read_csv(file, sep=separator, dtype=types, index_col=False, low_memory=False)
+        types: Any = {client: str} if client else None  # so that a client "007" keeps its name
+        return pd.read_csv(file, sep="\t" if ending == ".tsv" else ",", dtype=types, index_col=False, low_memory=False)
 
 
-def _parquet(file: Path):
-    import pandas as pd
-
-    try:
-        return pd.read_parquet(file)
-    except ImportError as error:
-        raise UserError(f"data.path={file}: Parquet files need pyarrow; pip install pyarrow") from error
-
-
-def _split(frame, path: str, target: str | None, client: str | None) -> Rows:
+def _split(frame: Any, path: str, target: str | None, client: str | None) -> Rows:
     """The columns of a data frame as arrays. Raises UserError for a missing column or one that is not numeric."""
     frame.columns = [str(c) for c in frame.columns]
     if target is None:
-        raise UserError(f"data.target_column has no value: name the column of {path} to predict, {_columns('', frame)}")
+        raise UserError(f"data.target has no value: name the column of {path} to predict, {_columns('', frame)}")
     if target == client:
-        raise UserError(f"data.client_column={client} is data.target_column too: name two different columns")
-    for option, column in (("target_column", target), ("client_column", client)):
+        raise UserError(f"data.client={client} is data.target too: name two different columns")
+    for option, column in (("target", target), ("client", client)):
         if column is not None and column not in frame:
             raise UserError(f"data.{option}={column}: there is no such column in {path}; {_columns(column, frame)}")
         if column is not None and frame[column].isna().any():
@@ -140,12 +133,12 @@ def _split(frame, path: str, target: str | None, client: str | None) -> Rows:
     )
 
 
-def _columns(name: str, frame) -> str:
+def _columns(name: str, frame: Any) -> str:
     names = list(frame.columns)
     return nearest(name, names if len(names) <= 30 else get_close_matches(name, names, n=10, cutoff=0))
 
 
-def _plain(series) -> np.ndarray:
+def _plain(series: Any) -> np.ndarray:
     """A column without missing values as numbers, booleans or text."""
     from pandas.api import types
 
@@ -156,14 +149,14 @@ def _plain(series) -> np.ndarray:
     return series.astype(str).to_numpy(dtype=str)
 
 
-def _numbers(series, where: str) -> np.ndarray:
+def _numbers(series: Any, where: str) -> np.ndarray:
     import pandas as pd
     from pandas.api import types
 
     if types.is_numeric_dtype(series.dtype):  # booleans among them
         plain = isinstance(series.dtype, np.dtype)
         return series.to_numpy() if plain else series.to_numpy(dtype=float, na_value=np.nan)
-    numeric = pd.to_numeric(series.astype(str), errors="coerce")
+    numeric: Any = pd.to_numeric(series.astype(str), errors="coerce")
     bad = numeric.isna() & series.notna()
     if not bad.any():  # numbers under another type, or nothing at all
         return numeric.to_numpy(dtype=float)
@@ -187,6 +180,7 @@ def _npz(file: Path, path: str) -> Rows:
             if name not in arrays.files:
                 raise UserError(f"data.path={path}: there is no array '{name}'; {nearest(name, arrays.files)}")
         found = {n: arrays[n] for n in ("X", "y", "client", "validation") if n in arrays.files}
+    found = {n: a.astype(str) if a.dtype.kind == "S" else a for n, a in found.items()}
     x, y, validation = found["X"], found["y"], found.get("validation")
     if x.ndim != 2 or x.dtype.kind not in "fiub":
         raise UserError(f"data.path={path}: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
@@ -195,6 +189,8 @@ def _npz(file: Path, path: str) -> Rows:
             raise UserError(f"data.path={path}: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
     if validation is not None and validation.dtype != bool:
         raise UserError(f"data.path={path}: validation is {validation.dtype}; save it as booleans, True for held out")
+    if validation is not None and len(y) and validation.all():
+        raise UserError(f"data.path={path}: validation marks every row as held out; leave some to train on")
     client = found.get("client")
     return Rows(
         x.astype(np.int8) if x.dtype == bool else x, y, None if client is None else _text_names(client), validation

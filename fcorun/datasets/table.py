@@ -21,8 +21,8 @@ class Table(Dataset):
         path: a .csv, .tsv or .parquet file, whose columns other than the target and the client are the features; a
             .npz file of X (N, d), y (N,) and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2).
-        target_column: the column to predict; needed, and allowed, for CSV, TSV and Parquet only.
-        client_column: the column that names the client of a row; without it rows are dealt out by ``partition``.
+        target: the column to predict; needed, and allowed, for CSV, TSV and Parquet only.
+        client: the column that names the client of a row; without it rows are dealt out by ``partition``.
         partition: see ``fcorun.datasets.partition``; only where the file does not name clients.
         clients: how many clients to deal the rows out to.
         alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
@@ -34,8 +34,8 @@ class Table(Dataset):
     """
 
     path: Path
-    target_column: str | None = None
-    client_column: str | None = None
+    target: str | None = None
+    client: str | None = None
     partition: Literal["iid", "dirichlet", "by_label", "sorted"] = "iid"
     clients: Count = 10
     alpha: Positive = 0.5
@@ -57,7 +57,7 @@ class Table(Dataset):
 
     def load(self) -> FederatedData:
         """The rows sorted by client, in the order of the file within a client; clients are sorted by name."""
-        rows = read(self.path, self.target_column, self.client_column)
+        rows = read(self.path, self.target, self.client)
         y, classes = self._targets(rows.y)
         names, owner = self._owners(rows, y)
         held = self._held_out(rows, names, owner)
@@ -92,7 +92,7 @@ class Table(Dataset):
 
     @property
     def _target(self) -> str:
-        return f"target '{self.target_column}'" if self.target_column else "target y"
+        return f"target '{self.target}'" if self.target else "target y"
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, tuple]:
         """Numbers and no classes for a regression, otherwise class indices and the sorted classes."""
@@ -101,8 +101,8 @@ class Table(Dataset):
             if y.dtype.kind not in "fiub":
                 raise UserError(f"{where} is text ('{y[0]}'); give data.task=binary or multiclass, or another target")
             return (y if y.dtype.kind == "f" else y.astype(np.float64)), ()
-        if y.dtype.kind == "f" and (whole := y.astype(np.int64)).astype(y.dtype).tolist() == y.tolist():
-            y = whole  # LIBSVM writes its labels as real numbers
+        if y.dtype.kind == "f" and (y == np.floor(y)).all():
+            y = y.astype(np.int64)  # LIBSVM writes its labels as real numbers
         classes, indices = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise UserError(f"{where} holds one class only ('{classes[0]}'); two or more are needed to classify")
@@ -153,7 +153,7 @@ class Table(Dataset):
         if rows.client is None and self.validation:
             raise UserError(
                 f"data.validation={self.validation}: the rows have no named clients; "
-                "give data.client_column=... or a fraction of the rows, data.validation=0.2"
+                "give data.client=... or a fraction of the rows, data.validation=0.2"
             )
         for name in self.validation:
             if name not in names:
