@@ -1,12 +1,12 @@
 """fcorun: experiments in federated composite optimization.
 
-    import fcorun
-    config = fcorun.compose(["algo=feddualavg", "data=lasso", "rounds=100"])
-    record = fcorun.run(config)                                             # one configuration
-    points = fcorun.grid(config, {"algo.client_lr": [1e-4, 1e-3], "algo.server_lr": [0.3, 1.0]})
-    records = fcorun.run_grid(points)                                       # one program for all
-    record.metrics, record.summary, record.solution                         # table, dict, arrays
-    fcorun.load_records("outputs")                                          # all that is on disk
+import fcorun
+config = fcorun.compose(["algo=feddualavg", "data=lasso", "rounds=100"])
+record = fcorun.run(config)                                             # one configuration
+points = fcorun.grid(config, {"algo.client_lr": [1e-4, 1e-3], "algo.server_lr": [0.3, 1.0]})
+records = fcorun.run_grid(points)                                       # one program for all
+record.metrics, record.summary, record.solution                         # table, dict, arrays
+fcorun.load_records("outputs")                                          # all that is on disk
 """
 
 from importlib import import_module

@@ -19,7 +19,7 @@ from fcorun.errors import UserError, nearest
 # Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
 # by name through Hydra here, so the whitelist is empty.
 _OLD = hydra.__version__.startswith("1.3")
-_HYDRA = {"version_base": "1.3"} if _OLD else {"execution_whitelist": []}
+_HYDRA: dict[str, Any] = {"version_base": "1.3"} if _OLD else {"execution_whitelist": []}
 _BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
 
 
@@ -47,11 +47,13 @@ def compose(overrides: Sequence[str] = ()) -> dict[str, Any]:
 def plain(config: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, interpolations resolved. Raises UserError."""
     try:
-        values = OmegaConf.to_container(OmegaConf.masked_copy(config, [k for k in config if k != "hydra"]), resolve=True)
+        ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        values = OmegaConf.to_container(ours, resolve=True)
     except (InterpolationKeyError, InterpolationResolutionError) as error:
         from fcorun.config import build_plugin
 
-        build_plugin("data", OmegaConf.to_container(config.data, resolve=True))  # a wrong data.task is what to say first
+        data: Any = OmegaConf.to_container(config.data, resolve=True)
+        build_plugin("data", data)  # a wrong data.task is what to say first
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
@@ -131,7 +133,7 @@ def main() -> None:
 
 def _run(config: dict[str, Any], folder: Path) -> None:
     from fcorun.console import Console
-    from fcorun.jax_setup import set_up_jax
+    from fcorun.machine import set_up_jax
     from fcorun.runner import run
 
     set_up_jax()
@@ -156,7 +158,10 @@ def _report(error: BaseException) -> int:
         print(f"fcorun: {sentence(error)}", file=sys.stderr)
     else:
         text = str(error).strip().splitlines()
-        print(f"fcorun: {type(error).__name__}: {text[0] if text else ''} (debug=true shows the traceback)", file=sys.stderr)
+        print(
+            f"fcorun: {type(error).__name__}: {text[0] if text else ''} (debug=true shows the traceback)",
+            file=sys.stderr,
+        )
     if isinstance(error, KeyboardInterrupt):
         return 130
     return 2 if _cause(error, _BAD_INPUT) else 1

@@ -1,7 +1,7 @@
 """From plain configuration values to checked objects.
 
-A plug-in (algorithm, data set, regularizer, mirror map, objective) is a frozen dataclass; the types of its fields are its
-schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and for the root keys alike.
+A plug-in (algorithm, data set, regularizer, mirror map, objective) is a frozen dataclass; the types of its fields are
+its schema. ``build`` is the one place where names, types and ranges are checked, for plug-ins and root keys alike.
 """
 
 import dataclasses
@@ -27,7 +27,14 @@ _CONDITIONS = {
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "how": lambda v: True,
 }
-_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false", list: "a list", dict: "a mapping"}
+_NAMES = {
+    float: "a number",
+    int: "a whole number",
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+}
 
 # Keys of a section that are no fields of its plug-in: what it is called, where its class is, what others may look up.
 LABELS = ("name", "class", "natural")
@@ -51,6 +58,7 @@ class Settings:
     # how, not what: none of these changes a row of metrics.csv
     tail_rounds: Annotated[Count, "how"] = 100
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
+    memory: Annotated[Positive | None, "how"] = None
     force: Annotated[bool, "how"] = False
     verbose: Annotated[bool, "how"] = True
     debug: Annotated[bool, "how"] = False
@@ -72,7 +80,9 @@ def locate(target: str, key: str) -> type:
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         classes = [n for n, v in vars(module).items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
-        raise UserError(f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; {nearest(class_name, classes)}")
+        raise UserError(
+            f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; {nearest(class_name, classes)}"
+        )
     return found
 
 

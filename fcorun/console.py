@@ -10,7 +10,6 @@ from rich.table import Table
 
 from fcorun.datasets.base import FederatedData
 from fcorun.evaluate import headline
-from fcorun.record import Record
 from fcorun.runner import Job, Watcher
 from fcorun.summary import COUNTERS, aggregate
 
@@ -32,7 +31,9 @@ class Console(Watcher):
         self.out = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
         self.live = verbose and self.out.is_terminal
         columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
-        self.progress = Progress(*columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live)
+        self.progress = Progress(
+            *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
+        )
         self.task: Any = None
         self.told = 0
 
@@ -42,22 +43,22 @@ class Console(Watcher):
     def __exit__(self, *error) -> None:
         self.progress.stop()
 
-    def reused(self, record: Record) -> None:
-        self.out.print(f"{record.folder} holds the finished record of this run: reused (force=true computes it again)")
-
     def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
         settings = job.experiment.settings
         cohort = settings.clients_per_round or len(data.sizes)
         self.out.print(
-            f"{job.label}: {settings.rounds} rounds, {cohort} of {len(data.sizes)} clients a round, {len(data.y)} examples, "
-            f"{data.x.shape[1]} features" + (f"; goes on after round {resumed}" if resumed else "")
+            f"{job.label}: {settings.rounds} rounds, {cohort} of {len(data.sizes)} clients a round, "
+            f"{len(data.y)} examples, {data.x.shape[1]} features"
+            + (f"; goes on after round {resumed}" if resumed else "")
         )
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 
     def row(self, job: Job, row: dict[str, float]) -> None:
         matters = headline([name for name in row if name not in COUNTERS])
-        text = f"objective {row['objective']:.6g}" + (f"  {matters} {row[matters]:.4g}" if matters != "objective" else "")
+        text = f"objective {row['objective']:.6g}" + (
+            f"  {matters} {row[matters]:.4g}" if matters != "objective" else ""
+        )
         rounds = job.experiment.settings.rounds
         if self.live:
             self.progress.update(self.task, completed=row["round"], total=max(rounds, row["round"]), description=text)
@@ -67,6 +68,10 @@ class Console(Watcher):
 
     def ends(self, job: Job) -> None:
         self.progress.stop()
+        if job.end == "reused":
+            self.out.print(f"{job.folder.folder} holds the finished record of this run: reused (force=true recomputes)")
+        if job.end not in ("done", "diverged"):
+            return
         table = Table(box=None, pad_edge=False, header_style="bold")
         tail_rounds = job.experiment.settings.tail_rounds
         for column in ("metric", "final", "best", "round", f"mean of last {tail_rounds} rounds"):

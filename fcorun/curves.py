@@ -2,14 +2,12 @@
 
 import io
 
-
 # Okabe and Ito's palette, told apart by colour-blind readers too.
 BLUE, ORANGE, GREEN, RED, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
 
 
 def panels(names: list[str], cutoff: float) -> list[tuple[str, list[tuple[str, str]], bool]]:
     """What to draw for a run with these metrics: (axis label, [(metric, legend)], logarithmic) of each panel."""
-    names = set(names)
     gap = "suboptimality" in names
     chosen = [(r"gap $\Phi(w) - \Phi^\star$" if gap else r"objective $\Phi(w) = F(w) + \psi(w)$",
                [("suboptimality" if gap else "objective", "")], True)]  # fmt: skip
@@ -39,7 +37,9 @@ def draw_curves(rows: list[dict[str, float]], title: str, cutoff: float) -> byte
     axes = figure.subplots(1, len(chosen), squeeze=False)[0]
     rounds = [row["round"] for row in rows]
     for ax, (label, lines, log) in zip(axes, chosen, strict=True):
-        for (name, legend), colour, dash in zip(lines, (BLUE, ORANGE, GREEN, RED), ("-", "--", ":", "-."), strict=False):
+        for (name, legend), colour, dash in zip(
+            lines, (BLUE, ORANGE, GREEN, RED), ("-", "--", ":", "-."), strict=False
+        ):
             values = [row[name] for row in rows]
             ax.plot(rounds, values, dash, color=colour, label=legend, linewidth=1.6)
         if log and any(row[name] > 0 for row in rows for name, _ in lines):
@@ -55,5 +55,3 @@ def draw_curves(rows: list[dict[str, float]], title: str, cutoff: float) -> byte
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": "fcorun"})
     return buffer.getvalue()
-
-

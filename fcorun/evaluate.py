@@ -34,7 +34,6 @@ def in_order(metrics: dict) -> dict:
     return {name: metrics[name] for name in sorted(metrics, key=lambda n: (ORDER.index(n) if n in ORDER else 99, n))}
 
 
-
 def row_weights(data: FederatedData, client_weighting: str) -> np.ndarray:
     """The weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform"."""
     if client_weighting == "examples":
@@ -44,7 +43,7 @@ def row_weights(data: FederatedData, client_weighting: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of a problem on a data set. ``arrays`` go to the device, ``measure`` is pure and made to be jitted."""
+    """The metrics of a problem on a data set: ``arrays`` go to the device, ``measure`` is pure, to be jitted."""
 
     data: FederatedData
     client_weighting: str

@@ -21,7 +21,13 @@ from fcorun.problem import Problem
 from fcorun.regularizers.base import Regularizer
 from fcorun.schedule import Schedule
 
-SECTIONS = {"algo": (Algorithm, Baseline), "data": Dataset, "reg": Regularizer, "objective": Objective, "mirror": MirrorMap}
+SECTIONS = {
+    "algo": (Algorithm, Baseline),
+    "data": Dataset,
+    "reg": Regularizer,
+    "objective": Objective,
+    "mirror": MirrorMap,
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Experiment:
     @cached_property
     def identity(self) -> str:
         """The hash of what gives the run its meaning: no paths, nothing of how it is shown, but what the data hold."""
-        content = {s: [_class_id(getattr(self, s)), meaning(getattr(self, s))] for s in SECTIONS if s != "data"}
+        content = {s: [class_id(getattr(self, s)), meaning(getattr(self, s))] for s in SECTIONS if s != "data"}
         content |= {"data": self.data.fingerprint(), "settings": meaning(self.settings), "engine": engine.VERSION}
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -62,9 +68,16 @@ class Experiment:
             plugin = getattr(self, section)
             traced = set(numbers(plugin)) if section in ("algo", "reg", "mirror") else set()
             traced |= {"relative"} if traced and getattr(plugin, "relative", None) is not None else set()
-            parts.append([_class_id(plugin), {k: v for k, v in meaning(plugin).items() if k not in traced}, sorted(traced)])
-        settings = {k: v for k, v in asdict(self.settings).items()}
-        return json.dumps([parts, settings, self.data.fingerprint()], sort_keys=True, default=str)
+            parts.append(
+                [class_id(plugin), {k: v for k, v in meaning(plugin).items() if k not in traced}, sorted(traced)]
+            )
+        return json.dumps([parts, asdict(self.settings), self.data.fingerprint()], sort_keys=True, default=str)
+
+    @property
+    def label(self) -> str:
+        """A line that says which run this is."""
+        rates = " ".join(f"{k}={v:g}" for section in self.numbers().values() for k, v in section.items())
+        return f"algo={self.names['algo']} data={self.names['data']} reg={self.names['reg']} {rates}".strip()
 
     def numbers(self) -> engine.Numbers:
         """The numbers that a grid may vary."""
@@ -76,8 +89,9 @@ class Experiment:
         tasks = self.objective.tasks
         if data.task not in tasks:
             raise UserError(
-                f"objective={self.names['objective']} is for {' and '.join(tasks)} targets, and data={self.names['data']} "
-                f"has {data.task} ones; choose another objective" + (" or data.task" if hasattr(self.data, "task") else "")
+                f"objective={self.names['objective']} is for {' and '.join(tasks)} targets, and "
+                f"data={self.names['data']} has {data.task} ones; choose another objective"
+                + (" or data.task" if hasattr(self.data, "task") else "")
             )
         asked = self.settings.clients_per_round
         if asked is not None and asked > len(data.sizes):
@@ -93,6 +107,7 @@ class Experiment:
 
     def engine(self, data: FederatedData) -> engine.Engine:
         """The engine for runs like this one."""
+        assert isinstance(self.algo, Algorithm)
         s = self.settings
         schedule = Schedule(
             data.offsets, s.seed, s.clients_per_round, s.batch_size, s.local_epochs, s.local_steps, s.client_weighting
@@ -126,7 +141,7 @@ def _load(fingerprint: str, data: Dataset) -> FederatedData:
 
 
 def prepare(config: Mapping[str, Any]) -> Experiment:
-    """The experiment of a configuration: sections ``algo``, ``data``, ``reg``, ``objective``, ``mirror``, and root keys.
+    """The experiment of a configuration: the sections algo, data, reg, objective, mirror, and root keys.
 
     Raises UserError for an unknown or missing key, a value of the wrong type or out of range, a plug-in that cannot be
     found, and plug-ins that do not fit each other. Nothing is read or written.
@@ -150,7 +165,7 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
             raise UserError(f"{section}.class={values['class']} is no {' or '.join(k.__name__ for k in kinds)}; "
                             f"derive the class from {kinds[0].__module__}.{kinds[0].__name__}")  # fmt: skip
     _check_fit(plugins, names)
-    plain = {k: v for k, v in asdict(settings).items()}
+    plain = asdict(settings)
     for section, plugin in plugins.items():
         labels = {"name": names[section], "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
         plain[section] = labels | asdict(plugin)
@@ -163,15 +178,15 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
         for piece in getattr(plugins[section], "needs", ()):
             if not hasattr(reg, piece):
                 raise UserError(
-                    f"{section}={names[section]} needs the {piece} of the regularizer, which reg={names['reg']} does not "
-                    f"have; choose another {section} or another reg"
+                    f"{section}={names[section]} needs the {piece} of the regularizer, which reg={names['reg']} does "
+                    f"not have; choose another {section} or another reg"
                 )
     if getattr(reg, "relative", None) is not None and not hasattr(reg, "strength_max"):
         raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
                         "give reg.strength")  # fmt: skip
 
 
-def _class_id(plugin: Any) -> str:
+def class_id(plugin: Any) -> str:
     """A name for the code of a plug-in: its dotted path, and for one outside fcorun a digest of its file."""
     cls = type(plugin)
     name = f"{cls.__module__}.{cls.__qualname__}"

@@ -67,7 +67,7 @@ class Problem:
         """An element of the subdifferential of psi at w."""
         return self._map(self.regularizer.subgradient, w, others=jnp.zeros_like)  # type: ignore[attr-defined]
 
-    def prox(self, w: Vector, t: jax.Array) -> Vector:
+    def prox(self, w: Vector, t: jax.Array | float) -> Vector:
         """argmin_u t psi(u) + ||u - w||^2 / 2."""
         return self._map(lambda p: self.regularizer.prox(p, t), w)
 
@@ -79,6 +79,6 @@ class Problem:
         """grad h*(z)."""
         return self._map(self.mirror.to_primal, z)
 
-    def retrieve(self, z: Vector, t: jax.Array) -> Vector:
+    def retrieve(self, z: Vector, t: jax.Array | float) -> Vector:
         """grad (h + t psi)*(z) = argmin_w h(w) + t psi(w) - <z, w>."""
         return self._map(lambda p: self.mirror.retrieve(p, t, self.regularizer), z)

@@ -34,7 +34,7 @@ class Record:
 
     @property
     def status(self) -> dict[str, Any]:
-        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``; empty if there is none."""
+        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``, ...; or empty."""
         try:
             return json.loads((self.folder / "status.json").read_text())
         except (OSError, ValueError):
@@ -60,7 +60,9 @@ class Record:
         """A row an evaluation: round, seconds, bytes_up, bytes_down, then metrics."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / "metrics.csv", float_precision="round_trip")
+        text = pd.read_csv(self.folder / "metrics.csv", dtype=str)  # Python's float() is exact in any version of pandas
+        counts = ("round", "bytes_up", "bytes_down")
+        return text.astype({name: int if name in counts else float for name in text})
 
     @cached_property
     def solution(self) -> dict[str, np.ndarray]:
@@ -93,7 +95,9 @@ class RunFolder:
         if not status:
             clash = [name for name in FILES if (self.folder / name).exists()]
             if clash:
-                raise UserError(f"hydra.run.dir={self.folder} has a file {clash[0]} that is of no run; choose another folder")
+                raise UserError(
+                    f"hydra.run.dir={self.folder} has a file {clash[0]} that is of no run; choose another folder"
+                )
             return "new"
         if force:
             return "new"
@@ -107,19 +111,21 @@ class RunFolder:
     def claim(self, force: bool = False) -> str:
         """``look``, and take the folder for this process unless it is finished; "new" leaves it without old files.
 
-        The lock is the operating system's and ends with the process. Raises UserError when the folder cannot be
-        written or another process holds it.
+        Or "locked", when another process has it: the lock is the operating system's and ends with its process. Raises
+        UserError when the folder cannot be written, and as ``look`` does.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.lock = filelock.FileLock(self.folder / _LOCK)
             self.lock.acquire(timeout=0)
-        except filelock.Timeout as error:
+        except filelock.Timeout:
             self.lock = None
-            raise UserError(f"{self.folder} is being computed by another process; wait for it to end") from error
+            return "locked"
         except OSError as error:
             self.lock = None
-            raise UserError(f"hydra.run.dir={self.folder} cannot be written ({error.strerror}); choose another folder") from error
+            raise UserError(
+                f"hydra.run.dir={self.folder} cannot be written ({error.strerror}); choose another folder"
+            ) from error
         try:
             found = self.look(force)
         except UserError:
@@ -205,5 +211,3 @@ def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
-
-

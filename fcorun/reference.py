@@ -14,7 +14,7 @@ from fcorun import solver
 from fcorun.cache import cache_dir
 from fcorun.datasets.base import FederatedData
 from fcorun.evaluate import row_weights
-from fcorun.experiment import Experiment
+from fcorun.experiment import Experiment, class_id
 from fcorun.problem import Batch
 
 TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000
@@ -74,8 +74,9 @@ def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) ->
     parts = [
         kind,
         experiment.data.fingerprint(),
+        class_id(experiment.objective),
         repr(experiment.objective),
-        type(experiment.reg).__qualname__,
+        class_id(experiment.reg),
         sorted(reg.items(), key=str),
         experiment.settings.client_weighting,
         solver.VERSION,

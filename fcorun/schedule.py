@@ -1,7 +1,7 @@
 """Who takes part in a round, and with which minibatches: drawn on the host, ahead of the rounds that use them.
 
-Each draw has a generator of its own, seeded by (seed, stream, round): the algorithm has no part in it, and a resumed run
-draws what an unbroken one would have drawn.
+Each draw has a generator of its own, seeded by (seed, stream, round): the algorithm has no part in it, and a resumed
+run draws what an unbroken one would have drawn.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _COHORT, _BATCHES = 1, 2
 
 
 class Rounds(NamedTuple):
-    """T rounds: the cohort (T, S), the rows of each batch (T, S, K, B) with -1 for none, the clients' weights (T, S)."""
+    """T rounds: cohorts (T, S), the rows of each batch (T, S, K, B) with -1 for none, clients' weights (T, S)."""
 
     cohort: np.ndarray
     rows: np.ndarray
@@ -77,7 +77,9 @@ class Schedule:
         clients = len(self.sizes)
         cohort = np.arange(clients)
         if self.cohort_size < clients:
-            cohort = np.random.default_rng([self.seed, _COHORT, number]).choice(clients, self.cohort_size, replace=False)
+            cohort = np.random.default_rng([self.seed, _COHORT, number]).choice(
+                clients, self.cohort_size, replace=False
+            )
         weight = self.sizes[cohort] if self.client_weighting == "examples" else np.ones(len(cohort))
         rows = self._full(cohort) if self.repeats else self._batches(cohort, number)
         return cohort.astype(np.int32), rows.astype(np.int32), weight.astype(np.float32)
@@ -105,5 +107,7 @@ class Schedule:
             return rows.reshape(len(cohort), epochs * most, size)[:, :total]
         # A smaller client fills its K batches with more, shorter epochs: batch k lies in epoch k // per_epoch.
         k = np.arange(total)
-        picked = rows[np.arange(len(cohort))[:, None], (k // per_epoch[:, None]).clip(max=epochs - 1), k % per_epoch[:, None]]
+        picked = rows[
+            np.arange(len(cohort))[:, None], (k // per_epoch[:, None]).clip(max=epochs - 1), k % per_epoch[:, None]
+        ]
         return np.where((k < self.steps[cohort][:, None])[..., None], picked, -1)

@@ -1,8 +1,8 @@
 """Accelerated proximal gradient on rows in one place, in float64, to a certified tolerance.
 
-Beck and Teboulle's FISTA (SIAM J. Imaging Sci. 2009) with backtracking, and the gradient restart of O'Donoghue and Candes
-(Found. Comput. Math. 2015). What it stops on is a bound, not a small step: the duality gap where objective and regularizer
-have conjugates, else the norm of the prox-gradient map.
+Beck and Teboulle's FISTA (SIAM J. Imaging Sci. 2009) with backtracking, and the gradient restart of O'Donoghue and
+Candes (Found. Comput. Math. 2015). What it stops on is a bound, not a small step: the duality gap where objective and
+regularizer have conjugates, else the norm of the prox-gradient map.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,9 @@ class Iterate:
     certified: bool
 
 
-def minimize(problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000) -> Iterator[Iterate]:
+def minimize(
+    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000
+) -> Iterator[Iterate]:
     """The start w = 0, then an iterate every fifty steps, until certified or out of iterations.
 
     ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times
@@ -114,7 +116,7 @@ def has_gap(problem: Problem) -> bool:
 
 
 def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, gapped: bool):
-    """The point, with the best intercept where there is a gap, its objective, and how far it may be from the optimum."""
+    """The point (with the best intercept, where there is a gap), its objective, its distance from the optimum."""
     if gapped:
         w = fit_intercept(problem, w, batch)
     objective = problem.loss(w, batch) + problem.psi(w)

@@ -73,7 +73,9 @@ def machine() -> dict[str, Any]:
     here = Path(__file__).parent
     sha = None
     if (here.parent / ".git").exists():
-        found = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
         sha = found.stdout.strip() or None
     packages = ("fcorun", "jax", "jaxlib", "numpy", "hydra-core")
     device = jax.devices()[0]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fcorun.config import Count, Positive
 from fcorun.problem import Batch, Problem
 from fcorun.vector import Vector
 
@@ -55,6 +56,7 @@ class LocalData:
         return lax.scan(body, start, self.rows)[0]
 
 
+@dataclass(frozen=True)
 class Algorithm(ABC):
     """An algorithm plug-in: a frozen dataclass of its hyper-parameters with four pure functions.
 
@@ -85,14 +87,12 @@ class Algorithm(ABC):
         """The solution w to be evaluated."""
 
 
+@dataclass(frozen=True)
 class Baseline(ABC):
-    """A solver without communication: accelerated proximal gradient on rows gathered in one place.
+    """A solver without communication: fcorun.solver.minimize on rows gathered in one place."""
 
-    A frozen dataclass with the fields ``tolerance`` and ``max_iterations`` of fcorun.solver.minimize.
-    """
-
-    tolerance: float
-    max_iterations: int
+    tolerance: Positive = 1e-9
+    max_iterations: Count = 100_000
 
     @abstractmethod
     def rows(self, offsets) -> slice:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fcorun.algorithms.base import Baseline
-from fcorun.config import Count, Index, Positive
+from fcorun.config import Index
 from fcorun.errors import UserError
 
 
@@ -12,8 +12,6 @@ class Local(Baseline):
     """One client alone, ``client`` counted from 0, solved on its own rows and evaluated on everybody's."""
 
     client: Index = 0
-    tolerance: Positive = 1e-9
-    max_iterations: Count = 100_000
 
     def rows(self, offsets):
         if self.client >= len(offsets) - 1:

@@ -1,6 +1,7 @@
 """What a mirror map h is to fcorun: the way to the dual space and back."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -8,6 +9,7 @@ import jax
 from fcorun.regularizers.base import Regularizer
 
 
+@dataclass(frozen=True)
 class MirrorMap(ABC):
     """A mirror map plug-in: a frozen dataclass of its numbers. Each method takes one parameter array, of any shape.
 
@@ -22,7 +24,7 @@ class MirrorMap(ABC):
         """The gradient of h at w."""
 
     @abstractmethod
-    def retrieve(self, z: jax.Array, t: jax.Array, psi: Regularizer) -> jax.Array:
+    def retrieve(self, z: jax.Array, t: jax.Array | float, psi: Regularizer) -> jax.Array:
         """The primal of the dual z: argmin_w h(w) + t psi(w) - <z, w>, that is grad (h + t psi)*(z)."""
 
     @abstractmethod

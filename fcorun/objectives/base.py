@@ -1,6 +1,7 @@
 """What an objective f is to fcorun: a model and the mean loss of its predictions."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 Params = dict[str, jax.Array]
 
 
+@dataclass(frozen=True)
 class Objective(ABC):
     """An objective plug-in: a frozen dataclass that turns examples into predictions and predictions into losses.
 
@@ -24,7 +26,11 @@ class Objective(ABC):
 
     def shapes(self, features: int, classes: int) -> dict[str, tuple[int, ...]]:
         """The shape of each parameter. ``classes`` is 0 for a regression; more than two make one column a class."""
-        return {"weights": (features, classes), "bias": (classes,)} if classes > 2 else {"weights": (features,), "bias": ()}
+        return (
+            {"weights": (features, classes), "bias": (classes,)}
+            if classes > 2
+            else {"weights": (features,), "bias": ()}
+        )
 
     def predict(self, params: Params, x: jax.Array) -> jax.Array:
         """Predictions (n,) or (n, classes) of the examples x (n, d)."""

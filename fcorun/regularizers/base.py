@@ -1,11 +1,13 @@
 """What a regularizer psi is to fcorun: a value, a prox, and the structure it is there to make."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
 
+@dataclass(frozen=True)
 class Regularizer(ABC):
     """A regularizer plug-in: a frozen dataclass of its numbers. Each method takes one parameter array, of any shape.
 
@@ -24,7 +26,7 @@ class Regularizer(ABC):
         """psi(w), a scalar; inf outside the domain."""
 
     @abstractmethod
-    def prox(self, z: jax.Array, t: jax.Array) -> jax.Array:
+    def prox(self, z: jax.Array, t: jax.Array | float) -> jax.Array:
         """argmin_w t psi(w) + ||w - z||^2 / 2, of z's shape; t > 0 is a scalar."""
 
     def structure(self, w: jax.Array, cutoff: float) -> dict[str, jax.Array]:
@@ -32,6 +34,6 @@ class Regularizer(ABC):
         return {"density": jnp.mean(jnp.abs(w) > cutoff, dtype=w.dtype)}
 
 
-def soft_threshold(z: jax.Array, t: jax.Array) -> jax.Array:
+def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:
     """S(z, t) = sign(z) max(|z| - t, 0)."""
     return jnp.sign(z) * jnp.maximum(jnp.abs(z) - t, 0)

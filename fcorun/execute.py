@@ -1,0 +1,170 @@
+"""The computing of jobs: batches that fit memory, in as many threads as there are cores, kept by checkpoints."""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from fcorun import reference, solver
+from fcorun.algorithms.base import Baseline, Tree
+from fcorun.curves import draw_curves
+from fcorun.datasets.base import FederatedData
+from fcorun.engine import Engine, Numbers, Snapshot
+from fcorun.evaluate import Evaluation
+from fcorun.machine import cores, free_memory
+from fcorun.record import csv_text, npz_bytes
+from fcorun.summary import summarize
+
+if TYPE_CHECKING:
+    from fcorun.runner import Job, Watcher
+
+
+def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher") -> None:
+    """Run jobs that differ in numbers only and start from the same round."""
+    for job in jobs:
+        job.experiment = replace(job.experiment, reg=reference.with_strength(job.experiment, data))
+        if job.experiment.settings.reference:
+            job.optimum = reference.optimum(job.experiment, data)
+            if not job.optimum["certified"]:
+                job.folder.log(f"the reference optimum is not certified: {job.optimum}")
+    algo = jobs[0].experiment.algo
+    if isinstance(algo, Baseline):
+        for job in jobs:
+            _solve(job, data, watch)
+        return
+    engine = jobs[0].experiment.engine(data)
+    parts = min(cores(), max(1, len(jobs) // 4)) if jax.default_backend() == "cpu" else 1
+    width = min(-(-len(jobs) // parts), _fitting(engine, jobs) // parts or 1)
+    batches = [jobs[i : i + width] for i in range(0, len(jobs), width)]
+    stop = threading.Event()
+    if len(batches) == 1:
+        return _run_or_halve(engine, jobs, width, watch, stop)
+    with ThreadPoolExecutor(parts) as pool:
+        futures = [pool.submit(_run_or_halve, engine, batch, width, watch, stop) for batch in batches]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            stop.set()
+            raise
+
+
+def _fitting(engine: Engine, jobs: list["Job"]) -> int:
+    """How many runs fit into memory together, by an estimate."""
+    limit = jobs[0].experiment.settings.memory
+    allowed = free_memory() * 0.6 if limit is None else limit * 2**30
+    with jax.enable_x64(engine.precision == "float64"):
+        return int(allowed // engine.bytes_each(jobs[0].experiment.numbers()))
+
+
+def _run_or_halve(engine: Engine, jobs: list["Job"], width: int, watch: "Watcher", stop: threading.Event) -> None:
+    """Run a batch; if memory does not suffice after all, its halves one after the other."""
+    try:
+        return _run_batch(engine, jobs, width, watch, stop)
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if len(jobs) == 1 or not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
+            raise
+    half = -(-len(jobs) // 2)
+    for part in (jobs[:half], jobs[half:]):
+        for job in part:
+            job.folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(part)} at once")
+        _run_or_halve(engine, part, half, watch, stop)
+
+
+def _run_batch(engine: Engine, jobs: list["Job"], width: int, watch: "Watcher", stop: threading.Event) -> None:
+    """Run jobs as one program of ``width`` runs; the last job fills what is left of it."""
+    settings = jobs[0].experiment.settings
+    with jax.enable_x64(engine.precision == "float64"):
+        points = [job.experiment.numbers() for job in jobs]
+        points += points[-1:] * (width - len(points))
+        up, down = engine.bytes_per_round(points[0])
+        state, done, seconds = _resume(engine, jobs, points)
+        saved, now = time.perf_counter(), None
+        try:
+            for now in engine.run(points, state, done, seconds):
+                traffic = {"bytes_up": up * now.round, "bytes_down": down * now.round}
+                for g, job in enumerate(jobs):
+                    job.diverged = int(now.diverged[g])
+                    if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
+                        counters = {"round": now.round, "seconds": now.seconds / len(jobs), **traffic}
+                        row = job.add(counters, {name: float(value[g]) for name, value in now.metrics.items()})
+                        watch.row(job, row)
+                if stop.is_set():
+                    raise KeyboardInterrupt
+                if time.perf_counter() - saved >= settings.checkpoint_every:
+                    _checkpoint(jobs, now)
+                    saved = time.perf_counter()
+        except BaseException:
+            if now is not None:
+                _checkpoint(jobs, now)
+            raise
+    assert now is not None
+    times = {"compile": engine.spent["compile"], "steady": now.seconds / len(jobs), "batched_with": len(jobs)}
+    for g, job in enumerate(jobs):
+        _finish(job, engine.data, {name: value[g] for name, value in now.solution.items()}, times, watch)
+
+
+def _checkpoint(jobs: list["Job"], now: Snapshot) -> None:
+    for g, job in enumerate(jobs):
+        leaves = [leaf[g] for leaf in jax.tree.leaves(now.state)]
+        job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
+
+
+def _resume(engine: Engine, jobs: list["Job"], points: list[Numbers]) -> tuple[Tree, int, float]:
+    """The state, round and seconds of the jobs' checkpoints; nothing when they start."""
+    kept = [checkpoint for job in jobs if (checkpoint := job.folder.load_checkpoint()) is not None]
+    if len(kept) < len(jobs):
+        for job in jobs:
+            job.rows = []
+        return None, 0, 0.0
+    structure = jax.tree.structure(engine.start(points))
+    states = []
+    for job, (leaves, _, _, rows) in zip(jobs, kept, strict=True):
+        job.rows = rows
+        states.append(jax.tree.unflatten(structure, leaves))
+    states += states[-1:] * (len(points) - len(jobs))
+    return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs)
+
+
+def _solve(job: "Job", data: FederatedData, watch: "Watcher") -> None:
+    """Run a baseline: a row a certificate, counted in iterations instead of rounds, and nothing communicated."""
+    experiment, settings = job.experiment, job.experiment.settings
+    algo, problem = experiment.algo, experiment.problem(data)
+    assert isinstance(algo, Baseline)
+    with jax.enable_x64(True):
+        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff)
+        everyone, extra = reference.gathered(data, settings.client_weighting), evaluation.arrays("float64")
+        rows = reference.gathered(data, settings.client_weighting, algo.rows(data.offsets))
+        measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
+        clock = time.perf_counter()
+        for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations):
+            counters = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
+            row = job.add(counters, {name: float(value) for name, value in measure(now.w).items()})
+            watch.row(job, row)
+    if not now.certified:
+        job.reason = f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations"
+    job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}
+    times = {"compile": 0.0, "steady": job.rows[-1]["seconds"], "batched_with": 1}
+    _finish(job, data, {name: np.asarray(value) for name, value in now.w.items()}, times, watch)
+
+
+def _finish(job: "Job", data: FederatedData, solution: dict, times: dict[str, float], watch: "Watcher") -> None:
+    """Complete the record; its status comes last."""
+    folder = job.folder
+    status, reason = ("diverged", f"not finite in round {job.diverged}") if job.diverged else ("done", job.reason)
+    begun = time.perf_counter()
+    folder.write("curves.png", draw_curves(job.rows, job.label, job.experiment.settings.cutoff))
+    times = {"setup": job.setup, **times, "picture": time.perf_counter() - begun}
+    folder.write("metrics.csv", csv_text(job.rows))
+    folder.write("solution.npz", npz_bytes(solution))
+    folder.write("summary.json", json.dumps(summarize(job, data, status, times), indent=2) + "\n")
+    folder.log(f"{status} {reason}".strip() + f" after round {job.rows[-1]['round'] if job.rows else 0}")
+    folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
+    folder.drop_checkpoint()
+    job.end = status
+    watch.ends(job)

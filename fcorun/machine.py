@@ -1,0 +1,28 @@
+"""What the machine has: cores, free memory, and how JAX is set up on it."""
+
+import os
+
+import jax
+import psutil
+
+from fcorun.cache import cache_dir
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """Bytes of memory that are free where JAX computes."""
+    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    return psutil.virtual_memory().available
+
+
+def set_up_jax() -> None:
+    """Keep compiled programs on disk, so that the second start of the same kind of run does not compile."""
+    jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,0 +1,198 @@
+"""The figures of the README: ratios, measured in one run on one machine, compile time apart.
+
+    python scripts/benchmark.py            # all of them
+    python scripts/benchmark.py round grid # some: round, grid, shell, sweep
+
+Times are the least of several repetitions, taken in turns, since what else runs on the machine only ever adds.
+"""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.cli import compose
+from fcorun.engine import Engine
+from fcorun.experiment import prepare
+
+RATES = [1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 2e-3], [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]  # 49 points
+
+
+def in_turns(repetitions: int, **tasks: Callable[[], float]) -> dict[str, float]:
+    """The least seconds of each task, which times itself, over rounds of all of them."""
+    found = dict.fromkeys(tasks, float("inf"))
+    for _ in range(repetitions):
+        for name, task in tasks.items():
+            found[name] = min(found[name], task())
+    return found
+
+
+def make_engine(*overrides: str) -> tuple[Engine, list]:
+    """An engine, and the numbers of its configuration."""
+    experiment = prepare(compose(["algo=feddualavg", "data=lasso", "verbose=false", *overrides]))
+    return experiment.engine(experiment.load()), [experiment.numbers()]
+
+
+def engine_seconds(engine: Engine, points: list) -> Callable[[], float]:
+    """Seconds of all rounds of an engine, with the evaluation at their end and without compiling."""
+
+    def run() -> float:
+        shots = list(engine.run(points))
+        return shots[-1].seconds - shots[0].seconds
+
+    run()
+    return run
+
+
+def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
+    """FedDualAvg for LASSO as one would write it in JAX for this problem alone."""
+    x, y = jnp.asarray(engine.data.x), jnp.asarray(engine.data.y)
+
+    def client(state, rows, x, y):
+        def step(carry, rows):
+            z, bias, elapsed = carry
+            mask = (rows >= 0).astype(jnp.float32)
+            batch = x[jnp.maximum(rows, 0)]
+            w = jnp.sign(z) * jnp.maximum(jnp.abs(z) - elapsed * strength, 0)
+            r = 2 * (batch @ w + bias - y[jnp.maximum(rows, 0)]) * mask / mask.sum()
+            return (z - rate * (r @ batch), bias - rate * r.sum(), elapsed + rate), None
+
+        return jax.lax.scan(step, state, rows)[0]
+
+    @jax.jit
+    def advance(state, rows, x, y):
+        def one_round(state, rows):
+            ends = jax.vmap(lambda r: client(state, r, x, y))(rows)
+            return tuple(e.mean(axis=0) for e in ends), None
+
+        return jax.lax.scan(one_round, state, rows)[0]
+
+    def run() -> float:
+        state = (jnp.zeros(x.shape[1]), jnp.zeros(()), jnp.zeros(()))
+        begun = time.perf_counter()
+        jax.block_until_ready(advance(state, engine.schedule.draw(0, rounds).rows, x, y))
+        return time.perf_counter() - begun
+
+    run()
+    return run
+
+
+def numpy_loop(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
+    """The same in NumPy, one client after another."""
+    x, y = engine.data.x, engine.data.y
+
+    def run() -> float:
+        begun = time.perf_counter()
+        z, bias, elapsed = np.zeros(x.shape[1], np.float32), np.zeros((), np.float32), 0.0
+        drawn = engine.schedule.draw(0, rounds).rows
+        for cohort in drawn:
+            ends = []
+            for batches in cohort:
+                zc, bc, ec = z + 0, bias, elapsed
+                for rows in batches:
+                    rows = rows[rows >= 0]
+                    batch = x[rows]
+                    w = np.sign(zc) * np.maximum(np.abs(zc) - ec * strength, 0)
+                    r = 2 * (batch @ w + bc - y[rows]) / len(rows)
+                    zc, bc, ec = zc - np.float32(rate) * (r @ batch), bc - np.float32(rate) * r.sum(), ec + rate
+                ends.append((zc, bc, ec))
+            z, bias, elapsed = (sum(part) / len(ends) for part in zip(*ends, strict=True))
+        return time.perf_counter() - begun
+
+    return run
+
+
+def bench_round() -> Iterator[str]:
+    """One round of lasso with all 64 clients, batches of 10, one epoch."""
+    rounds = 50
+    engine, points = make_engine("clients_per_round=null", f"rounds={rounds}", f"eval_every={rounds}")
+    rate, strength = points[0]["algo"]["client_lr"], points[0]["reg"]["strength"]
+    found = in_turns(
+        7,
+        fcorun=engine_seconds(engine, points),
+        jax=hand_written(engine, rate, strength, rounds),
+        numpy=numpy_loop(engine, rate, strength, rounds),
+    )
+    labels = {"fcorun": "fcorun", "jax": "hand-written vmapped JAX", "numpy": "NumPy loop over clients"}
+    for name, what in labels.items():
+        ratio = found[name] / found["fcorun"]
+        yield f"| a round of `lasso`, all 64 clients: {what} | {found[name] / rounds * 1e3:.2f} ms | {ratio:.2f} |"
+
+
+def bench_grid() -> Iterator[str]:
+    """A grid of 49 rates as one program, in as many threads as cores, against single runs."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    for clients in ("10", "null"):
+        rounds = 50
+        engine, points = make_engine(f"clients_per_round={clients}", f"rounds={rounds}", f"eval_every={rounds}")
+        many = [{**points[0], "algo": {"client_lr": c, "server_lr": s}} for c in RATES[0] for s in RATES[1]]
+        parts = os.cpu_count() or 1
+        width = -(-len(many) // parts)
+        batches = [(many[i : i + width] + many[-1:] * width)[:width] for i in range(0, len(many), width)]
+        runs = [engine_seconds(engine, batch) for batch in batches]
+
+        def grid(runs=runs, parts=parts) -> float:
+            begun = time.perf_counter()
+            with ThreadPoolExecutor(parts) as pool:
+                list(pool.map(lambda run: run(), runs))
+            return time.perf_counter() - begun
+
+        single = make_engine(f"clients_per_round={clients}", f"rounds={rounds}", f"eval_every={rounds}")[0]
+        found = in_turns(5, single=engine_seconds(single, points), grid=grid)
+        each = found["grid"] / len(many)
+        who = "10 of 64 clients" if clients == "10" else "all 64 clients"
+        yield f"| a round, {who}: single run | {found['single'] / rounds * 1e3:.2f} ms | {found['single'] / each:.1f} |"
+        yield f"| a round, {who}: each of a 49-point grid | {each / rounds * 1e3:.3f} ms | 1 |"
+
+
+def shell(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
+    """Seconds of a command, and its peak memory in MiB."""
+    begun = time.perf_counter()
+    subprocess.run(command, cwd=folder, check=True, env=os.environ | {"FCORUN_CACHE": str(cache)}, capture_output=True)
+    seconds = time.perf_counter() - begun
+    return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def bench_shell() -> Iterator[str]:
+    """The first command of the README, from the shell to the finished record."""
+    import json
+
+    command = [sys.executable, "-m", "fcorun", "algo=feddualavg", "data=lasso"]
+    with tempfile.TemporaryDirectory() as top:
+        cold, warm, memory, times = [], [], 0.0, {}
+        for attempt in range(3):
+            cache = Path(top, f"cache{attempt}")
+            for kind in (cold, warm):
+                folder = Path(top, "work")
+                folder.mkdir()
+                seconds, memory = shell(command, folder, cache)
+                kind.append((seconds, json.loads(next(folder.rglob("summary.json")).read_text())["seconds"]))
+                shutil.rmtree(folder)
+        for name, runs in (("first time", cold), ("second time", warm)):
+            seconds, times = min(runs, key=lambda r: r[0])
+            parts = {"data": "setup", "compile": "compile", "rounds": "steady", "picture": "picture"}
+            shown = [f"{part} {times[key]:.1f}" for part, key in parts.items()]
+            rest = seconds - sum(times[key] for key in parts.values())
+            what = f"`fcorun algo=feddualavg data=lasso`, {name}"
+            yield f"| {what} | {seconds:.1f} s | start-up {rest:.1f}, {', '.join(shown)} |"
+        yield f"| its peak memory | {memory:.0f} MiB | |"
+
+
+BENCHMARKS = {"round": bench_round, "grid": bench_grid, "shell": bench_shell}
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:] or list(BENCHMARKS)
+    print("| what | time | ratio or parts |\n| --- | --- | --- |")
+    for name in chosen:
+        for line in BENCHMARKS[name]():
+            print(line, flush=True)

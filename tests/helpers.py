@@ -1,0 +1,70 @@
+"""Small problems, and the plug-ins that there are: a new YAML file in conf/ is thereby tested."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import yaml
+
+from fcorun.cli import compose, conf_dir
+from fcorun.config import locate
+from fcorun.engine import Snapshot
+from fcorun.experiment import prepare
+
+# Five examples a batch leave a short last one of two.
+SMALL = (
+    *("data=lasso", "data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12"),
+    *("data.validation_samples=4", "clients_per_round=3", "batch_size=5", "rounds=4", "eval_every=2"),
+)
+
+
+def names(group: str) -> list[str]:
+    """The choices of a config group."""
+    return sorted(path.stem for path in (Path(conf_dir()) / group).glob("*.yaml"))
+
+
+def plugin_class(group: str, name: str) -> type:
+    """The class that a choice of a config group names."""
+    return locate(yaml.safe_load((Path(conf_dir()) / group / f"{name}.yaml").read_text())["class"], group)
+
+
+def small(*overrides: str) -> dict:
+    """A configuration that takes a second."""
+    return compose([*SMALL, *overrides])
+
+
+def ragged(
+    folder: Path, *overrides: str, sizes=(3, 7, 10), features: int = 6, task: str = "regression", x=None, y=None
+):
+    """A configuration on a table in float64 whose clients have ``sizes`` rows each, none of them for validation."""
+    rng = np.random.default_rng(7)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    if x is None:
+        x = rng.standard_normal((len(owner), features)) + 0.5 * rng.standard_normal((len(sizes), features))[owner]
+    if y is None:
+        score = x @ np.linspace(1.5, -1, features) + 0.7 + rng.standard_normal(len(owner))
+        y = {"regression": score, "binary": score > 0.5, "multiclass": np.digitize(score, [-0.5, 1.5])}[task]
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "rows.npz", X=x, y=y, client=owner)
+    own = ("data=table", "data.path=rows.npz", f"data.task={task}", "data.validation=0", "precision=float64")
+    config = compose([*own, "rounds=4", "eval_every=1", *overrides])
+    config["data"]["path"] = str(folder / "rows.npz")
+    return config
+
+
+def snapshots(*configs: dict) -> list[Snapshot]:
+    """The evaluations of configurations that differ in numbers only, run as one program."""
+    experiments = [prepare(config) for config in configs]
+    with jax.enable_x64(experiments[0].settings.precision == "float64"):
+        engine = experiments[0].engine(experiments[0].load())
+        return list(engine.run([experiment.numbers() for experiment in experiments]))
+
+
+def flat(solution: dict) -> np.ndarray:
+    """All parameters of a solution in one array, the bias last."""
+    return np.concatenate([np.ravel(solution["weights"]), np.ravel(solution["bias"])])
+
+
+def rows_of(record):
+    """The metrics of a record without the time that they took."""
+    return record.metrics.drop(columns="seconds")

@@ -1,0 +1,242 @@
+"""The centralized solver against scikit-learn, closed forms and its own certificates."""
+
+import jax
+import numpy as np
+import pytest
+import sklearn
+from helpers import flat, names, plugin_class, ragged, small
+from sklearn import linear_model
+
+from fcorun import grid, reference, run, solver
+from fcorun.experiment import prepare
+
+TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
+L1_PENALTY = {"l1_ratio": 1} if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8) else {"penalty": "l1"}
+
+
+def solve(config, folder="run"):
+    record = run(config, folder)
+    return flat(record.solution), prepare(config).load()
+
+
+def coefficients(model):
+    return np.append(np.ravel(model.coef_), np.ravel(model.intercept_))
+
+
+# ---------------------------------------------------------------- other solvers
+
+
+@pytest.mark.parametrize("strength", [0.05, 0.5])
+def test_lasso(tmp_path, strength):
+    """scikit-learn has 1/(2n) where we have 1/n: its alpha is half the strength."""
+    w, data = solve(ragged(tmp_path, *TIGHT, f"reg.strength={strength}"))
+    model = linear_model.Lasso(alpha=strength / 2, tol=1e-14, max_iter=100_000).fit(data.x, data.y)
+    np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
+    assert (w == 0).tolist() == (coefficients(model) == 0).tolist()
+
+
+def test_elastic_net(tmp_path):
+    config = ragged(tmp_path, *TIGHT, "reg=elastic_net", "reg.strength=0.4", "reg.l1_ratio=0.7")
+    w, data = solve(config)
+    model = linear_model.ElasticNet(alpha=0.2, l1_ratio=0.7, tol=1e-14, max_iter=100_000).fit(data.x, data.y)
+    np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
+
+
+def test_ridge(tmp_path):
+    w, data = solve(ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.3"))
+    model = linear_model.Ridge(alpha=0.3 * len(data.y), tol=1e-12).fit(data.x, data.y)
+    np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
+
+
+def test_least_squares(tmp_path):
+    w, data = solve(ragged(tmp_path, *TIGHT, "reg=none"))
+    np.testing.assert_allclose(w, coefficients(linear_model.LinearRegression().fit(data.x, data.y)), atol=1e-6)
+
+
+def test_logistic_l1(tmp_path):
+    w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.1", task="binary", sizes=(20, 30, 50)))
+    model = linear_model.LogisticRegression(**L1_PENALTY, C=1 / (0.1 * 100), solver="saga", tol=1e-12, max_iter=100_000)
+    np.testing.assert_allclose(w, coefficients(model.fit(data.x, data.y)), atol=1e-6)
+    assert (w == 0).any()
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_logistic_l2(tmp_path, task):
+    config = ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.02", task=task, sizes=(20, 30, 50))
+    record, data = run(config, "run"), prepare(config).load()
+    model = linear_model.LogisticRegression(C=1 / (2 * 0.02 * 100), solver="newton-cg", tol=1e-12, max_iter=10_000)
+    model.fit(data.x, data.y)
+    np.testing.assert_allclose(record.solution["weights"].T, np.squeeze(model.coef_), atol=1e-6)
+    # the intercepts of a softmax are free to move together
+    ours, theirs = np.ravel(record.solution["bias"]), model.intercept_
+    if task == "multiclass":
+        ours, theirs = ours - ours.mean(), theirs - theirs.mean()
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    accuracy = record.metrics["train_accuracy"].iloc[-1]
+    assert accuracy == pytest.approx(model.score(data.x, data.y))
+
+
+def test_uniform_weights_of_ragged_clients(tmp_path):
+    w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.3", "client_weighting=uniform"))
+    weights = np.repeat(1 / data.sizes, data.sizes)
+    model = linear_model.Lasso(alpha=0.15, tol=1e-14, max_iter=100_000).fit(data.x, data.y, sample_weight=weights)
+    np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
+    other = linear_model.Lasso(alpha=0.15).fit(data.x, data.y)
+    assert np.abs(w - coefficients(other)).max() > 1e-3
+
+
+@pytest.mark.parametrize("client", [0, 2])
+def test_local_is_centralized_on_the_rows_of_a_client(tmp_path, client):
+    everyone = ragged(tmp_path / "all", "algo=local", f"algo.client={client}", "algo.tolerance=1e-14", "reg.strength=0.4")
+    ours, data = solve(everyone, "local")
+    part = slice(data.offsets[client], data.offsets[client + 1])
+    own = (data.sizes[client],)
+    alone = ragged(tmp_path / "one", *TIGHT, "reg.strength=0.4", sizes=own, x=data.x[part], y=data.y[part])
+    np.testing.assert_allclose(ours, solve(alone, "alone")[0], atol=1e-6)
+
+
+# ---------------------------------------------------------------- certificates
+
+
+def iterates(config, tolerance=1e-11, most=20_000):
+    experiment = prepare(config)
+    data = experiment.load()
+    with jax.enable_x64(True):
+        batch = reference.gathered(data, experiment.settings.client_weighting)
+        return list(solver.minimize(experiment.problem(data), batch, tolerance, most))
+
+
+@pytest.mark.parametrize("task", ["regression", "binary"])
+def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 40)) * np.logspace(0, -2, 40) + rng.standard_normal((60, 1))
+    y = x @ rng.standard_normal(40) + 0.3 * rng.standard_normal(60)
+    y = y > np.median(y) if task == "binary" else y
+    found = iterates(ragged(tmp_path, "reg.strength=0.001", sizes=(10, 50), task=task, x=x, y=y))
+    assert {point.kind for point in found} == {"duality gap"}
+    assert len(found) > 4
+    assert found[-1].certified
+    assert not any(point.certified for point in found[:-1])
+    best = min(point.objective for point in found)
+    for point in found:
+        assert point.certificate >= point.objective - best - 1e-12
+        assert point.certificate >= -1e-12
+
+
+@pytest.mark.parametrize("name", names("reg"))
+def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
+    final = iterates(ragged(tmp_path, f"reg={name}"), 1e-9)[-1]
+    assert final.certified
+    better = iterates(ragged(tmp_path, f"reg={name}"), 1e-12)[-1]
+    assert -1e-12 <= final.objective - better.objective < 1e-6
+
+
+def test_too_few_iterations_are_admitted(tmp_path):
+    x = np.random.default_rng(0).standard_normal((30, 6)) * np.logspace(0, -4, 6)
+    config = ragged(tmp_path, "algo=centralized", "algo.max_iterations=50", "reg.strength=1e-9", sizes=(30,), x=x, y=x.sum(1))
+    record = run(config, "run")
+    assert "not certified" in record.status["reason"]
+    assert record.metrics["round"].tolist() == [0, 50]
+
+
+# ---------------------------------------------------------------- the largest strength
+
+
+def test_strength_max_has_a_closed_form(tmp_path):
+    def largest(config):
+        experiment = prepare(config)
+        data = experiment.load()
+        with jax.enable_x64(True):
+            batch = reference.gathered(data, experiment.settings.client_weighting)
+            return solver.strength_max(experiment.problem(data), batch), data
+
+    found, data = largest(ragged(tmp_path / "a"))
+    assert found == pytest.approx(np.abs(2 * data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
+    found, data = largest(ragged(tmp_path / "b", task="binary", sizes=(20, 40)))
+    assert found == pytest.approx(np.abs(data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
+    found, data = largest(ragged(tmp_path / "c", "client_weighting=uniform"))
+    weight = np.repeat(1 / (3 * data.sizes), data.sizes)
+    assert found == pytest.approx(np.abs(2 * data.x.T @ (weight * (data.y - weight @ data.y))).max(), rel=1e-9)
+
+
+RELATIVE = [n for n in names("reg") if "relative" in plugin_class("reg", n).__dataclass_fields__]
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_relative_strength(name, tmp_path):
+    at, below = (ragged(tmp_path, *TIGHT, f"reg={name}", f"reg.relative={r}") for r in (1.0001, 0.999))
+    zero, some = run(at, "at"), run(below, "below")
+    assert not zero.solution["weights"].any()
+    assert some.solution["weights"].any()
+    assert zero.summary["strength"] == pytest.approx(some.summary["strength"] * 1.0001 / 0.999)
+
+
+def test_relative_strength_in_a_grid(tmp_path):
+    """The strength of each point is its own, and the same in every way to ask for it."""
+    config = ragged(tmp_path, "algo=feddualavg", "reg.relative=0.5", "algo.client_lr=0.02")
+    half, fifth = grid(config, {"reg.relative": [0.5, 0.2]})
+    records = [run(half, "half"), run(fifth, "fifth")]
+    strengths = [record.summary["strength"] for record in records]
+    assert strengths[0] == pytest.approx(2.5 * strengths[1])
+    plain = run(ragged(tmp_path, "algo=feddualavg", f"reg.strength={strengths[0]!r}", "algo.client_lr=0.02"), "plain")
+    np.testing.assert_allclose(flat(plain.solution), flat(records[0].solution), rtol=1e-12)
+
+
+# ---------------------------------------------------------------- the reference optimum
+
+
+@pytest.mark.parametrize("reg", ["l1", "elastic_net", "l2"])
+def test_suboptimality(reg):
+    config = small("algo=feddualavg", f"reg={reg}", "reg.strength=0.2", "reference=true", "precision=float64", "rounds=40")
+    metrics = run(config, "run").metrics
+    best = run(small("algo=centralized", f"reg={reg}", "reg.strength=0.2", "precision=float64"), "best").metrics["objective"]
+    assert (metrics["suboptimality"] >= -1e-9).all()
+    assert metrics["suboptimality"].iloc[-1] < metrics["suboptimality"].iloc[0]
+    np.testing.assert_allclose(metrics["objective"] - metrics["suboptimality"], best.iloc[-1], atol=1e-7)
+
+
+def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "fresh"))
+    config = small("reference=true", "reg.relative=0.3", "rounds=2")
+    first = run(config, "first")
+
+    def never(*args, **kwargs):
+        raise AssertionError("solved again")
+
+    monkeypatch.setattr(solver, "minimize", never)
+    assert run(config, "second").metrics["suboptimality"].tolist() == first.metrics["suboptimality"].tolist()
+    with pytest.raises(AssertionError, match="solved again"):
+        run(small("reference=true", "reg.relative=0.4", "rounds=2"), "other")
+
+
+ABSOLUTE = """
+from dataclasses import dataclass
+import jax.numpy as jnp
+from fcorun.regularizers import Regularizer
+
+@dataclass(frozen=True)
+class {name}(Regularizer):
+    strength: float
+
+    def value(self, w):
+        return {factor} * self.strength * (w ** 2).sum()
+
+    def prox(self, z, t):
+        return z / (1 + 2 * {factor} * t * self.strength)
+"""
+
+
+def test_the_optimum_belongs_to_the_code_of_the_regularizer(user_module):
+    """A regularizer of the user's, changed or named like one of fcorun's, has an optimum of its own."""
+    config = small("algo=fedavg", "reference=true", "rounds=0")
+
+    def best(module, name, factor):
+        user_module(module, ABSOLUTE.format(name=name, factor=factor))
+        config["reg"] = {"name": "own", "class": f"{module}.{name}", "strength": 0.1}
+        return run(config, f"{module}-{name}-{factor}").summary["reference"]["objective"]
+
+    config["reg"] = {"name": "l2", "class": "fcorun.regularizers.l2.L2", "strength": 0.1}
+    l2 = run(config, "l2").summary["reference"]["objective"]
+    assert best("mine_a", "L2", 1) == pytest.approx(l2, rel=1e-7)
+    assert best("mine_b", "L2", 5) > l2 + 1e-3
+    assert best("mine_b", "L2", 1) == pytest.approx(l2, rel=1e-7)
