@@ -1,5 +1,6 @@
 """The command line: the only place that knows Hydra and OmegaConf."""
 
+import dataclasses
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 
@@ -71,13 +72,15 @@ def sentence(error: BaseException) -> str:
     user = _cause(error, UserError)
     if user is not None:
         return str(user)
-    if isinstance(error, OSError):  # Hydra makes the folder of a run
+    if isinstance(error, OSError) and not isinstance(error, HydraException):  # Hydra makes the folder of a run
         return f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder"
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         options = error.options or []
         return f"there is no {group}={name}: {nearest(name, options)}" if group else str(error).splitlines()[0]
     text = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: {text[0]}"
     key = re.search(r"Could not override '([^']+)'", str(error))
     cause = _cause(error, OmegaConfBaseException)
     parent = getattr(cause, "parent_node", None)
@@ -109,6 +112,7 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     OmegaConf.register_new_resolver("run_id", run_id, replace=True)
+    OmegaConf.register_new_resolver("sweep_name", _sweep_name, replace=True)
     failures: list[BaseException] = []
 
     def task(config: DictConfig) -> None:
@@ -120,7 +124,18 @@ def main() -> None:
             if isinstance(error, KeyboardInterrupt):
                 raise
 
+    def sweep(points: list, config: DictConfig, launcher: dict[str, Any]) -> list[float | None]:
+        try:
+            code, values = _sweep(points, config, launcher)
+        except BaseException as error:
+            failures.append(error)
+            raise
+        if code:
+            failures.append(SystemExit(code))
+        return values
+
     task.__module__ = "fcorun.cli"
+    task.sweep, task.point = sweep, _point  # type: ignore[attr-defined]
     try:
         hydra.main(config_path=conf_dir(), config_name="config", **_HYDRA)(task)()
     except BaseException as error:
@@ -128,7 +143,7 @@ def main() -> None:
             raise
         failures.append(error)
     if failures:
-        sys.exit(_report(failures[-1]))
+        sys.exit(failures[-1].code if isinstance(failures[-1], SystemExit) else _report(failures[-1]))
 
 
 def _run(config: dict[str, Any], folder: Path) -> None:
@@ -144,6 +159,36 @@ def _run(config: dict[str, Any], folder: Path) -> None:
         shown = folder
     with Console(verbose) as console:
         run(config, shown, console)
+
+
+def _point(overrides: str, config: DictConfig):
+    """A point of a sweep from its composed configuration."""
+    from fcorun.experiment import prepare
+    from fcorun.sweep import Point
+
+    folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
+    return Point(overrides, folder, prepare(plain(config)))
+
+
+def _sweep(points: list, config: DictConfig, launcher: dict[str, Any]) -> tuple[int, list[float | None]]:
+    """Run a sweep: the exit code, and the tail average of the metric for each point."""
+    from fcorun.config import build, how_keys
+    from fcorun.machine import set_up_jax
+    from fcorun.sweep import Options, run_sweep, value_of
+
+    set_up_jax()
+    root = {f.name: config[f.name] for f in dataclasses.fields(Options) if f.name in how_keys()}
+    executor: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
+    build(Options, executor, "hydra.launcher")  # says the right name of a key that is wrong
+    options = build(Options, root | executor)
+    code = run_sweep(points, Path(str(config.hydra.sweep.dir)), options)
+    return code, [value_of(point, options) for point in points]
+
+
+def _sweep_name(*, _root_: DictConfig) -> str:
+    from hydra_plugins.fcorun import sweep_name
+
+    return sweep_name(list(_root_.hydra.overrides.task))
 
 
 def _report(error: BaseException) -> int:
@@ -168,8 +213,8 @@ def _report(error: BaseException) -> int:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Take back the folder that Hydra made, and those above it, where nothing was put into them."""
-    for path in (folder, *folder.parents):
+    """Take back the folder that Hydra made, and those above it under the current one, where they are empty."""
+    for path in (folder, *(parent for parent in folder.parents if Path.cwd() in parent.parents)):
         try:
             path.rmdir()
         except OSError:

@@ -5,8 +5,11 @@ its schema. ``build`` is the one place where names, types and ranges are checked
 """
 
 import dataclasses
+import hashlib
 import importlib
+import inspect
 import math
+import pathlib
 import types
 import typing
 from collections.abc import Mapping
@@ -57,11 +60,14 @@ class Settings:
     reference: bool = False
     # how, not what: none of these changes a row of metrics.csv
     tail_rounds: Annotated[Count, "how"] = 100
+    metric: Annotated[str | None, "how"] = None
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
     force: Annotated[bool, "how"] = False
     verbose: Annotated[bool, "how"] = True
     debug: Annotated[bool, "how"] = False
+    dry_run: Annotated[bool, "how"] = False
+    fail_fast: Annotated[bool, "how"] = False
 
 
 def locate(target: str, key: str) -> type:
@@ -171,7 +177,21 @@ def numbers(plugin: Any) -> dict[str, float]:
     return {f.name: v for f in dataclasses.fields(plugin) if isinstance(v := getattr(plugin, f.name), float)}
 
 
+def how_keys() -> set[str]:
+    """The root keys that change nothing in a run's rows."""
+    return {name for name, marks in conditions(Settings).items() if "how" in marks}
+
+
 def meaning(plugin: Any) -> dict[str, Any]:
     """The fields of a plug-in or of the settings that say what a run is, without those that say where or how."""
     hidden = {name for name, marks in conditions(type(plugin)).items() if "how" in marks}
     return {f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and f.name not in hidden}
+
+
+def class_id(plugin: Any) -> str:
+    """A name for the code of a plug-in: its dotted path, and for one outside fcorun a digest of its file."""
+    cls = type(plugin)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if not cls.__module__.startswith("fcorun."):
+        name += ":" + hashlib.sha256(pathlib.Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:16]
+    return name

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -9,9 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fcorun.datasets.base import FederatedData
-from fcorun.evaluate import headline
+from fcorun.metrics import COUNTERS, aggregate, headline
 from fcorun.runner import Job, Watcher
-from fcorun.summary import COUNTERS, aggregate
 
 _LINES = 10  # progress lines of a run, where there is no terminal
 
@@ -93,3 +93,72 @@ class Console(Watcher):
             self.out.print(job.reason)
         self.out.print(f"{job.end}: {job.folder.folder}/ holds metrics.csv, curves.png, summary.json, solution.npz, "
                        "config.yaml, run.log")  # fmt: skip
+
+
+class SweepConsole(Watcher):
+    """Shows many runs as one bar. A context manager; methods may be called from several threads."""
+
+    def __init__(self, verbose: bool = True):
+        self.out = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.live = verbose and self.out.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
+        self.progress = Progress(
+            *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
+        )
+        self.rounds, self.done, self.runs, self.ended, self.told = 0, 0, 0, 0, 0.0
+        self.at: dict[Any, float] = {}  # rounds done, by folder
+        self.guard = threading.Lock()
+
+    def __enter__(self) -> "SweepConsole":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """No more runs."""
+        self.progress.stop()
+
+    def say(self, line: str) -> None:
+        """A line that is shown even when ``verbose`` is off."""
+        print(line, file=sys.stderr)
+
+    def expect(self, runs: int, rounds: int) -> None:
+        """So many runs are to come, with so many rounds in all."""
+        self.runs, self.rounds = runs, rounds
+        if runs:
+            self.progress.start()
+            self.task: Any = self.progress.add_task(f"0 of {runs} runs", total=max(rounds, 1))
+
+    def waits(self, runs: int) -> None:
+        """Another process is computing the rest."""
+        self._show(f"{runs} runs are being computed by another process; waiting for them")
+
+    def row(self, job: Job, row: dict[str, float]) -> None:
+        with self.guard:
+            rounds = min(row["round"], job.experiment.settings.rounds)
+            self.done += rounds - self.at.get(job.folder.folder, 0)
+            self.at[job.folder.folder] = rounds
+            if self.live:
+                self.progress.update(self.task, completed=self.done)
+
+    def ends(self, job: Job) -> None:
+        self.over(job)
+
+    def over(self, run: Any) -> None:
+        """A run is over (its ``end`` says how), here or in another process."""
+        with self.guard:
+            if run.end == "locked":
+                return
+            self.ended += 1
+            if self.live:
+                self.progress.update(self.task, description=f"{self.ended} of {self.runs} runs")
+            elif self.ended == self.runs or self.ended >= self.told + self.runs / _LINES:
+                self.told = self.ended
+                self.out.print(f"{self.ended} of {self.runs} runs")
+
+    def _show(self, line: str) -> None:
+        if self.live:
+            self.progress.update(self.task, description=line)
+        else:
+            self.out.print(line)

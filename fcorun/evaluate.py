@@ -10,29 +10,6 @@ from fcorun.datasets.base import FederatedData
 from fcorun.problem import Problem
 from fcorun.vector import Vector
 
-# Each metric and whether more of it is better; the others are figures of structure, better in no direction.
-HIGHER_IS_BETTER = {
-    "objective": False,
-    "train_loss": False,
-    "val_loss": False,
-    "suboptimality": False,
-    "recovery_error": False,
-    "train_accuracy": True,
-    "val_accuracy": True,
-    "f1": True,
-    "precision": True,
-    "recall": True,
-}
-ORDER = (
-    *("objective", "suboptimality", "train_loss", "train_accuracy", "val_loss", "val_accuracy"),
-    *("f1", "precision", "recall", "density", "rank", "recovery_error"),
-)
-
-
-def in_order(metrics: dict) -> dict:
-    """The same metrics in the order in which tables show them; those of a user's own come last."""
-    return {name: metrics[name] for name in sorted(metrics, key=lambda n: (ORDER.index(n) if n in ORDER else 99, n))}
-
 
 def row_weights(data: FederatedData, client_weighting: str) -> np.ndarray:
     """The weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform"."""
@@ -97,9 +74,3 @@ def on_device(x: np.ndarray, dtype) -> jax.Array:
 def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     """Targets on the device: class indices of more than two classes stay whole numbers."""
     return jnp.asarray(y.astype(np.int32 if data.task == "multiclass" else dtype))
-
-
-def headline(names: list[str]) -> str:
-    """The metric that matters most out of those a run has."""
-    order = ("f1", "val_accuracy", "recovery_error", "val_loss", "suboptimality", "objective")
-    return next((m for m in order if m in names), "objective")

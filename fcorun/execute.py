@@ -1,31 +1,33 @@
 """The computing of jobs: batches that fit memory, in as many threads as there are cores, kept by checkpoints."""
 
-import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from fcorun import reference, solver
 from fcorun.algorithms.base import Baseline, Tree
-from fcorun.curves import draw_curves
+from fcorun.complete import complete
 from fcorun.datasets.base import FederatedData
 from fcorun.engine import Engine, Numbers, Snapshot
 from fcorun.evaluate import Evaluation
 from fcorun.machine import cores, free_memory
-from fcorun.record import csv_text, npz_bytes
 from fcorun.summary import summarize
 
 if TYPE_CHECKING:
     from fcorun.runner import Job, Watcher
 
+Submit = Callable[..., Future]  # (function, *arguments) -> the call, as a future
 
-def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher") -> None:
+
+def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Submit | None = None) -> None:
     """Run jobs that differ in numbers only and start from the same round."""
+    submit = submit or at_once
     for job in jobs:
         job.experiment = replace(job.experiment, reg=reference.with_strength(job.experiment, data))
         if job.experiment.settings.reference:
@@ -35,23 +37,33 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher") -> None:
     algo = jobs[0].experiment.algo
     if isinstance(algo, Baseline):
         for job in jobs:
-            _solve(job, data, watch)
+            _solve(job, data, watch, submit)
         return
     engine = jobs[0].experiment.engine(data)
     parts = min(cores(), max(1, len(jobs) // 4)) if jax.default_backend() == "cpu" else 1
     width = min(-(-len(jobs) // parts), _fitting(engine, jobs) // parts or 1)
     batches = [jobs[i : i + width] for i in range(0, len(jobs), width)]
-    stop = threading.Event()
+    crew = _Crew(engine, watch, submit, threading.Event())
     if len(batches) == 1:
-        return _run_or_halve(engine, jobs, width, watch, stop)
+        return _run_or_halve(crew, jobs, width)
     with ThreadPoolExecutor(parts) as pool:
-        futures = [pool.submit(_run_or_halve, engine, batch, width, watch, stop) for batch in batches]
+        futures = [pool.submit(_run_or_halve, crew, batch, width) for batch in batches]
         try:
             for future in futures:
                 future.result()
         except BaseException:
-            stop.set()
+            crew.stop.set()
             raise
+
+
+@dataclass(frozen=True)
+class _Crew:
+    """What the threads of one call share; ``stop`` asks them to keep a checkpoint and leave."""
+
+    engine: Engine
+    watch: "Watcher"
+    submit: Submit
+    stop: threading.Event
 
 
 def _fitting(engine: Engine, jobs: list["Job"]) -> int:
@@ -62,10 +74,10 @@ def _fitting(engine: Engine, jobs: list["Job"]) -> int:
         return int(allowed // engine.bytes_each(jobs[0].experiment.numbers()))
 
 
-def _run_or_halve(engine: Engine, jobs: list["Job"], width: int, watch: "Watcher", stop: threading.Event) -> None:
+def _run_or_halve(crew: _Crew, jobs: list["Job"], width: int) -> None:
     """Run a batch; if memory does not suffice after all, its halves one after the other."""
     try:
-        return _run_batch(engine, jobs, width, watch, stop)
+        return _run_batch(crew, jobs, width)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if len(jobs) == 1 or not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
             raise
@@ -73,12 +85,12 @@ def _run_or_halve(engine: Engine, jobs: list["Job"], width: int, watch: "Watcher
     for part in (jobs[:half], jobs[half:]):
         for job in part:
             job.folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(part)} at once")
-        _run_or_halve(engine, part, half, watch, stop)
+        _run_or_halve(crew, part, half)
 
 
-def _run_batch(engine: Engine, jobs: list["Job"], width: int, watch: "Watcher", stop: threading.Event) -> None:
+def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> None:
     """Run jobs as one program of ``width`` runs; the last job fills what is left of it."""
-    settings = jobs[0].experiment.settings
+    engine, settings = crew.engine, jobs[0].experiment.settings
     with jax.enable_x64(engine.precision == "float64"):
         points = [job.experiment.numbers() for job in jobs]
         points += points[-1:] * (width - len(points))
@@ -93,8 +105,8 @@ def _run_batch(engine: Engine, jobs: list["Job"], width: int, watch: "Watcher", 
                     if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
                         counters = {"round": now.round, "seconds": now.seconds / len(jobs), **traffic}
                         row = job.add(counters, {name: float(value[g]) for name, value in now.metrics.items()})
-                        watch.row(job, row)
-                if stop.is_set():
+                        crew.watch.row(job, row)
+                if crew.stop.is_set():
                     raise KeyboardInterrupt
                 if time.perf_counter() - saved >= settings.checkpoint_every:
                     _checkpoint(jobs, now)
@@ -105,8 +117,8 @@ def _run_batch(engine: Engine, jobs: list["Job"], width: int, watch: "Watcher", 
             raise
     assert now is not None
     times = {"compile": engine.spent["compile"], "steady": now.seconds / len(jobs), "batched_with": len(jobs)}
-    for g, job in enumerate(jobs):
-        _finish(job, engine.data, {name: value[g] for name, value in now.solution.items()}, times, watch)
+    solutions = [{name: value[g] for name, value in now.solution.items()} for g in range(len(jobs))]
+    _finish(jobs, engine.data, solutions, times, crew.watch, crew.submit)
 
 
 def _checkpoint(jobs: list["Job"], now: Snapshot) -> None:
@@ -131,7 +143,7 @@ def _resume(engine: Engine, jobs: list["Job"], points: list[Numbers]) -> tuple[T
     return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs)
 
 
-def _solve(job: "Job", data: FederatedData, watch: "Watcher") -> None:
+def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) -> None:
     """Run a baseline: a row a certificate, counted in iterations instead of rounds, and nothing communicated."""
     experiment, settings = job.experiment, job.experiment.settings
     algo, problem = experiment.algo, experiment.problem(data)
@@ -150,21 +162,27 @@ def _solve(job: "Job", data: FederatedData, watch: "Watcher") -> None:
         job.reason = f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations"
     job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}
     times = {"compile": 0.0, "steady": job.rows[-1]["seconds"], "batched_with": 1}
-    _finish(job, data, {name: np.asarray(value) for name, value in now.w.items()}, times, watch)
+    _finish([job], data, [{name: np.asarray(value) for name, value in now.w.items()}], times, watch, submit)
 
 
-def _finish(job: "Job", data: FederatedData, solution: dict, times: dict[str, float], watch: "Watcher") -> None:
-    """Complete the record; its status comes last."""
-    folder = job.folder
-    status, reason = ("diverged", f"not finite in round {job.diverged}") if job.diverged else ("done", job.reason)
-    begun = time.perf_counter()
-    folder.write("curves.png", draw_curves(job.rows, job.label, job.experiment.settings.cutoff))
-    times = {"setup": job.setup, **times, "picture": time.perf_counter() - begun}
-    folder.write("metrics.csv", csv_text(job.rows))
-    folder.write("solution.npz", npz_bytes(solution))
-    folder.write("summary.json", json.dumps(summarize(job, data, status, times), indent=2) + "\n")
-    folder.log(f"{status} {reason}".strip() + f" after round {job.rows[-1]['round'] if job.rows else 0}")
-    folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
-    folder.drop_checkpoint()
-    job.end = status
-    watch.ends(job)
+def _finish(
+    jobs: list["Job"], data: FederatedData, solutions: list[dict], times: dict, watch: "Watcher", submit: Submit
+):
+    """Complete the records of jobs that have ended."""
+    futures = []
+    for job, solution in zip(jobs, solutions, strict=True):
+        status, reason = ("diverged", f"not finite in round {job.diverged}") if job.diverged else ("done", job.reason)
+        summary = summarize(job, data, status, {"setup": job.setup, **times})
+        folder = replace(job.folder, lock=None)
+        futures.append(submit(complete, folder, job.rows, solution, summary, reason, job.diverged))
+    for job, future in zip(jobs, futures, strict=True):
+        future.result()
+        job.end = "diverged" if job.diverged else "done"
+        watch.ends(job)
+
+
+def at_once(function: Callable, *arguments: Any) -> Future:
+    """Call now, in this process."""
+    future: Future = Future()
+    future.set_result(function(*arguments))
+    return future

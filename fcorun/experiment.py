@@ -1,7 +1,6 @@
 """From a plain configuration to an experiment: checked plug-ins that fit each other, and an identity."""
 
 import hashlib
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any
 
 from fcorun import engine
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import Settings, build, build_plugin, meaning, numbers
+from fcorun.config import Settings, build, build_plugin, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError
 from fcorun.evaluate import Evaluation
@@ -184,12 +183,3 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if getattr(reg, "relative", None) is not None and not hasattr(reg, "strength_max"):
         raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
                         "give reg.strength")  # fmt: skip
-
-
-def class_id(plugin: Any) -> str:
-    """A name for the code of a plug-in: its dotted path, and for one outside fcorun a digest of its file."""
-    cls = type(plugin)
-    name = f"{cls.__module__}.{cls.__qualname__}"
-    if not cls.__module__.startswith("fcorun."):
-        name += ":" + hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:16]
-    return name

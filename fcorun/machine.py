@@ -9,7 +9,9 @@ from fcorun.cache import cache_dir
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use: $FCORUN_CORES, or those that the system gives it."""
+    if os.environ.get("FCORUN_CORES", "").isdigit():
+        return max(1, int(os.environ["FCORUN_CORES"]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,11 +1,13 @@
 """A run is its record: one folder, whose files appear whole or not at all."""
 
+import contextlib
 import csv
 import io
 import json
 import os
 import time
 import traceback
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -138,6 +140,14 @@ class RunFolder:
                 (self.folder / name).unlink(missing_ok=True)
         return found
 
+    def remove(self) -> None:
+        """Delete the record's files, and the folder if nothing else is in it. Raises UserError if it is in use."""
+        if self.claim(force=True) == "locked":
+            raise UserError(f"{self.folder} is being computed by another process; wait for it to end")
+        self.release()
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
     def release(self) -> None:
         """Give the folder back."""
         if self.lock is not None:
@@ -182,12 +192,12 @@ class RunFolder:
         self.write(_CHECKPOINT, buffer.getvalue())
 
     def load_checkpoint(self) -> tuple[list, int, float, list[dict]] | None:
-        """What ``save_checkpoint`` kept, or None."""
+        """What ``save_checkpoint`` kept; None if there is nothing, or nothing that can be read."""
         try:
-            with np.load(self.folder / _CHECKPOINT) as found:
+            with (self.folder / _CHECKPOINT).open("rb") as file, np.load(file) as found:
                 about = json.loads(bytes(found["about"]))
                 leaves = [found[f"leaf{i}"] for i in range(len(found.files) - 1)]
-        except FileNotFoundError:
+        except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
             return None
         return leaves, about["round"], about["seconds"], about["rows"]
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from fcorun import solver
 from fcorun.cache import cache_dir
+from fcorun.config import class_id
 from fcorun.datasets.base import FederatedData
 from fcorun.evaluate import row_weights
-from fcorun.experiment import Experiment, class_id
+from fcorun.experiment import Experiment
 from fcorun.problem import Batch
 
 TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000

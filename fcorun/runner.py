@@ -14,9 +14,9 @@ import yaml
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.evaluate import in_order
-from fcorun.execute import execute
+from fcorun.execute import Submit, execute
 from fcorun.experiment import Experiment, prepare
+from fcorun.metrics import in_order
 from fcorun.record import Record, RunFolder
 
 
@@ -137,8 +137,10 @@ def run_grid(
     return [Record(place) for place in places]
 
 
-def run_jobs(jobs: list[Job], watch: Watcher) -> None:
+def run_jobs(jobs: list[Job], watch: Watcher, submit: Submit | None = None) -> None:
     """Run jobs that differ in numbers only; how each went is in its ``end`` and ``error``.
+
+    ``submit`` has functions called elsewhere, like that of concurrent.futures; the records are completed by it.
 
     Raises UserError when nothing could be begun: bad data, a folder that cannot be written or holds another run.
     """
@@ -147,7 +149,8 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     data = first.load()
     if isinstance(first.algo, Baseline):
         first.algo.rows(data.offsets)  # refuses a client that is not there, before anything is written
-    claimed: dict[int, list[Job]] = {}  # by the rounds that a checkpoint holds, -1 for none
+    claimed: list[Job] = []
+    together: dict[int, list[Job]] = {}  # by the rounds that a checkpoint holds, -1 for none
     try:
         for job in jobs:
             found = job.folder.claim(first.settings.force)
@@ -155,24 +158,24 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
                 job.end = "reused" if found == "finished" else found
                 watch.ends(job)
                 continue
-            claimed.setdefault(-1, []).append(job)
-        for job in claimed.pop(-1, []):
+            claimed.append(job)
+        for job in claimed:
             kept = job.folder.load_checkpoint()
-            claimed.setdefault(kept[1] if kept else -1, []).append(job)
-            job.folder.write("config.yaml", yaml.safe_dump(job.experiment.config, sort_keys=False))
+            together.setdefault(kept[1] if kept else -1, []).append(job)
             job.folder.set_status("running", job.label, pid=os.getpid())
+            job.folder.write("config.yaml", yaml.safe_dump(job.experiment.config, sort_keys=False))
             job.folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
             watch.starts(job, data, kept[1] if kept else 0)
             job.setup = time.perf_counter() - begun
-        for same_round in claimed.values():
-            execute(same_round, data, watch)
+        for same_round in together.values():
+            execute(same_round, data, watch, submit)
     except BaseException as error:
-        for job in itertools.chain(*claimed.values()):
+        for job in claimed:
             if not job.end:
                 job.fail(error)
                 watch.ends(job)
         if isinstance(error, UserError) or not isinstance(error, (Exception, KeyboardInterrupt)):
             raise
     finally:
-        for job in itertools.chain(*claimed.values()):
+        for job in claimed:
             job.folder.release()

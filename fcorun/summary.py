@@ -10,31 +10,7 @@ from typing import Any
 
 import jax
 
-from fcorun.evaluate import HIGHER_IS_BETTER
-
-COUNTERS = ("round", "seconds", "bytes_up", "bytes_down")
-
-
-def aggregate(rows: list[dict[str, float]], tail_rounds: int) -> dict[str, dict]:
-    """Of each metric: the last value, the best with its round, the mean over the evaluations of the last rounds.
-
-    The tail holds the evaluations after round (last - tail_rounds); at least the last one.
-    """
-    if not rows:
-        return {"final": {}, "best": {}, "tail": {}}
-    names = [name for name in rows[-1] if name not in COUNTERS]
-    end = rows[-1]["round"]
-    tail = [row for row in rows if row["round"] > end - tail_rounds] or rows[-1:]
-    best = {}
-    for name in names:
-        if name in HIGHER_IS_BETTER:
-            row = (max if HIGHER_IS_BETTER[name] else min)(rows, key=lambda r, name=name: r[name])
-            best[name] = {"value": row[name], "round": row["round"]}
-    return {
-        "final": {name: rows[-1][name] for name in names},
-        "best": best,
-        "tail": {name: sum(row[name] for row in tail) / len(tail) for name in names},
-    }
+from fcorun.metrics import COUNTERS, aggregate
 
 
 def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict[str, Any]:

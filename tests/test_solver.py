@@ -87,7 +87,9 @@ def test_uniform_weights_of_ragged_clients(tmp_path):
 
 @pytest.mark.parametrize("client", [0, 2])
 def test_local_is_centralized_on_the_rows_of_a_client(tmp_path, client):
-    everyone = ragged(tmp_path / "all", "algo=local", f"algo.client={client}", "algo.tolerance=1e-14", "reg.strength=0.4")
+    everyone = ragged(
+        tmp_path / "all", "algo=local", f"algo.client={client}", "algo.tolerance=1e-14", "reg.strength=0.4"
+    )
     ours, data = solve(everyone, "local")
     part = slice(data.offsets[client], data.offsets[client + 1])
     own = (data.sizes[client],)
@@ -133,7 +135,9 @@ def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
 
 def test_too_few_iterations_are_admitted(tmp_path):
     x = np.random.default_rng(0).standard_normal((30, 6)) * np.logspace(0, -4, 6)
-    config = ragged(tmp_path, "algo=centralized", "algo.max_iterations=50", "reg.strength=1e-9", sizes=(30,), x=x, y=x.sum(1))
+    config = ragged(
+        tmp_path, "algo=centralized", "algo.max_iterations=50", "reg.strength=1e-9", sizes=(30,), x=x, y=x.sum(1)
+    )
     record = run(config, "run")
     assert "not certified" in record.status["reason"]
     assert record.metrics["round"].tolist() == [0, 50]
@@ -187,9 +191,13 @@ def test_relative_strength_in_a_grid(tmp_path):
 
 @pytest.mark.parametrize("reg", ["l1", "elastic_net", "l2"])
 def test_suboptimality(reg):
-    config = small("algo=feddualavg", f"reg={reg}", "reg.strength=0.2", "reference=true", "precision=float64", "rounds=40")
+    config = small(
+        "algo=feddualavg", f"reg={reg}", "reg.strength=0.2", "reference=true", "precision=float64", "rounds=40"
+    )
     metrics = run(config, "run").metrics
-    best = run(small("algo=centralized", f"reg={reg}", "reg.strength=0.2", "precision=float64"), "best").metrics["objective"]
+    best = run(small("algo=centralized", f"reg={reg}", "reg.strength=0.2", "precision=float64"), "best").metrics[
+        "objective"
+    ]
     assert (metrics["suboptimality"] >= -1e-9).all()
     assert metrics["suboptimality"].iloc[-1] < metrics["suboptimality"].iloc[0]
     np.testing.assert_allclose(metrics["objective"] - metrics["suboptimality"], best.iloc[-1], atol=1e-7)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fcorun.config import meaning
+from fcorun.config import class_id, meaning
 from fcorun.errors import UserError
 
 
@@ -83,7 +83,7 @@ class Dataset(ABC):
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that stand for the data: equal fingerprints mean equal arrays."""
-        content = [type(self).__qualname__, meaning(self), self.sources()]
+        content = [class_id(self), meaning(self), self.sources()]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -1,0 +1,21 @@
+"""The last step of a run, kept free of JAX so that a helper process can take it."""
+
+import json
+import time
+
+from fcorun.curves import draw_curves
+from fcorun.record import RunFolder, csv_text, npz_bytes
+
+
+def complete(folder: RunFolder, rows: list[dict], solution: dict, summary: dict, reason: str, diverged: int) -> None:
+    """Write what a record is made of; its status comes last."""
+    label, status = summary["label"], summary["status"]
+    begun = time.perf_counter()
+    folder.write("curves.png", draw_curves(rows, label, summary["cutoff"]))
+    summary["seconds"]["picture"] = time.perf_counter() - begun
+    folder.write("metrics.csv", csv_text(rows))
+    folder.write("solution.npz", npz_bytes(solution))
+    folder.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    folder.log(f"{status} {reason}".strip() + f" after round {rows[-1]['round'] if rows else 0}")
+    folder.set_status(status, label, reason, **({"round": diverged} if diverged else {}))
+    folder.drop_checkpoint()

@@ -1,0 +1,65 @@
+"""Helper processes that end when the one that started them does, however it ends."""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+
+class Helpers:
+    """Some processes that call functions of picklable arguments. A context manager, which waits for all calls.
+
+    Unlike those of concurrent.futures, a helper whose parent was killed reads the end of its pipe and leaves.
+    """
+
+    def __init__(self, count: int, imports: Sequence[str]):
+        forking = "forkserver" in multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context("forkserver" if forking else "spawn")
+        if forking:  # one process imports what all of them need
+            context.set_forkserver_preload(list(imports))
+        self.idle: SimpleQueue = SimpleQueue()
+        for _ in range(count):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there,), daemon=True)
+            process.start()
+            there.close()
+            self.idle.put(here)
+        self.threads = ThreadPoolExecutor(count)
+
+    def submit(self, function: Callable, *arguments: Any) -> Future:
+        """The call, as a future."""
+        return self.threads.submit(self._call, function, arguments)
+
+    def _call(self, function: Callable, arguments: tuple) -> Any:
+        pipe = self.idle.get()
+        try:
+            pipe.send((function, arguments))
+            result, error = pipe.recv()
+        finally:
+            self.idle.put(pipe)
+        if error is not None:
+            raise error
+        return result
+
+    def __enter__(self) -> "Helpers":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.threads.shutdown(wait=True)
+        while not self.idle.empty():
+            self.idle.get().close()
+
+
+def _serve(pipe: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which finishes what it has begun
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((function(*arguments), None))
+        except Exception as error:
+            pipe.send((None, error))

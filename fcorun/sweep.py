@@ -1,0 +1,207 @@
+"""Many runs: what is done is reused, what differs in numbers only runs together, what fails does not stop the rest."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fcorun.config import Count
+from fcorun.console import SweepConsole
+from fcorun.errors import UserError
+from fcorun.execute import Submit
+from fcorun.experiment import Experiment
+from fcorun.metrics import headline
+from fcorun.record import Record, RunFolder, load_records
+from fcorun.results import report
+from fcorun.runner import Job, run_jobs
+
+
+@dataclass
+class Point:
+    """A run of a sweep.
+
+    Attributes:
+        overrides: how the command line would ask for it.
+        folder: where its record goes.
+        experiment: what it is, or None when that could not be made out.
+        found: what was in the folder before: "finished", "resume" or "new".
+        end: how it ended, as for fcorun.runner.Job.
+        error: what went wrong.
+    """
+
+    overrides: str
+    folder: Path
+    experiment: Experiment | None = None
+    found: str = "new"
+    end: str = ""
+    error: BaseException | None = None
+
+    @classmethod
+    def broken(cls, overrides: str, sweep_dir: str, error: BaseException) -> "Point":
+        """A point whose configuration is no good; its record says so."""
+        return cls(overrides, _failed_folder(Path(sweep_dir), overrides), error=error)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a sweep is asked for beside its points: root keys, and those of hydra.launcher."""
+
+    force: bool = False
+    dry_run: bool = False
+    fail_fast: bool = False
+    metric: str | None = None
+    tail_rounds: Count = 100
+    verbose: bool = True
+    executor: Literal["inline", "joblib", "submitit"] = "inline"
+    batch: Count | None = None
+    n_jobs: Count = 2
+    submitit: dict | None = None
+
+
+def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
+    """Run the points of a sweep and report on all records in ``folder``; the exit code, 0 when nothing failed."""
+    with SweepConsole(options.verbose) as console:
+        _look(points, folder, options)
+        found = Counter(p.found for p in points if p.error is None)
+        failed = sum(p.error is not None for p in points)
+        line = f"{found['finished']} done, {found['new'] + found['resume']} to run"
+        line += f" ({found['resume']} of them go on)" if found["resume"] else ""
+        console.out.print(line + (f", {failed} cannot run" if failed else "") + f"; records in {folder}/")
+        if options.dry_run:
+            _list(points, console)
+            return 1 if failed else 0
+        if not (failed and options.fail_fast):
+            _dispatch([p for p in points if p.error is None and p.found != "finished"], options, console)
+        for point in points:
+            if point.error is not None and point.experiment is None:
+                _record_failure(point)
+        console.stop()
+        report(folder, load_records(folder), options.metric, options.tail_rounds, console.out)
+        failures = [p for p in points if p.error is not None]
+        for point in failures:
+            lines = str(point.error).strip().splitlines()
+            console.say(f"failed: {point.overrides}: {type(point.error).__name__}: {lines[0] if lines else ''} "
+                        f"({point.folder}/run.log)")  # fmt: skip
+        return 1 if failures else 0
+
+
+def value_of(point: Point, options: Options) -> float | None:
+    """The tail average of the sweep's metric for a point, for sweepers that optimise; None where there is none."""
+    record = Record(point.folder)
+    if not record.finished or not record.summary["tail"]:
+        return None
+    tail = record.summary["tail"]
+    return tail.get(options.metric or headline(list(tail)))
+
+
+def _look(points: Sequence[Point], folder: Path, options: Options) -> None:
+    """Find out which points are done; refuse folders that hold something else."""
+    seen: dict[Path, Point] = {}
+    for point in points:
+        if point.experiment is None:
+            continue
+        try:
+            point.found = RunFolder(point.folder, point.experiment.identity).look(options.force)
+            other = seen.setdefault(point.folder, point)
+            if other.experiment is not None and other.experiment.identity != point.experiment.identity:
+                raise UserError(f"hydra.sweep.subdir gives {point.folder} to different runs; put ${{run_id:}} into it")
+        except UserError as error:
+            point.error = error
+        stale = _failed_folder(folder, point.overrides)
+        if not options.dry_run and Record(stale).status:
+            RunFolder(stale, "").remove()
+
+
+def _dispatch(points: list[Point], options: Options, console: SweepConsole) -> None:
+    """Run points in groups that differ in numbers only, by the executor that was asked for."""
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        assert point.experiment is not None
+        groups.setdefault(point.experiment.batch_key, []).append(point)
+    console.expect(len(points), sum(p.experiment.settings.rounds for p in points if p.experiment))
+    size = options.batch or (-(-len(points) // options.n_jobs) if options.executor == "joblib" else len(points))
+    cut = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
+    if options.executor == "inline":
+        _inline(cut, options, console)
+    else:
+        from fcorun.executors import EXECUTORS
+
+        EXECUTORS[options.executor](cut, options, console)
+
+
+def _inline(groups: list[list[Point]], options: Options, console: SweepConsole) -> None:
+    from fcorun.machine import cores
+    from fcorun.processes import Helpers
+
+    if sum(map(len, groups)) < 8:
+        return _in_turn(groups, options, console, None)
+    imports = ("fcorun.complete", "matplotlib.figure", "matplotlib.backends.backend_agg")
+    with Helpers(cores(), imports) as helpers:
+        _in_turn(groups, options, console, helpers.submit)
+
+
+def _in_turn(groups: list[list[Point]], options: Options, console: SweepConsole, submit: Submit | None) -> None:
+    """Run the groups one after the other; what another process is computing is waited for at the end."""
+    waiting = groups
+    while waiting:
+        later = []
+        for group in waiting:
+            run_group(group, console, submit)
+            if options.fail_fast and any(p.error is not None for p in group):
+                return
+            later.append([p for p in group if p.end == "locked"])
+        waiting = [group for group in later if group]
+        if waiting:
+            console.waits(sum(map(len, waiting)))
+            time.sleep(1)
+
+
+def run_group(group: list[Point], watch: Any, submit: Submit | None = None) -> None:
+    """Run points that differ in numbers only; how each ended is noted in it and recorded in its folder."""
+    unique = {p.folder: p for p in group}
+    jobs = {}
+    for folder, point in unique.items():
+        assert point.experiment is not None
+        jobs[folder] = Job(point.experiment, RunFolder(folder, point.experiment.identity))
+    problem: BaseException | None = None
+    try:
+        run_jobs(list(jobs.values()), watch, submit)
+    except UserError as error:  # nothing was begun: the data, or the folders
+        problem = error
+    for point in group:
+        job = jobs[point.folder]
+        point.end, point.error = job.end, job.error or (problem if not job.end else None)
+        if problem is not None and not job.end and point.experiment is not None:
+            point.end = "failed"
+            _record_failure(point)
+    if any(isinstance(p.error, KeyboardInterrupt) for p in group):
+        raise KeyboardInterrupt
+
+
+def _record_failure(point: Point) -> None:
+    """Leave a record of a point that could not begin, unless its folder holds something else."""
+    assert point.error is not None
+    identity = point.experiment.identity if point.experiment else hashlib.sha256(point.overrides.encode()).hexdigest()
+    folder = RunFolder(point.folder, identity)
+    try:
+        if folder.claim() in ("new", "resume"):
+            folder.fail(point.error, point.overrides)
+    except UserError:
+        pass
+    finally:
+        folder.release()
+
+
+def _failed_folder(sweep_dir: Path, overrides: str) -> Path:
+    return sweep_dir / f"failed-{hashlib.sha256(overrides.encode()).hexdigest()[:8]}"
+
+
+def _list(points: Sequence[Point], console: SweepConsole) -> None:
+    """The jobs of a sweep and what there is of them."""
+    names = {"finished": "done", "resume": "goes on", "new": "to run"}
+    for point in points:
+        state = f"cannot run, {type(point.error).__name__}: {point.error}" if point.error else names[point.found]
+        console.out.print(f"{point.overrides}: {state} ({point.folder})")

@@ -1,0 +1,139 @@
+"""fcorun's multirun: a sweeper that knows zipped axes, a launcher that composes once for jobs that differ in numbers.
+
+It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.sweep.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from fcorun.errors import UserError
+
+Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
+
+
+class FcorunSweeper(Sweeper):
+    """The product of all axes; ``zip`` names axes that move together: [a, b], or [[a, b], [c, d]]."""
+
+    def __init__(self, zip: list | None = None):
+        self.zip = zip or []
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from hydra.core.plugins import Plugins
+
+        with open_dict(config):  # so that every job is given the folder that this command line means
+            config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{config.hydra.sweep.dir}'")
+        self.parser = OverridesParser.create(config_loader=hydra_context.config_loader)
+        self.launcher: Any = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> Any:
+        return self.launcher.launch(self.jobs(self.parser.parse_overrides(arguments)), initial_job_idx=0)
+
+    def jobs(self, overrides: list[Override]) -> list[list[str]]:
+        """The overrides of each job. Raises UserError when zipped axes are none or differ in length."""
+        axes = {o.get_key_element(): [v for (v,) in BasicSweeper.split_arguments([o], None)[0]] for o in overrides}
+        nested = bool(self.zip) and not isinstance(self.zip[0], str)
+        together = [list(group) for group in (self.zip if nested else [self.zip])]
+        units = {key: [[value] for value in values] for key, values in axes.items()}
+        for group in filter(None, together):
+            for key in group:
+                if len(axes.get(key, [])) < 2:
+                    raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
+            lengths = {len(axes[key]) for key in group}
+            if len(lengths) > 1:
+                raise UserError(f"hydra.sweeper.zip: {', '.join(group)} differ in length; give each as many values")
+            units[group[0]] = [list(values) for values in zip(*(axes[key] for key in group), strict=True)]
+            for key in group[1:]:
+                del units[key]
+        return [list(itertools.chain(*parts)) for parts in itertools.product(*units.values())]
+
+
+class FcorunLauncher(Launcher):
+    """Runs jobs that differ in numbers only as one program. Arguments: see conf/hydra/launcher/fcorun.yaml."""
+
+    def __init__(self, **options: Any):
+        self.options = options
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.loader, self.task, self.config = hydra_context.config_loader, task_function, config
+        self.parser = OverridesParser.create()
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from fcorun.sweep import Point
+
+        setup_globals()
+        points: list[Point] = []
+        composed: dict[tuple, Any] = {}  # by what differs in more than numbers: a configuration, or an error
+        for number, overrides in enumerate(job_overrides, initial_job_idx):
+            settable, key = self._split(overrides)
+            if key not in composed:
+                try:
+                    composed[key] = self.loader.load_sweep_config(self.config, list(overrides))
+                except Exception as error:
+                    composed[key] = error
+            points.append(self._point(composed[key], settable, number, list(overrides)))
+        values = self.task.sweep(points, self.config, self.options)  # type: ignore[attr-defined]
+        return [
+            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=v)
+            for o, v in zip(job_overrides, values, strict=True)
+        ]
+
+    def _split(self, overrides: Sequence[str]) -> tuple[Settable, tuple]:
+        """The numbers among the overrides, and what says which other jobs share the rest."""
+        settable, rest = {}, []
+        for text, override in zip(overrides, self.parser.parse_overrides(list(overrides)), strict=True):
+            value = override.value()
+            plain = override.package is None and not override.is_add() and not override.is_delete()
+            if plain and isinstance(value, (int, float)) and not isinstance(value, bool):
+                settable[override.key_or_group] = value
+            else:
+                rest.append(text)
+        return settable, (*sorted(rest), *sorted(settable))
+
+    def _point(self, config: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
+        from fcorun.config import how_keys
+        from fcorun.sweep import Point
+
+        text = " ".join(o for o in overrides if o.partition("=")[0] not in how_keys())
+        if isinstance(config, Exception):
+            return Point.broken(text, str(self.config.hydra.sweep.dir), config)
+        try:
+            with read_write(config.hydra), open_dict(config.hydra):
+                config.hydra.job.num, config.hydra.job.id = number, str(number)
+            for key, value in settable.items():
+                OmegaConf.update(config, key, value)
+            HydraConfig.instance().set_config(config)
+            return self.task.point(text, config)  # type: ignore[attr-defined]
+        except Exception as error:
+            return Point.broken(text, str(self.config.hydra.sweep.dir), error)
+
+
+def sweep_name(task_overrides: list[str]) -> str:
+    """A name for a sweep, the same when values are added to its axes: the data, and a digest of what is fixed."""
+    from fcorun.config import how_keys
+
+    fixed, axes, data = [], [], "lasso"
+    for override in OverridesParser.create().parse_overrides(list(task_overrides)):
+        key = override.get_key_element()
+        if key in how_keys():
+            continue
+        if override.is_sweep_override():
+            axes.append(key)
+        else:
+            fixed.append(f"{key}={override.value()}")
+        if key == "data":
+            data = "several" if override.is_sweep_override() else str(override.value())
+    return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"

@@ -1,0 +1,174 @@
+"""Objectives: every one of conf/objective, by its values alone, and the problem made of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import names, small
+from scipy.special import log_expit, log_softmax
+
+from fcorun import compose
+from fcorun.config import build_plugin
+from fcorun.experiment import prepare
+from fcorun.mirror_maps import Euclidean
+from fcorun.problem import Batch, Problem
+from fcorun.regularizers import L1
+from fcorun.vector import Vector
+
+TASKS = ("regression", "binary", "multiclass")
+CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}
+
+
+def every():
+    """Each objective with each task that it is for, as the configuration of a table names it."""
+    for name in names("objective"):
+        for task in TASKS:
+            config = compose([f"objective={name}", "data=table", "data.path=x", f"data.task={task}"])
+            objective = build_plugin("objective", config["objective"])
+            if task in objective.tasks:
+                yield pytest.param(objective, task, id=f"{name}-{task}")
+
+
+CASES = list(every())
+
+
+@pytest.fixture(autouse=True)
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def problem_of(objective, task):
+    return Problem(objective, L1(0.3), Euclidean(), objective.shapes(5, CLASSES[task]))
+
+
+def example(problem, task, count=9, seed=0):
+    """A point and a batch with unequal weights."""
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.standard_normal((count, 5)))
+    y = rng.standard_normal(count) if task == "regression" else rng.integers(CLASSES[task], size=count)
+    y = jnp.asarray(y, jnp.int32 if task == "multiclass" else jnp.float64)
+    weight = rng.random(count)
+    w = Vector({name: jnp.asarray(rng.standard_normal(shape)) for name, shape in problem.shapes.items()})
+    return w, Batch(x, y, jnp.asarray(weight / weight.sum()))
+
+
+def test_every_task_has_an_objective():
+    assert {case.values[1] for case in CASES} == set(TASKS)
+
+
+@pytest.mark.parametrize(("objective", "task"), CASES)
+def test_gradient_by_finite_differences(objective, task):
+    problem = problem_of(objective, task)
+    w, batch = example(problem, task)
+    gradient = problem.gradient(w, batch)
+    assert set(gradient) == set(w) == set(problem.shapes)
+    for seed in range(5):
+        direction, _ = example(problem, task, seed=seed + 1)
+        step = 1e-5
+        slope = (problem.loss(w + step * direction, batch) - problem.loss(w - step * direction, batch)) / (2 * step)
+        assert slope == pytest.approx(float(gradient.dot(direction)), rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize(("objective", "task"), CASES)
+def test_a_batch_is_the_weighted_mean_of_its_examples(objective, task):
+    problem = problem_of(objective, task)
+    w, batch = example(problem, task)
+    single = [problem.loss(w, Batch(batch.x[[i]], batch.y[[i]], jnp.ones(1))) for i in range(9)]
+    assert problem.loss(w, batch) == pytest.approx(float(batch.weight @ jnp.asarray(single)))
+    # rows of weight zero, which fill up a short batch, are not there
+    short = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
+    cut = Batch(batch.x[:5], batch.y[:5], batch.weight[:5])
+    for ours, theirs in zip(
+        jax.tree.leaves(problem.gradient(w, short)), jax.tree.leaves(problem.gradient(w, cut)), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-14)
+
+
+@pytest.mark.parametrize(("objective", "task"), CASES)
+def test_the_loss_is_convex_in_the_prediction(objective, task):
+    problem = problem_of(objective, task)
+    (u, batch), (v, _) = example(problem, task), example(problem, task, seed=1)
+    loss = [problem.loss(point, batch) for point in (u, 0.5 * (u + v), v)]
+    assert loss[1] <= (loss[0] + loss[2]) / 2
+
+
+@pytest.mark.parametrize(("objective", "task"), CASES)
+def test_scores_are_of_each_example(objective, task):
+    problem = problem_of(objective, task)
+    w, batch = example(problem, task)
+    prediction = problem.predict(w, batch.x)
+    assert objective.loss(prediction, batch.y).shape == (9,)
+    scores = objective.scores(prediction, batch.y)
+    assert all(value.shape == (9,) for value in scores.values())
+    if task != "regression":
+        label = prediction > 0 if task == "binary" else prediction.argmax(axis=1)
+        np.testing.assert_array_equal(scores["accuracy"], label == batch.y)
+
+
+@pytest.mark.parametrize(("objective", "task"), CASES)
+def test_the_intercept_is_never_regularised(objective, task):
+    problem = problem_of(objective, task)
+    w, _ = example(problem, task)
+    free = set(problem.shapes) - set(objective.regularized)
+    assert "bias" in free
+    psi = 0.3 * sum(jnp.abs(w[name]).sum() for name in objective.regularized)
+    assert problem.psi(w) == pytest.approx(float(psi))
+    for name in free:
+        np.testing.assert_array_equal(problem.prox(w, 100.0)[name], w[name])
+        np.testing.assert_array_equal(problem.retrieve(w, 100.0)[name], w[name])
+        np.testing.assert_array_equal(problem.subgradient(w)[name], jnp.zeros_like(w[name]))
+    for name in objective.regularized:
+        assert not problem.prox(w, 100.0)[name].any()
+        np.testing.assert_array_equal(problem.subgradient(w)[name], 0.3 * jnp.sign(w[name]))
+
+
+@pytest.mark.parametrize(("objective", "task"), [case for case in CASES if hasattr(case.values[0], "conjugate")])
+def test_conjugate(objective, task):
+    """Fenchel and Young: loss(p) + conjugate(u) >= u p, with equality where u is the gradient at p."""
+    if task == "multiclass":
+        pytest.skip("the conjugate is used for a single output only")
+    problem = problem_of(objective, task)
+    w, batch = example(problem, task)
+    prediction = problem.predict(w, batch.x)
+    u = jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
+    at = objective.loss(prediction, batch.y) + objective.conjugate(u, batch.y) - u * prediction
+    np.testing.assert_allclose(at, 0, atol=1e-12)
+    for other in np.linspace(-4, 4, 17):
+        p = jnp.full(9, other)
+        assert (objective.loss(p, batch.y) + objective.conjugate(u, batch.y) - u * p >= -1e-12).all()
+
+
+@pytest.mark.parametrize("scale", [1, 500])
+def test_the_losses_are_the_known_ones(scale):
+    rng = np.random.default_rng(0)
+    p, k = scale * rng.standard_normal(20), rng.integers(3, size=20)
+    found = {case.id: case.values[0].loss for case in CASES}
+    np.testing.assert_allclose(found["least_squares-regression"](jnp.asarray(p), k * 1.0), (p - k) ** 2, rtol=1e-12)
+    sign = np.where(k > 0, 1, -1)
+    np.testing.assert_allclose(
+        found["logistic-binary"](jnp.asarray(p), jnp.asarray(k > 0, float)),
+        -log_expit(sign * p),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+    table = scale * rng.standard_normal((20, 3))
+    expected = -log_softmax(table, axis=1)[np.arange(20), k]
+    np.testing.assert_allclose(found["logistic-multiclass"](jnp.asarray(table), jnp.asarray(k)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("objective", "task"), CASES)
+def test_float32_stays_float32(objective, task):
+    problem = problem_of(objective, task)
+    w, batch = jax.tree.map(
+        lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v, example(problem, task), is_leaf=None
+    )
+    assert problem.loss(w, batch).dtype == jnp.float32
+    assert problem.gradient(w, batch).dtype == jnp.float32
+
+
+def test_by_task_takes_the_natural_objective():
+    for task, name in {"regression": "LeastSquares", "binary": "Logistic", "multiclass": "Logistic"}.items():
+        config = compose(["data=table", "data.path=x", f"data.task={task}"])
+        assert type(build_plugin("objective", config["objective"])).__name__ == name
+    assert type(prepare(small()).objective).__name__ == "LeastSquares"

@@ -1,0 +1,130 @@
+"""Cohorts and minibatches."""
+
+import numpy as np
+import pytest
+from helpers import small
+from scipy.stats import chisquare
+
+from fcorun.experiment import prepare
+from fcorun.schedule import Schedule
+
+OFFSETS = np.array([0, 3, 10, 20, 21])  # clients of 3, 7, 10 and 1 rows
+
+
+def taken(rows):
+    """The rows of a client's steps, in order, without the places that hold none."""
+    return rows[rows >= 0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_cohorts_are_uniform_without_replacement(size):
+    cohorts = Schedule(np.arange(9), 0, clients_per_round=size).draw(0, 4000).cohort
+    assert cohorts.shape == (4000, size)
+    assert all(len(set(cohort)) == size for cohort in cohorts)
+    counts = np.bincount(cohorts.ravel(), minlength=8)
+    if size == 8:
+        assert (counts == 4000).all()
+        return
+    assert chisquare(counts).pvalue > 1e-3
+    if size > 1:  # pairs too: no client prefers the company of another
+        pairs = np.zeros((8, 8))
+        for cohort in cohorts:
+            pairs[np.ix_(cohort, cohort)] += 1
+        assert chisquare(pairs[np.triu_indices(8, 1)]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 9])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_every_row_once_an_epoch(batch, epochs):
+    schedule = Schedule(OFFSETS, 0, batch_size=batch, local_epochs=epochs)
+    for rows in schedule.draw(0, 5).rows:
+        for m, client in enumerate(rows):
+            own, n = np.arange(OFFSETS[m], OFFSETS[m + 1]), OFFSETS[m + 1] - OFFSETS[m]
+            for epoch in np.split(taken(client), epochs):
+                np.testing.assert_array_equal(np.sort(epoch), own)
+            lengths = (client >= 0).sum(axis=1)
+            whole, rest = divmod(n, batch)
+            one_epoch = [batch] * whole + [rest] * (rest > 0)  # the short last batch is kept
+            assert lengths[lengths > 0].tolist() == one_epoch * epochs
+            assert (lengths[: len(one_epoch) * epochs] > 0).all()  # steps without rows come last
+
+
+def test_an_order_is_uniform():
+    """Each row of a client is equally often in each place, in each epoch, and epochs differ."""
+    rows = Schedule(np.array([0, 4, 9]), 3, batch_size=1, local_epochs=2).draw(0, 3000).rows[:, 0, :8, 0]
+    for place in rows.T:
+        assert chisquare(np.bincount(place, minlength=4)).pvalue > 1e-3
+    same = (rows[:, :4] == rows[:, 4:]).all(axis=1).mean()
+    assert same == pytest.approx(1 / 24, abs=0.02)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 10, None])
+@pytest.mark.parametrize("steps", [1, 2, 5, 30])
+def test_local_steps_are_exact(batch, steps):
+    schedule = Schedule(OFFSETS, 0, batch_size=batch, local_epochs=None, local_steps=steps)
+    assert schedule.steps.tolist() == [steps] * 4
+    assert not schedule.uneven
+    rows = schedule.draw(2, 1).rows[0]
+    if batch in (10, None):
+        assert schedule.repeats == steps
+        return
+    assert rows.shape[1] == steps
+    assert (rows >= 0).any(axis=2).all()
+    for m, client in enumerate(rows):
+        own = np.arange(OFFSETS[m], OFFSETS[m + 1])
+        found = taken(client)
+        whole = len(found) // len(own)
+        for epoch in found[: whole * len(own)].reshape(whole, len(own)):  # as many shuffled epochs as it needs
+            np.testing.assert_array_equal(np.sort(epoch), own)
+        rest = found[whole * len(own) :]
+        assert len(set(rest)) == len(rest)
+        assert set(rest) <= set(own)
+
+
+def test_without_a_batch_size_the_whole_data_are_taken():
+    schedule = Schedule(OFFSETS, 0, local_epochs=2)
+    assert schedule.repeats == 2
+    rows = schedule.draw(0, 1).rows[0]
+    assert rows.shape == (4, 1, 10)
+    for m, client in enumerate(rows):
+        assert taken(client).tolist() == list(range(OFFSETS[m], OFFSETS[m + 1]))
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_unequal_clients_take_unequal_steps(batch):
+    schedule = Schedule(OFFSETS, 0, batch_size=batch)
+    assert schedule.steps.tolist() == ([1, 1, 1, 1] if batch is None else [1, 2, 3, 1])
+    assert schedule.uneven == (batch is not None)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"batch_size": 2, "local_steps": 5, "local_epochs": None}])
+def test_a_round_does_not_depend_on_those_drawn_with_it(options):
+    schedule = Schedule(OFFSETS, 5, clients_per_round=2, **options)
+    block = schedule.draw(0, 6)
+    for r in range(6):
+        for alone, together in zip(schedule.draw(r, 1), block, strict=True):
+            np.testing.assert_array_equal(alone[0], together[r])
+    if "batch_size" in options:
+        assert not np.array_equal(block.rows[0], block.rows[1])
+
+
+def test_the_cohort_does_not_depend_on_the_local_work():
+    base = Schedule(OFFSETS, 5, clients_per_round=2).draw(0, 20).cohort
+    for options in ({"batch_size": 2}, {"local_epochs": 4}, {"batch_size": 3, "local_steps": 5}):
+        np.testing.assert_array_equal(Schedule(OFFSETS, 5, clients_per_round=2, **options).draw(0, 20).cohort, base)
+    assert not np.array_equal(Schedule(OFFSETS, 6, clients_per_round=2).draw(0, 20).cohort, base)
+
+
+def test_algorithms_share_cohorts_and_minibatches():
+    drawn = []
+    for name in ("fedavg", "feddualavg"):
+        experiment = prepare(small(f"algo={name}"))
+        drawn.append(experiment.engine(experiment.load()).schedule.draw(0, 4))
+    for ours, theirs in zip(*drawn, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_weights():
+    cohort, _, weight = Schedule(OFFSETS, 0, clients_per_round=3).draw(0, 4)
+    np.testing.assert_array_equal(weight, np.array([3, 7, 10, 1])[cohort])
+    assert (Schedule(OFFSETS, 0, clients_per_round=3, client_weighting="uniform").draw(0, 4).weight == 1).all()
