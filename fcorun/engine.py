@@ -2,7 +2,8 @@
 
 Rounds run inside ``lax.scan`` between evaluations. Of G runs, the numbers (rates, strengths) are a ``vmap`` axis and
 the minibatches are shared, so that a matrix-vector product becomes a matrix-matrix one. The clients of a round are a
-``vmap`` for one run and a ``scan`` for several: on the CPU that is 1.3 and 2.5 times faster than the other way.
+``vmap`` for one run and a ``scan`` for several: on the CPU that is 1.3 and 2.5 times faster than the other way. Runs of
+different seeds have minibatches of their own, and their clients are a ``vmap``.
 """
 
 import threading
@@ -20,7 +21,7 @@ from fcorun.algorithms.base import Algorithm, LocalData, Tree
 from fcorun.datasets.base import FederatedData
 from fcorun.evaluate import Evaluation, on_device, targets
 from fcorun.problem import Problem
-from fcorun.schedule import Schedule
+from fcorun.schedule import Rounds, Schedule
 
 VERSION = 1  # raise it whenever the same configuration gives other numbers: old records are then not reused
 
@@ -94,12 +95,22 @@ class Engine:
         """The numbers of all runs as arrays with leading axis G."""
         return jax.tree.map(lambda *v: jnp.asarray(v, self.precision), *points)
 
-    def run(self, points: list[Numbers], state: Tree = None, done: int = 0, seconds: float = 0.0) -> Iterator[Snapshot]:
+    def run(
+        self,
+        points: list[Numbers],
+        seeds: list[int] | None = None,
+        state: Tree = None,
+        done: int = 0,
+        seconds: float = 0.0,
+    ) -> Iterator[Snapshot]:
         """Evaluate, then alternate rounds and evaluations to the end.
 
+        ``seeds`` holds the seed of each run, by default the schedule's. Runs of one seed share their minibatches; if
+        seeds differ, each run has its own.
         ``state``, ``done`` and ``seconds`` of a snapshot of the same runs go on from there; the first snapshot is then
         that one again. Ends early when every run has diverged.
         """
+        seeds = seeds or [self.schedule.seed] * len(points)
         numbers = self.stack(points)
         x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
         extra = self.evaluation.arrays(self.precision)
@@ -116,7 +127,7 @@ class Engine:
             return Snapshot(done, time.perf_counter() - clock, metrics, solution, diverged, state)
 
         now = snapshot(state)
-        rounds = self._draw(done)
+        rounds = self._draw(done, seeds)
         while True:
             paused = time.perf_counter()
             yield now
@@ -125,13 +136,19 @@ class Engine:
             advance = self._compiled(self._advance, numbers, now.state, x, y, rounds, np.int32(done))
             clock += time.perf_counter() - paused
             state = advance(numbers, now.state, x, y, rounds, np.int32(done))  # returns before it has finished,
-            done += len(rounds.cohort)
-            rounds = self._draw(done)  # so that the next rounds are drawn meanwhile
+            done = min(done + self.eval_every - done % self.eval_every, self.rounds)
+            rounds = self._draw(done, seeds)  # so that the next rounds are drawn meanwhile
             now = snapshot(state)
 
-    def _draw(self, done: int):
+    def _draw(self, done: int, seeds: list[int]) -> Rounds | None:
+        """The rounds up to the next evaluation; with a leading axis for the runs, if their seeds differ."""
         count = min(self.eval_every - done % self.eval_every, self.rounds - done)
-        return self.schedule.draw(done, count) if count > 0 else None
+        if count <= 0:
+            return None
+        drawn = {seed: replace(self.schedule, seed=seed).draw(done, count) for seed in set(seeds)}
+        if len(drawn) == 1:
+            return drawn[seeds[0]]
+        return Rounds(*(np.stack(parts) for parts in zip(*(drawn[seed] for seed in seeds), strict=True)))
 
     def _compiled(self, function, *arguments):
         """The program of a method for arguments of these shapes, compiled once."""
@@ -154,15 +171,17 @@ class Engine:
     def _advance(self, numbers, state, x, y, rounds, start):
         """The runs after ``rounds``; a function of arrays only, for jit."""
         single = state["diverged"].shape[0] == 1
+        shared = rounds.cohort.ndim == 2
+        parallel = single or not shared or jax.default_backend() != "cpu"
 
-        def one(numbers, state):
+        def one(numbers, state, rounds):
             algorithm, problem = self.bind(numbers)
 
             def one_round(carry, inputs):
                 state, number = carry
                 cohort, rows, weight = inputs
                 clients = jax.tree.map(lambda v: v[cohort], state["clients"])
-                mean, clients = self._local(algorithm, problem, state["server"], clients, x, y, rows, weight, single)
+                mean, clients = self._local(algorithm, problem, state["server"], clients, x, y, rows, weight, parallel)
                 server = algorithm.server(problem, state["server"], mean)
                 finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(server)]).all()
                 alive = (state["diverged"] == 0) & finite
@@ -183,8 +202,8 @@ class Engine:
 
         if single:  # a vmap over one would turn the products into matrix-matrix ones of width 1
             here = jax.tree.map(lambda v: v[0], (numbers, state))
-            return jax.tree.map(lambda v: v[None], one(*here))
-        return jax.vmap(one)(numbers, state)
+            return jax.tree.map(lambda v: v[None], one(*here, rounds))
+        return jax.vmap(one, (0, 0, None if shared else 0))(numbers, state, rounds)
 
     def _local(self, algorithm, problem, server, clients, x, y, rows, weight, parallel: bool):
         """The weighted mean of the cohort's uploads, and the clients' new states."""
@@ -195,7 +214,7 @@ class Engine:
         def local(client, rows):
             return algorithm.local(problem, server, client, LocalData(x, y, rows, self.precision, repeats, uneven))
 
-        if parallel or jax.default_backend() != "cpu":
+        if parallel:
             uploads, clients = jax.vmap(local)(clients, rows)
             return jax.tree.map(lambda u: jnp.tensordot(weight, u, axes=1), uploads), clients
 
@@ -208,13 +227,14 @@ class Engine:
         empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(local, *one_client)[0])
         return lax.scan(body, empty, (clients, rows, weight))
 
-    def bytes_each(self, point: Numbers) -> int:
+    def bytes_each(self, point: Numbers, seeds: int = 1) -> int:
         """About how many bytes of memory each further run of a batch takes: states, local work, predictions."""
         sizes = [s.size * s.dtype.itemsize for s in jax.tree.leaves(jax.eval_shape(self._start, self.stack([point])))]
         rows = len(self.data.y) + (0 if self.data.y_val is None else len(self.data.y_val))
         outputs = len(self.data.classes) if len(self.data.classes) > 2 else 1
-        copies = 6 + (0 if jax.default_backend() == "cpu" else self.schedule.cohort_size)
-        return copies * sum(sizes) + 4 * rows * outputs * np.dtype(self.precision).itemsize
+        own = self.schedule.cohort_size if seeds > 1 or jax.default_backend() != "cpu" else 0  # clients at a time
+        batch = self.schedule.batch * self.data.x.shape[1]
+        return (6 + own) * sum(sizes) + (4 * rows * outputs + own * batch) * np.dtype(self.precision).itemsize
 
     def bytes_per_round(self, point: Numbers) -> tuple[int, int]:
         """Bytes that go up (uploads) and down (server states) in a round of one run, over the whole cohort."""

@@ -22,6 +22,8 @@ from fcorun.summary import summarize
 if TYPE_CHECKING:
     from fcorun.runner import Job, Watcher
 
+_APART = 4  # points a seed, from which on seeds run apart
+
 Submit = Callable[..., Future]  # (function, *arguments) -> the call, as a future
 
 
@@ -40,13 +42,14 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Su
             _solve(job, data, watch, submit)
         return
     engine = jobs[0].experiment.engine(data)
-    parts = min(cores(), max(1, len(jobs) // 4)) if jax.default_backend() == "cpu" else 1
-    width = min(-(-len(jobs) // parts), _fitting(engine, jobs) // parts or 1)
-    batches = [jobs[i : i + width] for i in range(0, len(jobs), width)]
+    parts = cores() if jax.default_backend() == "cpu" else 1
+    with jax.enable_x64(engine.precision == "float64"):
+        batches = [batch for same in _by_seed(jobs) for batch in _cut(engine, same, parts)]
+    width = max(map(len, batches))
     crew = _Crew(engine, watch, submit, threading.Event())
     if len(batches) == 1:
         return _run_or_halve(crew, jobs, width)
-    with ThreadPoolExecutor(parts) as pool:
+    with ThreadPoolExecutor(min(parts, len(batches))) as pool:
         futures = [pool.submit(_run_or_halve, crew, batch, width) for batch in batches]
         try:
             for future in futures:
@@ -66,12 +69,23 @@ class _Crew:
     stop: threading.Event
 
 
-def _fitting(engine: Engine, jobs: list["Job"]) -> int:
-    """How many runs fit into memory together, by an estimate."""
-    limit = jobs[0].experiment.settings.memory
-    allowed = free_memory() * 0.6 if limit is None else limit * 2**30
-    with jax.enable_x64(engine.precision == "float64"):
-        return int(allowed // engine.bytes_each(jobs[0].experiment.numbers()))
+def _by_seed(jobs: list["Job"]) -> list[list["Job"]]:
+    """The jobs of each seed apart where that leaves enough of each, for their minibatches are shared; else together."""
+    seeds: dict[int, list[Job]] = {}
+    for job in jobs:
+        seeds.setdefault(job.experiment.settings.seed, []).append(job)
+    return list(seeds.values()) if len(jobs) >= _APART * len(seeds) else [jobs]
+
+
+def _cut(engine: Engine, jobs: list["Job"], parts: int) -> list[list["Job"]]:
+    """The jobs in batches: one a thread, or more where they would not fit into memory together."""
+    first = jobs[0].experiment
+    allowed = free_memory() * 0.6 if first.settings.memory is None else first.settings.memory * 2**30
+    seeds = len({job.experiment.settings.seed for job in jobs})
+    fitting = int(allowed // parts // engine.bytes_each(first.numbers(), seeds))
+    count = min(parts, max(1, len(jobs) // 4))
+    width = max(1, min(-(-len(jobs) // count), fitting))
+    return [jobs[i : i + width] for i in range(0, len(jobs), width)]
 
 
 def _run_or_halve(crew: _Crew, jobs: list["Job"], width: int) -> None:
@@ -94,11 +108,13 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> None:
     with jax.enable_x64(engine.precision == "float64"):
         points = [job.experiment.numbers() for job in jobs]
         points += points[-1:] * (width - len(points))
+        seeds = [job.experiment.settings.seed for job in jobs]
+        seeds += seeds[-1:] * (width - len(seeds))
         up, down = engine.bytes_per_round(points[0])
         state, done, seconds = _resume(engine, jobs, points)
         saved, now = time.perf_counter(), None
         try:
-            for now in engine.run(points, state, done, seconds):
+            for now in engine.run(points, seeds, state, done, seconds):
                 traffic = {"bytes_up": up * now.round, "bytes_down": down * now.round}
                 for g, job in enumerate(jobs):
                     job.diverged = int(now.diverged[g])

@@ -61,7 +61,7 @@ class Experiment:
 
     @cached_property
     def batch_key(self) -> str:
-        """Equal for experiments that differ in numbers only, which one program can run together."""
+        """Equal for experiments that differ in numbers and seed only, which one program can run together."""
         parts: list = []
         for section in SECTIONS:
             plugin = getattr(self, section)
@@ -70,7 +70,8 @@ class Experiment:
             parts.append(
                 [class_id(plugin), {k: v for k, v in meaning(plugin).items() if k not in traced}, sorted(traced)]
             )
-        return json.dumps([parts, asdict(self.settings), self.data.fingerprint()], sort_keys=True, default=str)
+        settings = asdict(self.settings) | ({"seed": None} if isinstance(self.algo, Algorithm) else {})
+        return json.dumps([parts, settings, self.data.fingerprint()], sort_keys=True, default=str)
 
     @property
     def label(self) -> str:

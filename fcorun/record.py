@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 
 from fcorun.errors import UserError
+from fcorun.metrics import read_rows
 
 if TYPE_CHECKING:
     import pandas as pd

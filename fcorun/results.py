@@ -1,183 +1,71 @@
-"""From records to a table: a row a run, the best point of each algorithm, and what a sweep leaves behind."""
+"""What a sweep leaves behind: results.csv, its pictures, and the best point of each algorithm on the terminal."""
 
 import io
-import json
-import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fcorun.config import LABELS, how_keys
-from fcorun.errors import UserError, nearest
-from fcorun.metrics import COUNTERS, HIGHER_IS_BETTER, aggregate, headline, in_order, read_rows
+from fcorun.files import write_whole
+from fcorun.metrics import read_rows
 from fcorun.record import Record
+from fcorun.table import NAMED, SEEDS, STRUCTURE, best_points, chosen, keys, points, table, values_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SEEDS = ("seed", "data.seed")
-STRUCTURE = ("density", "rank")
-_NAMED = ("algo", "data", "reg", "objective", "mirror")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-Rows = Callable[[Path], list[dict[str, float]]]
-
-
-def table(
-    records: Sequence[Record], tail_rounds: int | None = None, *, root: Path | None = None, read: Rows = read_rows
-) -> "pd.DataFrame":
-    """A row a record, in their order; failed, interrupted and running ones hold what is known of them.
-
-    Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, rounds,
-    final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
-    as many as the run was told), seconds (without set-up and compilation), bytes_up, bytes_down. A key that an
-    algorithm does not have is empty. ``attrs`` holds the tail's length and the cutoff, where the records agree on them.
-    ``read`` gives the rows of a folder's metrics.csv.
-    """
-    import pandas as pd
-
-    configs, summaries = [_config(record) for record in records], [_json(record, "summary.json") for record in records]
-    varied = _varied(configs)
-    rows, metrics = [], {}
-    for record, config, summary in zip(records, configs, summaries, strict=True):
-        status = record.status
-        label = dict(re.findall(r"(?:^|[\s,])(algo|data)=([^\s,]+)", str(status.get("label", ""))))
-        found = {kind: summary.get(kind, {}) for kind in ("final", "best", "tail")}
-        if tail_rounds is not None and found["tail"] and summary.get("tail_rounds") != tail_rounds:
-            found["tail"] = aggregate(read(record.folder), tail_rounds)["tail"]
-        found["best"] = {name: best["value"] for name, best in found["best"].items()}
-        metrics |= dict.fromkeys(found["final"])
-        rows.append(
-            {
-                "folder": str(_under(record.folder, root)),
-                "algo": config.get("algo.name", label.get("algo")),
-                "data": config.get("data.name", label.get("data")),
-                **{key: config.get(_setting(key)) for key in varied},
-                "status": status.get("status", "unknown"),
-                "reason": status.get("reason", ""),
-                "rounds": summary.get("round"),
-                "seconds": summary.get("seconds", {}).get("steady"),
-                **{name: summary.get(name) for name in COUNTERS[2:]},
-                **{f"{kind}_{name}": value for kind, values in found.items() for name, value in values.items()},
-            }
-        )
-    measured = [f"{kind}_{name}" for kind in ("final", "best", "tail") for name in in_order(metrics)]
-    measured = [name for name in measured if any(name in row for row in rows)]
-    columns = ["folder", "algo", "data", *varied, "status", "reason", "rounds", *measured, "seconds", *COUNTERS[2:]]
-    frame = pd.DataFrame(rows, columns=columns)
-    for name in ("rounds", "bytes_up", "bytes_down", *varied):
-        if all(type(row[name]) is int for row in rows if row[name] is not None):
-            frame[name] = frame[name].astype("Int64")
-    for name, kind in (("tail_rounds", "tail_rounds"), ("cutoff", "cutoff")):
-        values = {summary[kind] for summary in summaries if kind in summary}
-        values = {tail_rounds} if name == "tail_rounds" and tail_rounds is not None else values
-        frame.attrs[name] = values.pop() if len(values) == 1 else None
-    return frame
-
-
-def points(frame: "pd.DataFrame", metric: str) -> "pd.DataFrame":
-    """The runs of a table with their seeds folded: a row for each algorithm, data set and setting of the other keys.
-
-    Columns: algo, data, the keys that vary but for the seeds, metric (the median over seeds of tail_METRIC), low and
-    high (its 10 % and 90 % quantiles), the median density and rank where there are any, seeds (how many are done),
-    status (diverged if any seed is), rows (the places of the runs in ``frame``).
-    """
-    import numpy as np
-    import pandas as pd
-
-    keys = [key for key in _keys(frame) if key not in SEEDS]
-    shown = [name for name in STRUCTURE if f"tail_{name}" in frame and name != metric]
-    groups: dict[tuple, list[int]] = {}
-    for place, values in enumerate(zip(*(_values(frame[key]) for key in ("algo", "data", *keys)), strict=True)):
-        groups.setdefault(values, []).append(place)
-    tails = {name: _column(frame, f"tail_{name}") for name in (metric, *shown)}
-    statuses, found = list(frame["status"]), []
-    for values, places in groups.items():
-        has = [statuses[place] for place in places]
-        done = [place for place in places if statuses[place] == "done" and np.isfinite(tails[metric][place])]
-        status = "diverged" if "diverged" in has else "done" if done else Counter(has).most_common(1)[0][0]
-        # Quantiles of 0, 0.5 and 1 of one seed are that seed.
-        middle = [np.quantile(tails[metric][done], q) if done else np.nan for q in (0.5, 0.1, 0.9)]
-        medians = {name: np.median(tails[name][done]) if done else np.nan for name in shown}
-        found.append([*values, *middle, *medians.values(), len(done), status, places])
-    return pd.DataFrame(
-        found, columns=["algo", "data", *keys, "metric", "low", "high", *shown, "seeds", "status", "rows"]
-    )
-
-
-def best_points(frame: "pd.DataFrame", metric: str | None = None) -> "pd.DataFrame":
-    """The best point of each algorithm on each data set by the median over seeds of tail_METRIC; columns of ``points``.
-
-    A point that diverged with any seed is never best. An algorithm without a point that is done has a row that says so,
-    and no numbers. ``metric`` is by default the headline of what was measured. Raises UserError for a metric that is
-    not there or is better in no direction.
-    """
-    import pandas as pd
-
-    metric = chosen(frame, metric)
-    folded = points(frame, metric)
-    rows = []
-    for _, group in folded.groupby(["algo", "data"], sort=False, dropna=False):
-        done = group[group["status"] == "done"]
-        if len(done):
-            order = done["metric"].sort_values(ascending=not HIGHER_IS_BETTER[metric], kind="stable")
-            rows.append(folded.loc[order.index[0]].to_dict())
-        else:
-            has = set(group["status"])
-            status = next((s for s in ("diverged", "failed", "interrupted") if s in has), "running")
-            first = group.iloc[0]
-            rows.append({"algo": first["algo"], "data": first["data"], "seeds": 0, "status": status, "rows": []})
-    return pd.DataFrame(rows, columns=folded.columns)
-
-
-def chosen(frame: "pd.DataFrame", metric: str | None) -> str:
-    """The metric to judge by: ``metric``, or the headline of what was measured. Raises UserError as ``best_points``."""
-    there = [name.removeprefix("tail_") for name in frame if name.startswith("tail_")]
-    if metric is None:
-        return headline(there)
-    judged = [name for name in there if name in HIGHER_IS_BETTER]
-    if metric in there and metric not in judged:
-        raise UserError(f"metric={metric} is better in no direction; choose one of {', '.join(judged)}")
-    if metric not in (judged or HIGHER_IS_BETTER):
-        raise UserError(f"metric={metric} was not measured: {nearest(metric, judged or HIGHER_IS_BETTER)}")
-    return metric
+__all__ = ["best_points", "points", "report", "show", "table"]
 
 
 def show(frame: "pd.DataFrame", metric: str | None, console: Console) -> None:
-    """Print the best point of each algorithm: its keys, the tail's median and band over seeds, and how its runs ended."""
+    """Print the best point of each algorithm: its keys, the tail's median and band over seeds, and how its runs ended.
+
+    Raises UserError as ``best_points``.
+    """
     metric = chosen(frame, metric)
     best = best_points(frame, metric)
-    keys = [key for key in _keys(frame) if key not in SEEDS]
-    keys = [key for key in keys if key in _NAMED or _within(frame, key)]
-    band = best["seeds"].max() > 1
-    shown = [name for name in STRUCTURE if name in best]
     several = frame["data"].nunique() > 1
-    out = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-    for name in ("best point of", *(["data"] if several else []), *keys):
-        out.add_column(name, justify="left" if name in ("best point of", *_NAMED) else "right")
-    for name in (metric, *(["10-90 % over seeds"] if band else []), *shown, *(["seeds"] if band else [])):
-        out.add_column(name, justify="right")
-    out.add_column("runs")
+    names = ["algo", *(["data"] if several else []), *(key for key in keys(frame) if key not in SEEDS)]
+    shown = [name for name in STRUCTURE if name in best]
+    seeds = sorted(set(best["seeds"]) - {0})
+    band = bool(seeds) and seeds[-1] > 1
+    uneven = len(seeds) > 1
+    ends = sorted(set(frame["status"]), key=("done", "diverged").__contains__, reverse=True)
+    out = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        out.add_column(name.replace(".", ".\n"), justify="left" if name in NAMED else "right", no_wrap=True)
+    for name in (
+        metric,
+        *(["10-90 %\nover seeds" if uneven else f"10-90 % over\n{seeds[0]} seeds"] if band else []),
+        *shown,
+        *(["seeds"] if uneven else []),
+        *ends,
+    ):
+        out.add_column(head(frame, name), justify="right", no_wrap=True)
     for row in best.to_dict("records"):
-        runs = frame[(frame["algo"] == row["algo"]) & (frame["data"] == row["data"])] if row["algo"] else frame[:0]
-        cells = [row["algo"], *([row["data"]] if several else []), *(number(row[key]) for key in keys)]
-        if row["seeds"]:
-            cells += [number(row["metric"])]
-            cells += [f"{row['low']:.4g} to {row['high']:.4g}" if row["seeds"] > 1 else ""] if band else []
-            cells += [number(row[name]) for name in shown] + ([str(row["seeds"])] if band else [])
-        else:
-            cells += [row["status"], *[""] * (2 * band + len(shown))]
-        cells.append(", ".join(f"{count} {status}" for status, count in Counter(runs["status"]).most_common()))
-        out.add_row(*(escape(str(cell)) for cell in cells))
+        same = (frame["algo"] == row["algo"]) & (frame["data"] == row["data"])
+        runs = Counter(frame["status"][same if row["algo"] else frame["algo"].isna()])
+        cells = [number(row[name]) for name in names]
+        cells.append(number(row["metric"]) if row["seeds"] else row["status"])
+        cells += [f"{row['low']:.4g} to {row['high']:.4g}" if row["seeds"] > 1 else ""] if band else []
+        cells += [number(row[name]) for name in shown] + ([str(row["seeds"])] if uneven else [])
+        out.add_row(*(escape(cell) for cell in cells), *(str(runs[end] or "") for end in ends))
     console.print(out)
-    console.print(f"{', '.join((metric, *shown))}: {caption(frame, (metric, *shown), band)}")
+    console.print(f"best by {metric}: {caption(frame, (metric, *shown), band)}")
+
+
+def head(frame: "pd.DataFrame", name: str) -> str:
+    """The head of a metric's column: the rounds it is averaged over, and the cutoff where it depends on one."""
+    if f"tail_{name}" not in frame:
+        return name
+    tail, cutoff = frame.attrs.get("tail_rounds"), frame.attrs.get("cutoff")
+    text = name + (f"\n>{cutoff:g}" if cutoff is not None and _cut([name]) else "")
+    return text + (f"\nlast {tail}" if tail else "")
 
 
 def caption(frame: "pd.DataFrame", metrics: Iterable[str], band: bool = False) -> str:
@@ -185,7 +73,7 @@ def caption(frame: "pd.DataFrame", metrics: Iterable[str], band: bool = False) -
     tail, cutoff = frame.attrs.get("tail_rounds"), frame.attrs.get("cutoff")
     text = f"mean over the last {tail} rounds" if tail else "mean over each run's own tail_rounds"
     text += ", median over seeds" if band else ""
-    if {"f1", "precision", "recall", *STRUCTURE} & set(metrics):
+    if _cut(metrics):
         text += f"; an entry counts above cutoff={cutoff:g}" if cutoff is not None else "; cutoffs differ"
     return text
 
@@ -212,6 +100,11 @@ def report(
     return written
 
 
+def _cut(metrics: Iterable[str]) -> bool:
+    """Whether any of these metrics depends on the cutoff."""
+    return bool({"f1", "precision", "recall", *STRUCTURE} & set(metrics))
+
+
 def csv_bytes(frame: "pd.DataFrame") -> bytes:
     """A table as CSV, numbers with all their digits."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
@@ -221,88 +114,11 @@ def parquet_bytes(frame: "pd.DataFrame") -> bytes:
     """A table as Parquet; columns of mixed types become text."""
     frame, buffer = frame.copy(), io.BytesIO()
     for name in frame.select_dtypes("object"):
-        frame[name] = [None if value is None else str(value) for value in _values(frame[name])]
+        frame[name] = [None if value is None else str(value) for value in values_of(frame[name])]
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name first, then rename it."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def number(value: Any) -> str:
     """A cell of a table on the terminal."""
     return "" if value is None or value != value else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _keys(frame: "pd.DataFrame") -> list[str]:
-    """The keys that vary."""
-    names = list(frame)
-    return names[names.index("data") + 1 : names.index("status")]
-
-
-def _within(frame: "pd.DataFrame", key: str) -> bool:
-    """Whether a key differs between runs of one algorithm on one data set, or between algorithms."""
-    return key.split(".")[0] != "data" or frame.groupby("data", dropna=False)[key].nunique(dropna=False).max() > 1
-
-
-def _values(column: "pd.Series") -> list:
-    """The values of a column, None where it has none."""
-    return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
-
-
-def _column(frame: "pd.DataFrame", name: str):
-    import numpy as np
-
-    return frame[name].to_numpy(float) if name in frame else np.full(len(frame), np.nan)
-
-
-def _varied(configs: list[dict[str, Any]]) -> list[str]:
-    """The keys that take several values in these flat configurations, in the order of the configurations."""
-    values: dict[str, set] = {}
-    for config in configs:
-        for key, value in config.items():
-            values.setdefault(key, set()).add((value is None, type(value) is bool, value))
-    varied = [key for key, seen in values.items() if len(seen) > 1]
-    named = [section for section in _NAMED[2:] if f"{section}.name" in varied]
-    return named + [key for key in varied if key.split(".")[-1] not in LABELS and key not in how_keys()]
-
-
-def _setting(key: str) -> str:
-    return f"{key}.name" if key in _NAMED else key
-
-
-def _config(record: Record) -> dict[str, Any]:
-    """A record's configuration with dotted keys; empty if there is none. Lists become text."""
-
-    def flat(values: dict, prefix: str) -> dict[str, Any]:
-        found = {}
-        for key, value in values.items():
-            if isinstance(value, dict):
-                found |= flat(value, f"{prefix}{key}.")
-            else:
-                found[prefix + key] = str(value) if isinstance(value, list) else value
-        return found
-
-    try:
-        return flat(yaml.load((record.folder / "config.yaml").read_bytes(), _LOADER) or {}, "")
-    except (OSError, yaml.YAMLError, AttributeError):
-        return {}
-
-
-def _json(record: Record, name: str) -> dict[str, Any]:
-    try:
-        return json.loads((record.folder / name).read_text())
-    except (OSError, ValueError):
-        return {}
-
-
-def _under(folder: Path, root: Path | None) -> Path:
-    return folder.relative_to(root) if root is not None and folder.is_relative_to(root) else folder

@@ -117,14 +117,14 @@ def run_grid(
     folders: Sequence[str | Path | None] | None = None,
     watch: Watcher | None = None,
 ) -> list[Record]:
-    """Run configurations that differ in numbers only (rates, strengths) as one program, minibatches shared.
+    """Run configurations that differ in numbers (rates, strengths) and seed only as one program, minibatches shared.
 
     Each gets the record it would have had alone, to float tolerance. Arguments and errors as for ``run``; a ValueError
     says that the configurations differ in more than numbers.
     """
     experiments = [prepare(config) for config in configs]
     if len({e.batch_key for e in experiments}) > 1:
-        raise ValueError("these configurations differ in more than the numbers of algo, reg and mirror")
+        raise ValueError("these configurations differ in more than seed and the numbers of algo, reg and mirror")
     places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
     unique = dict(zip(places, experiments, strict=True))
     jobs = [Job(experiment, RunFolder(place, experiment.identity)) for place, experiment in unique.items()]

@@ -116,7 +116,7 @@ def _look(points: Sequence[Point], folder: Path, options: Options) -> None:
 
 
 def _dispatch(points: list[Point], options: Options, console: SweepConsole) -> None:
-    """Run points in groups that differ in numbers only, by the executor that was asked for."""
+    """Run points in groups that differ in numbers and seed only, by the executor that was asked for."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         assert point.experiment is not None

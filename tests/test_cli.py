@@ -268,8 +268,8 @@ def test_a_mistake_in_a_process_of_its_own(tmp_path):
 
 
 def test_help_needs_no_jax():
-    code = "import sys; sys.argv = ['fcorun', '--help']; from fcorun.cli import main; main(); assert 'jax' not in sys.modules"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    code = "import sys; from fcorun.cli import main; main(); assert 'jax' not in sys.modules"
+    found = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
 
 

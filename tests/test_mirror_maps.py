@@ -1,5 +1,7 @@
 """Mirror maps: every one of conf/mirror with every regularizer that it takes."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +47,7 @@ def test_there_and_back(mirror, primal):
 @pytest.mark.parametrize("mirror", MAPS)
 def test_to_dual_is_the_gradient_of_a_strictly_convex_function(mirror, primal):
     """It is strictly monotone, and its Jacobian is symmetric: what makes it the gradient of a convex function."""
-    for w, u in zip(primal, primal[1:], strict=False):
+    for w, u in pairwise(primal):
         assert ((mirror.to_dual(w) - mirror.to_dual(u)) * (w - u)).sum() > 0
         jacobian = jax.jacobian(mirror.to_dual)(w)
         np.testing.assert_allclose(jacobian, jacobian.T, atol=1e-12)

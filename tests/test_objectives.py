@@ -74,7 +74,7 @@ def test_gradient_by_finite_differences(objective, task):
 def test_a_batch_is_the_weighted_mean_of_its_examples(objective, task):
     problem = problem_of(objective, task)
     w, batch = example(problem, task)
-    single = [problem.loss(w, Batch(batch.x[[i]], batch.y[[i]], jnp.ones(1))) for i in range(9)]
+    single = [problem.loss(w, Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1))) for i in range(9)]
     assert problem.loss(w, batch) == pytest.approx(float(batch.weight @ jnp.asarray(single)))
     # rows of weight zero, which fill up a short batch, are not there
     short = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
@@ -160,9 +160,7 @@ def test_the_losses_are_the_known_ones(scale):
 @pytest.mark.parametrize(("objective", "task"), CASES)
 def test_float32_stays_float32(objective, task):
     problem = problem_of(objective, task)
-    w, batch = jax.tree.map(
-        lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v, example(problem, task), is_leaf=None
-    )
+    w, batch = jax.tree.map(lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v, example(problem, task))
     assert problem.loss(w, batch).dtype == jnp.float32
     assert problem.gradient(w, batch).dtype == jnp.float32
 

@@ -36,7 +36,7 @@ def rng():
     return np.random.default_rng(5)
 
 
-def points(rng, shape, count=20):
+def points(rng, shape, count=8):
     """Random points of several sizes, some entries zero."""
     for _ in range(count):
         yield jnp.asarray(rng.standard_normal(shape) * 10 ** rng.uniform(-1, 1) * (rng.random(shape) < 0.8))

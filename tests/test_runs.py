@@ -303,6 +303,17 @@ def test_a_wide_grid_in_several_batches():
     assert len(set(finals)) == 9
 
 
+def test_a_grid_over_seeds():
+    """Runs of different seeds have minibatches of their own, those of one seed share them."""
+    points = grid(small("precision=float64"), {"seed": [0, 1, 2], "algo.client_lr": [0.001, 0.003]})
+    records = run_grid(points)
+    assert len({record.metrics["objective"].iloc[-1] for record in records}) == 6
+    for point, record in zip(points, records, strict=True):
+        alone = run(point, f"alone/{record.folder.name}")
+        assert alone.config == record.config
+        np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-10)
+
+
 def test_a_grid_of_baselines():
     points = grid(small("algo=centralized"), {"reg.strength": [0.1, 0.5]})
     dense, sparse = run_grid(points)
@@ -310,7 +321,7 @@ def test_a_grid_of_baselines():
 
 
 def test_a_grid_may_differ_in_numbers_only():
-    for axes in ({"seed": [0, 1]}, {"rounds": [1, 2]}, {"data.seed": [0, 1]}):
+    for axes in ({"rounds": [1, 2]}, {"data.seed": [0, 1]}, {"batch_size": [4, 5]}):
         with pytest.raises(ValueError, match="differ in more"):
             run_grid(grid(small(), axes))
     with pytest.raises(ValueError, match="differ in more"):

@@ -44,7 +44,7 @@ def test_every_row_once_an_epoch(batch, epochs):
                 np.testing.assert_array_equal(np.sort(epoch), own)
             lengths = (client >= 0).sum(axis=1)
             whole, rest = divmod(n, batch)
-            one_epoch = [batch] * whole + [rest] * (rest > 0)  # the short last batch is kept
+            one_epoch = [batch] * whole + [rest] * int(rest > 0)  # the short last batch is kept
             assert lengths[lengths > 0].tolist() == one_epoch * epochs
             assert (lengths[: len(one_epoch) * epochs] > 0).all()  # steps without rows come last
 

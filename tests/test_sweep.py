@@ -1,0 +1,309 @@
+"""Sweeps: nothing twice, nothing lost, and each record what the run alone would have left."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import SMALL, rows_of
+
+from fcorun import cli, compose, execute, load_records, run, sweep
+from fcorun.runner import Watcher
+
+RATES = ("algo.client_lr=1e-3,3e-3,1e-2", "algo.server_lr=0.3,1")
+COMMAND = [sys.executable, "-m", "fcorun", "-m", *SMALL]
+
+
+def command(*overrides: str) -> int:
+    """``fcorun -m`` in this process, on small data; the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fcorun", "-m", *SMALL, *overrides])
+        try:
+            cli.main()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 0
+
+
+def table(folder: str | Path) -> pd.DataFrame:
+    """results.csv in the order of its runs, without the times."""
+    found = pd.read_csv(Path(folder) / "results.csv")
+    return found.drop(columns=["seconds", "folder"], errors="ignore").sort_values(list(found)[1:4], ignore_index=True)
+
+
+def same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
+    assert list(ours) == list(theirs)
+    pd.testing.assert_frame_equal(ours, theirs, rtol=2e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------- what runs together
+
+
+def test_each_point_leaves_the_record_of_the_run_alone(capsys):
+    assert command("algo=feddualavg,fedmid", *RATES, "hydra.sweep.dir=s") == 0
+    assert "0 done, 12 to run" in capsys.readouterr().out
+    records = load_records("s")
+    assert len(records) == 12
+    assert {r.summary["seconds"]["batched_with"] for r in records} == {6}
+    for record in (records[0], records[-1]):
+        alone = run(record.config, "alone-" + record.folder.name)
+        assert sorted(p.name for p in alone.folder.iterdir()) == sorted(p.name for p in record.folder.iterdir())
+        pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), rtol=2e-4, atol=1e-5)
+        assert record.status["identity"] == alone.status["identity"]
+
+
+def test_the_table_equals_that_of_hydras_own_launcher():
+    axes = ("algo=feddualavg,fedmid", *RATES, "algo.client_lr=1e-3,100")
+    assert command(*axes, "hydra.sweep.dir=ours") == 0
+    assert command(*axes, "hydra.sweep.dir=theirs", "hydra/launcher=basic", "verbose=false") == 0
+    assert cli_main("results", "theirs", "--out", "theirs/results.csv") == 0
+    assert {r.summary["seconds"]["batched_with"] for r in load_records("theirs")} == {1}
+    same(table("ours"), table("theirs"))
+
+
+def cli_main(*arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fcorun", *arguments])
+        try:
+            cli.main()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 0
+
+
+def test_seeds_run_together_where_they_have_few_points_and_apart_where_many():
+    assert command("seed=0,1,2", "hydra.sweep.dir=few") == 0
+    assert {r.summary["seconds"]["batched_with"] for r in load_records("few")} == {3}
+    assert command("seed=0,1", *RATES, "hydra.sweep.dir=many") == 0
+    assert {r.summary["seconds"]["batched_with"] for r in load_records("many")} == {6}
+    for record in load_records("few"):
+        alone = run(record.config, "alone-" + record.folder.name)
+        pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), rtol=2e-4, atol=1e-5)
+
+
+def test_zipped_axes_move_together():
+    axes = ("algo.client_lr=1e-3,2e-3,3e-3", "algo.server_lr=0.1,0.2,0.3", "reg.strength=0.1,0.2")
+    assert command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]", "hydra.sweep.dir=z") == 0
+    found = {tuple(r.config["algo"][k] for k in ("client_lr", "server_lr")) for r in load_records("z")}
+    assert found == {(1e-3, 0.1), (2e-3, 0.2), (3e-3, 0.3)}
+    assert len(load_records("z")) == 6
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        (("algo.client_lr=1e-3,2e-3", "algo.server_lr=0.1,0.2,0.3"), "differ in length"),
+        (("algo.client_lr=1e-3,2e-3",), "algo.server_lr has no list of values"),
+    ],
+)
+def test_axes_that_cannot_be_zipped_are_refused(axes, said, capsys):
+    assert command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]") == 2
+    assert said in capsys.readouterr().err
+    assert not load_records("outputs")
+
+
+def test_a_batch_is_cut_to_fit_memory():
+    assert command(*RATES, "memory=1e-9", "hydra.sweep.dir=s") == 0
+    assert {r.summary["seconds"]["batched_with"] for r in load_records("s")} == {1}
+
+
+def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
+    whole = execute._run_batch
+
+    def scarce(crew, jobs, width):
+        if len(jobs) > 2:
+            raise MemoryError
+        return whole(crew, jobs, width)
+
+    monkeypatch.setattr(execute, "_run_batch", scarce)
+    assert command(*RATES, "hydra.sweep.dir=s") == 0
+    records = load_records("s")
+    assert len(records) == 6
+    assert {r.summary["seconds"]["batched_with"] for r in records} <= {1, 2}
+    assert "memory did not suffice" in (records[0].folder / "run.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["joblib", "submitit"])
+def test_other_processes_leave_the_same_records(executor):
+    pytest.importorskip(executor)
+    local = ("hydra.launcher.submitit={cluster: local, timeout_min: 5}",) if executor == "submitit" else ()
+    assert command(*RATES, "hydra.sweep.dir=here") == 0
+    assert command(*RATES, "hydra.sweep.dir=there", f"hydra.launcher.executor={executor}", *local) == 0
+    same(table("here"), table("there"))
+
+
+# ---------------------------------------------------------------- nothing twice
+
+
+def test_what_is_done_is_reused_and_only_new_points_run(capsys, monkeypatch):
+    assert command("algo.client_lr=1e-3,2e-3") == 0
+    folder = next(Path("outputs/sweeps").iterdir())
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("metrics.csv")}
+    assert command("algo.client_lr=1e-3,2e-3,3e-3") == 0
+    assert "2 done, 1 to run" in capsys.readouterr().out
+    assert next(Path("outputs/sweeps").iterdir()) == folder
+    assert len(load_records(folder)) == 3
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+    assert command("algo.client_lr=1e-3,2e-3", "force=true") == 0
+    assert all(p.stat().st_mtime_ns > t for p, t in before.items())
+
+
+def test_a_dry_run_says_what_would_run_and_runs_nothing(capsys):
+    assert command(*RATES, "dry_run=true") == 0
+    said = capsys.readouterr().out
+    assert "0 done, 6 to run" in said
+    assert "algo.client_lr=0.003 algo.server_lr=1: to run" in said
+    assert not Path("outputs").exists()
+
+
+# ---------------------------------------------------------------- nothing lost
+
+
+def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
+    user_module(
+        "mine",
+        "from dataclasses import dataclass\n"
+        "from fcorun.algorithms.fedavg import FedAvg\n"
+        "@dataclass(frozen=True)\n"
+        "class Broken(FedAvg):\n"
+        "    def server(self, problem, server, mean):\n"
+        "        raise RuntimeError('no such thing')\n",
+    )
+    axes = ("algo.class=fcorun.algorithms.FedAvg,mine.Broken", "algo=fedavg", "algo.client_lr=1e-3,2e-3")
+    assert command(*axes, "hydra.sweep.dir=s") == 1
+    records = load_records("s")
+    assert sorted(r.status["status"] for r in records) == ["done", "done", "failed", "failed"]
+    failed = next(r for r in records if r.status["status"] == "failed")
+    assert "Traceback" in (failed.folder / "run.log").read_text()
+    errors = capsys.readouterr().err
+    assert errors.count("no such thing") == 2
+    assert "algo.class=mine.Broken" in errors
+    assert (table("s")["status"] == "failed").sum() == 2
+
+
+def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
+    axes = ("algo=feddualavg,centralized", "algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s")
+    assert command(*axes) == 1
+    assert "algo=centralized" in capsys.readouterr().err
+    assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed", "failed"]
+    assert command("algo.client_lr=-1,1e-3", "hydra.sweep.dir=t") == 1
+    assert "algo.client_lr=-1" in capsys.readouterr().err
+
+
+def test_fail_fast_stops_at_the_first_failure():
+    assert command("algo.client_lr=-1,1e-3", "fail_fast=true", "hydra.sweep.dir=s") == 1
+    assert {r.status["status"] for r in load_records("s")} == {"failed"}
+
+
+def test_divergence_is_a_result():
+    assert command("algo.client_lr=1e-3,1e6", "rounds=20", "hydra.sweep.dir=s") == 0
+    assert sorted(table("s")["status"]) == ["diverged", "done"]
+
+
+def test_an_interrupted_sweep_goes_on(monkeypatch):
+    with pytest.MonkeyPatch.context() as patch:
+        rows = []
+
+        def interrupt(self, job, row):
+            rows.append(row)
+            if len(rows) == 9:
+                raise KeyboardInterrupt
+
+        patch.setattr(sweep.SweepConsole, "row", interrupt)
+        assert command(*RATES, "hydra.sweep.dir=s") == 130
+    assert "interrupted" in {r.status["status"] for r in load_records("s")}
+    assert command(*RATES, "hydra.sweep.dir=s") == 0
+    assert command(*RATES, "hydra.sweep.dir=t") == 0
+    same(table("s"), table("t"))
+
+
+def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
+    assert command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
+    with pytest.MonkeyPatch.context() as patch:
+        from fcorun.record import RunFolder
+
+        def full(self, name, content):
+            if name == "metrics.csv":
+                raise OSError(28, "No space left on device", str(self.folder / name))
+            return write(self, name, content)
+
+        write = RunFolder.write
+        patch.setattr(RunFolder, "write", full)
+        assert command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") != 0
+    assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed"]
+    assert command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") == 0
+    assert sorted(r.status["status"] for r in load_records("s")) == ["done"] * 3
+
+
+LONG = ("algo=feddualavg,fedmid", *RATES, "rounds=3000", "checkpoint_every=0.05", "hydra.sweep.dir=s")
+
+
+@pytest.mark.slow
+def test_killed_sweeps_end_as_an_undisturbed_one():
+    dice = random.Random(0)
+    for _ in range(4):
+        process = subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.DEVNULL)
+        time.sleep(dice.uniform(2, 5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for record in load_records("s") if Path("s").exists() else []:
+            if record.finished:
+                assert record.metrics["round"].max() == 3000
+    assert subprocess.run([*COMMAND, *LONG], check=False).returncode == 0
+    assert subprocess.run([*COMMAND, *LONG, "hydra.sweep.dir=t"], check=False).returncode == 0
+    ours, theirs = table("s"), table("t")
+    assert (ours["status"] == "done").all()
+    assert len(ours) == 12
+    same(ours, theirs)
+
+
+@pytest.mark.slow
+def test_two_sweeps_at_once_do_each_run_once():
+    processes = [subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=240)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    for record in load_records("s"):
+        log = (record.folder / "run.log").read_text()
+        assert log.count("starts:") == 1
+        assert log.count("done after round 3000") == 1
+    assert (table("s")["status"] == "done").all()
+    assert len(table("s")) == 12
+
+
+def test_helpers_leave_when_their_parent_is_killed(tmp_path):
+    (tmp_path / "parent.py").write_text(
+        "import os, time\n"
+        "from fcorun.processes import Helpers\n"
+        "if __name__ == '__main__':\n"
+        "    helpers = Helpers(2, ['json'])\n"
+        "    print(helpers.submit(os.getpid).result(), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "parent.py"], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    helper = int(parent.stdout.readline())
+    os.kill(helper, 0)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and Path(f"/proc/{helper}").exists():
+        time.sleep(0.1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(helper, 0)
+
+
+def test_the_programming_interface_takes_several_seeds():
+    configs = [compose([*SMALL, f"seed={s}", "precision=float64"]) for s in range(3)]
+    from fcorun import run_grid
+
+    for config, record in zip(configs, run_grid(configs, [f"g{i}" for i in range(3)], Watcher()), strict=True):
+        alone = run(config, f"alone{config['seed']}")
+        np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-9)
