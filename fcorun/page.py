@@ -88,10 +88,12 @@ def page(
     return figure, axes
 
 
-def legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], columns: int = 1) -> None:
+def legend(
+    figure: Any, handles: Sequence[Any], texts: Sequence[str], columns: int = 1, handlelength: float = 2.6
+) -> None:
     """A legend across the top of the figure."""
-    figure.legend(handles, texts, loc="upper center", ncols=columns, frameon=False, borderaxespad=0.2, handlelength=2.6,
-                  labelspacing=0.25, columnspacing=1.2)  # fmt: skip
+    tight = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
+    figure.legend(handles, texts, loc="upper center", ncols=columns, frameon=False, **tight)
 
 
 def png(figure: Any) -> bytes:

@@ -75,10 +75,11 @@ def draw_best(
     names = list(runs[best[0]["algo"]][0][-1])
     shown = panels(names)
     labels = {row["algo"]: _label(frame, row) for row in best}
-    seeds = sorted({row["seeds"] for row in best})
+    seeds = sorted({row["seeds"] for row in best} - {1})
+    columns = 2 if len(best) > 3 and max(map(len, labels.values())) < 60 else 1
     across = {1: 1, 2: 2, 3: 3, 4: 2}.get(len(shown), 3)
-    lines = len(best) + (seeds[-1] > 1)
-    figure, axes = page(len(shown), across, PAGE if across > 1 else COLUMN, height=1.55, top=0.12 + 0.15 * lines)
+    lines = -(-(len(best) + bool(seeds)) // columns)
+    figure, axes = page(len(shown), across, PAGE if across > 1 else COLUMN, height=1.65, top=0.12 + 0.15 * lines)
     for ax, (name, log) in zip(axes, shown, strict=True):
         values: list[float] = []
         for algo, seeds_of in runs.items():
@@ -86,25 +87,25 @@ def draw_best(
             rounds, low, middle, high = _bands(seeds_of, name)
             if not seeds_of[0][-1]["bytes_up"] and len(rounds) > 1:  # its iterations are no rounds
                 handle = ax.axhline(middle[-1], color=look.colour, linestyle=look.dash)
+                handle.set_label(labels[algo] + " (its solution)")
                 values.append(middle[-1])
             else:
-                (handle,) = ax.plot(rounds, middle, color=look.colour, linestyle=look.dash)
+                ax.plot(rounds, middle, color=look.colour, linestyle=look.dash, label=labels[algo])
                 if len(seeds_of) > 1:
                     ax.fill_between(rounds, low, high, color=look.colour, alpha=0.2, linewidth=0)
                 values += [*low, *high]
-            handle.set_label(labels[algo])
         scale_y(ax, values if log else [])
         if name in ("f1", "density") or name.endswith("accuracy"):
             ax.set_ylim(-0.03, 1.03)
         ax.set(xlabel="communication round", ylabel=words(name, frame.attrs.get("cutoff")))
         ax.margins(x=0.02)
     handles, texts = axes[0].get_legend_handles_labels()
-    if seeds[-1] > 1:
+    if seeds:
         from matplotlib.patches import Patch
 
         handles.append(Patch(color="0.5", alpha=0.35, linewidth=0))
         texts.append(f"median and 10-90 % over {' or '.join(map(str, seeds))} seeds")
-    legend(figure, handles, texts)
+    legend(figure, handles, texts, columns)
     return figure
 
 
@@ -119,7 +120,7 @@ def draw_structure(frame: "pd.DataFrame", metric: str, looks: dict[str, Look]) -
     if not len(folded):
         return None
     algos = [name for name in looks if (folded["algo"] == name).any()]
-    figure, (ax,) = page(1, 1, COLUMN, height=2.0, top=0.12 + 0.15 * -(-(len(algos) + 1) // 2))
+    figure, (ax,) = page(1, 1, COLUMN, height=2.0, top=0.15 + 0.15 * -(-(len(algos) + 1) // 2), bottom=0.56)
     for name in algos:
         own, look = folded[folded["algo"] == name], looks[name]
         ax.scatter(own[x], own["metric"], s=16, marker=look.marker, color=look.colour, alpha=0.75, linewidth=0.4,
@@ -131,7 +132,7 @@ def draw_structure(frame: "pd.DataFrame", metric: str, looks: dict[str, Look]) -
     scale_y(ax, list(folded["metric"]) if quality == "val_loss" else [])
     ax.set(xlabel=words(x, frame.attrs.get("cutoff"), tail=frame.attrs.get("tail_rounds")))
     ax.set(ylabel=words(quality, frame.attrs.get("cutoff")))
-    legend(figure, *ax.get_legend_handles_labels(), columns=2)
+    legend(figure, *ax.get_legend_handles_labels(), columns=2, handlelength=1)
     return figure
 
 

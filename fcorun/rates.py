@@ -1,5 +1,6 @@
 """The picture of a metric over the learning rates: heat maps where both vary, lines where one does."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,15 +57,16 @@ def _heat_maps(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, algos
     from matplotlib.colors import LogNorm, Normalize
 
     at = {algo: cells(folded, algo, metric, [CLIENT, SERVER]) for algo in algos}
-    values = [row["metric"] for found in at.values() for row in found.values() if row["status"] == "done"]
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    norm = LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high if high > low else low + 1e-9)
+    values = np.array([row["metric"] for found in at.values() for row in found.values() if row["status"] == "done"])
+    low, high = scale(values, HIGHER_IS_BETTER[metric])
+    norm = LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high)
     colours = ScalarMappable(norm, "viridis" if HIGHER_IS_BETTER[metric] else "viridis_r")  # the brighter the better
+    beyond = bool(len(values)) and values.max() > high
 
-    across = min(len(algos), 3)
+    across = 2 if len(algos) == 4 else min(len(algos), 3)
     width = COLUMN if across == 1 else PAGE
     figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.42, bottom=0.68,
-                        gap=(0.5, 0.95))  # fmt: skip
+                        gap=(0.5, 0.85))  # fmt: skip
     for ax, algo in zip(axes, algos, strict=True):
         _heat_map(ax, at[algo], colours, metric)
         ax.set_title(algo, pad=3)
@@ -73,12 +75,23 @@ def _heat_maps(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, algos
     for i in range(len(algos)):
         if i + across >= len(algos):
             axes[i].set_xlabel(_WORDS[CLIENT])
-    tall = figure.get_figheight()
-    bar = figure.add_axes((1 - 0.77 / width, 0.68 / tall, 0.09 / width, 1.9 / tall))
-    figure.colorbar(colours, cax=bar, label=_tail(frame, folded, metric, [CLIENT, SERVER]))
+    low, high = axes[-1].get_position().y0, axes[0].get_position().y1
+    bar = figure.add_axes((1 - 0.77 / width, low, 0.09 / width, high - low))
+    figure.colorbar(colours, cax=bar, label=_axis(frame, metric), extend="max" if beyond else "neither")
     bar.grid(False)
-    _marks(figure, folded)
+    _marks(figure, folded, _note(frame, folded, [CLIENT, SERVER]))
     return figure
+
+
+def scale(values: np.ndarray, higher_is_better: bool) -> tuple[float, float]:
+    """The ends of a colour scale. Losses that are far out, of runs that all but diverged, lie beyond it."""
+    if not len(values):
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    if not higher_is_better and low > 0:
+        q1, q3 = np.quantile(np.log(values), (0.25, 0.75))
+        high = float(values[np.log(values) <= q3 + 1.5 * (q3 - q1)].max())
+    return low, high if high > low else low + 1e-9 * max(abs(low), 1)
 
 
 def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: Any, metric: str) -> None:
@@ -106,11 +119,13 @@ def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: 
 def _lines(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, looks: dict[str, Look], vary: dict) -> Any:
     """The metric against each rate that some algorithm has several of."""
     rates = [rate for rate in (CLIENT, SERVER) if any(rate in own for own in vary.values())]
-    figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.6,
-                        top=0.12 + 0.15 * -(-(len(vary) + 2) // 2), bottom=0.45)  # fmt: skip
+    several = sum(bool(own) for own in vary.values())
+    figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.72,
+                        top=0.15 + 0.15 * -(-(several + 3) // 2), bottom=0.45, gap=(0.8, 0.5))  # fmt: skip
     for ax, rate in zip(axes, rates, strict=True):
         spread: list[float] = []
-        for i, algo in enumerate(algo for algo in looks if rate in vary.get(algo, ())):
+        crosses: list[tuple[float, int, str]] = []
+        for algo in (algo for algo in looks if rate in vary.get(algo, ())):
             look, found = looks[algo], cells(folded, algo, metric, [rate])
             done = sorted((place[0], row["metric"], row["low"], row["high"])
                           for place, row in found.items() if row["status"] == "done")  # fmt: skip
@@ -121,17 +136,33 @@ def _lines(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, looks: di
             best = _best(found, metric)
             if best is not None:
                 ax.plot(*best, found[best]["metric"], **_RING)
-            # Crosses stand at the bad end, a row of them an algorithm.
-            height = 0.04 + 0.05 * i if HIGHER_IS_BETTER[metric] else 0.96 - 0.05 * i
-            for place, row in found.items():
-                if row["status"] != "done":
-                    ax.plot(*place, height, **_CROSS | {"color": look.colour}, transform=ax.get_xaxis_transform())
+            line = len({colour for *_, colour in crosses})
+            crosses += [(place[0], line, look.colour) for place, row in found.items() if row["status"] != "done"]
         if frame[rate].min() > 0:
             ax.set_xscale("log")
         scale_y(ax, spread)
-        ax.set(xlabel=_WORDS[rate], ylabel=_tail(frame, folded, metric, [rate]))
-    _marks(figure, folded, axes[0])
+        _strip(ax, crosses, low=HIGHER_IS_BETTER[metric])
+        ax.set(xlabel=_WORDS[rate], ylabel=_axis(frame, metric))
+    _marks(figure, folded, _note(frame, folded, rates), axes)
     return figure
+
+
+def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
+    """Crosses (x, line, colour) in a strip of their own at the bad end of the axis, a line an algorithm."""
+    from matplotlib.patches import Rectangle
+
+    if not crosses:
+        return
+    share = 0.03 + 0.055 * (1 + max(line for _, line, _ in crosses))
+    forth, back = ax.yaxis.get_transform(), ax.yaxis.get_transform().inverted()
+    bottom, top = forth.transform(ax.get_ylim())
+    more = (top - bottom) * share / (1 - share)
+    ax.set_ylim(back.transform((bottom - more, top) if low else (bottom, top + more)))
+    place = (0, 0 if low else 1 - share)
+    ax.add_patch(Rectangle(place, 1, share, transform=ax.transAxes, color="0.94", linewidth=0, zorder=0.1))
+    for x, line, colour in crosses:
+        height = 0.045 + 0.055 * line
+        ax.plot(x, height if low else 1 - height, **_CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
 
 
 def _best(found: dict[tuple[float, ...], dict[str, Any]], metric: str) -> tuple[float, ...] | None:
@@ -140,31 +171,35 @@ def _best(found: dict[tuple[float, ...], dict[str, Any]], metric: str) -> tuple[
     return (max if HIGHER_IS_BETTER[metric] else min)(done, key=done.__getitem__) if done else None
 
 
-def _tail(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, rates: list[str]) -> str:
-    """The metric, and how the value of a point came about."""
-    parts = ["mean of last " + (f"{tail} rounds" if (tail := frame.attrs.get("tail_rounds")) else "rounds")]
-    if (seeds := folded["seeds"].max()) > 1:
-        parts.append(f"median of {seeds} seeds")
+def _axis(frame: "pd.DataFrame", metric: str) -> str:
+    """The metric and the rounds of its tail."""
+    tail = frame.attrs.get("tail_rounds")
+    return words(metric, frame.attrs.get("cutoff")) + "\nmean of last " + (f"{tail} rounds" if tail else "rounds")
+
+
+def _note(frame: "pd.DataFrame", folded: "pd.DataFrame", rates: list[str]) -> str:
+    """What a value was chosen from: seeds, and the keys that vary beside the rates."""
+    seeds = folded["rows"].map(len).max()
     others = [key for key in keys(frame) if key not in (*SEEDS, *rates)]
     others = [key for key in others if (folded.groupby("algo")[key].nunique(dropna=False) > 1).any()]
-    if others:
-        parts.append(f"best {', '.join(others)}")
-    return words(metric, frame.attrs.get("cutoff")) + "\n" + ", ".join(parts)
+    parts = [f"median of {seeds} seeds"] if seeds > 1 else []
+    return ", ".join(parts + ([f"each at its best {' and '.join(others)}"] if others else []))
 
 
-def _marks(figure: Any, folded: "pd.DataFrame", lines: Any = None) -> None:
-    """The legend: what lines there are, the ring of the best point, the cross of a diverged one."""
+def _marks(figure: Any, folded: "pd.DataFrame", note: str, axes: Sequence[Any] = ()) -> None:
+    """The legend: what lines there are, the ring of the best point, the cross of a diverged one, and the note."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    handles, texts = lines.get_legend_handles_labels() if lines is not None else ([], [])
-    handles, texts = [*handles, Line2D([], [], **_RING)], [*texts, "best"]
+    lines = {t: h for ax in axes for h, t in zip(*ax.get_legend_handles_labels(), strict=True)}
     seeds = folded["rows"].map(len).max()
+    shown = lines | {"best": Line2D([], [], **_RING)}
     if (folded["status"] == "diverged").any():
-        handles.append(Line2D([], [], **_CROSS))
-        texts.append("diverged" + (f" with any of {seeds} seeds" if seeds > 1 else ""))
-    if lines is not None and seeds > 1:
-        from matplotlib.patches import Patch
-
-        handles.append(Patch(color="0.5", alpha=0.35, linewidth=0))
-        texts.append(f"median and 10-90 % over {seeds} seeds")
-    legend(figure, handles, texts, columns=2 if lines is not None else len(texts))
+        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **_CROSS)
+    if lines and seeds > 1:
+        shown[note.replace("median of", "median and 10-90 % over")] = Patch(color="0.5", alpha=0.35, linewidth=0)
+    elif note:
+        shown[note] = Line2D([], [], linestyle="none") if lines else Patch(color="#21918c", linewidth=0)  # viridis
+    legend(
+        figure, list(shown.values()), list(shown), columns=2 if lines else len(shown), handlelength=2.6 if lines else 1
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from fcorun.files import write_whole
@@ -55,8 +56,14 @@ def show(frame: "pd.DataFrame", metric: str | None, console: Console) -> None:
         cells += [f"{row['low']:.4g} to {row['high']:.4g}" if row["seeds"] > 1 else ""] if band else []
         cells += [number(row[name]) for name in shown] + ([str(row["seeds"])] if uneven else [])
         out.add_row(*(escape(cell) for cell in cells), *(str(runs[end] or "") for end in ends))
-    console.print(out)
+    print_whole(out, console)
     console.print(f"best by {metric}: {caption(frame, (metric, *shown), band)}")
+
+
+def print_whole(out: Table, console: Console) -> None:
+    """Print a table without cutting a cell: what is wider than the terminal goes over its edge."""
+    out.width = Measurement.get(console, console.options.update(max_width=10_000), out).maximum
+    console.print(out, soft_wrap=True)
 
 
 def head(frame: "pd.DataFrame", name: str) -> str:

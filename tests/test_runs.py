@@ -461,9 +461,9 @@ def test_a_mishap_before_the_first_round_is_not_hidden(monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fcorun.record.RunFolder.load_checkpoint", full)
-    with pytest.raises(OSError, match="No space left"):
-        run(small(), "here")
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.record.RunFolder.load_checkpoint", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(small(), "here")
     assert Record(Path("here")).status["status"] == "failed"
-    monkeypatch.undo()
     assert run(small(), "here").finished
