@@ -111,8 +111,9 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    OmegaConf.register_new_resolver("run_id", run_id, replace=True)
-    OmegaConf.register_new_resolver("sweep_name", _sweep_name, replace=True)
+    register = getattr(OmegaConf, "register_resolver", OmegaConf.register_new_resolver)  # the name since OmegaConf 2.4
+    register("run_id", run_id, replace=True)
+    register("sweep_name", _sweep_name, replace=True)
     failures: list[BaseException] = []
 
     def task(config: DictConfig) -> None:

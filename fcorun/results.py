@@ -20,6 +20,8 @@ from fcorun.table import NAMED, SEEDS, STRUCTURE, best_points, chosen, keys, poi
 if TYPE_CHECKING:
     import pandas as pd
 
+STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
+
 __all__ = ["best_points", "points", "report", "show", "table"]
 
 
@@ -36,7 +38,7 @@ def show(frame: "pd.DataFrame", metric: str | None, console: Console) -> None:
     seeds = sorted(set(best["seeds"]) - {0})
     band = bool(seeds) and seeds[-1] > 1
     uneven = len(seeds) > 1
-    ends = sorted(set(frame["status"]), key=("done", "diverged").__contains__, reverse=True)
+    ends = [status for status in STATUSES if (frame["status"] == status).any()]
     out = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
         out.add_column(name.replace(".", ".\n"), justify="left" if name in NAMED else "right", no_wrap=True)
@@ -95,6 +97,7 @@ def report(
     from fcorun.pictures import draw_sweep
 
     read = cache(read_rows)
+    folder.mkdir(parents=True, exist_ok=True)
     frame = table(records, tail_rounds, root=folder, read=read)
     write_whole(folder / "results.csv", csv_bytes(frame))
     written = [folder / "results.csv"]

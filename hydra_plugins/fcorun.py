@@ -32,7 +32,7 @@ class FcorunSweeper(Sweeper):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         from hydra.core.plugins import Plugins
 
-        with open_dict(config):  # so that every job is given the folder that this command line means
+        with read_write(config.hydra):  # so that every job is given the folder that this command line means
             config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{config.hydra.sweep.dir}'")
         self.parser = OverridesParser.create(config_loader=hydra_context.config_loader)
         self.launcher: Any = Plugins.instance().instantiate_launcher(
