@@ -111,7 +111,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    register = getattr(OmegaConf, "register_resolver", OmegaConf.register_new_resolver)  # the name since OmegaConf 2.4
+    register: Any = OmegaConf.register_new_resolver if _OLD else OmegaConf.register_resolver
     register("run_id", run_id, replace=True)
     register("sweep_name", _sweep_name, replace=True)
     failures: list[BaseException] = []
