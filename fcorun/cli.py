@@ -108,6 +108,10 @@ def main() -> None:
 
         print(f"fcorun {version('fcorun')}")
         return
+    if sys.argv[1:2] and sys.argv[1] in ("results", "plot", "rm"):
+        from fcorun.commands import main as command
+
+        sys.exit(command(sys.argv[1:]))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -19,6 +19,8 @@ from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
 from fcorun.regularizers.base import Regularizer
 from fcorun.schedule import Schedule
+from fcorun.trackers.base import Tracker
+from fcorun.trackers.none import NoTracker
 
 SECTIONS = {
     "algo": (Algorithm, Baseline),
@@ -36,6 +38,7 @@ class Experiment:
     Attributes:
         config: the configuration as plain values, fit for YAML, from which the same experiment can be built again.
         names: what each section is called.
+        tracker: is told of the record when it is complete; no part of the identity, nor of ``config``.
     """
 
     algo: Algorithm | Baseline
@@ -46,6 +49,7 @@ class Experiment:
     settings: Settings
     config: dict[str, Any]
     names: dict[str, str]
+    tracker: Tracker
 
     @cached_property
     def identity(self) -> str:
@@ -146,7 +150,7 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     Raises UserError for an unknown or missing key, a value of the wrong type or out of range, a plug-in that cannot be
     found, and plug-ins that do not fit each other. Nothing is read or written.
     """
-    settings = build(Settings, {k: v for k, v in config.items() if k not in SECTIONS})
+    settings = build(Settings, {k: v for k, v in config.items() if k not in (*SECTIONS, "tracker")})
     if settings.local_steps is not None:
         if settings.local_epochs not in (None, 1):
             raise UserError("local_epochs and local_steps exclude each other: set one of them to null")
@@ -169,7 +173,11 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     for section, plugin in plugins.items():
         labels = {"name": names[section], "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
         plain[section] = labels | asdict(plugin)
-    return Experiment(**plugins, settings=settings, config=plain, names=names)
+    tracker = build_plugin("tracker", config["tracker"]) if config.get("tracker") else NoTracker()
+    if not isinstance(tracker, Tracker):
+        raise UserError(f"tracker.class={config['tracker']['class']} is no Tracker; "
+                        "derive the class from fcorun.trackers.base.Tracker")  # fmt: skip
+    return Experiment(**plugins, settings=settings, config=plain, names=names, tracker=tracker)
 
 
 def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:

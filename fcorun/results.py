@@ -123,7 +123,7 @@ def csv_bytes(frame: "pd.DataFrame") -> bytes:
 def parquet_bytes(frame: "pd.DataFrame") -> bytes:
     """A table as Parquet; columns of mixed types become text."""
     frame, buffer = frame.copy(), io.BytesIO()
-    for name in frame.select_dtypes("object"):
+    for name in (name for name in frame if frame[name].dtype == object):
         frame[name] = [None if value is None else str(value) for value in values_of(frame[name])]
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()

@@ -17,7 +17,8 @@ from fcorun.errors import UserError
 from fcorun.execute import Submit, execute
 from fcorun.experiment import Experiment, prepare
 from fcorun.metrics import in_order
-from fcorun.record import Record, RunFolder
+from fcorun.record import FINISHED, Record, RunFolder
+from fcorun.trackers.base import track
 
 
 class Watcher:
@@ -179,3 +180,6 @@ def run_jobs(jobs: list[Job], watch: Watcher, submit: Submit | None = None) -> N
     finally:
         for job in claimed:
             job.folder.release()
+        for job in claimed:
+            if job.end in FINISHED:
+                track(job.experiment.tracker, job.folder)

@@ -37,7 +37,10 @@ def table(
     """
     import pandas as pd
 
-    configs, summaries = [_config(record) for record in records], [_json(record, "summary.json") for record in records]
+    configs, summaries = (
+        [flat_config(record) for record in records],
+        [_json(record, "summary.json") for record in records],
+    )
     varied = _varied(configs)
     rows, metrics = [], {}
     for record, config, summary in zip(records, configs, summaries, strict=True):
@@ -175,7 +178,7 @@ def _setting(key: str) -> str:
     return f"{key}.name" if key in NAMED else key
 
 
-def _config(record: Record) -> dict[str, Any]:
+def flat_config(record: Record) -> dict[str, Any]:
     """A record's configuration with dotted keys; empty if there is none. Lists become text."""
 
     def flat(values: dict, prefix: str) -> dict[str, Any]:

@@ -181,7 +181,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD, ids=[arguments for arguments, _ in BAD])
-def test_bad_input_is_told_in_one_line(fcorun, arguments, words):
+def test_bad_input_is_told_in_one_line(fcorun, arguments, words, tmp_path):
     code, out, err = fcorun(*SMALL, *arguments.split())
     assert code == 2
     assert out == ""
@@ -190,7 +190,7 @@ def test_bad_input_is_told_in_one_line(fcorun, arguments, words):
     assert "Traceback" not in err
     for word in words:
         assert word in err
-    assert not list(Path().iterdir())  # and nothing is left behind
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind, and nothing that was there is taken away
 
 
 def test_an_output_folder_that_cannot_be_made(fcorun):

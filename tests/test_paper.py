@@ -27,6 +27,6 @@ def test_feddualavg_osp_is_sparse():
 
 
 def test_the_centralized_solver_recovers_the_support():
-    last = metrics("algo=centralized", "algo.tolerance=1e-6").iloc[-1]
+    last = metrics("algo=centralized", "algo.tolerance=1e-4").iloc[-1]
     assert last["recall"] == 1
     assert last["f1"] > 0.95

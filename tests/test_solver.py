@@ -125,6 +125,16 @@ def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task):
         assert point.certificate >= -1e-12
 
 
+@pytest.mark.parametrize("task", ["regression", "binary"])
+def test_the_gap_is_that_of_the_best_intercept(tmp_path, task):
+    """Where w = 0 is optimal, the optimum is that of the intercept alone, and far from a point without one."""
+    y = np.random.default_rng(0).standard_normal(20) + 5 if task == "regression" else np.arange(20) < 18
+    last = iterates(ragged(tmp_path, "reg.strength=100", task=task, y=y))[-1]
+    best = y.var() if task == "regression" else -(0.9 * np.log(0.9) + 0.1 * np.log(0.1))
+    assert last.certified
+    assert last.objective == pytest.approx(best, rel=1e-9)
+
+
 @pytest.mark.parametrize("name", names("reg"))
 def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
     final = iterates(ragged(tmp_path, f"reg={name}"), 1e-9)[-1]

@@ -1,0 +1,1 @@
+"""Where records are shown besides, one sink a file."""

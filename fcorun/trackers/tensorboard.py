@@ -1,0 +1,39 @@
+"""TensorBoard event files: tensorboard --logdir FOLDER."""
+
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from fcorun.config import Path
+from fcorun.trackers.base import Tracker, name_of, parameters, scalars
+
+
+@dataclass(frozen=True)
+class TensorBoard(Tracker):
+    """Scalars against the round, hyper-parameters with the final metrics, the configuration, and the curves.
+
+    A run goes to ``folder``/DATA/ALGORITHM-IDENTITY; one that is computed again replaces its event files there.
+    """
+
+    folder: Path = "tensorboard"
+    modules = ("tensorboardX",)
+    extra = "tensorboard"
+
+    def log(self, record):
+        from matplotlib.image import imread
+        from tensorboardX import SummaryWriter
+        from tensorboardX.summary import hparams
+
+        place = FilePath(self.folder) / record.config["data"]["name"] / name_of(record)
+        for old in place.glob("events.out.tfevents.*"):
+            old.unlink()
+        status = record.status
+        with SummaryWriter(str(place)) as writer:
+            for name, value, step, seconds in scalars(record):
+                writer.add_scalar(name, value, step, walltime=seconds)
+            final = {f"final_{name}": value for name, value in record.summary["final"].items()}
+            for part in hparams(parameters(record) | {"status": status["status"]}, final):
+                writer.file_writer.add_summary(part)
+            writer.add_text("status", f"{status['status']} {status['reason']}".strip())
+            writer.add_text("config", f"```\n{(record.folder / 'config.yaml').read_text()}```")
+            curves = imread(record.folder / "curves.png")[..., :3]
+            writer.add_image("curves", (curves * 255).astype("uint8"), dataformats="HWC")

@@ -1,0 +1,74 @@
+"""Records written by hand: what tables and pictures are made of, without a run."""
+
+import json
+from pathlib import Path
+
+import yaml
+
+from fcorun.metrics import aggregate
+from fcorun.record import Record, csv_text
+
+
+def config(algo="feddualavg", data="lasso", **changed):
+    """A resolved configuration; changed keys have __ for a dot."""
+    found = {
+        **{"rounds": 40, "seed": 0, "cutoff": 1e-4, "tail_rounds": 20, "batch_size": None, "verbose": True},
+        "algo": {"name": algo, "class": f"fcorun.algorithms.{algo}.X", "client_lr": 0.1, "server_lr": 1.0},
+        "data": {"name": data, "class": "fcorun.datasets.lasso.Lasso", "seed": 0, "path": "here"},
+        "reg": {"name": "l1", "class": "fcorun.regularizers.l1.L1", "strength": 0.1},
+    }
+    for key, value in changed.items():
+        *sections, last = key.split("__")
+        place = found
+        for section in sections:
+            place = place[section]
+        place[last] = value
+    return found
+
+
+def rows(level=1.0, rounds=40, every=10, silent=False, **metrics):
+    """Rows whose objective falls to ``level`` and whose f1 rises to 1/(1 + level); more metrics are constants."""
+    found = []
+    for r in range(0, rounds + 1, every):
+        share = r / rounds if rounds else 1.0
+        row = {"round": r, "seconds": 0.1 * r, "bytes_up": 0 if silent else 8 * r, "bytes_down": 0 if silent else 8 * r}
+        row |= {"objective": level * (3 - 2 * share), "train_loss": level, "val_loss": level * (4 - 3 * share)}
+        found.append(row | {"f1": share / (1 + level), "density": 1 - share / 2} | metrics)
+    return found
+
+
+def record(folder, settings=None, table=None, status="done", reason="", tail_rounds=20):
+    """A record in ``folder``; one that is not finished has no metrics and no summary."""
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    settings = config() if settings is None else settings
+    label = f"algo={settings['algo']['name']} data={settings['data']['name']}"
+    about = {"status": status, "reason": reason, "label": label, "identity": f"{abs(hash(str(folder))):064x}"}
+    (folder / "status.json").write_text(json.dumps(about))
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    if status in ("done", "diverged"):
+        table = rows() if table is None else table
+        (folder / "metrics.csv").write_text(csv_text(table))
+        summary = {"status": status, "round": table[-1]["round"], **aggregate(table, tail_rounds)}
+        summary |= {
+            "tail_rounds": tail_rounds,
+            "cutoff": settings["cutoff"],
+            "seconds": {"steady": table[-1]["seconds"]},
+        }
+        summary |= {name: table[-1][name] for name in ("bytes_up", "bytes_down")}
+        (folder / "summary.json").write_text(json.dumps(summary))
+    return Record(folder)
+
+
+def grid(root, algos=("feddualavg", "fedmid"), seeds=(0, 1, 2), client=(0.1, 0.2, 0.5), server=(0.3, 1.0)):
+    """Records over two rates and seeds, the largest client rate diverging; best at client_lr 0.2, server_lr 1."""
+    found = []
+    for i, algo in enumerate(algos):
+        for seed in seeds:
+            for c in client:
+                for s in server:
+                    settings = config(algo, seed=seed, algo__client_lr=c, algo__server_lr=s)
+                    level = (1 + i) * (1 + abs(c - 0.2)) / s * (1 + 0.01 * seed)
+                    status = "diverged" if c > 0.4 else "done"
+                    found.append(record(Path(root) / f"{algo}-{seed}-{c}-{s}", settings, rows(level), status))
+    return found

@@ -1,0 +1,201 @@
+"""fcorun results, plot and rm, and that the command line finds them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pandas as pd
+import pytest
+from fabricate import config, grid, record
+
+from fcorun.commands import COMMANDS, main
+from fcorun.record import Record
+
+
+@pytest.fixture
+def call(capsys):
+    """A function that runs a command: its exit code, and what it printed on stdout and stderr."""
+
+    def run(*argv):
+        code = main([str(a) for a in argv])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def fcorun(*argv, **more):
+    """The command in a process of its own."""
+    command = [sys.executable, "-W", "error", "-m", "fcorun", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_results_show_every_run(call):
+    there = grid("s")
+    record("s/failed-1", status="failed", reason="no")
+    code, out, err = call("results", "s")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert len(lines) == 3 + len(there) + 1 + 1  # heads, runs, caption
+    marked = [line.split() for line in lines if line.startswith("* fed") or line.startswith("*  fed")]
+    assert [words[1:5] for words in marked] == [
+        [algo, str(seed), "0.2", "1"] for algo in ("feddualavg", "fedmid") for seed in range(3)
+    ]
+    assert all(r.folder.name in out for r in there)
+    assert "by f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-1]
+
+
+def test_results_judge_as_asked(call):
+    grid("s", seeds=(0,))
+    _, out, _ = call("results", "s", "--metric", "objective", "--tail-rounds", "10")
+    assert "by objective; mean over the last 10 rounds" in out
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
+def test_results_go_to_a_file(call, name):
+    grid("s", seeds=(0,))
+    record("s/mixed", config(batch_size="all"))
+    assert call("results", "s", "--out", name)[0] == 0
+    frame = pd.read_csv(name) if name.endswith("csv") else pd.read_parquet(name)
+    assert len(frame) == 13
+    one = frame[frame["folder"] == "feddualavg-0-0.2-1.0"].iloc[0]
+    assert one["tail_f1"] == Record(Path("s/feddualavg-0-0.2-1.0")).summary["tail"]["f1"]
+    before = Path(name).read_bytes()
+    code, _, err = call("results", "s", "--out", name, "--metric", "objective")
+    assert (code, err) == (2, f"fcorun: --out {name} exists; give --force to replace it, or another name\n")
+    assert Path(name).read_bytes() == before
+    assert call("results", "s", "--out", name, "--force", "--tail-rounds", "10")[0] == 0
+    assert Path(name).read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["results"], "required: DIR"),
+        (["results", "nowhere"], "there is no folder nowhere"),
+        (["results", "empty"], "empty holds no records"),
+        (["results", "s", "--metric", "f2"], "metric=f2 was not measured"),
+        (["results", "s", "--metric", "density"], "better in no direction"),
+        (["results", "s", "--tail-rounds", "0"], "--tail-rounds: 0 must be a whole number"),
+        (["results", "s", "--out", "a.txt"], "--out a.txt must end in .csv or .parquet"),
+        (["results", "s", "--out", "no/a.csv"], "there is no folder no"),
+        (["plot", "nowhere"], "there is no folder nowhere"),
+        (["rm", "s"], "required: --status"),
+        (["rm", "s", "--status", "bad"], "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_sentence(call, argv, said):
+    record("s/a")
+    Path("empty").mkdir()
+    code, out, err = call(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("fcorun: ")
+    assert err.count("\n") == 1
+    assert said in err
+
+
+# ---------------------------------------------------------------- plot
+
+
+def test_plot_draws_again(call):
+    there = grid("s", seeds=(0,))
+    record("s/failed-1", status="failed")
+    code, out, err = call("plot", "s", "s")
+    assert (code, err) == (0, "")
+    assert all((r.folder / "curves.png").read_bytes().startswith(b"\x89PNG") for r in there)
+    assert not Path("s/failed-1/curves.png").exists()
+    assert {path.name for path in Path("s").glob("*.png")} == {"rates.png", "best.png", "structure.png"}
+    assert out.splitlines()[-1] == "12 curves.png"
+
+
+def test_plot_of_one_record_is_its_curves(call):
+    record("s/a")
+    assert call("plot", "s/a")[1] == "1 curves.png\n"
+    assert not list(Path("s").glob("*.png"))
+
+
+# ---------------------------------------------------------------- rm
+
+
+def test_rm_removes_what_it_says(call):
+    record("s/done")
+    failed, stopped = record("s/failed", status="failed", reason="no memory"), record("s/stopped", status="interrupted")
+    (failed.folder / "notes.txt").write_text("mine")
+    (failed.folder / "run.log").write_text("log")
+    code, out, err = call("rm", "s", "--status", "failed", "--status", "interrupted", "--yes")
+    assert (code, err) == (0, "")
+    assert "failed: s/failed" in out
+    assert "no memory" in out
+    assert [path.name for path in failed.folder.iterdir()] == ["notes.txt"]
+    assert not stopped.folder.exists()
+    assert Path("s/done/metrics.csv").exists()
+
+
+def test_rm_finds_nothing(call):
+    record("s/done")
+    assert call("rm", "s", "--status", "failed") == (0, "no record is failed\n", "")
+
+
+def test_rm_leaves_what_is_no_record(call):
+    record("s/a", status="failed")
+    Path("s/other").mkdir()
+    Path("s/other/metrics.csv").write_text("round\n")
+    call("rm", "s", "--status", "failed", "--yes")
+    assert Path("s/other/metrics.csv").exists()
+
+
+def test_rm_leaves_what_is_being_computed(call):
+    folder = record("s/a", status="running").folder
+    with filelock.FileLock(folder / ".lock"):
+        code, _, err = call("rm", "s", "--status", "running", "--yes")
+    assert code == 1
+    assert "is being computed by another process" in err
+    assert (folder / "status.json").exists()
+    assert call("rm", "s", "--status", "running", "--yes")[0] == 0
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("answer", "gone"), [("y", True), ("YES", True), ("", False), ("n", False)])
+def test_rm_asks(call, monkeypatch, answer, gone):
+    folder = record("s/a", status="failed").folder
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda prompt: answer)
+    assert call("rm", "s", "--status", "failed")[0] == (0 if gone else 1)
+    assert folder.exists() != gone
+
+
+def test_rm_does_not_go_on_without_an_answer(call, monkeypatch):
+    folder = record("s/a", status="failed").folder
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    code, out, err = call("rm", "s", "--status", "failed")
+    assert code == 2
+    assert "give --yes" in err
+    assert "failed: s/a" in out
+    assert folder.exists()
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_the_command_line_finds_them():
+    record("s/a")
+    done = fcorun("results", "s")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "feddualavg" in done.stdout
+    assert fcorun("results", "nowhere").returncode == 2
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help(capsys, name):
+    with pytest.raises(SystemExit) as end:
+        main([name, "--help"])
+    assert end.value.code == 0
+    assert f"usage: fcorun {name}" in capsys.readouterr().out
+
+
+def test_reading_records_needs_no_jax():
+    source = "import sys, fcorun.commands; assert not {'jax', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", source], check=True)

@@ -1,0 +1,291 @@
+"""Pictures of sweeps: which there are, and what is in them."""
+
+import time
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from fabricate import config, grid, record, rows
+
+from fcorun import load_records
+from fcorun.metrics import read_rows
+from fcorun.page import STYLE, looks_of, png, words
+from fcorun.pictures import draw_best, draw_structure, draw_sweep, panels
+from fcorun.rates import cells, draw_rates, scale
+from fcorun.results import points, table
+
+
+def figure(draw, records, metric="f1", *more):
+    """A figure of one data set, its texts all inside the page."""
+    frame = table(records)
+    with mpl.rc_context(STYLE):
+        found = draw(frame, metric, looks_of(frame), *more)
+        if found is not None:
+            assert png(found).startswith(b"\x89PNG")
+            assert not outside(found)
+    return found
+
+
+def best_of(records, metric="f1"):
+    return figure(draw_best, records, metric, records, read_rows)
+
+
+def outside(figure):
+    """The texts that are cut by the edge of the page, or that another one covers."""
+    renderer, page = figure.canvas.get_renderer(), figure.bbox
+    texts = [t for t in figure.findobj(mpl.text.Text) if t.get_visible() and t.get_text().strip()]
+    boxes = []
+    for text in texts:
+        if text.axes is None or text.axes.axison:
+            boxes.append((text.get_text(), text.get_window_extent(renderer)))
+    ticks = {id(t) for ax in figure.axes for axis in (ax.xaxis, ax.yaxis) for t in ticks_outside(axis)}
+    kept = [(t.get_text(), t.get_window_extent(renderer)) for t in texts if id(t) not in ticks]
+    cut = [name for name, box in kept if not (page.x0 - 1 <= box.x0 and box.x1 <= page.x1 + 1
+                                              and page.y0 - 1 <= box.y0 and box.y1 <= page.y1 + 1)]  # fmt: skip
+    over = [(a, b) for i, (a, one) in enumerate(kept) for b, two in kept[:i] if one.overlaps(two)]
+    return cut + over
+
+
+def ticks_outside(axis):
+    """Labels of ticks that lie beyond the axis, which are not drawn."""
+    low, high = sorted(axis.get_view_interval())
+    for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+        if not low <= tick.get_loc() <= high:
+            yield from (tick.label1, tick.label2)
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_files_of_a_sweep():
+    there = grid("s")
+    written = draw_sweep(Path("s"), there, table(there))
+    assert [str(path) for path in written] == ["s/rates.png", "s/best.png", "s/structure.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    assert not list(Path("s").glob(".*"))
+
+
+def test_each_data_set_has_its_own():
+    for data in ("lasso", "lasso_8"):
+        for rate in (0.1, 0.2):
+            record(f"s/{data}{rate}", config(data=data, algo__client_lr=rate))
+    there = load_records("s")
+    names = {path.name for path in draw_sweep(Path("s"), there, table(there))}
+    assert names == {f"{kind}-{data}.png" for kind in ("rates", "best", "structure") for data in ("lasso", "lasso_8")}
+
+
+def test_pictures_that_no_longer_hold_go():
+    there = grid("s", seeds=(0,))
+    draw_sweep(Path("s"), there, table(there))
+    one = there[:1]
+    assert [path.name for path in draw_sweep(Path("s"), one, table(one))] == ["best.png", "structure.png"]
+    assert not Path("s/rates.png").exists()
+
+
+def test_runs_that_all_failed_have_no_pictures():
+    there = [record("s/a", status="failed"), record("s/b", config("fedmid"), status="running")]
+    assert draw_sweep(Path("s"), there, table(there)) == []
+
+
+def test_a_sweep_is_drawn_fast():
+    there = grid(
+        "s", client=(0.1, 0.12, 0.14, 0.2, 0.22, 0.24, 0.5), server=(0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0), seeds=(0,)
+    )
+    frame = table(there)
+    draw_sweep(Path("s"), there, frame)
+    begun = time.perf_counter()
+    draw_sweep(Path("s"), there, frame)
+    assert time.perf_counter() - begun < 4  # 0.8 seconds where nothing else runs
+
+
+# ---------------------------------------------------------------- rates
+
+
+def test_heat_maps():
+    found = figure(draw_rates, grid("s"))
+    *maps, bar = found.axes
+    assert [ax.get_title() for ax in maps] == ["feddualavg", "fedmid"]
+    assert [t.get_text() for t in maps[0].get_xticklabels()] == ["0.1", "0.2", "0.5"]
+    assert [t.get_text() for t in maps[0].get_yticklabels()] == ["0.3", "1"]
+    assert maps[0].get_xlabel() == "client learning rate $\\eta_c$"
+    assert maps[0].get_ylabel() == "server learning rate $\\eta_s$"
+    assert bar.get_ylabel() == "F1 of |w$_j$| > 0.0001\nmean of last 20 rounds"
+    assert legend_of(found) == ["best", "diverged with any of 3 seeds", "median of 3 seeds"]
+    picture = maps[0].images[0].get_array()
+    assert (picture[:, 2] == picture[0, 2]).all()  # the rate that diverges, grey
+    crosses = [line for line in maps[0].lines if line.get_marker() == "x"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, 0), (2, 1)]
+    rings = [line for line in maps[0].lines if line.get_marker() == "o"]
+    assert {(line.get_xdata()[0], line.get_ydata()[0]) for line in rings} == {(1, 1)}
+
+
+def test_what_was_not_run_is_blank():
+    there = [r for r in grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
+    picture = figure(draw_rates, there).axes[0].images[0].get_array()
+    assert picture[1, 0].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_heat_maps_of_some_algorithms(count):
+    names = ("feddualavg", "fedmid", "fedavg", "fedmid_osp", "fedavg_subgradient")[:count]
+    found = figure(draw_rates, grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2)))
+    assert len(found.axes) == count + 1
+
+
+def test_other_keys_are_at_their_best():
+    for strength, level in ((0.1, 2.0), (0.2, 1.0)):
+        for rate in (0.1, 0.2):
+            for server in (0.3, 1.0):
+                settings = config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength)
+                record(f"s/{strength}{rate}{server}", settings, rows(level * rate))
+    frame = table(load_records("s"))
+    found = cells(points(frame, "f1"), "feddualavg", "f1", ["algo.client_lr", "algo.server_lr"])
+    assert {row["reg.strength"] for row in found.values()} == {0.2}
+    assert legend_of(figure(draw_rates, load_records("s")))[-1] == "each at its best reg.strength"
+
+
+def test_one_rate_is_a_line_an_algorithm():
+    found = figure(draw_rates, grid("s", server=(1.0,)))
+    (ax,) = found.axes
+    assert legend_of(found) == [
+        *("feddualavg", "fedmid", "best", "diverged with any of 3 seeds", "median and 10-90 % over 3 seeds"),
+    ]
+    lines = [line for line in ax.lines if len(line.get_xdata()) > 1]
+    assert [line.get_xdata().tolist() for line in lines] == [[0.1, 0.2], [0.1, 0.2]]
+    crosses = [line for line in ax.lines if line.get_marker() == "x"]
+    assert {line.get_xdata()[0] for line in crosses} == {0.5}
+    bottom, top = ax.get_ylim()
+    lowest = min(line.get_ydata().min() for line in lines)
+    assert all(bottom + line.get_ydata()[0] * (top - bottom) < lowest for line in crosses)  # none among the values
+    assert len(ax.collections) == 2  # bands
+
+
+def test_losses_have_their_crosses_above():
+    (ax,) = figure(draw_rates, grid("s", server=(1.0,)), "objective").axes
+    assert all(line.get_ydata()[0] > 0.8 for line in ax.lines if line.get_marker() == "x")
+
+
+def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
+    for rate in (0.1, 0.2):
+        record(f"s/a{rate}", config("fedmid", algo__client_lr=rate))
+        record(f"s/b{rate}", config("fedavg", algo__server_lr=rate))
+    found = figure(draw_rates, load_records("s"))
+    assert [ax.get_xlabel().split()[0] for ax in found.axes] == ["client", "server"]
+
+
+def test_no_rate_no_picture():
+    there = [record("a"), record("b", config("fedmid", algo__server_lr=0.3))]  # differ between algorithms only
+    assert figure(draw_rates, there) is None
+
+
+def test_the_scale_leaves_out_what_all_but_diverged():
+    values = np.array([1.0, 1.1, 1.5, 2.0, 3.0, 1e19])
+    assert scale(values, False) == (1.0, 3.0)
+    assert scale(values[:5], False) == (1.0, 3.0)
+    assert scale(np.array([0.0, 0.5, 1.0]), True) == (0.0, 1.0)
+    assert scale(np.array([]), True) == (0, 1)
+    low, high = scale(np.array([2.0]), True)
+    assert low < high
+
+
+# ---------------------------------------------------------------- best points
+
+
+def test_panels():
+    assert panels(["objective", "train_loss", "val_loss"]) == [("objective", True), ("val_loss", True)]
+    names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "f1", "density", "rank"]
+    assert [name for name, _ in panels(names)] == ["suboptimality", "val_accuracy", "f1", "density", "rank"]
+    assert panels(["objective", "train_loss"])[1] == ("train_loss", True)
+
+
+def test_best_points_side_by_side():
+    found = best_of(grid("s"))
+    assert len(found.axes) == 4
+    assert legend_of(found) == [
+        "feddualavg: $\\eta_c$ = 0.2, $\\eta_s$ = 1", "fedmid: $\\eta_c$ = 0.2, $\\eta_s$ = 1",
+        "median and 10-90 % over 3 seeds",
+    ]  # fmt: skip
+    for ax in found.axes:
+        assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]
+        assert len(ax.collections) == 2
+        assert ax.get_xlabel() == "communication round"
+    colours = {tuple(line.get_color() for line in ax.lines) for ax in found.axes}
+    assert len(colours) == 1
+    assert found.axes[3].get_ylabel() == "density: share of |w$_j$| > 0.0001"
+
+
+def test_the_line_is_the_median_of_the_best_points_seeds():
+    there = grid("s", algos=("fedmid",), client=(0.2,), server=(1.0,))
+    line = best_of(there).axes[0].lines[0]
+    middle = read_rows(there[1].folder)  # the levels grow with the seed
+    assert line.get_ydata().tolist() == [row["objective"] for row in middle]
+
+
+def test_one_seed_has_no_band():
+    found = best_of(grid("s", seeds=(0,)))
+    assert legend_of(found) == [text for text in legend_of(found) if "seeds" not in text]
+    assert not found.axes[0].collections
+
+
+def test_a_baseline_is_a_level_line():
+    there = [record("a"), record("b", config("centralized"), rows(0.5, rounds=700, silent=True))]
+    found = best_of(there)
+    level = next(line for line in found.axes[0].lines if len(set(line.get_ydata())) == 1)
+    assert level.get_ydata()[0] == 0.5
+    assert found.axes[0].get_xlim()[1] < 50
+    assert legend_of(found) == ["feddualavg", "centralized (its solution)"]
+
+
+@pytest.mark.parametrize("count", [2, 4, 7])
+def test_best_points_of_many_algorithms(count):
+    names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
+    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 1
+
+
+@pytest.mark.parametrize(("more", "count"), [({}, 4), ({"rank": 3.0}, 5), ({"val_accuracy": 0.5, "rank": 3.0}, 5)])
+def test_pages_of_other_problems(more, count):
+    assert len(best_of([record("a", table=rows(**more)), record("b", config("fedmid"), rows(2, **more))]).axes) == count
+
+
+def test_only_the_objective():
+    plain = [{k: v for k, v in row.items() if k not in ("val_loss", "f1", "density")} for row in rows()]
+    there = [record("a", table=plain)]
+    assert len(best_of(there, "objective").axes) == 2
+    assert figure(draw_structure, there, "objective") is None
+
+
+# ---------------------------------------------------------------- structure
+
+
+def test_structure_against_quality():
+    found = figure(draw_structure, grid("s"))
+    (ax,) = found.axes
+    assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
+    assert legend_of(found) == ["feddualavg", "fedmid", "best by f1"]
+    assert "> 0.0001" in ax.get_xlabel()
+    assert "last 20 rounds" in ax.get_xlabel()
+
+
+def test_low_rank_has_rank():
+    found = figure(draw_structure, [record("a", table=rows(rank=3.0)), record("b", config("fedmid"), rows(rank=4.0))])
+    assert found.axes[0].get_xlabel().startswith("rank: singular values > 0.0001")
+
+
+# ---------------------------------------------------------------- words and looks
+
+
+def test_words():
+    assert words("f1", 1e-3) == "F1 of |w$_j$| > 0.001"
+    assert words("f1", None) == "F1 of |w$_j$| > cutoff"
+    assert words("groups", 1e-3, tail=5) == "groups\nmean of last 5 rounds"
+
+
+def test_looks_differ():
+    frame = table([record(f"r{i:02}", config(f"algo{i:02}")) for i in range(14)])
+    looks = looks_of(frame)
+    assert len({(look.colour, str(look.dash)) for look in looks.values()}) == 14
