@@ -72,8 +72,6 @@ def sentence(error: BaseException) -> str:
     user = _cause(error, UserError)
     if user is not None:
         return str(user)
-    if isinstance(error, OSError) and not isinstance(error, HydraException):  # Hydra makes the folder of a run
-        return f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder"
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         options = error.options or []
@@ -146,14 +144,19 @@ def main() -> None:
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
-        failures.append(error)
+        if isinstance(error, OSError) and not isinstance(error, HydraException):  # Hydra makes the folder of a run
+            error = UserError(f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder")
+        if error not in failures:
+            failures.append(error)
     if failures:
-        sys.exit(failures[-1].code if isinstance(failures[-1], SystemExit) else _report(failures[-1]))
+        sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else _report(e) for e in failures]))
 
 
 def _run(config: dict[str, Any], folder: Path) -> None:
     from fcorun.console import Console
+    from fcorun.experiment import prepare
     from fcorun.machine import set_up_jax
+    from fcorun.record import RunFolder
     from fcorun.runner import run
 
     set_up_jax()
@@ -163,6 +166,13 @@ def _run(config: dict[str, Any], folder: Path) -> None:
     except ValueError:
         shown = folder
     with Console(verbose) as console:
+        if config.get("dry_run") is True:
+            experiment = prepare(config)
+            found = RunFolder(folder, experiment.identity).look(experiment.settings.force)
+            state = {"finished": "done", "resume": "goes on", "new": "to run"}[found]
+            console.out.print(f"{experiment.label}: {state} ({shown})")
+            _remove_empty(folder)
+            return
         run(config, shown, console)
 
 
@@ -204,7 +214,7 @@ def _report(error: BaseException) -> int:
         traceback.print_exception(error)
     elif isinstance(error, KeyboardInterrupt):
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-    elif _cause(error, _BAD_INPUT) or isinstance(error, OSError):
+    elif _cause(error, _BAD_INPUT):
         print(f"fcorun: {sentence(error)}", file=sys.stderr)
     else:
         text = str(error).strip().splitlines()

@@ -5,6 +5,8 @@ import threading
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 # Okabe and Ito's palette, told apart by colour-blind readers too, and lines told apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
@@ -81,9 +83,7 @@ class _Page:
         for artist in (*(ax.yaxis for ax in self.axes), *(line for _, line in self.lines), self.title):
             artist.draw(renderer)
         buffer = io.BytesIO()
-        picture = Image.frombuffer(
-            "RGBA", self.canvas.get_width_height(), self.canvas.buffer_rgba(), "raw", "RGBA", 0, 1
-        )
+        picture = Image.fromarray(np.asarray(self.canvas.buffer_rgba()))
         picture.convert("RGB").save(buffer, "png", compress_level=2, dpi=(150, 150))
         return buffer.getvalue()
 

@@ -201,8 +201,8 @@ class Engine:
             return lax.scan(one_round, (state, start), tuple(rounds))[0][0]
 
         if single:  # a vmap over one would turn the products into matrix-matrix ones of width 1
-            here = jax.tree.map(lambda v: v[0], (numbers, state))
-            return jax.tree.map(lambda v: v[None], one(*here, rounds))
+            numbers, state = jax.tree.map(lambda v: v[0], (numbers, state))
+            return jax.tree.map(lambda v: v[None], one(numbers, state, rounds))
         return jax.vmap(one, (0, 0, None if shared else 0))(numbers, state, rounds)
 
     def _local(self, algorithm, problem, server, clients, x, y, rows, weight, parallel: bool):

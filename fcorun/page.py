@@ -3,15 +3,13 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fcorun.curves import COLOURS, DASHES
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fcorun.table import Frame
 
 COLUMN, PAGE = 3.3, 6.9  # the width of a column of print, and of two
-STYLE = {
+STYLE: dict[Any, Any] = {
     **{"font.size": 7.5, "axes.labelsize": 7.5, "axes.titlesize": 7.5, "legend.fontsize": 7, "lines.linewidth": 1.3},
     **{"xtick.labelsize": 6.5, "ytick.labelsize": 6.5, "axes.linewidth": 0.6, "lines.markersize": 3.5},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25},
@@ -43,7 +41,7 @@ class Look:
     marker: str
 
 
-def looks_of(frame: "pd.DataFrame") -> dict[str, Look]:
+def looks_of(frame: Frame) -> dict[str, Look]:
     """The look of each algorithm of a table, in the order of the table."""
     names = dict.fromkeys(name for name in frame["algo"] if isinstance(name, str))
     return {name: Look(COLOURS[i % 7], DASHES[(i + i // 7) % 7], _MARKERS[i % 7]) for i, name in enumerate(names)}
@@ -65,7 +63,7 @@ def page(
     height: float,
     left: float = 0.5,
     right: float = 0.08,
-    top: float = 0.1,
+    top: float = 0.08,
     bottom: float = 0.42,
     gap: tuple[float, float] = (0.58, 0.5),
 ) -> tuple[Any, list[Any]]:
@@ -88,12 +86,22 @@ def page(
     return figure, axes
 
 
-def legend(
-    figure: Any, handles: Sequence[Any], texts: Sequence[str], columns: int = 1, handlelength: float = 2.6
-) -> None:
-    """A legend across the top of the figure."""
+def legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6) -> None:
+    """A legend on top of the figure, which grows by its height; in as many columns as fit, at most three."""
     tight = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
-    figure.legend(handles, texts, loc="upper center", ncols=columns, frameon=False, **tight)
+    width, tall = figure.get_size_inches()
+    for columns in (3, 2, 1):
+        found = figure.legend(handles, texts, loc="upper center", ncols=columns, frameon=False, **tight)
+        box = found.get_window_extent(figure.canvas.get_renderer())
+        if columns == 1 or box.width < figure.bbox.width:
+            break
+        found.remove()
+    more = box.height / figure.dpi
+    places = [(ax, ax.get_position().bounds) for ax in figure.axes]
+    figure.set_size_inches(width, tall + more)
+    share = tall / (tall + more)
+    for ax, (x, y, wide, high) in places:
+        ax.set_position((x, y * share, wide, high * share))
 
 
 def png(figure: Any) -> bytes:

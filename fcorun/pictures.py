@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +12,13 @@ from fcorun.metrics import read_rows
 from fcorun.page import COLUMN, PAGE, STYLE, Look, legend, looks_of, page, png, words
 from fcorun.rates import draw_rates
 from fcorun.record import Record
-from fcorun.table import SEEDS, Rows, best_points, chosen, keys, points
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fcorun.table import SEEDS, Frame, Rows, best_points, chosen, keys, points
 
 _SHORT = {"algo.client_lr": "$\\eta_c$", "algo.server_lr": "$\\eta_s$", "reg.strength": "strength"}
 
 
 def draw_sweep(
-    folder: Path, records: Sequence[Record], frame: "pd.DataFrame", metric: str | None = None, read: Rows = read_rows
+    folder: Path, records: Sequence[Record], frame: Frame, metric: str | None = None, read: Rows = read_rows
 ) -> list[Path]:
     """Draw what a sweep shows into ``folder``, and take away its pictures that no longer hold; the files written.
 
@@ -38,7 +35,7 @@ def draw_sweep(
     written = []
     with mpl.rc_context(STYLE):
         for name in sets:
-            places = np.flatnonzero(frame["data"] == name)
+            places = np.flatnonzero(frame["data"] == name).tolist()
             part = frame.iloc[places].reset_index(drop=True)
             part.attrs = frame.attrs
             drawn = {
@@ -64,9 +61,7 @@ def panels(names: Sequence[str]) -> list[tuple[str, bool]]:
     return [(name, name in ("suboptimality", "objective", "val_loss", "train_loss")) for name in chosen]
 
 
-def draw_best(
-    frame: "pd.DataFrame", metric: str, looks: dict[str, Look], records: Sequence[Record], read: Rows
-) -> Any | None:
+def draw_best(frame: Frame, metric: str, looks: dict[str, Look], records: Sequence[Record], read: Rows) -> Any | None:
     """The best point of each algorithm against the rounds, a figure; or None if nothing is done. One data set."""
     best = [row for row in best_points(frame, metric).to_dict("records") if row["seeds"]]
     if not best:
@@ -76,10 +71,8 @@ def draw_best(
     shown = panels(names)
     labels = {row["algo"]: _label(frame, row) for row in best}
     seeds = sorted({row["seeds"] for row in best} - {1})
-    columns = 2 if len(best) > 3 and max(map(len, labels.values())) < 60 else 1
     across = {1: 1, 2: 2, 3: 3, 4: 2}.get(len(shown), 3)
-    lines = -(-(len(best) + bool(seeds)) // columns)
-    figure, axes = page(len(shown), across, PAGE if across > 1 else COLUMN, height=1.65, top=0.12 + 0.15 * lines)
+    figure, axes = page(len(shown), across, PAGE if across > 1 else COLUMN, height=1.65)
     for ax, (name, log) in zip(axes, shown, strict=True):
         values: list[float] = []
         for algo, seeds_of in runs.items():
@@ -105,11 +98,11 @@ def draw_best(
 
         handles.append(Patch(color="0.5", alpha=0.35, linewidth=0))
         texts.append(f"median and 10-90 % over {' or '.join(map(str, seeds))} seeds")
-    legend(figure, handles, texts, columns)
+    legend(figure, handles, texts)
     return figure
 
 
-def draw_structure(frame: "pd.DataFrame", metric: str, looks: dict[str, Look]) -> Any | None:
+def draw_structure(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | None:
     """Structure against quality over all points that are done, a figure; None if either was not measured."""
     x = next((name for name in ("rank", "density") if f"tail_{name}" in frame), None)
     quality = next((name for name in ("f1", "val_accuracy", "val_loss") if f"tail_{name}" in frame), None)
@@ -120,7 +113,7 @@ def draw_structure(frame: "pd.DataFrame", metric: str, looks: dict[str, Look]) -
     if not len(folded):
         return None
     algos = [name for name in looks if (folded["algo"] == name).any()]
-    figure, (ax,) = page(1, 1, COLUMN, height=2.0, top=0.15 + 0.15 * -(-(len(algos) + 1) // 2), bottom=0.56)
+    figure, (ax,) = page(1, 1, COLUMN, height=2.0, bottom=0.56)
     for name in algos:
         own, look = folded[folded["algo"] == name], looks[name]
         ax.scatter(own[x], own["metric"], s=16, marker=look.marker, color=look.colour, alpha=0.75, linewidth=0.4,
@@ -132,11 +125,11 @@ def draw_structure(frame: "pd.DataFrame", metric: str, looks: dict[str, Look]) -
     scale_y(ax, list(folded["metric"]) if quality == "val_loss" else [])
     ax.set(xlabel=words(x, frame.attrs.get("cutoff"), tail=frame.attrs.get("tail_rounds")))
     ax.set(ylabel=words(quality, frame.attrs.get("cutoff")))
-    legend(figure, *ax.get_legend_handles_labels(), columns=2, handlelength=1)
+    legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
     return figure
 
 
-def _label(frame: "pd.DataFrame", row: dict[str, Any]) -> str:
+def _label(frame: Frame, row: dict[str, Any]) -> str:
     """An algorithm with the keys of its best point."""
     told = [key for key in keys(frame) if key not in SEEDS and row[key] is not None and row[key] == row[key]]
     told = [key for key in told if frame[key].nunique(dropna=False) > 1]

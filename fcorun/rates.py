@@ -1,26 +1,24 @@
 """The picture of a metric over the learning rates: heat maps where both vary, lines where one does."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fcorun.curves import scale_y
 from fcorun.metrics import HIGHER_IS_BETTER
 from fcorun.page import COLUMN, PAGE, Look, legend, page, words
-from fcorun.table import SEEDS, keys, points
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fcorun.table import SEEDS, Frame, keys, points
 
 CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
 _WORDS = {CLIENT: "client learning rate $\\eta_c$", SERVER: "server learning rate $\\eta_s$"}
 _CROSS: dict[str, Any] = {"marker": "x", "color": "0.25", "markersize": 4, "markeredgewidth": 0.9, "linestyle": "none"}
+_UPRIGHT = 4  # so many tick labels fit side by side
 _RING: dict[str, Any] = {"marker": "o", "color": "none", "markeredgecolor": "black", "markersize": 8,
                          "markeredgewidth": 1.0, "linestyle": "none"}  # fmt: skip
 
 
-def draw_rates(frame: "pd.DataFrame", metric: str, looks: dict[str, Look]) -> Any | None:
+def draw_rates(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | None:
     """The metric over the learning rates on one data set, a figure; None if no algorithm has several."""
     folded = points(frame, metric)
     vary = {
@@ -34,7 +32,7 @@ def draw_rates(frame: "pd.DataFrame", metric: str, looks: dict[str, Look]) -> An
     return None
 
 
-def cells(folded: "pd.DataFrame", algo: str, metric: str, rates: list[str]) -> dict[tuple[float, ...], dict[str, Any]]:
+def cells(folded: Frame, algo: str, metric: str, rates: list[str]) -> dict[tuple[float, ...], dict[str, Any]]:
     """For each value of ``rates`` the best point of an algorithm there, as a row of ``fcorun.table.points``.
 
     Where none is done, a diverged one; values where nothing has ended are left out.
@@ -52,7 +50,7 @@ def cells(folded: "pd.DataFrame", algo: str, metric: str, rates: list[str]) -> d
     return found
 
 
-def _heat_maps(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, algos: list[str]) -> Any:
+def _heat_maps(frame: Frame, folded: Frame, metric: str, algos: list[str]) -> Any:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
@@ -65,8 +63,9 @@ def _heat_maps(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, algos
 
     across = 2 if len(algos) == 4 else min(len(algos), 3)
     width = COLUMN if across == 1 else PAGE
-    figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.42, bottom=0.68,
-                        gap=(0.5, 0.85))  # fmt: skip
+    bottom = 0.68 if any(len({client for client, _ in found}) > _UPRIGHT for found in at.values()) else 0.45
+    figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.2, bottom=bottom,
+                        gap=(0.5, 0.17 + bottom))  # fmt: skip
     for ax, algo in zip(axes, algos, strict=True):
         _heat_map(ax, at[algo], colours, metric)
         ax.set_title(algo, pad=3)
@@ -79,7 +78,7 @@ def _heat_maps(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, algos
     bar = figure.add_axes((1 - 0.77 / width, low, 0.09 / width, high - low))
     figure.colorbar(colours, cax=bar, label=_axis(frame, metric), extend="max" if beyond else "neither")
     bar.grid(False)
-    _marks(figure, folded, _note(frame, folded, [CLIENT, SERVER]))
+    _marks(figure, frame, folded, [CLIENT, SERVER])
     return figure
 
 
@@ -110,18 +109,17 @@ def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: 
     if best is not None:
         for ring in (_RING | {"markeredgewidth": 2.2}, _RING | {"markeredgecolor": "white"}):
             ax.plot(clients.index(best[0]), servers.index(best[1]), **ring)
-    ax.set_xticks(range(len(clients)), [f"{rate:g}" for rate in clients], rotation=90 if len(clients) > 4 else 0)
+    ax.set_xticks(range(len(clients)), [f"{rate:g}" for rate in clients], rotation=90 if len(clients) > _UPRIGHT else 0)
     ax.set_yticks(range(len(servers)), [f"{rate:g}" for rate in servers])
     ax.grid(False)
     ax.tick_params(length=2)
 
 
-def _lines(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, looks: dict[str, Look], vary: dict) -> Any:
+def _lines(frame: Frame, folded: Frame, metric: str, looks: dict[str, Look], vary: dict) -> Any:
     """The metric against each rate that some algorithm has several of."""
     rates = [rate for rate in (CLIENT, SERVER) if any(rate in own for own in vary.values())]
-    several = sum(bool(own) for own in vary.values())
     figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.72,
-                        top=0.15 + 0.15 * -(-(several + 3) // 2), bottom=0.45, gap=(0.8, 0.5))  # fmt: skip
+                        bottom=0.45, gap=(0.8, 0.5))  # fmt: skip
     for ax, rate in zip(axes, rates, strict=True):
         spread: list[float] = []
         crosses: list[tuple[float, int, str]] = []
@@ -143,7 +141,7 @@ def _lines(frame: "pd.DataFrame", folded: "pd.DataFrame", metric: str, looks: di
         scale_y(ax, spread)
         _strip(ax, crosses, low=HIGHER_IS_BETTER[metric])
         ax.set(xlabel=_WORDS[rate], ylabel=_axis(frame, metric))
-    _marks(figure, folded, _note(frame, folded, rates), axes)
+    _marks(figure, frame, folded, rates, axes)
     return figure
 
 
@@ -171,35 +169,28 @@ def _best(found: dict[tuple[float, ...], dict[str, Any]], metric: str) -> tuple[
     return (max if HIGHER_IS_BETTER[metric] else min)(done, key=done.__getitem__) if done else None
 
 
-def _axis(frame: "pd.DataFrame", metric: str) -> str:
+def _axis(frame: Frame, metric: str) -> str:
     """The metric and the rounds of its tail."""
     tail = frame.attrs.get("tail_rounds")
     return words(metric, frame.attrs.get("cutoff")) + "\nmean of last " + (f"{tail} rounds" if tail else "rounds")
 
 
-def _note(frame: "pd.DataFrame", folded: "pd.DataFrame", rates: list[str]) -> str:
-    """What a value was chosen from: seeds, and the keys that vary beside the rates."""
-    seeds = folded["rows"].map(len).max()
-    others = [key for key in keys(frame) if key not in (*SEEDS, *rates)]
-    others = [key for key in others if (folded.groupby("algo")[key].nunique(dropna=False) > 1).any()]
-    parts = [f"median of {seeds} seeds"] if seeds > 1 else []
-    return ", ".join(parts + ([f"each at its best {' and '.join(others)}"] if others else []))
-
-
-def _marks(figure: Any, folded: "pd.DataFrame", note: str, axes: Sequence[Any] = ()) -> None:
-    """The legend: what lines there are, the ring of the best point, the cross of a diverged one, and the note."""
+def _marks(figure: Any, frame: Frame, folded: Frame, rates: list[str], axes: Sequence[Any] = ()) -> None:
+    """The legend: what lines there are, the ring of the best point, the cross of a diverged one, what a value is of."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    lines = {t: h for ax in axes for h, t in zip(*ax.get_legend_handles_labels(), strict=True)}
+    shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     seeds = folded["rows"].map(len).max()
-    shown = lines | {"best": Line2D([], [], **_RING)}
+    shown["best"] = Line2D([], [], **_RING)
     if (folded["status"] == "diverged").any():
         shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **_CROSS)
-    if lines and seeds > 1:
-        shown[note.replace("median of", "median and 10-90 % over")] = Patch(color="0.5", alpha=0.35, linewidth=0)
-    elif note:
-        shown[note] = Line2D([], [], linestyle="none") if lines else Patch(color="#21918c", linewidth=0)  # viridis
-    legend(
-        figure, list(shown.values()), list(shown), columns=2 if lines else len(shown), handlelength=2.6 if lines else 1
-    )
+    if seeds > 1 and axes:
+        shown[f"median and 10-90 % over {seeds} seeds"] = Patch(color="0.5", alpha=0.35, linewidth=0)
+    elif seeds > 1:
+        shown[f"median of {seeds} seeds"] = Patch(color="#21918c", linewidth=0)  # of the colour map
+    others = [key for key in keys(frame) if key not in (*SEEDS, *rates)]
+    others = [key for key in others if (folded.groupby("algo")[key].nunique(dropna=False) > 1).any()]
+    if others:
+        shown[f"each at its best {' and '.join(others)}"] = Line2D([], [], linestyle="none")
+    legend(figure, list(shown.values()), list(shown), handlelength=2.6 if axes else 1)

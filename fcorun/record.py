@@ -19,7 +19,6 @@ import numpy as np
 import yaml
 
 from fcorun.errors import UserError
-from fcorun.metrics import read_rows
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,17 +15,14 @@ from rich.table import Table
 from fcorun.files import write_whole
 from fcorun.metrics import read_rows
 from fcorun.record import Record
-from fcorun.table import NAMED, SEEDS, STRUCTURE, best_points, chosen, keys, points, table, values_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fcorun.table import NAMED, SEEDS, STRUCTURE, Frame, best_points, chosen, keys, points, table, values_of
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
 
 __all__ = ["best_points", "points", "report", "show", "table"]
 
 
-def show(frame: "pd.DataFrame", metric: str | None, console: Console) -> None:
+def show(frame: Frame, metric: str | None, console: Console) -> None:
     """Print the best point of each algorithm: its keys, the tail's median and band over seeds, and how its runs ended.
 
     Raises UserError as ``best_points``.
@@ -68,7 +65,7 @@ def print_whole(out: Table, console: Console) -> None:
     console.print(out, soft_wrap=True)
 
 
-def head(frame: "pd.DataFrame", name: str) -> str:
+def head(frame: Frame, name: str) -> str:
     """The head of a metric's column: the rounds it is averaged over, and the cutoff where it depends on one."""
     if f"tail_{name}" not in frame:
         return name
@@ -77,7 +74,7 @@ def head(frame: "pd.DataFrame", name: str) -> str:
     return text + (f"\nlast {tail}" if tail else "")
 
 
-def caption(frame: "pd.DataFrame", metrics: Iterable[str], band: bool = False) -> str:
+def caption(frame: Frame, metrics: Iterable[str], band: bool = False) -> str:
     """How the tail averages of these metrics came about: over which rounds, with which cutoff."""
     tail, cutoff = frame.attrs.get("tail_rounds"), frame.attrs.get("cutoff")
     text = f"mean over the last {tail} rounds" if tail else "mean over each run's own tail_rounds"
@@ -115,12 +112,12 @@ def _cut(metrics: Iterable[str]) -> bool:
     return bool({"f1", "precision", "recall", *STRUCTURE} & set(metrics))
 
 
-def csv_bytes(frame: "pd.DataFrame") -> bytes:
+def csv_bytes(frame: Frame) -> bytes:
     """A table as CSV, numbers with all their digits."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
-def parquet_bytes(frame: "pd.DataFrame") -> bytes:
+def parquet_bytes(frame: Frame) -> bytes:
     """A table as Parquet; columns of mixed types become text."""
     frame, buffer = frame.copy(), io.BytesIO()
     for name in (name for name in frame if frame[name].dtype == object):

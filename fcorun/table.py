@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -14,19 +14,18 @@ from fcorun.errors import UserError, nearest
 from fcorun.metrics import COUNTERS, HIGHER_IS_BETTER, aggregate, headline, in_order, read_rows
 from fcorun.record import Record
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SEEDS = ("seed", "data.seed")
 STRUCTURE = ("density", "rank")
 NAMED = ("algo", "data", "reg", "objective", "mirror")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# A pandas.DataFrame. Its own type hints call each look at a column a Series or a truth value or a frame.
+Frame = Any
 Rows = Callable[[Path], list[dict[str, float]]]
 
 
 def table(
     records: Sequence[Record], tail_rounds: int | None = None, *, root: Path | None = None, read: Rows = read_rows
-) -> "pd.DataFrame":
+) -> Frame:
     """A row a record, in their order; failed, interrupted and running ones hold what is known of them.
 
     Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, rounds,
@@ -79,7 +78,7 @@ def table(
     return frame
 
 
-def points(frame: "pd.DataFrame", metric: str) -> "pd.DataFrame":
+def points(frame: Frame, metric: str) -> Frame:
     """The runs of a table with their seeds folded: a row for each algorithm, data set and setting of the other keys.
 
     Columns: algo, data, the keys that vary but for the seeds, metric (the median over seeds of tail_METRIC), low and
@@ -108,7 +107,7 @@ def points(frame: "pd.DataFrame", metric: str) -> "pd.DataFrame":
     )
 
 
-def best_points(frame: "pd.DataFrame", metric: str | None = None) -> "pd.DataFrame":
+def best_points(frame: Frame, metric: str | None = None) -> Frame:
     """The best point of each algorithm on each data set by the median over seeds of tail_METRIC; columns of ``points``.
 
     A point that diverged with any seed is never best. An algorithm without a point that is done has a row that says so,
@@ -133,7 +132,7 @@ def best_points(frame: "pd.DataFrame", metric: str | None = None) -> "pd.DataFra
     return pd.DataFrame(rows, columns=folded.columns)
 
 
-def chosen(frame: "pd.DataFrame", metric: str | None) -> str:
+def chosen(frame: Frame, metric: str | None) -> str:
     """The metric to judge by: ``metric``, or the headline of what was measured. Raises UserError as ``best_points``."""
     there = [name.removeprefix("tail_") for name in frame if name.startswith("tail_")]
     if metric is None:
@@ -146,18 +145,18 @@ def chosen(frame: "pd.DataFrame", metric: str | None) -> str:
     return metric
 
 
-def keys(frame: "pd.DataFrame") -> list[str]:
+def keys(frame: Frame) -> list[str]:
     """The keys that vary in a table."""
     names = list(frame)
     return names[names.index("data") + 1 : names.index("status")]
 
 
-def values_of(column: "pd.Series") -> list:
+def values_of(column: Any) -> list:
     """The values of a column, None where it has none."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
 
 
-def _column(frame: "pd.DataFrame", name: str):
+def _column(frame: Frame, name: str):
     import numpy as np
 
     return frame[name].to_numpy(float) if name in frame else np.full(len(frame), np.nan)

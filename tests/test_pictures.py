@@ -149,6 +149,20 @@ def test_other_keys_are_at_their_best():
     assert legend_of(figure(draw_rates, load_records("s")))[-1] == "each at its best reg.strength"
 
 
+@pytest.mark.parametrize("servers", [(0.3, 1.0), (1.0,)])
+def test_a_long_legend_fits_a_column(servers):
+    for seed in range(3):
+        for strength in (0.1, 0.2):
+            for rate in (0.1, 0.5):
+                for server in servers:
+                    settings = config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength, seed=seed)
+                    status = "diverged" if rate > 0.4 else "done"
+                    record(f"s/{strength}{rate}{server}{seed}", settings, rows(strength), status)
+    found = figure(draw_rates, load_records("s"))  # which sees to it that nothing is cut
+    assert found.get_figwidth() < 3.5
+    assert len(legend_of(found)) >= 4
+
+
 def test_one_rate_is_a_line_an_algorithm():
     found = figure(draw_rates, grid("s", server=(1.0,)))
     (ax,) = found.axes

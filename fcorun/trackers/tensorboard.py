@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import Any
 
 from fcorun.config import Path
 from fcorun.trackers.base import Tracker, name_of, parameters, scalars
@@ -31,8 +32,9 @@ class TensorBoard(Tracker):
             for name, value, step, seconds in scalars(record):
                 writer.add_scalar(name, value, step, walltime=seconds)
             final = {f"final_{name}": value for name, value in record.summary["final"].items()}
+            events: Any = writer.file_writer
             for part in hparams(parameters(record) | {"status": status["status"]}, final):
-                writer.file_writer.add_summary(part)
+                events.add_summary(part)
             writer.add_text("status", f"{status['status']} {status['reason']}".strip())
             writer.add_text("config", f"```\n{(record.folder / 'config.yaml').read_text()}```")
             curves = imread(record.folder / "curves.png")[..., :3]
