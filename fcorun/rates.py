@@ -90,7 +90,8 @@ def scale(values: np.ndarray, higher_is_better: bool) -> tuple[float, float]:
     if not higher_is_better and low > 0:
         q1, q3 = np.quantile(np.log(values), (0.25, 0.75))
         high = float(values[np.log(values) <= q3 + 1.5 * (q3 - q1)].max())
-    return low, high if high > low else low + 1e-9 * max(abs(low), 1)
+    room = 0.01 * max(abs(low), abs(high), 1e-9)  # a bar of almost equal values would have an unreadable axis
+    return (low, high) if high - low > room else (low - room, high + room)
 
 
 def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: Any, metric: str) -> None:

@@ -203,8 +203,9 @@ def test_the_scale_leaves_out_what_all_but_diverged():
     assert scale(values[:5], False) == (1.0, 3.0)
     assert scale(np.array([0.0, 0.5, 1.0]), True) == (0.0, 1.0)
     assert scale(np.array([]), True) == (0, 1)
-    low, high = scale(np.array([2.0]), True)
-    assert low < high
+    for same in (2.0, 0.0, -1.0):
+        low, high = scale(np.array([same, same]), same < 1)
+        assert low < same < high
 
 
 # ---------------------------------------------------------------- best points
