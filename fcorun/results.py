@@ -89,7 +89,8 @@ def report(
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder`` and show its best points; the files written.
 
-    Records without results are listed with their reason. Raises UserError as ``best_points``, with results.csv written.
+    Records that are not over are listed; those that failed are the caller's to list. Raises UserError as
+    ``best_points``, with results.csv written.
     """
     from fcorun.pictures import draw_sweep
 
@@ -101,7 +102,7 @@ def report(
     if len(frame):
         written += draw_sweep(folder, records, frame, metric, read=read)
         show(frame, metric, console)
-    for row in frame[~frame["status"].isin(["done", "diverged"])].to_dict("records"):
+    for row in frame[~frame["status"].isin(["done", "diverged", "failed"])].to_dict("records"):
         console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))
     console.print(escape(f"{', '.join(path.name for path in written)} in {folder}/"))
     return written

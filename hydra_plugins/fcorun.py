@@ -128,7 +128,7 @@ def sweep_name(task_overrides: list[str]) -> str:
     fixed, axes, data = [], [], "lasso"
     for override in OverridesParser.create().parse_overrides(list(task_overrides)):
         key = override.get_key_element()
-        if key in how_keys():
+        if key in how_keys() or key.partition(".")[0] == "tracker":
             continue
         if override.is_sweep_override():
             axes.append(key)

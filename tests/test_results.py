@@ -228,11 +228,11 @@ def test_show_names_tail_cutoff_and_band():
 
 def test_report_writes_and_says(tmp_path):
     there = grid("s")
-    failed = record("s/failed-1234", config(), status="failed", reason="ValueError: [odd] name")
+    failed = record("s/failed-1234", config(), status="interrupted", reason="ValueError: [odd] name")
     text, written = shown(report, Path("s"), load_records("s"), None, None)
     assert [path.name for path in written] == ["results.csv", "rates.png", "best.png", "structure.png"]
     assert all(path.exists() for path in written)
-    assert "failed: failed-1234: ValueError: [odd] name" in text
+    assert "interrupted: failed-1234: ValueError: [odd] name" in text
     found = list(csv.DictReader(io.StringIO((tmp_path / "s" / "results.csv").read_text())))
     assert len(found) == len(there) + 1
     mine = next(row for row in found if row["folder"] == there[0].folder.name)
