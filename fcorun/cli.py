@@ -144,7 +144,7 @@ def main() -> None:
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
-        if isinstance(error, OSError) and not isinstance(error, HydraException):  # Hydra makes the folder of a run
+        if isinstance(error, OSError) and not isinstance(error, HydraException) and not failures:  # Hydra makes folders
             error = UserError(f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder")
         if error not in failures:
             failures.append(error)

@@ -24,6 +24,11 @@ Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
 Path = Annotated[str, "how"]  # where something lies; no part of what a run is
 
+Metric = Literal[
+    "objective", "train_loss", "val_loss", "suboptimality", "recovery_error",
+    "train_accuracy", "val_accuracy", "f1", "precision", "recall",
+]  # fmt: skip
+
 _CONDITIONS = {
     "positive": lambda v: v > 0,
     "non-negative": lambda v: v >= 0,
@@ -60,7 +65,7 @@ class Settings:
     reference: bool = False
     # how, not what: none of these changes a row of metrics.csv
     tail_rounds: Annotated[Count, "how"] = 100
-    metric: Annotated[str | None, "how"] = None
+    metric: Annotated[Metric | None, "how"] = None
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
     force: Annotated[bool, "how"] = False
@@ -78,7 +83,7 @@ def locate(target: str, key: str) -> type:
     module_name, _, class_name = str(target).rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise UserError(
             f"{key}={target}: cannot import '{module_name}' ({error}); give the dotted path of a class, "
             "package.module.Class, that Python can import from this folder"

@@ -9,6 +9,7 @@ from rich.console import Console as RichConsole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.metrics import COUNTERS, aggregate, headline
 from fcorun.runner import Job, Watcher
@@ -45,12 +46,11 @@ class Console(Watcher):
 
     def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
         settings = job.experiment.settings
-        cohort = settings.clients_per_round or len(data.sizes)
-        self.out.print(
-            f"{job.label}: {settings.rounds} rounds, {cohort} of {len(data.sizes)} clients a round, "
-            f"{len(data.y)} examples, {data.x.shape[1]} features"
-            + (f"; goes on after round {resumed}" if resumed else "")
-        )
+        size = f"{len(data.y)} examples of {len(data.sizes)} clients, {data.x.shape[1]} features"
+        if isinstance(job.experiment.algo, Algorithm):
+            cohort = settings.clients_per_round or len(data.sizes)
+            size = f"{settings.rounds} rounds, {cohort} clients a round, {size}"
+        self.out.print(f"{job.label}: {size}" + (f"; goes on after round {resumed}" if resumed else ""))
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 

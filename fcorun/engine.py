@@ -76,10 +76,10 @@ class Engine:
 
     def start(self, points: list[Numbers]) -> Tree:
         """The state before the first round, from w = 0."""
-        numbers = self.stack(points)
-        return self._compiled(self._start, numbers)(numbers)
+        numbers, runs = self.stack(points), np.zeros(len(points))
+        return self._compiled(self._start, numbers, runs)(numbers, runs)
 
-    def _start(self, numbers):
+    def _start(self, numbers, runs):
         w0 = self.problem.zeros(self.precision)
         clients = len(self.data.sizes)
 
@@ -89,7 +89,7 @@ class Engine:
             clients_state = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), client)
             return {"server": server, "clients": clients_state, "diverged": jnp.zeros((), jnp.int32)}
 
-        return jax.vmap(init)(numbers)
+        return jax.vmap(init, axis_size=len(runs))(numbers)
 
     def stack(self, points: list[Numbers]) -> Any:
         """The numbers of all runs as arrays with leading axis G."""
@@ -229,7 +229,10 @@ class Engine:
 
     def bytes_each(self, point: Numbers, seeds: int = 1) -> int:
         """About how many bytes of memory each further run of a batch takes: states, local work, predictions."""
-        sizes = [s.size * s.dtype.itemsize for s in jax.tree.leaves(jax.eval_shape(self._start, self.stack([point])))]
+        sizes = [
+            s.size * s.dtype.itemsize
+            for s in jax.tree.leaves(jax.eval_shape(self._start, self.stack([point]), np.zeros(1)))
+        ]
         rows = len(self.data.y) + (0 if self.data.y_val is None else len(self.data.y_val))
         outputs = len(self.data.classes) if len(self.data.classes) > 2 else 1
         own = self.schedule.cohort_size if seeds > 1 or jax.default_backend() != "cpu" else 0  # clients at a time

@@ -8,6 +8,16 @@ class UserError(Exception):
     """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2."""
 
 
+class Elsewhere(Exception):
+    """What went wrong in another process, already described."""
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line: its kind, unless it is the user's, and its first line."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[0] if isinstance(error, (UserError, Elsewhere)) else f"{type(error).__name__}: {lines[0]}"
+
+
 def nearest(name: object, valid: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest valid one, and all of them.
 

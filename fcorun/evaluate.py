@@ -67,8 +67,8 @@ def recovery(w: jax.Array, truth: jax.Array, cutoff: float) -> dict[str, jax.Arr
 
 
 def on_device(x: np.ndarray, dtype) -> jax.Array:
-    """Examples on the device: real numbers in the run's precision, whole numbers as stored."""
-    return jnp.asarray(x.astype(dtype) if x.dtype.kind == "f" else x)
+    """Examples on the device: in the run's precision, but for whole numbers of at most two bytes, kept as stored."""
+    return jnp.asarray(x if x.dtype.kind in "bui" and x.dtype.itemsize <= 2 else x.astype(dtype))
 
 
 def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:

@@ -35,7 +35,9 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Su
         if job.experiment.settings.reference:
             job.optimum = reference.optimum(job.experiment, data)
             if not job.optimum["certified"]:
-                job.folder.log(f"the reference optimum is not certified: {job.optimum}")
+                job.reason = (
+                    f"the reference optimum is not certified: {job.optimum['kind']} {job.optimum['certificate']:.3g}"
+                )
     algo = jobs[0].experiment.algo
     if isinstance(algo, Baseline):
         for job in jobs:
@@ -172,12 +174,15 @@ def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) ->
         clock = time.perf_counter()
         for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations):
             counters = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
+            if not np.isfinite(now.objective):
+                job.diverged = max(now.iteration, 1)
+                break
             row = job.add(counters, {name: float(value) for name, value in measure(now.w).items()})
             watch.row(job, row)
-    if not now.certified:
+    if not now.certified and not job.diverged:
         job.reason = f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations"
     job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}
-    times = {"compile": 0.0, "steady": job.rows[-1]["seconds"], "batched_with": 1}
+    times = {"compile": 0.0, "steady": time.perf_counter() - clock, "batched_with": 1}
     _finish([job], data, [{name: np.asarray(value) for name, value in now.w.items()}], times, watch, submit)
 
 
@@ -191,14 +196,21 @@ def _finish(
         summary = summarize(job, data, status, {"setup": job.setup, **times})
         folder = replace(job.folder, lock=None)
         futures.append(submit(complete, folder, job.rows, solution, summary, reason, job.diverged))
-    for job, future in zip(jobs, futures, strict=True):
-        future.result()
-        job.end = "diverged" if job.diverged else "done"
+    for job, future in zip(jobs, futures, strict=True):  # each by itself: one that cannot be written spoils no other
+        try:
+            future.result()
+        except Exception as error:
+            job.fail(error)
+        else:
+            job.end = "diverged" if job.diverged else "done"
         watch.ends(job)
 
 
 def at_once(function: Callable, *arguments: Any) -> Future:
     """Call now, in this process."""
     future: Future = Future()
-    future.set_result(function(*arguments))
+    try:
+        future.set_result(function(*arguments))
+    except Exception as error:
+        future.set_exception(error)
     return future

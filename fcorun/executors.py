@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcorun.errors import UserError
+from fcorun.errors import Elsewhere, UserError, describe
 
 if TYPE_CHECKING:
     from fcorun.sweep import Options, Point
@@ -16,20 +16,20 @@ def work(group: list["Point"], folder: str, cores: int) -> list[tuple[str, str]]
     os.chdir(folder)
     sys.path.insert(0, folder)
     os.environ["FCORUN_CORES"] = str(cores)
+    from fcorun.console import SweepConsole
     from fcorun.machine import set_up_jax
-    from fcorun.runner import Watcher
-    from fcorun.sweep import run_group
+    from fcorun.sweep import in_turn
 
     set_up_jax()
-    run_group(group, Watcher())
-    return [(p.end, f"{type(p.error).__name__}: {p.error}" if p.error else "") for p in group]
+    in_turn([group], SweepConsole(verbose=False))
+    return [(p.end, describe(p.error) if p.error else "") for p in group]
 
 
 def _note(groups: list[list["Point"]], results: Any, options: "Options", console: Any) -> None:
     """Take over how the points of each group ended, as the groups end."""
     for group, ends in zip(groups, results, strict=False):
         for point, (end, text) in zip(group, ends, strict=True):
-            point.end, point.error = end, RuntimeError(text) if text else None
+            point.end, point.error = end, Elsewhere(text) if text else None
             console.over(point)
         if options.fail_fast and any(p.error for p in group):
             return

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from fcorun import engine
+from fcorun import engine, solver
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, build, build_plugin, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset, FederatedData
@@ -55,8 +55,19 @@ class Experiment:
     def identity(self) -> str:
         """The hash of what gives the run its meaning: no paths, nothing of how it is shown, but what the data hold."""
         content = {s: [class_id(getattr(self, s)), meaning(getattr(self, s))] for s in SECTIONS if s != "data"}
-        content |= {"data": self.data.fingerprint(), "settings": meaning(self.settings), "engine": engine.VERSION}
+        if getattr(self.reg, "relative", None) is not None:
+            content["reg"][1].pop("strength", None)
+        settings = meaning(self.settings)
+        if isinstance(self.algo, Baseline):
+            settings = {key: settings[key] for key in ("client_weighting", "cutoff", "reference")}
+        versions = [engine.VERSION, solver.VERSION]
+        content |= {"data": self.fingerprint, "settings": settings, "versions": versions}
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """That of the data, as it was when it was first asked for."""
+        return self.data.fingerprint()
 
     @property
     def default_folder(self) -> Path:
@@ -75,12 +86,15 @@ class Experiment:
                 [class_id(plugin), {k: v for k, v in meaning(plugin).items() if k not in traced}, sorted(traced)]
             )
         settings = asdict(self.settings) | ({"seed": None} if isinstance(self.algo, Algorithm) else {})
-        return json.dumps([parts, settings, self.data.fingerprint()], sort_keys=True, default=str)
+        return json.dumps([parts, settings, self.fingerprint], sort_keys=True, default=str)
 
     @property
     def label(self) -> str:
         """A line that says which run this is."""
-        rates = " ".join(f"{k}={v:g}" for section in self.numbers().values() for k, v in section.items())
+        shown = self.numbers()
+        if "relative" in shown["reg"]:
+            shown["reg"].pop("strength")
+        rates = " ".join(f"{k}={v:g}" for section in shown.values() for k, v in section.items())
         return f"algo={self.names['algo']} data={self.names['data']} reg={self.names['reg']} {rates}".strip()
 
     def numbers(self) -> engine.Numbers:
@@ -89,7 +103,7 @@ class Experiment:
 
     def load(self) -> FederatedData:
         """The data, checked; kept for the next experiment on the same."""
-        data = _load(self.data.fingerprint(), self.data)
+        data = _load(self.fingerprint, self.data)
         tasks = self.objective.tasks
         if data.task not in tasks:
             raise UserError(

@@ -1,6 +1,7 @@
 """What the machine has: cores, free memory, and how JAX is set up on it."""
 
 import os
+from pathlib import Path
 
 import jax
 import psutil
@@ -20,7 +21,12 @@ def free_memory() -> int:
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    return psutil.virtual_memory().available
+    free = psutil.virtual_memory().available
+    try:  # a container, or a job of a cluster
+        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return free
+    return min(free, limit - used)
 
 
 def set_up_jax() -> None:

@@ -37,13 +37,14 @@ def headline(names: list[str]) -> str:
 def aggregate(rows: list[dict[str, float]], tail_rounds: int) -> dict[str, dict]:
     """Of each metric: the last value, the best with its round, the mean over the evaluations of the last rounds.
 
-    The tail holds the evaluations after round (last - tail_rounds); at least the last one.
+    The tail holds the evaluations after round (last - tail_rounds); at least the last one, and of a baseline, which
+    communicates nothing and counts iterations, only that.
     """
     if not rows:
         return {"final": {}, "best": {}, "tail": {}}
     names = [name for name in rows[-1] if name not in COUNTERS]
     end = rows[-1]["round"]
-    tail = [row for row in rows if row["round"] > end - tail_rounds] or rows[-1:]
+    tail = [row for row in rows if row["round"] > end - tail_rounds and row["bytes_up"]] or rows[-1:]
     best = {}
     for name in names:
         if name in HIGHER_IS_BETTER:

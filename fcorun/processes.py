@@ -35,8 +35,15 @@ class Helpers:
     def _call(self, function: Callable, arguments: tuple) -> Any:
         pipe = self.idle.get()
         try:
+            if pipe is None:
+                return function(*arguments)
             pipe.send((function, arguments))
             result, error = pipe.recv()
+        except (EOFError, OSError):  # the helper is gone: this process does its work from now on
+            if pipe is None:
+                raise
+            pipe = None
+            return function(*arguments)
         finally:
             self.idle.put(pipe)
         if error is not None:
@@ -49,7 +56,8 @@ class Helpers:
     def __exit__(self, *error: Any) -> None:
         self.threads.shutdown(wait=True)
         while not self.idle.empty():
-            self.idle.get().close()
+            if (pipe := self.idle.get()) is not None:
+                pipe.close()
 
 
 def _serve(pipe: Any) -> None:

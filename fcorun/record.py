@@ -4,7 +4,6 @@ import contextlib
 import csv
 import io
 import json
-import os
 import time
 import traceback
 import zipfile
@@ -19,6 +18,7 @@ import numpy as np
 import yaml
 
 from fcorun.errors import UserError
+from fcorun.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +38,10 @@ class Record:
     def status(self) -> dict[str, Any]:
         """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``, ...; or empty."""
         try:
-            return json.loads((self.folder / "status.json").read_text())
+            found = json.loads((self.folder / "status.json").read_text())
         except (OSError, ValueError):
             return {}
+        return found if isinstance(found, dict) else {}
 
     @property
     def finished(self) -> bool:
@@ -130,20 +131,26 @@ class RunFolder:
             ) from error
         try:
             found = self.look(force)
-        except UserError:
+            if found == "new":  # in an order that leaves the old record or a resumable one, whenever it is broken off
+                (self.folder / _CHECKPOINT).unlink(missing_ok=True)
+                self.set_status("running", "")
+                self._unlink(set(FILES) - {"status.json"})
+        except BaseException:
             self.release()
             raise
         if found == "finished":
             self.release()
-        elif found == "new":
-            for name in (*FILES, _CHECKPOINT):
-                (self.folder / name).unlink(missing_ok=True)
         return found
+
+    def _unlink(self, names: Iterable[str]) -> None:
+        for path in (*(self.folder / name for name in names), *self.folder.glob(".*.tmp")):
+            path.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Delete the record's files, and the folder if nothing else is in it. Raises UserError if it is in use."""
         if self.claim(force=True) == "locked":
             raise UserError(f"{self.folder} is being computed by another process; wait for it to end")
+        self._unlink(FILES)
         self.release()
         with contextlib.suppress(OSError):
             self.folder.rmdir()
@@ -156,15 +163,8 @@ class RunFolder:
             self.lock = None
 
     def write(self, name: str, content: bytes | str) -> None:
-        """Write a file whole: under another name first, then renamed."""
-        temporary = self.folder / f".{name}.tmp"
-        try:
-            with temporary.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-            os.replace(temporary, self.folder / name)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        """Write a file whole."""
+        write_whole(self.folder / name, content)
 
     def set_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
         """Write status.json."""

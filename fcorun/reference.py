@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
@@ -14,8 +14,10 @@ from fcorun import solver
 from fcorun.cache import cache_dir
 from fcorun.config import class_id
 from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
 from fcorun.evaluate import row_weights
 from fcorun.experiment import Experiment
+from fcorun.files import write_whole
 from fcorun.problem import Batch
 
 TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000
@@ -46,27 +48,28 @@ def optimum(experiment: Experiment, data: FederatedData) -> dict:
         "certified": last.certified,
         "iterations": last.iteration,
     }
-    temporary = path.with_suffix(f".{id(found)}.tmp")
-    temporary.write_text(json.dumps(found))
-    temporary.replace(path)
+    if last.certified:
+        write_whole(path, json.dumps(found))
     return found
 
 
 def with_strength(experiment: Experiment, data: FederatedData):
     """The regularizer with ``relative`` turned into a strength; as it is, where there is no ``relative``."""
-    from dataclasses import replace
-
     reg = experiment.reg
     if getattr(reg, "relative", None) is None:
         return reg
     path = _path(experiment, "strength", without=("strength", "relative"))
-    try:
+    if path.exists():
         largest = json.loads(path.read_text())
-    except (OSError, ValueError):
+    else:
         with jax.enable_x64(True):
             batch = gathered(data, experiment.settings.client_weighting)
             largest = solver.strength_max(experiment.problem(data), batch)
-        path.write_text(json.dumps(largest))
+        if not np.isfinite(largest):
+            raise UserError(
+                f"reg.relative: no strength makes 0 optimal with reg={experiment.names['reg']} as it is set"
+            )
+        write_whole(path, json.dumps(largest))
     return replace(reg, strength=reg.relative * largest, relative=None)  # type: ignore[attr-defined]
 
 
@@ -74,7 +77,7 @@ def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) ->
     reg = {k: v for k, v in asdict(experiment.reg).items() if k not in without}  # type: ignore[call-overload]
     parts = [
         kind,
-        experiment.data.fingerprint(),
+        experiment.fingerprint,
         class_id(experiment.objective),
         repr(experiment.objective),
         class_id(experiment.reg),

@@ -1,5 +1,6 @@
 """Run experiments: one, or several that differ in numbers only, each into a record of its own."""
 
+import contextlib
 import itertools
 import os
 import time
@@ -72,16 +73,25 @@ class Job:
         self.rows.append(counters | in_order(metrics))
         return self.rows[-1]
 
+    def finished(self) -> bool:
+        """Whether the record is complete although nobody has noted it: a helper wrote it while this process stopped."""
+        status = Record(self.folder.folder).status
+        if status.get("identity") == self.folder.identity and status.get("status") in FINISHED:
+            self.end = status["status"]
+        return bool(self.end)
+
     def fail(self, error: BaseException) -> None:
-        """Record that the run failed, or was interrupted."""
+        """Record that the run failed, or was interrupted; where not even that can be written, only note it."""
         self.error = error
         if isinstance(error, KeyboardInterrupt):
             self.end, reason = "interrupted", f"stopped after round {self.rows[-1]['round'] if self.rows else 0}"
-            self.folder.log(f"interrupted: {reason}")
-            self.folder.set_status("interrupted", self.label, reason)
+            with contextlib.suppress(OSError):
+                self.folder.log(f"interrupted: {reason}")
+                self.folder.set_status("interrupted", self.label, reason)
         else:
             self.end = "failed"
-            self.folder.fail(error, self.label)
+            with contextlib.suppress(OSError):
+                self.folder.fail(error, self.label)
 
 
 def run(config: Mapping[str, Any], folder: str | Path | None = None, watch: Watcher | None = None) -> Record:
@@ -128,6 +138,9 @@ def run_grid(
         raise ValueError("these configurations differ in more than seed and the numbers of algo, reg and mirror")
     places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
     unique = dict(zip(places, experiments, strict=True))
+    for place, experiment in zip(places, experiments, strict=True):
+        if unique[place].identity != experiment.identity:
+            raise UserError(f"{place} is given to two different runs; give each a folder of its own")
     jobs = [Job(experiment, RunFolder(place, experiment.identity)) for place, experiment in unique.items()]
     run_jobs(jobs, watch or Watcher())
     for job in jobs:
@@ -171,11 +184,11 @@ def run_jobs(jobs: list[Job], watch: Watcher, submit: Submit | None = None) -> N
         for same_round in together.values():
             execute(same_round, data, watch, submit)
     except BaseException as error:
-        for job in claimed:
-            if not job.end:
-                job.fail(error)
-                watch.ends(job)
-        if isinstance(error, UserError) or not isinstance(error, (Exception, KeyboardInterrupt)):
+        unfinished = [job for job in claimed if not job.end and not job.finished()]
+        for job in unfinished:
+            job.fail(error)
+            watch.ends(job)
+        if not unfinished or isinstance(error, UserError) or not isinstance(error, (Exception, KeyboardInterrupt)):
             raise
     finally:
         for job in claimed:

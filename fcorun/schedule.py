@@ -91,23 +91,20 @@ class Schedule:
 
     def _batches(self, cohort: np.ndarray, number: int) -> np.ndarray:
         rng, size, sizes = np.random.default_rng([self.seed, _BATCHES, number]), self.batch, self.sizes[cohort]
-        per_epoch, most = -(-sizes // size), -(-int(self.sizes.max()) // size)
-        total = int(self.steps.max())
-        epochs = self.local_epochs or 1
-        if self.local_steps is not None:
-            epochs = -(-total // int((-(-self.sizes // size)).min()))
-        # Sorting random keys, with the places past a client's end last, shuffles all clients of the cohort at once.
-        place = np.arange(most * size)
-        keys = rng.random((len(cohort), epochs, most * size), dtype=np.float32)
-        keys[np.broadcast_to(place >= sizes[:, None, None], keys.shape)] = 2
-        order = keys.argsort(axis=-1, kind="stable")
-        rows = np.where(place < sizes[:, None, None], order + self.offsets[cohort][:, None, None], -1)
-        rows = rows.reshape(len(cohort), epochs, most, size)
-        if (per_epoch == most).all():
-            return rows.reshape(len(cohort), epochs * most, size)[:, :total]
-        # A smaller client fills its K batches with more, shorter epochs: batch k lies in epoch k // per_epoch.
-        k = np.arange(total)
-        picked = rows[
-            np.arange(len(cohort))[:, None], (k // per_epoch[:, None]).clip(max=epochs - 1), k % per_epoch[:, None]
-        ]
-        return np.where((k < self.steps[cohort][:, None])[..., None], picked, -1)
+        steps, most = self.steps[cohort], int(self.steps.max())
+        if (self.sizes == self.sizes[0]).all():
+            return self._shuffled(rng, self.offsets[cohort], int(sizes[0]), most)
+        rows = np.full((len(cohort), most, size), -1)
+        for place, (start, count, taken) in enumerate(zip(self.offsets[cohort], sizes, steps, strict=True)):
+            rows[place, :taken] = self._shuffled(rng, np.array([start]), int(count), int(taken))[0]
+        return rows
+
+    def _shuffled(self, rng: np.random.Generator, starts: np.ndarray, count: int, steps: int) -> np.ndarray:
+        """``steps`` batches of clients with ``count`` rows each, from as many epochs as that takes: (S, steps, B)."""
+        per_epoch = -(-count // self.batch)
+        epochs = -(-steps // per_epoch)
+        # Sorting random keys shuffles all of them at once.
+        order = rng.random((len(starts), epochs, count), dtype=np.float32).argsort(axis=-1, kind="stable")
+        rows = np.full((len(starts), epochs, per_epoch * self.batch), -1)
+        rows[..., :count] = order + starts[:, None, None]
+        return rows.reshape(len(starts), epochs * per_epoch, self.batch)[:, :steps]

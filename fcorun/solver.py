@@ -1,8 +1,9 @@
 """Accelerated proximal gradient on rows in one place, in float64, to a certified tolerance.
 
 Beck and Teboulle's FISTA (SIAM J. Imaging Sci. 2009) with backtracking, and the gradient restart of O'Donoghue and
-Candes (Found. Comput. Math. 2015). What it stops on is a bound, not a small step: the duality gap where objective and
-regularizer have conjugates, else the norm of the prox-gradient map.
+Candes (Found. Comput. Math. 2015). What it stops on is not a small step but a certificate: the duality gap, which
+bounds the distance to the optimum, where objective and regularizer have conjugates, else the norm of the prox-gradient
+map.
 """
 
 from collections.abc import Iterator
@@ -48,13 +49,13 @@ def minimize(
 ) -> Iterator[Iterate]:
     """The start w = 0, then an iterate every fifty steps, until certified or out of iterations.
 
-    ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times
-    max(1, objective), or prox-gradient norm at most ``tolerance`` times that of the start (at least 1).
+    ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
+    objective of the start, or prox-gradient norm at most ``tolerance`` times that of the start.
     Call it, and consume it, under ``jax.enable_x64(True)``.
     """
     batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
     w = problem.zeros(jnp.float64)
-    state = (w, w, jnp.ones(()), jnp.ones(()))
+    state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
     gapped = has_gap(problem)
     kind = "duality gap" if gapped else "prox-gradient norm"
     strengths = numbers(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
@@ -67,14 +68,14 @@ def minimize(
     def certify(strengths, w, size, batch):
         return _certificate(problem.with_numbers(strengths), w, size, batch, gapped)
 
-    first = 0.0
+    scale = None
     for iteration in range(0, max_iterations + CHUNK, CHUNK):
         if iteration:
             state = advance(strengths, state, batch)
         w, objective, certificate = certify(strengths, state[0], state[3], batch)
-        first = first or max(1.0, float(certificate))
-        scale = max(1.0, abs(float(objective))) if gapped else first
-        done = float(certificate) <= tolerance * scale
+        if scale is None:
+            scale = abs(float(objective if gapped else certificate))
+        done = bool(abs(certificate) <= tolerance * scale)
         yield Iterate(iteration, w, float(objective), float(certificate), kind, done)
         if done or not np.isfinite(float(objective)):
             return
@@ -112,6 +113,7 @@ def _steps(problem: Problem, state, batch: Batch):
 def has_gap(problem: Problem) -> bool:
     """Whether this problem offers a duality gap: conjugates on both sides, a linear model, one output."""
     conjugates = hasattr(problem.objective, "conjugate") and hasattr(problem.regularizer, "conjugate")
+    conjugates = conjugates and getattr(problem.regularizer, "strength", 1) > 0  # without it only 0 is feasible
     return conjugates and set(problem.shapes) == {"weights", "bias"} and problem.shapes["bias"] == ()
 
 
@@ -132,19 +134,32 @@ def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, gapped: b
     scale = problem.regularizer.dual_scale(v)  # type: ignore[attr-defined]
     conjugate = omega @ problem.objective.conjugate(scale * u, y)  # type: ignore[attr-defined]
     dual = -conjugate - problem.regularizer.conjugate(scale * v)  # type: ignore[attr-defined]
-    return w, objective, objective - dual
+    feasible = jnp.abs(omega @ u) <= 1e-12 * (omega @ jnp.abs(u))
+    return w, objective, jnp.where(feasible, objective - dual, jnp.inf)
 
 
 def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
-    """w with the intercept that minimises F for its weights: a few steps of Newton's method on one number."""
+    """w with the intercept that minimises F for its weights: Newton's method, bisecting where that jumps."""
+    rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x)
 
     def loss(bias):
-        return problem.loss(Vector(w | {"bias": bias}), batch)
+        return batch.weight @ problem.objective.loss(rest + bias, batch.y)
 
-    def newton(_, bias):
-        return bias - jax.grad(loss)(bias) / jnp.maximum(jax.grad(jax.grad(loss))(bias), 1e-12)
+    def far(state):
+        bias, _, _, slope, count = state
+        size = batch.weight @ jnp.abs(jax.grad(lambda p: problem.objective.loss(p, batch.y).sum())(rest + bias))
+        return (jnp.abs(slope) > 1e-14 * size) & (count < 100)
 
-    return Vector(w | {"bias": lax.fori_loop(0, 5, newton, w["bias"])})
+    def closer(state):
+        bias, low, high, slope, count = state
+        low, high = jnp.where(slope < 0, bias, low), jnp.where(slope > 0, bias, high)
+        newton = bias - slope / jax.grad(jax.grad(loss))(bias)
+        middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * 2.0**count)
+        bias = jnp.where((newton > low) & (newton < high), newton, middle)
+        return bias, low, high, jax.grad(loss)(bias), count + 1
+
+    start = (w["bias"], jnp.full((), -jnp.inf), jnp.full((), jnp.inf), jax.grad(loss)(w["bias"]), 0)
+    return Vector(w | {"bias": lax.while_loop(far, closer, start)[0]})
 
 
 @dataclass(frozen=True)

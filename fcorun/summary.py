@@ -37,7 +37,7 @@ def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict
             "features": int(data.x.shape[1]),
             "task": data.task,
             "classes": [str(c) for c in data.classes],
-            "fingerprint": job.experiment.data.fingerprint(),
+            "fingerprint": job.experiment.fingerprint,
         },
         **machine(),
     }

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fcorun.config import Count
+from fcorun.config import Count, Metric
 from fcorun.console import SweepConsole
-from fcorun.errors import UserError
+from fcorun.errors import UserError, describe
 from fcorun.execute import Submit
 from fcorun.experiment import Experiment
-from fcorun.metrics import headline
-from fcorun.record import Record, RunFolder, load_records
+from fcorun.metrics import aggregate, headline, read_rows
+from fcorun.record import Record, RunFolder
 from fcorun.results import report
 from fcorun.runner import Job, run_jobs
 
@@ -52,7 +52,7 @@ class Options:
     force: bool = False
     dry_run: bool = False
     fail_fast: bool = False
-    metric: str | None = None
+    metric: Metric | None = None
     tail_rounds: Count = 100
     verbose: bool = True
     executor: Literal["inline", "joblib", "submitit"] = "inline"
@@ -62,7 +62,7 @@ class Options:
 
 
 def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
-    """Run the points of a sweep and report on all records in ``folder``; the exit code, 0 when nothing failed."""
+    """Run the points of a sweep and report on them into ``folder``; the exit code, 0 when nothing failed."""
     with SweepConsole(options.verbose) as console:
         _look(points, folder, options)
         found = Counter(p.found for p in points if p.error is None)
@@ -79,21 +79,31 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
             if point.error is not None and point.experiment is None:
                 _record_failure(point)
         console.stop()
-        report(folder, load_records(folder), options.metric, options.tail_rounds, console.out)
+        code = _report(points, folder, options, console)
         failures = [p for p in points if p.error is not None]
         for point in failures:
-            lines = str(point.error).strip().splitlines()
-            console.say(f"failed: {point.overrides}: {type(point.error).__name__}: {lines[0] if lines else ''} "
-                        f"({point.folder}/run.log)")  # fmt: skip
-        return 1 if failures else 0
+            assert point.error is not None
+            console.say(f"failed: {point.overrides}: {describe(point.error)} ({point.folder}/run.log)")
+        return max(code, 1 if failures else 0)
+
+
+def _report(points: Sequence[Point], folder: Path, options: Options, console: SweepConsole) -> int:
+    """The table and the pictures of the points; 2 if they were not measured by the metric that was asked for."""
+    records = [Record(place) for place in dict.fromkeys(p.folder for p in points) if Record(place).status]
+    try:
+        report(folder, records, options.metric, options.tail_rounds, console.out)
+    except UserError as error:
+        console.say(f"fcorun: {error}")
+        return 2
+    return 0
 
 
 def value_of(point: Point, options: Options) -> float | None:
     """The tail average of the sweep's metric for a point, for sweepers that optimise; None where there is none."""
     record = Record(point.folder)
-    if not record.finished or not record.summary["tail"]:
+    if record.status.get("status") != "done":
         return None
-    tail = record.summary["tail"]
+    tail = aggregate(read_rows(record.folder), options.tail_rounds)["tail"]
     return tail.get(options.metric or headline(list(tail)))
 
 
@@ -137,20 +147,22 @@ def _inline(groups: list[list[Point]], options: Options, console: SweepConsole) 
     from fcorun.processes import Helpers
 
     if sum(map(len, groups)) < 8:
-        return _in_turn(groups, options, console, None)
+        return in_turn(groups, console, None, options.fail_fast)
     imports = ("fcorun.complete", "matplotlib.figure", "matplotlib.backends.backend_agg")
     with Helpers(cores(), imports) as helpers:
-        _in_turn(groups, options, console, helpers.submit)
+        in_turn(groups, console, helpers.submit, options.fail_fast)
 
 
-def _in_turn(groups: list[list[Point]], options: Options, console: SweepConsole, submit: Submit | None) -> None:
+def in_turn(
+    groups: list[list[Point]], console: SweepConsole, submit: Submit | None = None, fail_fast: bool = False
+) -> None:
     """Run the groups one after the other; what another process is computing is waited for at the end."""
     waiting = groups
     while waiting:
         later = []
         for group in waiting:
             run_group(group, console, submit)
-            if options.fail_fast and any(p.error is not None for p in group):
+            if fail_fast and any(p.error is not None for p in group):
                 return
             later.append([p for p in group if p.end == "locked"])
         waiting = [group for group in later if group]
@@ -169,7 +181,7 @@ def run_group(group: list[Point], watch: Any, submit: Submit | None = None) -> N
     problem: BaseException | None = None
     try:
         run_jobs(list(jobs.values()), watch, submit)
-    except UserError as error:  # nothing was begun: the data, or the folders
+    except Exception as error:  # nothing was begun: the data, or the folders
         problem = error
     for point in group:
         job = jobs[point.folder]
@@ -203,5 +215,5 @@ def _list(points: Sequence[Point], console: SweepConsole) -> None:
     """The jobs of a sweep and what there is of them."""
     names = {"finished": "done", "resume": "goes on", "new": "to run"}
     for point in points:
-        state = f"cannot run, {type(point.error).__name__}: {point.error}" if point.error else names[point.found]
+        state = f"cannot run, {describe(point.error)}" if point.error else names[point.found]
         console.out.print(f"{point.overrides}: {state} ({point.folder})")

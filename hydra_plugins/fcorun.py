@@ -26,14 +26,15 @@ Settable = dict[str, Any]  # key -> number, set in a configuration that is alrea
 class FcorunSweeper(Sweeper):
     """The product of all axes; ``zip`` names axes that move together: [a, b], or [[a, b], [c, d]]."""
 
-    def __init__(self, zip: list | None = None):
+    def __init__(self, zip: list | str | None = None):
         self.zip = zip or []
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         from hydra.core.plugins import Plugins
 
         with read_write(config.hydra):  # so that every job is given the folder that this command line means
-            config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{config.hydra.sweep.dir}'")
+            folder = str(config.hydra.sweep.dir).replace("'", "\\'")
+            config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{folder}'")
         self.parser = OverridesParser.create(config_loader=hydra_context.config_loader)
         self.launcher: Any = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
@@ -48,6 +49,9 @@ class FcorunSweeper(Sweeper):
         nested = bool(self.zip) and not isinstance(self.zip[0], str)
         together = [list(group) for group in (self.zip if nested else [self.zip])]
         units = {key: [[value] for value in values] for key, values in axes.items()}
+        zipped = list(itertools.chain(*together))
+        if isinstance(self.zip, str) or len(set(zipped)) < len(zipped):
+            raise UserError(f"hydra.sweeper.zip={self.zip} must be a list of different keys: [KEY,KEY]")
         for group in filter(None, together):
             for key in group:
                 if len(axes.get(key, [])) < 2:
@@ -113,6 +117,7 @@ class FcorunLauncher(Launcher):
         try:
             with read_write(config.hydra), open_dict(config.hydra):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
+                config.hydra.overrides.task = overrides
             for key, value in settable.items():
                 OmegaConf.update(config, key, value)
             HydraConfig.instance().set_config(config)

@@ -4,8 +4,6 @@ import heapq
 
 import numpy as np
 
-PARTITIONS = ("iid", "dirichlet", "by_label", "sorted")
-
 
 def partition(kind: str, y: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
     """The client of each row, shape (N,), from 0 to ``clients - 1``; every client owns a row if N >= ``clients``.

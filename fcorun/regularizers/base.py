@@ -27,7 +27,7 @@ class Regularizer(ABC):
 
     @abstractmethod
     def prox(self, z: jax.Array, t: jax.Array | float) -> jax.Array:
-        """argmin_w t psi(w) + ||w - z||^2 / 2, of z's shape; t > 0 is a scalar."""
+        """argmin_w t psi(w) + ||w - z||^2 / 2, of z's shape; t >= 0 is a scalar."""
 
     def structure(self, w: jax.Array, cutoff: float) -> dict[str, jax.Array]:
         """Scalar figures of the structure of w; an entry counts as nonzero when its magnitude exceeds ``cutoff``."""
