@@ -84,6 +84,13 @@ def minimize(
 def _steps(problem: Problem, state, batch: Batch):
     """CHUNK steps of FISTA. The state is the point w, the extrapolated point v, the momentum, and the step's 1/size."""
     value_and_gradient = jax.value_and_grad(problem.loss)
+    # The intercept is a feature of ones: its step is that of a feature of the others' size, for a better conditioning.
+    size = jnp.mean(jnp.square(batch.x.astype(jnp.float64)))
+    size = jnp.where(size > 0, size, 1.0)
+
+    def stretch(vector, factor):
+        kept = problem.objective.regularized
+        return Vector({name: v if name in kept else v * factor for name, v in vector.items()})
 
     def step(state, _):
         w, v, momentum, lipschitz = state
@@ -91,11 +98,11 @@ def _steps(problem: Problem, state, batch: Batch):
         slack = 1e-13 * jnp.abs(value)  # rounding, without which backtracking would never end near the optimum
 
         def attempt(lipschitz):
-            return problem.prox(v - gradient / lipschitz, 1 / lipschitz)
+            return problem.prox(v - stretch(gradient, size) / lipschitz, 1 / lipschitz)
 
         def too_long(lipschitz):
             move = attempt(lipschitz) - v
-            bound = value + gradient.dot(move) + lipschitz / 2 * move.dot(move) + slack
+            bound = value + gradient.dot(move) + lipschitz / 2 * move.dot(stretch(move, 1 / size)) + slack
             return ~(problem.loss(v + move, batch) <= bound) & (lipschitz < 1e30)
 
         # Never shortened back: near the optimum the slack would let any step pass, and the certificate would jitter.

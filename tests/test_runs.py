@@ -9,11 +9,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import SMALL, flat, rows_of, small
 
-from fcorun import Record, UserError, Watcher, compose, grid, load_records, run, run_grid
+from fcorun import Record, UserError, Watcher, compose, execute, grid, load_records, run, run_grid
+from fcorun.evaluate import on_device
 from fcorun.experiment import prepare
+from fcorun.record import RunFolder
 
 FILES = ["config.yaml", "curves.png", "metrics.csv", "run.log", "solution.npz", "status.json", "summary.json"]
 
@@ -467,3 +470,74 @@ def test_a_mishap_before_the_first_round_is_not_hidden(monkeypatch):
             run(small(), "here")
     assert Record(Path("here")).status["status"] == "failed"
     assert run(small(), "here").finished
+
+
+# ---------------------------------------------------------------- after a review
+
+
+def test_a_baseline_is_judged_by_its_solution(tmp_path):
+    record = run(small("algo=centralized"))
+    assert record.summary["tail"] == record.summary["final"]
+
+
+def test_large_whole_numbers_are_not_wrapped(tmp_path):
+    x = np.arange(40).reshape(20, 2) + 2**31
+    np.savez(tmp_path / "big.npz", X=x, y=np.arange(20.0), client=np.arange(20) % 2)
+    experiment = prepare(compose(["data=table", f"data.path={tmp_path / 'big.npz'}", "data.validation=0"]))
+    on = on_device(experiment.load().x, "float32")
+    assert on.dtype == "float32"
+    assert float(on.min()) >= 2**31
+
+
+def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
+    whole = execute.complete
+
+    def third(folder, *rest):
+        if folder.folder.name == "p2":
+            raise OSError(28, "No space left on device")
+        return whole(folder, *rest)
+
+    monkeypatch.setattr(execute, "complete", third)
+    configs = grid(small(), {"algo.client_lr": [1e-3, 2e-3, 3e-3, 4e-3]})
+    with pytest.raises(OSError, match="No space"):
+        run_grid(configs, [f"p{i}" for i in range(4)])
+    assert [r.status["status"] for r in load_records(".")] == ["done", "done", "failed", "done"]
+
+
+def test_forcing_that_is_broken_off_leaves_something_to_go_on_from(monkeypatch):
+    config = small()
+    record = run(config, "f")
+    before = rows_of(record)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "_unlink", lambda self, names: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(config | {"force": True}, "f")
+    assert not Record(record.folder).finished
+    pd.testing.assert_frame_equal(rows_of(run(config, "f")), before)
+
+
+def test_two_runs_in_one_folder_are_refused():
+    with pytest.raises(UserError, match="two different runs"):
+        run_grid(grid(small(), {"algo.client_lr": [1e-3, 2e-3]}), ["same", "same"])
+
+
+def test_an_algorithm_without_numbers_runs(user_module):
+    user_module(
+        "plain",
+        "from dataclasses import dataclass\n"
+        "from fcorun.algorithms import Algorithm\n"
+        "@dataclass(frozen=True)\n"
+        "class Plain(Algorithm):\n"
+        "    def init(self, problem, w0): return w0, None\n"
+        "    def local(self, problem, server, client, data): return server, client\n"
+        "    def server(self, problem, server, mean): return mean\n"
+        "    def output(self, problem, server): return server\n",
+    )
+    config = small("reg=none") | {"algo": {"name": "plain", "class": "plain.Plain"}}
+    assert run(config).status["status"] == "done"
+
+
+def test_what_a_baseline_does_not_read_is_no_part_of_it():
+    assert identity("algo=centralized", "seed=1", "rounds=9") == identity("algo=centralized")
+    assert identity("algo=centralized", "client_weighting=uniform") != identity("algo=centralized")
+    assert identity("reg.relative=0.1", "reg.strength=3") == identity("reg.relative=0.1")

@@ -1,6 +1,7 @@
 """The centralized solver against scikit-learn, closed forms and its own certificates."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn
@@ -9,6 +10,10 @@ from sklearn import linear_model
 
 from fcorun import grid, reference, run, solver
 from fcorun.experiment import prepare
+from fcorun.mirror_maps import Euclidean
+from fcorun.objectives import LeastSquares, Logistic
+from fcorun.problem import Batch, Problem
+from fcorun.regularizers import L1
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
 L1_PENALTY = {"l1_ratio": 1} if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8) else {"penalty": "l1"}
@@ -258,3 +263,54 @@ def test_the_optimum_belongs_to_the_code_of_the_regularizer(user_module):
     assert best("mine_a", "L2", 1) == pytest.approx(l2, rel=1e-7)
     assert best("mine_b", "L2", 5) > l2 + 1e-3
     assert best("mine_b", "L2", 1) == pytest.approx(l2, rel=1e-7)
+
+
+# ---------------------------------------------------------------- hard cases
+
+
+def logistic(x, y, strength):
+    objective = Logistic()
+    problem = Problem(objective, L1(strength), Euclidean(), objective.shapes(x.shape[1], 2))
+    with jax.enable_x64(True):
+        batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(len(y), 1 / len(y)))
+        return list(solver.minimize(problem, batch))
+
+
+@pytest.mark.parametrize("positives", [1, 5, 2500, 4999])
+def test_the_gap_is_a_bound_however_unbalanced_the_classes(positives):
+    rng = np.random.default_rng(0)
+    y = np.zeros(5000)
+    y[:positives] = 1
+    x = rng.standard_normal((5000, 6)) + 2 * y[:, None] * (np.arange(6) < 2)
+    strength = 0.5 * np.abs(x.T @ (y.mean() - y)).max() / len(y)
+    iterates = logistic(x, y, strength)
+    assert iterates[-1].certified
+    assert not iterates[0].certified
+    for iterate in iterates:
+        assert iterate.certificate >= iterate.objective - iterates[-1].objective - 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e5])
+def test_small_and_large_targets_are_solved_alike(scale):
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((200, 8))
+    y = x[:, 0] + 0.1 * rng.standard_normal(200)
+    objective = LeastSquares()
+    problem = Problem(objective, L1(0.1 * scale), Euclidean(), objective.shapes(8, 0))
+    with jax.enable_x64(True):
+        batch = Batch(jnp.asarray(x), jnp.asarray(y * scale), jnp.full(200, 1 / 200))
+        found = np.asarray(list(solver.minimize(problem, batch))[-1].w["weights"])
+    theirs = linear_model.Lasso(alpha=0.05, tol=1e-12).fit(x, y)
+    np.testing.assert_allclose(found / scale, theirs.coef_, atol=1e-6)
+
+
+def test_small_features_need_few_iterations():
+    rng = np.random.default_rng(2)
+    x = 1e-4 * rng.standard_normal((200, 8))
+    y = 1e4 * x[:, 0] + 0.1 * rng.standard_normal(200)
+    objective = LeastSquares()
+    problem = Problem(objective, L1(1e-5), Euclidean(), objective.shapes(8, 0))
+    with jax.enable_x64(True):
+        last = list(solver.minimize(problem, Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(200, 1 / 200))))[-1]
+    assert last.certified
+    assert last.iteration <= 500

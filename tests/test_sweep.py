@@ -32,9 +32,10 @@ def command(*overrides: str) -> int:
 
 
 def table(folder: str | Path) -> pd.DataFrame:
-    """results.csv in the order of its runs, without the times."""
+    """results.csv in the order of what was varied, without the times."""
     found = pd.read_csv(Path(folder) / "results.csv")
-    return found.drop(columns=["seconds", "folder"], errors="ignore").sort_values(list(found)[1:4], ignore_index=True)
+    varied = list(found)[1 : list(found).index("status")]
+    return found.sort_values(varied, ignore_index=True).drop(columns=["seconds", "folder"])
 
 
 def same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
