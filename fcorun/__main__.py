@@ -1,6 +1,17 @@
-"""``python -m fcorun``."""
+"""``fcorun``, and ``python -m fcorun``."""
 
-from fcorun.cli import main
+import sys
+
+
+def main() -> None:
+    """The command; an interruption while modules are still being imported ends it in silence."""
+    try:
+        from fcorun.cli import main as command
+
+        command()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

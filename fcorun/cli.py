@@ -15,7 +15,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError, describe, nearest
 
 # Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
 # by name through Hydra here, so the whitelist is empty.
@@ -77,6 +77,8 @@ def sentence(error: BaseException) -> str:
         options = error.options or []
         return f"there is no {group}={name}: {nearest(name, options)}" if group else str(error).splitlines()[0]
     text = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "Ambiguous value" in str(error):
+        return f"{text[0]}; several values are a sweep, fcorun -m"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: {text[0]}"
     key = re.search(r"Could not override '([^']+)'", str(error))
@@ -89,6 +91,11 @@ def sentence(error: BaseException) -> str:
     if key:
         return f"unknown option '{key[1]}'; fcorun --cfg job shows every key"
     return text[0] + (f" ({text[1]})" if len(text) > 1 else "")
+
+
+def is_bad_input(error: BaseException) -> bool:
+    """Whether an error is one that the user can mend."""
+    return _cause(error, _BAD_INPUT) is not None
 
 
 def _cause(error: BaseException | None, kind: type | tuple[type, ...]) -> Any:
@@ -110,6 +117,9 @@ def main() -> None:
         from fcorun.commands import main as command
 
         sys.exit(command(sys.argv[1:]))
+    if sys.argv[1:2] and not re.search("[=~]|^-", sys.argv[1]):
+        known = nearest(sys.argv[1], ["results", "plot", "rm"])
+        sys.exit(_report(UserError(f"'{sys.argv[1]}' is neither KEY=VALUE nor a command: {known}")))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -214,17 +224,23 @@ def _report(error: BaseException) -> int:
         traceback.print_exception(error)
     elif isinstance(error, KeyboardInterrupt):
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-    elif _cause(error, _BAD_INPUT):
+    elif is_bad_input(error):
         print(f"fcorun: {sentence(error)}", file=sys.stderr)
     else:
-        text = str(error).strip().splitlines()
-        print(
-            f"fcorun: {type(error).__name__}: {text[0] if text else ''} (debug=true shows the traceback)",
-            file=sys.stderr,
-        )
+        print(f"fcorun: {describe(error)}{_place(error)} (debug=true shows the traceback)", file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         return 130
-    return 2 if _cause(error, _BAD_INPUT) else 1
+    return 2 if is_bad_input(error) else 1
+
+
+def _place(error: BaseException) -> str:
+    """Where in a user's own file an error came up, if it did."""
+    from traceback import extract_tb
+
+    ours, theirs = str(Path(__file__).parent), ("site-packages", "<", "lib/python")
+    frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
+    own = [f for f in frames if not any(part in f.filename for part in theirs)]
+    return f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
 
 
 def _remove_empty(folder: Path) -> None:

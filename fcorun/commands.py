@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, describe
 from fcorun.files import write_whole
 from fcorun.metrics import HIGHER_IS_BETTER, read_rows
 from fcorun.record import Record, RunFolder, load_records
@@ -38,6 +38,9 @@ def main(argv: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        print(f"fcorun: {describe(error)}", file=sys.stderr)
+        return 1
 
 
 def results(argv: Sequence[str]) -> int:
@@ -83,6 +86,7 @@ def plot(argv: Sequence[str]) -> int:
     """Draw curves.png of each record anew, and the pictures of a sweep into each folder that has several records."""
     parser = _parser("plot", plot.__doc__)
     _judging(parser)
+    parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png", help="of the pictures of sweeps")
     asked = parser.parse_args(argv)
     _records(asked.folders)
     from fcorun.curves import draw_curves
@@ -98,7 +102,7 @@ def plot(argv: Sequence[str]) -> int:
                 drawn.add(record.folder)
         if len(records) > 1:
             frame = table(records, asked.tail_rounds, read=read)
-            for path in draw_sweep(folder, records, frame, asked.metric, read):
+            for path in draw_sweep(folder, records, frame, asked.metric, read, asked.format):
                 console.print(escape(str(path)))
     console.print(f"{len(drawn)} curves.png")
     return 0

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union
 
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError, describe, nearest
 
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
@@ -83,9 +83,9 @@ def locate(target: str, key: str) -> type:
     module_name, _, class_name = str(target).rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, TypeError, ValueError) as error:
+    except Exception as error:
         raise UserError(
-            f"{key}={target}: cannot import '{module_name}' ({error}); give the dotted path of a class, "
+            f"{key}={target}: cannot import '{module_name}' ({describe(error)}); give the dotted path of a class, "
             "package.module.Class, that Python can import from this folder"
         ) from error
     found = getattr(module, class_name, None)

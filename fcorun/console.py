@@ -11,7 +11,8 @@ from rich.table import Table
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.metrics import COUNTERS, aggregate, headline
+from fcorun.metrics import COUNTERS, aggregate, headline, read_rows
+from fcorun.record import Record
 from fcorun.runner import Job, Watcher
 
 _LINES = 10  # progress lines of a run, where there is no terminal
@@ -36,7 +37,7 @@ class Console(Watcher):
             *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
         )
         self.task: Any = None
-        self.told = 0
+        self.told = 0.0
 
     def __enter__(self) -> "Console":
         return self
@@ -59,40 +60,56 @@ class Console(Watcher):
         text = f"objective {row['objective']:.6g}" + (
             f"  {matters} {row[matters]:.4g}" if matters != "objective" else ""
         )
+        counted = isinstance(job.experiment.algo, Algorithm)
         rounds = job.experiment.settings.rounds
         if self.live:
-            self.progress.update(self.task, completed=row["round"], total=max(rounds, row["round"]), description=text)
-        elif row["round"] * _LINES >= self.told * rounds:
-            self.out.print(f"round {row['round']}  {text}")
-            self.told = int(row["round"] * _LINES // max(rounds, 1)) + 1
+            total = rounds if counted else None
+            self.progress.update(self.task, completed=row["round"], total=total, description=text)
+        elif row["round"] >= self.told:  # about ten lines; of a baseline, whose end is not known, at doubling distances
+            self.out.print(f"{'round' if counted else 'iteration'} {row['round']}  {text}")
+            self.told = row["round"] + (max(rounds / _LINES, 1) if counted else max(row["round"], 1))
 
     def ends(self, job: Job) -> None:
         self.progress.stop()
+        record = Record(job.folder.folder)
         if job.end == "reused":
-            self.out.print(f"{job.folder.folder} holds the finished record of this run: reused (force=true recomputes)")
-        if job.end not in ("done", "diverged"):
+            status = record.status
+            end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
+            self.out.print(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
+            job.rows, job.diverged = read_rows(record.folder), int(status.get("round", 0))
+        elif job.end not in ("done", "diverged"):
             return
+        if job.diverged:
+            self.out.print(
+                f"diverged: the state was not finite in round {job.diverged}; try a smaller algo.client_lr "
+                "or algo.server_lr"
+            )
+        else:
+            self._table(job)
+        if job.reason:
+            self.out.print(job.reason)
+        if job.end != "reused":
+            self.out.print(
+                f"{job.end}: {job.folder.folder}/ holds metrics.csv, curves.png, summary.json, solution.npz, "
+                "config.yaml, run.log"
+            )
+
+    def _table(self, job: Job) -> None:
+        settings = job.experiment.settings
         table = Table(box=None, pad_edge=False, header_style="bold")
-        tail_rounds = job.experiment.settings.tail_rounds
-        for column in ("metric", "final", "best", "round", f"mean of last {tail_rounds} rounds"):
+        tail = min(settings.tail_rounds, int(job.rows[-1]["round"]))
+        mean = f"mean of last {tail} rounds" if job.rows[-1]["bytes_up"] else "solution"
+        for column in ("metric", "final", "best", "round", mean):
             table.add_column(column, justify="left" if column == "metric" else "right")
-        found = aggregate(job.rows, tail_rounds)
+        found = aggregate(job.rows, settings.tail_rounds)
         for name, value in found["final"].items():
             best = found["best"].get(name)
             cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")
             table.add_row(name, f"{value:.6g}", *cells, f"{found['tail'][name]:.6g}")
-        if found["final"]:
-            self.out.print(table)
-        cutoff = job.experiment.settings.cutoff
-        if {"f1", "density", "rank"} & set(found["final"]):
-            self.out.print(f"f1, precision, recall, density, rank: magnitude over cutoff={cutoff:g}")
-        if job.end == "diverged":
-            self.out.print(f"diverged: the state was not finite in round {job.diverged}; try a smaller algo.client_lr "
-                           "or algo.server_lr")  # fmt: skip
-        if job.reason:
-            self.out.print(job.reason)
-        self.out.print(f"{job.end}: {job.folder.folder}/ holds metrics.csv, curves.png, summary.json, solution.npz, "
-                       "config.yaml, run.log")  # fmt: skip
+        self.out.print(table)
+        cut = [name for name in ("f1", "precision", "recall", "density", "rank") if name in found["final"]]
+        if cut:
+            self.out.print(f"{', '.join(cut)}: magnitude over cutoff={settings.cutoff:g}")
 
 
 class SweepConsole(Watcher):
@@ -148,7 +165,7 @@ class SweepConsole(Watcher):
     def over(self, run: Any) -> None:
         """A run is over (its ``end`` says how), here or in another process."""
         with self.guard:
-            if run.end == "locked":
+            if run.end in ("locked", "interrupted"):
                 return
             self.ended += 1
             if self.live:

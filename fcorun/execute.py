@@ -193,6 +193,8 @@ def _finish(
     futures = []
     for job, solution in zip(jobs, solutions, strict=True):
         status, reason = ("diverged", f"not finite in round {job.diverged}") if job.diverged else ("done", job.reason)
+        if status == "done" and job.rows[-1]["objective"] > job.rows[0]["objective"]:
+            reason = job.reason = reason or "the objective ended above where it began: smaller rates may help"
         summary = summarize(job, data, status, {"setup": job.setup, **times})
         folder = replace(job.folder, lock=None)
         futures.append(submit(complete, folder, job.rows, solution, summary, reason, job.diverged))

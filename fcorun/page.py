@@ -104,8 +104,8 @@ def legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handleleng
         ax.set_position((x, y * share, wide, high * share))
 
 
-def png(figure: Any) -> bytes:
-    """A figure as the content of a PNG file."""
+def content(figure: Any, format: str = "png") -> bytes:
+    """A figure as the content of a file, with room for all labels whatever their length."""
     buffer = io.BytesIO()
-    figure.canvas.print_png(buffer, metadata={"Software": "fcorun"}, pil_kwargs={"compress_level": 3})
+    figure.savefig(buffer, format=format, bbox_inches="tight", pad_inches=0.03)
     return buffer.getvalue()

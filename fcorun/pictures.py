@@ -9,7 +9,7 @@ import numpy as np
 from fcorun.curves import scale_y
 from fcorun.files import write_whole
 from fcorun.metrics import read_rows
-from fcorun.page import COLUMN, PAGE, STYLE, Look, legend, looks_of, page, png, words
+from fcorun.page import COLUMN, PAGE, STYLE, Look, content, legend, looks_of, page, words
 from fcorun.rates import draw_rates
 from fcorun.record import Record
 from fcorun.table import SEEDS, Frame, Rows, best_points, chosen, keys, points
@@ -18,14 +18,19 @@ _SHORT = {"algo.client_lr": "$\\eta_c$", "algo.server_lr": "$\\eta_s$", "reg.str
 
 
 def draw_sweep(
-    folder: Path, records: Sequence[Record], frame: Frame, metric: str | None = None, read: Rows = read_rows
+    folder: Path,
+    records: Sequence[Record],
+    frame: Frame,
+    metric: str | None = None,
+    read: Rows = read_rows,
+    format: str = "png",
 ) -> list[Path]:
     """Draw what a sweep shows into ``folder``, and take away its pictures that no longer hold; the files written.
 
     rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
     each algorithm against the rounds. structure.png: density or rank against quality. With several data sets, each has
-    its own, rates-DATA.png. ``frame`` is fcorun.table.table of ``records``; ``read`` gives the rows of metrics.csv.
-    Raises UserError as ``best_points``.
+    its own, rates-DATA.png. ``frame`` is fcorun.table.table of ``records``; ``read`` gives the rows of metrics.csv,
+    ``format`` is png, pdf or svg. Raises UserError as ``best_points``.
     """
     import matplotlib as mpl
 
@@ -44,11 +49,11 @@ def draw_sweep(
                 "structure": draw_structure(part, metric, looks),
             }
             for kind, figure in drawn.items():
-                path = folder / (f"{kind}-{name}.png" if len(sets) > 1 else f"{kind}.png")
+                path = folder / (f"{kind}-{name}.{format}" if len(sets) > 1 else f"{kind}.{format}")
                 if figure is None:
                     path.unlink(missing_ok=True)
                 else:
-                    write_whole(path, png(figure))
+                    write_whole(path, content(figure, format))
                     written.append(path)
     return written
 

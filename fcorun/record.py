@@ -75,7 +75,10 @@ class Record:
 
 
 def load_records(*roots: str | Path) -> list[Record]:
-    """The records in and under these folders, in the order of their paths."""
+    """The records in and under these folders, in the order of their paths. Raises UserError for a folder not there."""
+    for root in roots:
+        if not Path(root).is_dir():
+            raise UserError(f"there is no folder {root}; give one that holds records")
     folders = {path.parent for root in roots for path in Path(root).rglob("status.json")}
     return [Record(folder) for folder in sorted(folders)]
 

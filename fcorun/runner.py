@@ -133,6 +133,8 @@ def run_grid(
     Each gets the record it would have had alone, to float tolerance. Arguments and errors as for ``run``; a ValueError
     says that the configurations differ in more than numbers.
     """
+    if not configs:
+        return []
     experiments = [prepare(config) for config in configs]
     if len({e.batch_key for e in experiments}) > 1:
         raise ValueError("these configurations differ in more than seed and the numbers of algo, reg and mirror")

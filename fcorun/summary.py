@@ -35,6 +35,7 @@ def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict
             "examples": len(data.y),
             "validation_examples": 0 if data.y_val is None else len(data.y_val),
             "features": int(data.x.shape[1]),
+            "feature_names": list(data.features),
             "task": data.task,
             "classes": [str(c) for c in data.classes],
             "fingerprint": job.experiment.fingerprint,

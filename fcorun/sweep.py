@@ -18,6 +18,8 @@ from fcorun.record import Record, RunFolder
 from fcorun.results import report
 from fcorun.runner import Job, run_jobs
 
+_MARK = ".sweep"  # the file that says that results.csv and the pictures beside it are a sweep's
+
 
 @dataclass
 class Point:
@@ -73,6 +75,7 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
         if options.dry_run:
             _list(points, console)
             return 1 if failed else 0
+        _take(folder)
         if not (failed and options.fail_fast):
             _dispatch([p for p in points if p.error is None and p.found != "finished"], options, console)
         for point in points:
@@ -105,6 +108,18 @@ def value_of(point: Point, options: Options) -> float | None:
         return None
     tail = aggregate(read_rows(record.folder), options.tail_rounds)["tail"]
     return tail.get(options.metric or headline(list(tail)))
+
+
+def _take(folder: Path) -> None:
+    """Mark a folder as a sweep's. Raises UserError when it holds files that are not, and that a sweep would replace."""
+    clash = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
+    if clash and not (folder / _MARK).exists():
+        raise UserError(f"hydra.sweep.dir={folder} has a file {clash[0]} that is of no sweep; choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARK).touch()
+    except OSError as error:
+        raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error
 
 
 def _look(points: Sequence[Point], folder: Path, options: Options) -> None:

@@ -41,6 +41,7 @@ def table(
         [_json(record, "summary.json") for record in records],
     )
     varied = _varied(configs)
+    done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
     rows, metrics = [], {}
     for record, config, summary in zip(records, configs, summaries, strict=True):
         status = record.status
@@ -49,6 +50,10 @@ def table(
         if tail_rounds is not None and found["tail"] and summary.get("tail_rounds") != tail_rounds:
             found["tail"] = aggregate(read(record.folder), tail_rounds)["tail"]
         found["best"] = {name: best["value"] for name, best in found["best"].items()}
+        if summary.get("status") == "diverged":  # what it was before that is in metrics.csv, and is no result
+            found = {kind: dict.fromkeys(values) for kind, values in found.items()}
+        if summary.get("status") == "diverged":  # what it was before that is in metrics.csv, and no result
+            found = {kind: dict.fromkeys(values) for kind, values in found.items()}
         metrics |= dict.fromkeys(found["final"])
         rows.append(
             {
@@ -58,7 +63,7 @@ def table(
                 **{key: config.get(_setting(key)) for key in varied},
                 "status": status.get("status", "unknown"),
                 "reason": status.get("reason", ""),
-                "rounds": summary.get("round"),
+                done: summary.get("round"),
                 "seconds": summary.get("seconds", {}).get("steady"),
                 **{name: summary.get(name) for name in COUNTERS[2:]},
                 **{f"{kind}_{name}": value for kind, values in found.items() for name, value in values.items()},
@@ -66,9 +71,9 @@ def table(
         )
     measured = [f"{kind}_{name}" for kind in ("final", "best", "tail") for name in in_order(metrics)]
     measured = [name for name in measured if any(name in row for row in rows)]
-    columns = ["folder", "algo", "data", *varied, "status", "reason", "rounds", *measured, "seconds", *COUNTERS[2:]]
+    columns = ["folder", "algo", "data", *varied, "status", "reason", done, *measured, "seconds", *COUNTERS[2:]]
     frame = pd.DataFrame(rows, columns=columns)
-    for name in ("rounds", "bytes_up", "bytes_down", *varied):
+    for name in (done, "bytes_up", "bytes_down", *varied):
         if all(type(row[name]) is int for row in rows if row[name] is not None):
             frame[name] = frame[name].astype("Int64")
     for name, kind in (("tail_rounds", "tail_rounds"), ("cutoff", "cutoff")):
@@ -110,10 +115,11 @@ def points(frame: Frame, metric: str) -> Frame:
 def best_points(frame: Frame, metric: str | None = None) -> Frame:
     """The best point of each algorithm on each data set by the median over seeds of tail_METRIC; columns of ``points``.
 
-    A point that diverged with any seed is never best. An algorithm without a point that is done has a row that says so,
+    A point that diverged with any seed is never best; of equal ones the lower objective wins. An algorithm without a point that is done has a row that says so,
     and no numbers. ``metric`` is by default the headline of what was measured. Raises UserError for a metric that is
     not there or is better in no direction.
     """
+    import numpy as np
     import pandas as pd
 
     metric = chosen(frame, metric)
@@ -122,8 +128,11 @@ def best_points(frame: Frame, metric: str | None = None) -> Frame:
     for _, group in folded.groupby(["algo", "data"], sort=False, dropna=False):
         done = group[(group["status"] == "done") & group["metric"].notna()]
         if len(done):
-            order = done["metric"].sort_values(ascending=not HIGHER_IS_BETTER[metric], kind="stable")
-            rows.append(folded.loc[order.index[0]].to_dict())
+            sign = -1 if HIGHER_IS_BETTER[metric] else 1
+            objective = _column(frame, "tail_objective" if "tail_objective" in frame else f"tail_{metric}")
+            ties = [float(np.median(objective[places])) for places in done["rows"]]
+            first = min(zip(sign * done["metric"], ties, done.index, strict=True))  # of equals the lower objective
+            rows.append(folded.loc[first[-1]].to_dict())
         else:
             has = set(group["status"])
             status = next((s for s in ("diverged", "failed", "interrupted", "running") if s in has), "unmeasured")

@@ -108,12 +108,14 @@ class FcorunLauncher(Launcher):
         return settable, (*sorted(rest), *sorted(settable))
 
     def _point(self, config: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
+        from fcorun.cli import is_bad_input, sentence
         from fcorun.config import how_keys
         from fcorun.sweep import Point
 
         text = " ".join(o for o in overrides if o.partition("=")[0] not in how_keys())
+        folder = str(self.config.hydra.sweep.dir)
         if isinstance(config, Exception):
-            return Point.broken(text, str(self.config.hydra.sweep.dir), config)
+            return Point.broken(text, folder, UserError(sentence(config)))
         try:
             with read_write(config.hydra), open_dict(config.hydra):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
@@ -123,7 +125,7 @@ class FcorunLauncher(Launcher):
             HydraConfig.instance().set_config(config)
             return self.task.point(text, config)  # type: ignore[attr-defined]
         except Exception as error:
-            return Point.broken(text, str(self.config.hydra.sweep.dir), error)
+            return Point.broken(text, folder, UserError(sentence(error)) if is_bad_input(error) else error)
 
 
 def sweep_name(task_overrides: list[str]) -> str:
