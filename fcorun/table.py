@@ -115,9 +115,9 @@ def points(frame: Frame, metric: str) -> Frame:
 def best_points(frame: Frame, metric: str | None = None) -> Frame:
     """The best point of each algorithm on each data set by the median over seeds of tail_METRIC; columns of ``points``.
 
-    A point that diverged with any seed is never best; of equal ones the lower objective wins. An algorithm without a point that is done has a row that says so,
-    and no numbers. ``metric`` is by default the headline of what was measured. Raises UserError for a metric that is
-    not there or is better in no direction.
+    A point that diverged with any seed is never best; of equal ones the lower objective wins. An algorithm without a
+    point that is done has a row that says so, and no numbers. ``metric`` is by default the headline of what was
+    measured. Raises UserError for a metric that is not there or is better in no direction.
     """
     import numpy as np
     import pandas as pd

@@ -10,7 +10,7 @@ from fabricate import config, grid, record, rows
 
 from fcorun import load_records
 from fcorun.metrics import read_rows
-from fcorun.page import STYLE, looks_of, png, words
+from fcorun.page import STYLE, content, looks_of, words
 from fcorun.pictures import draw_best, draw_structure, draw_sweep, panels
 from fcorun.rates import cells, draw_rates, scale
 from fcorun.results import points, table
@@ -22,8 +22,9 @@ def figure(draw, records, metric="f1", *more):
     with mpl.rc_context(STYLE):
         found = draw(frame, metric, looks_of(frame), *more)
         if found is not None:
-            assert png(found).startswith(b"\x89PNG")
+            found.canvas.draw()
             assert not outside(found)
+            assert content(found).startswith(b"\x89PNG")
     return found
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fabricate import config, grid, record, rows
-from helpers import small
+from helpers import SMALL, small
 from rich.console import Console
 
 import fcorun
-from fcorun import UserError, load_records, run_grid
+from fcorun import UserError, cli, load_records, run, run_grid
 from fcorun.metrics import aggregate, read_rows
 from fcorun.results import best_points, points, report, show, table
 from fcorun.table import keys
@@ -263,7 +263,29 @@ def test_report_of_real_runs():
     assert set(frame["status"][frame["algo.client_lr"] == 1e6]) == {"diverged"}
     for i, one in enumerate(there):
         metrics = one.metrics
+        if frame["status"][i] == "diverged":
+            assert np.isnan(frame["tail_f1"][i])
+            continue
         assert frame["tail_f1"][i] == pytest.approx(metrics["f1"][metrics["round"] > metrics["round"].max() - 4].mean())
     assert {path.name for path in written} == {"results.csv", "rates.png", "best.png", "structure.png"}
     assert "last 4" in text
     assert json.loads((there[0].folder / "status.json").read_text())["status"] == "done"
+
+
+def test_runs_of_different_length_are_told_apart():
+    records = [run(small(f"rounds={n}"), f"r/{n}") for n in (2, 4)]
+    frame = table(records)
+    assert frame["rounds"].tolist() == frame["rounds_done"].tolist() == [2, 4]
+    assert len(best_points(frame)) == 1
+
+
+def test_a_sweep_refuses_a_folder_with_results_of_somebody_else(capsys):
+    Path("s").mkdir()
+    Path("s/results.csv").write_text("mine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fcorun", "-m", *SMALL, "algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s"])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    assert stop.value.code == 2
+    assert "results.csv" in capsys.readouterr().err
+    assert Path("s/results.csv").read_text() == "mine"

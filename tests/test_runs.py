@@ -68,7 +68,7 @@ def test_a_record_is_complete():
     assert summary["cutoff"] == 1e-4
     assert summary["data"] | {"fingerprint": ""} == {
         **{"clients": 6, "examples": 72, "validation_examples": 24, "features": 20, "task": "regression"},
-        **{"classes": [], "fingerprint": ""},
+        **{"classes": [], "feature_names": [], "fingerprint": ""},
     }
     assert {"setup", "compile", "steady"} <= set(summary["seconds"])
     assert {"python", "jax", "numpy", "fcorun"} <= set(summary["versions"])
@@ -272,7 +272,8 @@ def test_a_plugin_that_fails(user_module):
 
 
 def test_load_records():
-    assert load_records("outputs") == []
+    with pytest.raises(UserError, match="no folder outputs"):
+        load_records("outputs")
     one, two = run(small("rounds=1")), run(small("rounds=1", "seed=1"), "elsewhere/deep/run")
     assert {record.folder for record in load_records("outputs", "elsewhere")} == {one.folder, two.folder}
     assert [record.summary["round"] for record in load_records(".")] == [1, 1]
