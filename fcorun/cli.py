@@ -21,6 +21,7 @@ from fcorun.errors import UserError, describe, nearest
 # by name through Hydra here, so the whitelist is empty.
 _OLD = hydra.__version__.startswith("1.3")
 _HYDRA: dict[str, Any] = {"version_base": "1.3"} if _OLD else {"execution_whitelist": []}
+_IDENTITIES: dict[int, str] = {}  # of configurations in hand, for run_id
 _BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
 
 
@@ -48,23 +49,24 @@ def compose(overrides: Sequence[str] = ()) -> dict[str, Any]:
 def plain(config: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, interpolations resolved. Raises UserError."""
     try:
-        ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        values = OmegaConf.to_container(ours, resolve=True)
+        values = {}
+        for key in (str(key) for key in config if key != "hydra"):
+            value = "???" if OmegaConf.is_missing(config, key) else config[key]
+            values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     except (InterpolationKeyError, InterpolationResolutionError) as error:
         from fcorun.config import build_plugin
 
         data: Any = OmegaConf.to_container(config.data, resolve=True)
         build_plugin("data", data)  # a wrong data.task is what to say first
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+    return values
 
 
 def run_id(*, _root_: DictConfig) -> str:
     """Eight digits of the identity of the run that a configuration describes; the resolver behind hydra.run.dir."""
     from fcorun.experiment import prepare
 
-    return prepare(plain(_root_)).identity[:8]
+    return _IDENTITIES.get(id(_root_)) or prepare(plain(_root_)).identity[:8]
 
 
 def sentence(error: BaseException) -> str:
@@ -191,8 +193,13 @@ def _point(overrides: str, config: DictConfig):
     from fcorun.experiment import prepare
     from fcorun.sweep import Point
 
-    folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
-    return Point(overrides, folder, prepare(plain(config)))
+    experiment = prepare(plain(config))
+    _IDENTITIES[id(config)] = experiment.identity[:8]
+    try:
+        folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
+    finally:
+        del _IDENTITIES[id(config)]
+    return Point(overrides, folder, experiment)
 
 
 def _sweep(points: list, config: DictConfig, launcher: dict[str, Any]) -> tuple[int, list[float | None]]:

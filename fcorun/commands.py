@@ -102,7 +102,7 @@ def plot(argv: Sequence[str]) -> int:
                 drawn.add(record.folder)
         if len(records) > 1:
             frame = table(records, asked.tail_rounds, read=read)
-            for path in draw_sweep(folder, records, frame, asked.metric, read, asked.format):
+            for path in draw_sweep(folder, records, frame, asked.metric, asked.format):
                 console.print(escape(str(path)))
     console.print(f"{len(drawn)} curves.png")
     return 0

@@ -1,6 +1,6 @@
 """The pictures of a sweep: rates.png, best.png and structure.png, to be printed one or two columns wide."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +22,50 @@ def draw_sweep(
     records: Sequence[Record],
     frame: Frame,
     metric: str | None = None,
-    read: Rows = read_rows,
     format: str = "png",
+    submit: Callable[..., Any] | None = None,
 ) -> list[Path]:
     """Draw what a sweep shows into ``folder``, and take away its pictures that no longer hold; the files written.
 
     rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
     each algorithm against the rounds. structure.png: density or rank against quality. With several data sets, each has
-    its own, rates-DATA.png. ``frame`` is fcorun.table.table of ``records``; ``read`` gives the rows of metrics.csv,
-    ``format`` is png, pdf or svg. Raises UserError as ``best_points``.
+    its own, rates-DATA.png. ``frame`` is fcorun.table.table of ``records``; ``format`` is png, pdf or svg; ``submit``
+    has functions called elsewhere, all at once. Raises UserError as ``best_points``.
     """
-    import matplotlib as mpl
-
     metric = chosen(frame, metric)
     looks = looks_of(frame)
     sets = [name for name in frame["data"].unique() if isinstance(name, str)]
-    written = []
+    calls = []
+    for name in sets:
+        places = np.flatnonzero(frame["data"] == name).tolist()
+        part = frame.iloc[places].reset_index(drop=True)
+        part.attrs = frame.attrs
+        for kind in ("rates", "best", "structure"):
+            path = folder / (f"{kind}-{name}.{format}" if len(sets) > 1 else f"{kind}.{format}")
+            calls.append((kind, path, part, metric, looks, [Record(records[i].folder) for i in places], format))
+    if submit is None:
+        drawn = [_draw(*call) for call in calls]
+    else:
+        drawn = [future.result() for future in [submit(_draw, *call) for call in calls]]
+    return [call[1] for call, there in zip(calls, drawn, strict=True) if there]
+
+
+def _draw(
+    kind: str, path: Path, frame: Frame, metric: str, looks: dict, records: Sequence[Record], format: str
+) -> bool:
+    """Draw one picture; whether there is one."""
+    import matplotlib as mpl
+
     with mpl.rc_context(STYLE):
-        for name in sets:
-            places = np.flatnonzero(frame["data"] == name).tolist()
-            part = frame.iloc[places].reset_index(drop=True)
-            part.attrs = frame.attrs
-            drawn = {
-                "rates": draw_rates(part, metric, looks),
-                "best": draw_best(part, metric, looks, [records[i] for i in places], read),
-                "structure": draw_structure(part, metric, looks),
-            }
-            for kind, figure in drawn.items():
-                path = folder / (f"{kind}-{name}.{format}" if len(sets) > 1 else f"{kind}.{format}")
-                if figure is None:
-                    path.unlink(missing_ok=True)
-                else:
-                    write_whole(path, content(figure, format))
-                    written.append(path)
-    return written
+        if kind == "best":
+            figure = draw_best(frame, metric, looks, records, read_rows)
+        else:
+            figure = {"rates": draw_rates, "structure": draw_structure}[kind](frame, metric, looks)
+        if figure is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_whole(path, content(figure, format))
+    return figure is not None
 
 
 def panels(names: Sequence[str]) -> list[tuple[str, bool]]:

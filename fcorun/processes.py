@@ -2,6 +2,7 @@
 
 import multiprocessing
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
@@ -20,13 +21,17 @@ class Helpers:
         if forking:  # one process imports what all of them need
             context.set_forkserver_preload(list(imports))
         self.idle: SimpleQueue = SimpleQueue()
+        self.threads = ThreadPoolExecutor(count)
+        # In a thread, since the first to be started waits until the imports are done.
+        self.starting = threading.Thread(target=self._start, args=(context, count))
+        self.starting.start()
+
+    def _start(self, context: Any, count: int) -> None:
         for _ in range(count):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there,), daemon=True)
-            process.start()
+            context.Process(target=_serve, args=(there,), daemon=True).start()
             there.close()
             self.idle.put(here)
-        self.threads = ThreadPoolExecutor(count)
 
     def submit(self, function: Callable, *arguments: Any) -> Future:
         """The call, as a future."""
@@ -54,6 +59,7 @@ class Helpers:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self.starting.join()
         self.threads.shutdown(wait=True)
         while not self.idle.empty():
             if (pipe := self.idle.get()) is not None:

@@ -2,8 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from fcorun.files import write_whole
-from fcorun.metrics import read_rows
 from fcorun.record import Record
 from fcorun.table import NAMED, SEEDS, STRUCTURE, Frame, best_points, chosen, keys, points, table, values_of
 
@@ -85,22 +83,26 @@ def caption(frame: Frame, metrics: Iterable[str], band: bool = False) -> str:
 
 
 def report(
-    folder: Path, records: Sequence[Record], metric: str | None, tail_rounds: int | None, console: Console
+    folder: Path,
+    records: Sequence[Record],
+    metric: str | None,
+    tail_rounds: int | None,
+    console: Console,
+    submit: Callable[..., Any] | None = None,
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder`` and show its best points; the files written.
 
     Records that are not over are listed; those that failed are the caller's to list. Raises UserError as
-    ``best_points``, with results.csv written.
+    ``best_points``, with results.csv written. ``submit``: see ``draw_sweep``.
     """
     from fcorun.pictures import draw_sweep
 
-    read = cache(read_rows)
     folder.mkdir(parents=True, exist_ok=True)
-    frame = table(records, tail_rounds, root=folder, read=read)
+    frame = table(records, tail_rounds, root=folder)
     write_whole(folder / "results.csv", csv_bytes(frame))
     written = [folder / "results.csv"]
     if len(frame):
-        written += draw_sweep(folder, records, frame, metric, read=read)
+        written += draw_sweep(folder, records, frame, metric, submit=submit)
         show(frame, metric, console)
     for row in frame[~frame["status"].isin(["done", "diverged", "failed"])].to_dict("records"):
         console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))

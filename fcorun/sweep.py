@@ -3,7 +3,8 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,9 @@ from fcorun.console import SweepConsole
 from fcorun.errors import UserError, describe
 from fcorun.execute import Submit
 from fcorun.experiment import Experiment
+from fcorun.machine import cores
 from fcorun.metrics import aggregate, headline, read_rows
+from fcorun.processes import Helpers
 from fcorun.record import Record, RunFolder
 from fcorun.results import report
 from fcorun.runner import Job, run_jobs
@@ -76,13 +79,15 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
             _list(points, console)
             return 1 if failed else 0
         _take(folder)
-        if not (failed and options.fail_fast):
-            _dispatch([p for p in points if p.error is None and p.found != "finished"], options, console)
-        for point in points:
-            if point.error is not None and point.experiment is None:
-                _record_failure(point)
-        console.stop()
-        code = _report(points, folder, options, console)
+        ready = [p for p in points if p.error is None and p.found != "finished"]
+        with _helpers(len(ready) if options.executor == "inline" else 0) as submit:
+            if not (failed and options.fail_fast):
+                _dispatch(ready, options, console, submit)
+            for point in points:
+                if point.error is not None and point.experiment is None:
+                    _record_failure(point)
+            console.stop()
+            code = _report(points, folder, options, console, submit)
         failures = [p for p in points if p.error is not None]
         for point in failures:
             assert point.error is not None
@@ -90,11 +95,13 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
         return max(code, 1 if failures else 0)
 
 
-def _report(points: Sequence[Point], folder: Path, options: Options, console: SweepConsole) -> int:
+def _report(
+    points: Sequence[Point], folder: Path, options: Options, console: SweepConsole, submit: Submit | None
+) -> int:
     """The table and the pictures of the points; 2 if they were not measured by the metric that was asked for."""
     records = [Record(place) for place in dict.fromkeys(p.folder for p in points) if Record(place).status]
     try:
-        report(folder, records, options.metric, options.tail_rounds, console.out)
+        report(folder, records, options.metric, options.tail_rounds, console.out, submit)
     except UserError as error:
         console.say(f"fcorun: {error}")
         return 2
@@ -140,7 +147,7 @@ def _look(points: Sequence[Point], folder: Path, options: Options) -> None:
             RunFolder(stale, "").remove()
 
 
-def _dispatch(points: list[Point], options: Options, console: SweepConsole) -> None:
+def _dispatch(points: list[Point], options: Options, console: SweepConsole, submit: Submit | None) -> None:
     """Run points in groups that differ in numbers and seed only, by the executor that was asked for."""
     groups: dict[str, list[Point]] = {}
     for point in points:
@@ -150,22 +157,22 @@ def _dispatch(points: list[Point], options: Options, console: SweepConsole) -> N
     size = options.batch or (-(-len(points) // options.n_jobs) if options.executor == "joblib" else len(points))
     cut = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
     if options.executor == "inline":
-        _inline(cut, options, console)
+        in_turn(cut, console, submit, options.fail_fast)
     else:
         from fcorun.executors import EXECUTORS
 
         EXECUTORS[options.executor](cut, options, console)
 
 
-def _inline(groups: list[list[Point]], options: Options, console: SweepConsole) -> None:
-    from fcorun.machine import cores
-    from fcorun.processes import Helpers
-
-    if sum(map(len, groups)) < 8:
-        return in_turn(groups, console, None, options.fail_fast)
-    imports = ("fcorun.complete", "matplotlib.figure", "matplotlib.backends.backend_agg")
+@contextmanager
+def _helpers(runs: int) -> Iterator[Submit | None]:
+    """Processes that complete records and draw pictures beside this one, where there is enough to do."""
+    if runs < 8:
+        yield None
+        return
+    imports = ("fcorun.complete", "fcorun.pictures", "pandas", "matplotlib.figure", "matplotlib.backends.backend_agg")
     with Helpers(cores(), imports) as helpers:
-        in_turn(groups, console, helpers.submit, options.fail_fast)
+        yield helpers.submit
 
 
 def in_turn(

@@ -122,7 +122,8 @@ class FcorunLauncher(Launcher):
                 config.hydra.overrides.task = overrides
             for key, value in settable.items():
                 OmegaConf.update(config, key, value)
-            HydraConfig.instance().set_config(config)
+            if "hydra:" in str(OmegaConf.to_container(config.hydra.sweep)):  # what that resolver reads, slow to set
+                HydraConfig.instance().set_config(config)
             return self.task.point(text, config)  # type: ignore[attr-defined]
         except Exception as error:
             return Point.broken(text, folder, UserError(sentence(error)) if is_bad_input(error) else error)
