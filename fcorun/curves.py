@@ -77,7 +77,8 @@ class _Page:
         span = tuple(ax.get_xlim() for ax in self.axes)
         if span not in self.still:
             self.canvas.draw()
-            self.still = {span: self.canvas.copy_from_bbox(self.figure.bbox)}
+            self.still[span] = self.canvas.copy_from_bbox(self.figure.bbox)
+            self.still = dict(list(self.still.items())[-4:])  # diverged runs are shorter than the others
         self.canvas.restore_region(self.still[span])
         renderer = self.canvas.get_renderer()
         for artist in (*(ax.yaxis for ax in self.axes), *(line for _, line in self.lines), self.title):
