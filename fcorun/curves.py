@@ -90,12 +90,15 @@ class _Page:
 
 
 def scale_y(ax: Any, values: list[float]) -> None:
-    """A logarithmic y axis with few, plain ticks where the values are positive and span enough; else a linear one."""
+    """A logarithmic y axis with few, plain ticks where positive values span enough; else a linear one."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    if not values or min(values) <= 0 or max(values) < 4 * min(values):
+    values = [value for value in values if value > 0]  # a gap may have come down to nothing
+    if not values or max(values) < 4 * min(values):
         return ax.set_yscale("linear")
-    ax.set_yscale("log")
+    ax.set_yscale("log", nonpositive="mask")
+    # Ten decades below the top there is rounding only, which would flatten the rest.
+    ax.set_ylim(bottom=max(0.5 * min(values), 1e-10 * max(values)))
     ax.yaxis.set_major_locator(LogLocator(subs=(1,) if max(values) > 300 * min(values) else (1, 2, 5), numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
