@@ -473,7 +473,7 @@ def test_a_mishap_before_the_first_round_is_not_hidden(monkeypatch):
     assert run(small(), "here").finished
 
 
-# ---------------------------------------------------------------- after a review
+# ---------------------------------------------------------------- hard cases
 
 
 def test_a_baseline_is_judged_by_its_solution(tmp_path):
