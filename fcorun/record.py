@@ -138,6 +138,8 @@ class RunFolder:
                 (self.folder / _CHECKPOINT).unlink(missing_ok=True)
                 self.set_status("running", "")
                 self._unlink(set(FILES) - {"status.json"})
+            elif found == "resume":
+                self._unlink(())  # what a killed writer was in the middle of
         except BaseException:
             self.release()
             raise
