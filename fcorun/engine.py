@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -21,7 +22,8 @@ from fcorun.algorithms.base import Algorithm, LocalData, Tree
 from fcorun.datasets.base import FederatedData
 from fcorun.evaluate import Evaluation, on_device, targets
 from fcorun.problem import Problem
-from fcorun.schedule import Rounds, Schedule
+from fcorun.schedule import START, Rounds, Schedule
+from fcorun.vector import Vector
 
 VERSION = 1  # raise it whenever the same configuration gives other numbers: old records are then not reused
 
@@ -69,27 +71,39 @@ class Engine:
     programs: dict = field(default_factory=dict, repr=False)
     compiling: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    @cached_property
+    def per_client(self) -> dict[str, np.ndarray]:
+        """The numbers of the regularizer that differ from client to client, each (M,)."""
+        values = self.problem.regularizer.per_client or {}
+        return {name: np.asarray(each, self.precision) for name, each in values.items()}
+
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
         """The algorithm and the problem with these numbers in them."""
-        problem = self.problem.with_numbers(numbers.get("reg", {}), numbers.get("mirror"))
+        reg = {name: value for name, value in numbers.get("reg", {}).items() if name not in self.per_client}
+        problem = self.problem.with_numbers(reg, numbers.get("mirror"))
         return replace(self.algorithm, **numbers.get("algo", {})), problem
 
-    def start(self, points: list[Numbers]) -> Tree:
-        """The state before the first round, from w = 0."""
-        numbers, runs = self.stack(points), np.zeros(len(points))
-        return self._compiled(self._start, numbers, runs)(numbers, runs)
+    def start(self, points: list[Numbers], seeds: list[int] | None = None) -> Tree:
+        """The state before the first round."""
+        numbers, z0 = self.stack(points), self._z0(seeds or [self.schedule.seed] * len(points))
+        return self._compiled(self._start, numbers, z0)(numbers, z0)
 
-    def _start(self, numbers, runs):
-        w0 = self.problem.zeros(self.precision)
+    def _z0(self, seeds: list[int]) -> Vector:
+        """The dual points that runs of these seeds start from, stacked."""
+        objective, shapes = self.problem.objective, self.problem.shapes
+        starts = [objective.start(shapes, np.random.default_rng([seed, START])) for seed in seeds]
+        return Vector({name: np.stack([each[name] for each in starts]).astype(self.precision) for name in shapes})
+
+    def _start(self, numbers, z0):
         clients = len(self.data.sizes)
 
-        def init(numbers):
+        def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
-            server, client = algorithm.init(problem, w0)
+            server, client = algorithm.init(problem, problem.start(z0))
             clients_state = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), client)
             return {"server": server, "clients": clients_state, "diverged": jnp.zeros((), jnp.int32)}
 
-        return jax.vmap(init, axis_size=len(runs))(numbers)
+        return jax.vmap(init)(numbers, z0)
 
     def stack(self, points: list[Numbers]) -> Any:
         """The numbers of all runs as arrays with leading axis G."""
@@ -114,7 +128,7 @@ class Engine:
         numbers = self.stack(points)
         x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
         extra = self.evaluation.arrays(self.precision)
-        state = self.start(points) if state is None else jax.tree.map(jnp.asarray, state)
+        state = self.start(points, seeds) if state is None else jax.tree.map(jnp.asarray, state)
         evaluate = self._compiled(self._evaluate, numbers, state["server"], x, y, extra)
         clock = time.perf_counter() - seconds
 
@@ -163,7 +177,7 @@ class Engine:
     def _evaluate(self, numbers, server, x, y, extra):
         def one(numbers, server):
             algorithm, problem = self.bind(numbers)
-            w = algorithm.output(problem, server)
+            w = algorithm.output(problem.on("server"), server)
             return self.evaluation.measure(problem, w, x, y, extra), dict(w)
 
         return jax.vmap(one)(numbers, server)
@@ -181,8 +195,10 @@ class Engine:
                 state, number = carry
                 cohort, rows, weight = inputs
                 clients = jax.tree.map(lambda v: v[cohort], state["clients"])
-                mean, clients = self._local(algorithm, problem, state["server"], clients, x, y, rows, weight, parallel)
-                server = algorithm.server(problem, state["server"], mean)
+                own = {name: jnp.asarray(values)[cohort] for name, values in self.per_client.items()}
+                work = (clients, rows, own)
+                mean, clients = self._local(algorithm, problem, state["server"], x, y, work, weight, parallel)
+                server = algorithm.server(problem.on("server"), state["server"], mean)
                 finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(server)]).all()
                 alive = (state["diverged"] == 0) & finite
 
@@ -205,33 +221,37 @@ class Engine:
             return jax.tree.map(lambda v: v[None], one(numbers, state, rounds))
         return jax.vmap(one, (0, 0, None if shared else 0))(numbers, state, rounds)
 
-    def _local(self, algorithm, problem, server, clients, x, y, rows, weight, parallel: bool):
-        """The weighted mean of the cohort's uploads, and the clients' new states."""
+    def _local(self, algorithm, problem, server, x, y, work, weight, parallel: bool):
+        """The weighted mean of the cohort's uploads, and the clients' new states.
+
+        ``work`` holds for each client of the cohort its state, its rows, and its own numbers of the regularizer.
+        """
         repeats, uneven = self.schedule.repeats, self.schedule.uneven
         weight = weight.astype(self.precision)  # before the division, lest float64 keep seven digits
         weight = weight / weight.sum()
 
-        def local(client, rows):
-            return algorithm.local(problem, server, client, LocalData(x, y, rows, self.precision, repeats, uneven))
+        def local(client, rows, own):
+            mine = problem.with_numbers(own).on("client")
+            return algorithm.local(mine, server, client, LocalData(x, y, rows, self.precision, repeats, uneven))
 
         if parallel:
-            uploads, clients = jax.vmap(local)(clients, rows)
+            uploads, clients = jax.vmap(local)(*work)
             return jax.tree.map(lambda u: jnp.tensordot(weight, u, axes=1), uploads), clients
 
         def body(total, inputs):
-            client, rows, share = inputs
-            upload, client = local(client, rows)
+            mine, share = inputs
+            upload, client = local(*mine)
             return jax.tree.map(lambda t, u: t + share * u, total, upload), client
 
-        one_client = jax.tree.map(lambda v: v[0], (clients, rows))
+        one_client = jax.tree.map(lambda v: v[0], work)
         empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(local, *one_client)[0])
-        return lax.scan(body, empty, (clients, rows, weight))
+        return lax.scan(body, empty, (work, weight))
 
     def bytes_each(self, point: Numbers, seeds: int = 1) -> int:
         """About how many bytes of memory each further run of a batch takes: states, local work, predictions."""
         sizes = [
             s.size * s.dtype.itemsize
-            for s in jax.tree.leaves(jax.eval_shape(self._start, self.stack([point]), np.zeros(1)))
+            for s in jax.tree.leaves(jax.eval_shape(self._start, self.stack([point]), self._z0([0])))
         ]
         rows = len(self.data.y) + (0 if self.data.y_val is None else len(self.data.y_val))
         outputs = len(self.data.classes) if len(self.data.classes) > 2 else 1

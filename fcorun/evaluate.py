@@ -49,11 +49,10 @@ class Evaluation:
         if "x_val" in extra:
             count = len(extra["y_val"])
             found |= part("val", extra["x_val"], extra["y_val"], jnp.full(count, 1 / count, w.dtype))
-        for name in problem.objective.regularized:
+        for name in problem.regularized:
             if f"true_{name}" in extra:
                 found |= recovery(w[name], extra[f"true_{name}"], self.cutoff)
-            found |= problem.regularizer.structure(w[name], self.cutoff)
-        return found
+        return found | problem.structure(w, self.cutoff)
 
 
 def recovery(w: jax.Array, truth: jax.Array, cutoff: float) -> dict[str, jax.Array]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fcorun import reference, solver
@@ -17,7 +18,9 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine import Engine, Numbers, Snapshot
 from fcorun.evaluate import Evaluation
 from fcorun.machine import cores, free_memory
+from fcorun.schedule import START
 from fcorun.summary import summarize
+from fcorun.vector import Vector
 
 if TYPE_CHECKING:
     from fcorun.runner import Job, Watcher
@@ -172,7 +175,9 @@ def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) ->
         rows = reference.gathered(data, settings.client_weighting, algo.rows(data.offsets))
         measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
         clock = time.perf_counter()
-        for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations):
+        start = problem.objective.start(problem.shapes, np.random.default_rng([0, START]))
+        w0 = Vector({name: jnp.asarray(value, "float64") for name, value in start.items()})
+        for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, w0):
             counters = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
             if not np.isfinite(now.objective):
                 job.diverged = max(now.iteration, 1)

@@ -8,12 +8,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fcorun import engine, solver
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, build, build_plugin, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.errors import UserError
-from fcorun.evaluate import Evaluation
+from fcorun.errors import UserError, nearest
+from fcorun.evaluate import Evaluation, row_weights
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
@@ -121,7 +123,19 @@ class Experiment:
 
     def problem(self, data: FederatedData) -> Problem:
         """The problem on these data."""
-        return Problem(self.objective, self.reg, self.mirror, self.objective.shapes(data.x.shape[1], len(data.classes)))
+        shapes = self.objective.shapes(data.shape or data.x.shape[1:], len(data.classes))
+        regularizer = across_clients(self.reg, row_weights(data, self.settings.client_weighting), data.offsets)
+        problem = Problem(self.objective, regularizer, self.mirror, shapes, data.scale)
+        for name in problem.regularized:
+            if name not in shapes:
+                raise UserError(f"reg.apply_to: objective={self.names['objective']} has no parameter '{name}'; "
+                                f"{nearest(name, shapes)}")  # fmt: skip
+            try:
+                getattr(self.reg, "check", lambda shape: None)(shapes[name])
+            except ValueError as error:
+                size = " x ".join(map(str, shapes[name]))
+                raise UserError(f"reg={self.names['reg']} cannot act on '{name}', {size}: {error}") from error
+        return problem
 
     def engine(self, data: FederatedData) -> engine.Engine:
         """The engine for runs like this one."""
@@ -183,6 +197,9 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
             raise UserError(f"{section}.class={values['class']} is no {' or '.join(k.__name__ for k in kinds)}; "
                             f"derive the class from {kinds[0].__module__}.{kinds[0].__name__}")  # fmt: skip
     _check_fit(plugins, names)
+    if settings.reference and not plugins["objective"].convex:
+        raise UserError(f"reference=true needs one optimum, and objective={names['objective']} is not convex; "
+                        "leave it out")  # fmt: skip
     plain = asdict(settings)
     for section, plugin in plugins.items():
         labels = {"name": names[section], "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
@@ -194,15 +211,39 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     return Experiment(**plugins, settings=settings, config=plain, names=names, tracker=tracker)
 
 
+def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray) -> Regularizer:
+    """The regularizer of the problem as a whole: of numbers that differ from client to client, their mean (weighted
+    as the clients are in F), least or largest. Raises UserError when there is not one value a client."""
+    weight = np.add.reduceat(row_weight, offsets[:-1])
+    ways = {"mean": lambda v: float(weight @ v / weight.sum()), "min": min, "max": max}
+    numbers = {}
+    for name, values in (reg.per_client or {}).items():
+        if len(values) != len(weight):
+            raise UserError(f"reg.per_client.{name} has {len(values)} values for {len(weight)} clients; give one each")
+        numbers[name] = float(ways[reg.across_clients[name]](np.asarray(values)))
+    return replace(reg, **numbers)
+
+
 def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
-    reg = plugins["reg"]
-    for section in ("algo", "mirror"):
-        for piece in getattr(plugins[section], "needs", ()):
-            if not hasattr(reg, piece):
-                raise UserError(
-                    f"{section}={names[section]} needs the {piece} of the regularizer, which reg={names['reg']} does "
-                    f"not have; choose another {section} or another reg"
-                )
+    reg, mirror = plugins["reg"], plugins["mirror"]
+    for piece in getattr(plugins["algo"], "needs", ()):
+        if not hasattr(reg, piece):
+            raise UserError(
+                f"algo={names['algo']} needs the {piece} of the regularizer, which reg={names['reg']} does "
+                "not have; choose another algo or another reg"
+            )
+    if not mirror.takes(reg):
+        known = ", ".join(sorted({cls.__name__ for cls in mirror.pairs} | {"NoRegularizer"}))
+        raise UserError(
+            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows {known}: choose one of "
+            "them, or mirror=euclidean, which takes any"
+        )
+    for name in reg.per_client or {}:
+        if name not in reg.across_clients:
+            known = ", ".join(reg.across_clients) or "none"
+            raise UserError(
+                f"reg.per_client: '{name}' of reg={names['reg']} cannot differ between clients; {known} can"
+            )
     if getattr(reg, "relative", None) is not None and not hasattr(reg, "strength_max"):
         raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
                         "give reg.strength")  # fmt: skip

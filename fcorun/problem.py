@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.none import NoRegularizer
 from fcorun.vector import Vector
 
 
@@ -24,32 +25,58 @@ class Batch(NamedTuple):
 class Problem:
     """min over w of F(w) + psi(w), with the mirror map h.
 
-    w is a Vector of named parameters. psi and h act, parameter by parameter, on those that the objective says are
-    regularised; for the others, the intercept, psi = 0 and h is Euclidean.
+    w is a Vector of named parameters. psi and h act, parameter by parameter, on those that the regularizer's
+    ``apply_to`` or else the objective says are regularised; for the others, the intercept, psi = 0 and h is Euclidean.
+
+    Attributes:
+        shapes: of each parameter.
+        scale: what stored examples are multiplied by to be features.
     """
 
     objective: Objective
     regularizer: Regularizer
     mirror: MirrorMap
     shapes: dict[str, tuple[int, ...]]
+    scale: float = 1.0
+
+    @property
+    def regularized(self) -> tuple[str, ...]:
+        """The parameters that psi acts on."""
+        chosen = self.regularizer.apply_to
+        return self.objective.regularized if chosen is None else tuple(chosen)
 
     def with_numbers(self, reg: dict, mirror: dict | None = None) -> "Problem":
         """The same problem with other numbers in its regularizer and mirror map; they may be traced."""
         regularizer, mirror_map = replace(self.regularizer, **reg), replace(self.mirror, **(mirror or {}))
         return replace(self, regularizer=regularizer, mirror=mirror_map)
 
+    def on(self, side: str) -> "Problem":
+        """The problem as the "client" or the "server" sees it: psi = 0 where it is not the one to apply it."""
+        if self.regularizer.applied_by in ("both", side):
+            return self
+        return replace(self, regularizer=NoRegularizer(apply_to=list(self.regularized)))
+
     def zeros(self, dtype) -> Vector:
         """w = 0."""
         return Vector({name: jnp.zeros(shape, dtype) for name, shape in self.shapes.items()})
 
+    def start(self, z: Vector) -> Vector:
+        """Where to start from: the point of the domain of psi whose dual is z; for z = 0, the minimiser of h there."""
+        return self.retrieve(z, 0.0)
+
     def _map(self, function, vector: Vector, others=lambda v: v) -> Vector:
         """``function`` on each regularised parameter, ``others`` on the rest."""
-        chosen = self.objective.regularized
+        chosen = self.regularized
         return Vector({name: (function if name in chosen else others)(v) for name, v in vector.items()})
 
+    def features(self, x: jax.Array, dtype) -> jax.Array:
+        """Stored examples (n, d) as features."""
+        x = x.astype(dtype)
+        return x if self.scale == 1 else x * jnp.asarray(self.scale, dtype)
+
     def predict(self, w: Vector, x: jax.Array) -> jax.Array:
-        """Predictions of the examples x (n, d)."""
-        return self.objective.predict(w, x.astype(w.dtype))
+        """Predictions of the stored examples x (n, d)."""
+        return self.objective.predict(w, self.features(x, w.dtype))
 
     def loss(self, w: Vector, batch: Batch) -> jax.Array:
         """f(w; batch), the weighted mean loss."""
@@ -61,7 +88,13 @@ class Problem:
 
     def psi(self, w: Vector) -> jax.Array:
         """The value of the regularizer."""
-        return sum((self.regularizer.value(w[n]) for n in self.objective.regularized), jnp.zeros((), w.dtype))
+        return sum((self.regularizer.value(w[n]) for n in self.regularized), jnp.zeros((), w.dtype))
+
+    def structure(self, w: Vector, cutoff: float) -> dict[str, jax.Array]:
+        """The regularizer's figures of structure; of several parameters, the mean weighted by their sizes."""
+        parts = [(w[n].size, self.regularizer.structure(w[n], cutoff)) for n in self.regularized]
+        total = sum(size for size, _ in parts)
+        return {name: sum(size / total * part[name] for size, part in parts) for name in (parts[0][1] if parts else ())}
 
     def subgradient(self, w: Vector) -> Vector:
         """An element of the subdifferential of psi at w."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_COHORT, _BATCHES = 1, 2
+START, _COHORT, _BATCHES = 0, 1, 2
 
 
 class Rounds(NamedTuple):

@@ -45,16 +45,16 @@ class Iterate:
 
 
 def minimize(
-    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000
+    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000, w0: Vector | None = None
 ) -> Iterator[Iterate]:
-    """The start w = 0, then an iterate every fifty steps, until certified or out of iterations.
+    """The start w0, 0 by default, then an iterate every fifty steps, until certified or out of iterations.
 
     ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
     objective of the start, or prox-gradient norm at most ``tolerance`` times that of the start.
     Call it, and consume it, under ``jax.enable_x64(True)``.
     """
     batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
-    w = problem.zeros(jnp.float64)
+    w = problem.prox(w0 or problem.zeros(jnp.float64), 0.0)
     state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
     gapped = has_gap(problem)
     kind = "duality gap" if gapped else "prox-gradient norm"
@@ -85,7 +85,7 @@ def _steps(problem: Problem, state, batch: Batch):
     """CHUNK steps of FISTA. The state is the point w, the extrapolated point v, the momentum, and the step's 1/size."""
     value_and_gradient = jax.value_and_grad(problem.loss)
     # The intercept is a feature of ones: its step is that of a feature of the others' size, for a better conditioning.
-    size = jnp.mean(jnp.square(batch.x.astype(jnp.float64)))
+    size = jnp.mean(jnp.square(problem.features(batch.x, jnp.float64)))
     size = jnp.where(size > 0, size, 1.0)
 
     def stretch(vector, factor):
@@ -134,10 +134,10 @@ def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, gapped: b
         return w, objective, lipschitz * move.norm()
     # The dual of min_w,b sum_i omega_i l(x_i'w + b, y_i) + psi(w): a point theta_i = omega_i u_i with sum theta = 0,
     # which holds at the best intercept, scaled so that the conjugate of psi is finite at -X'theta.
-    x, y, omega = batch.x.astype(w.dtype), batch.y, batch.weight
-    prediction = problem.predict(w, x)
+    x, y, omega = problem.features(batch.x, w.dtype), batch.y, batch.weight
+    prediction = problem.predict(w, batch.x)
     u = jax.grad(lambda p: problem.objective.loss(p, y).sum())(prediction)
-    v = -x.T @ (omega * u)
+    v = (-x.T @ (omega * u)).reshape(w["weights"].shape)
     scale = problem.regularizer.dual_scale(v)  # type: ignore[attr-defined]
     conjugate = omega @ problem.objective.conjugate(scale * u, y)  # type: ignore[attr-defined]
     dual = -conjugate - problem.regularizer.conjugate(scale * v)  # type: ignore[attr-defined]
@@ -182,8 +182,13 @@ class _Zero(Regularizer):
 
 def strength_max(problem: Problem, batch: Batch) -> float:
     """The smallest strength at which w = 0 is optimal, the intercept being fitted."""
-    for null in minimize(replace(problem, regularizer=_Zero()), batch, tolerance=1e-12, max_iterations=2000):  # noqa: B007
+    for null in minimize(
+        replace(problem, regularizer=_Zero(apply_to=list(problem.regularized))),
+        batch,
+        tolerance=1e-12,
+        max_iterations=2000,
+    ):  # noqa: B007
         pass
     gradient = jax.jit(problem.gradient)(null.w, batch)
-    found = [problem.regularizer.strength_max(gradient[n]) for n in problem.objective.regularized]  # type: ignore[attr-defined]
+    found = [problem.regularizer.strength_max(gradient[n]) for n in problem.regularized]  # type: ignore[attr-defined]
     return float(max(found))

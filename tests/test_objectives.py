@@ -40,7 +40,7 @@ def x64():
 
 
 def problem_of(objective, task):
-    return Problem(objective, L1(0.3), Euclidean(), objective.shapes(5, CLASSES[task]))
+    return Problem(objective, L1(0.3), Euclidean(), objective.shapes((5,), CLASSES[task]))
 
 
 def example(problem, task, count=9, seed=0):

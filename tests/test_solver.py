@@ -270,7 +270,7 @@ def test_the_optimum_belongs_to_the_code_of_the_regularizer(user_module):
 
 def logistic(x, y, strength):
     objective = Logistic()
-    problem = Problem(objective, L1(strength), Euclidean(), objective.shapes(x.shape[1], 2))
+    problem = Problem(objective, L1(strength), Euclidean(), objective.shapes(x.shape[1:], 2))
     with jax.enable_x64(True):
         batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(len(y), 1 / len(y)))
         return list(solver.minimize(problem, batch))
@@ -296,7 +296,7 @@ def test_small_and_large_targets_are_solved_alike(scale):
     x = rng.standard_normal((200, 8))
     y = x[:, 0] + 0.1 * rng.standard_normal(200)
     objective = LeastSquares()
-    problem = Problem(objective, L1(0.1 * scale), Euclidean(), objective.shapes(8, 0))
+    problem = Problem(objective, L1(0.1 * scale), Euclidean(), objective.shapes((8,), 0))
     with jax.enable_x64(True):
         batch = Batch(jnp.asarray(x), jnp.asarray(y * scale), jnp.full(200, 1 / 200))
         found = np.asarray(list(solver.minimize(problem, batch))[-1].w["weights"])
@@ -309,7 +309,7 @@ def test_small_features_need_few_iterations():
     x = 1e-4 * rng.standard_normal((200, 8))
     y = 1e4 * x[:, 0] + 0.1 * rng.standard_normal(200)
     objective = LeastSquares()
-    problem = Problem(objective, L1(1e-5), Euclidean(), objective.shapes(8, 0))
+    problem = Problem(objective, L1(1e-5), Euclidean(), objective.shapes((8,), 0))
     with jax.enable_x64(True):
         last = list(solver.minimize(problem, Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(200, 1 / 200))))[-1]
     assert last.certified

@@ -25,6 +25,8 @@ class FederatedData:
         x_val, y_val: the validation split, of the same form, or None.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
         clients, features: names, or empty.
+        shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
+        scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
     x: np.ndarray
@@ -37,6 +39,8 @@ class FederatedData:
     truth: dict[str, np.ndarray] | None = None
     clients: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    scale: float = 1.0
 
     @property
     def sizes(self) -> np.ndarray:

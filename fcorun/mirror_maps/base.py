@@ -1,12 +1,14 @@
 """What a mirror map h is to fcorun: the way to the dual space and back."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 
 from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.none import NoRegularizer
 
 
 @dataclass(frozen=True)
@@ -14,18 +16,23 @@ class MirrorMap(ABC):
     """A mirror map plug-in: a frozen dataclass of its numbers. Each method takes one parameter array, of any shape.
 
     Attributes:
-        needs: the methods of the regularizer that ``retrieve`` calls; a regularizer without them is refused.
+        pairs: for a map other than the Euclidean, how to retrieve with each class of regularizer that has a cheap way,
+            as functions (map, z, t, psi) -> w; with any other regularizer the map is refused.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("prox",)
+    pairs: ClassVar[dict[type[Regularizer], Callable[..., jax.Array]]] = {}
 
     @abstractmethod
     def to_dual(self, w: jax.Array) -> jax.Array:
         """The gradient of h at w."""
 
-    @abstractmethod
     def retrieve(self, z: jax.Array, t: jax.Array | float, psi: Regularizer) -> jax.Array:
         """The primal of the dual z: argmin_w h(w) + t psi(w) - <z, w>, that is grad (h + t psi)*(z)."""
+        return self.to_primal(z) if isinstance(psi, NoRegularizer) else self.pairs[type(psi)](self, z, t, psi)
+
+    def takes(self, psi: Regularizer) -> bool:
+        """Whether ``retrieve`` knows what to do with this regularizer."""
+        return isinstance(psi, NoRegularizer) or type(psi) in self.pairs
 
     @abstractmethod
     def to_primal(self, z: jax.Array) -> jax.Array:

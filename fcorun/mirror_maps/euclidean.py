@@ -15,5 +15,8 @@ class Euclidean(MirrorMap):
     def retrieve(self, z, t, psi):
         return psi.prox(z, t)
 
+    def takes(self, psi):
+        return True
+
     def to_primal(self, z):
         return z

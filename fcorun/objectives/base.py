@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Params = dict[str, jax.Array]
 
@@ -14,27 +15,34 @@ Params = dict[str, jax.Array]
 class Objective(ABC):
     """An objective plug-in: a frozen dataclass that turns examples into predictions and predictions into losses.
 
-    The default model is linear, ``x @ weights + bias``; override ``shapes`` and ``predict`` for another.
+    The default model is linear, ``<x, weights> + bias``; override ``shapes``, ``predict`` and ``start`` for another.
 
     Attributes:
         tasks: the kinds of targets it fits: "regression", "binary", "multiclass".
+        convex: whether the mean loss is convex in the parameters, so that there is one optimum to measure against.
         regularized: the parameters psi acts on. The others (the intercept) are trained, never regularised.
     """
 
     tasks: ClassVar[tuple[str, ...]]
+    convex: ClassVar[bool] = True
     regularized: ClassVar[tuple[str, ...]] = ("weights",)
 
-    def shapes(self, features: int, classes: int) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter. ``classes`` is 0 for a regression; more than two make one column a class."""
-        return (
-            {"weights": (features, classes), "bias": (classes,)}
-            if classes > 2
-            else {"weights": (features,), "bias": ()}
-        )
+    def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter, from that of an example, (d,) or that of a matrix.
+
+        ``classes`` is 0 for a regression; more than two make one column a class.
+        """
+        outputs = (classes,) if classes > 2 else ()
+        return {"weights": (*features, *outputs), "bias": outputs}
+
+    def start(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Where to start from, before the regularizer and the mirror map have their say: zeros."""
+        return {name: np.zeros(shape) for name, shape in shapes.items()}
 
     def predict(self, params: Params, x: jax.Array) -> jax.Array:
-        """Predictions (n,) or (n, classes) of the examples x (n, d)."""
-        return x @ params["weights"] + params["bias"]
+        """Predictions (n,) or (n, classes) of the examples x (n, d), matrices raveled."""
+        weights, bias = params["weights"], params["bias"]
+        return x @ weights.reshape(x.shape[1], *bias.shape) + bias
 
     @abstractmethod
     def loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:

@@ -2,24 +2,39 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Regularizer(ABC):
     """A regularizer plug-in: a frozen dataclass of its numbers. Each method takes one parameter array, of any shape.
 
     Two fields are known to fcorun by name, where a regularizer has them: ``strength``, and ``relative``, the strength
-    as a fraction of the smallest one at which 0 is optimal (which needs ``strength_max``).
+    as a fraction of the smallest one at which 0 is optimal (which needs ``strength_max``). The others have defaults:
+
+    Attributes:
+        apply_to: the parameters that psi acts on, each by itself; None: those that the objective names.
+        per_client: a list of one value a client for some of the numbers, {"radius": [1.0, 2.5, ...]}.
+        applied_by: whose steps apply psi: those of the clients, those of the server, or both.
+        across_clients: the numbers that may differ from client to client, and which one the problem as a whole has:
+            their "mean" in a sum of penalties, their "min" or "max" in an intersection of constraints.
 
     Optional methods, asked for by name where something needs them:
+        check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
         subgradient(w): one element of the subdifferential, of w's shape.
         strength_max(gradient): the smallest strength at which 0 is optimal, given the gradient of F at w = 0.
         dual_scale(v), conjugate(v): the largest s in [0, 1] with conjugate(s v) finite, and the convex conjugate of
             psi; they give the centralized solver a duality gap.
     """
+
+    apply_to: list[str] | None = None
+    per_client: dict[str, list[float]] | None = None
+    applied_by: Literal["both", "client", "server"] = "both"
+
+    across_clients: ClassVar[dict[str, str]] = {}
 
     @abstractmethod
     def value(self, w: jax.Array) -> jax.Array:
@@ -32,6 +47,35 @@ class Regularizer(ABC):
     def structure(self, w: jax.Array, cutoff: float) -> dict[str, jax.Array]:
         """Scalar figures of the structure of w; an entry counts as nonzero when its magnitude exceeds ``cutoff``."""
         return {"density": jnp.mean(jnp.abs(w) > cutoff, dtype=w.dtype)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraint(Regularizer):
+    """The indicator of a closed convex set: 0 in it, inf outside. Its prox is the projection, whatever t is.
+
+    Attributes:
+        tolerance: how far a point may lie outside, as a share of its norm, and count as in it: what rounding does.
+    """
+
+    tolerance: ClassVar[float] = 1e-4
+
+    @abstractmethod
+    def project(self, z: jax.Array) -> jax.Array:
+        """The nearest point of the set, of z's shape."""
+
+    def violation(self, w: jax.Array) -> jax.Array:
+        """The distance ||w - project(w)||_2 from the set, a scalar."""
+        return jnp.sqrt(((w - self.project(w)) ** 2).sum())
+
+    def value(self, w):
+        norm = jnp.sqrt((w**2).sum())
+        return jnp.where(self.violation(w) <= self.tolerance * jnp.maximum(1, norm), 0.0, jnp.inf).astype(w.dtype)
+
+    def prox(self, z, t):
+        return self.project(z)
+
+    def structure(self, w, cutoff):
+        return super().structure(w, cutoff) | {"violation": self.violation(w)}
 
 
 def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:
