@@ -94,7 +94,8 @@ class Problem:
         """The regularizer's figures of structure; of several parameters, the mean weighted by their sizes."""
         parts = [(w[n].size, self.regularizer.structure(w[n], cutoff)) for n in self.regularized]
         total = sum(size for size, _ in parts)
-        return {name: sum(size / total * part[name] for size, part in parts) for name in (parts[0][1] if parts else ())}
+        names = parts[0][1] if parts else ()
+        return {name: jnp.stack([size / total * part[name] for size, part in parts]).sum() for name in names}
 
     def subgradient(self, w: Vector) -> Vector:
         """An element of the subdifferential of psi at w."""

@@ -182,12 +182,8 @@ class _Zero(Regularizer):
 
 def strength_max(problem: Problem, batch: Batch) -> float:
     """The smallest strength at which w = 0 is optimal, the intercept being fitted."""
-    for null in minimize(
-        replace(problem, regularizer=_Zero(apply_to=list(problem.regularized))),
-        batch,
-        tolerance=1e-12,
-        max_iterations=2000,
-    ):  # noqa: B007
+    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized)))
+    for null in minimize(held, batch, tolerance=1e-12, max_iterations=2000):  # noqa: B007
         pass
     gradient = jax.jit(problem.gradient)(null.w, batch)
     found = [problem.regularizer.strength_max(gradient[n]) for n in problem.regularized]  # type: ignore[attr-defined]

@@ -16,6 +16,8 @@ class ElasticNet(Regularizer):
     l1_ratio: Fraction = 0.5
     relative: Positive | None = None
 
+    across_clients = {"strength": "mean"}
+
     def value(self, w):
         return self.strength * (self.l1_ratio * jnp.abs(w).sum() + (1 - self.l1_ratio) / 2 * (w**2).sum())
 

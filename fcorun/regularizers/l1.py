@@ -15,6 +15,8 @@ class L1(Regularizer):
     strength: NonNegative
     relative: Positive | None = None
 
+    across_clients = {"strength": "mean"}
+
     def value(self, w):
         return self.strength * jnp.abs(w).sum()
 

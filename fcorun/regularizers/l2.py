@@ -12,6 +12,8 @@ class L2(Regularizer):
 
     strength: NonNegative
 
+    across_clients = {"strength": "mean"}
+
     def value(self, w):
         return self.strength * (w**2).sum()
 
