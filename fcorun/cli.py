@@ -188,12 +188,12 @@ def _run(config: dict[str, Any], folder: Path) -> None:
         run(config, shown, console)
 
 
-def _point(overrides: str, config: DictConfig):
-    """A point of a sweep from its composed configuration."""
+def _point(overrides: str, config: DictConfig, values: dict[str, Any] | None):
+    """A point of a sweep from its composed configuration, and its plain values if they are known."""
     from fcorun.experiment import prepare
     from fcorun.sweep import Point
 
-    experiment = prepare(plain(config))
+    experiment = prepare(values or plain(config))
     _IDENTITIES[id(config)] = experiment.identity[:8]
     try:
         folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
@@ -218,9 +218,12 @@ def _sweep(points: list, config: DictConfig, launcher: dict[str, Any]) -> tuple[
 
 
 def _sweep_name(*, _root_: DictConfig) -> str:
+    """Where a sweep goes, below outputs: a figure's runs beside the figure, others by what they are."""
     from hydra_plugins.fcorun import sweep_name
 
-    return sweep_name(list(_root_.hydra.overrides.task))
+    if _root_.get("figure"):
+        return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
+    return "sweeps/" + sweep_name(list(_root_.hydra.overrides.task))
 
 
 def _report(error: BaseException) -> int:

@@ -44,8 +44,9 @@ _NAMES = {
     dict: "a mapping",
 }
 
-# Keys of a section that are no fields of its plug-in: what it is called, where its class is, what others may look up.
-LABELS = ("name", "class", "natural")
+# Keys of a section that are no fields of its plug-in: what it is called, where its class is, what others may look up,
+# what pictures call it.
+LABELS = ("name", "class", "natural", "title")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,20 +49,23 @@ class Evaluation:
         if "x_val" in extra:
             count = len(extra["y_val"])
             found |= part("val", extra["x_val"], extra["y_val"], jnp.full(count, 1 / count, w.dtype))
+        structure = problem.structure(w, self.cutoff)
         for name in problem.regularized:
             if f"true_{name}" in extra:
-                found |= recovery(w[name], extra[f"true_{name}"], self.cutoff)
-        return found | problem.structure(w, self.cutoff)
+                found |= recovery(w[name], extra[f"true_{name}"], self.cutoff if "density" in structure else None)
+        return found | structure
 
 
-def recovery(w: jax.Array, truth: jax.Array, cutoff: float) -> dict[str, jax.Array]:
-    """F1, precision and recall of the support {|w| > cutoff}, and the distance ||w - truth||_2."""
+def recovery(w: jax.Array, truth: jax.Array, cutoff: float | None) -> dict[str, jax.Array]:
+    """The distance ||w - truth||_2, and with a cutoff F1, precision and recall of the support {|w| > cutoff}."""
+    error = {"recovery_error": jnp.sqrt(jnp.sum((w - truth) ** 2))}
+    if cutoff is None:
+        return error
     found, there = jnp.abs(w) > cutoff, truth != 0
     hits = jnp.sum(found & there).astype(w.dtype)
     precision, recall = hits / jnp.maximum(found.sum(), 1), hits / jnp.maximum(there.sum(), 1)
     f1 = 2 * hits / jnp.maximum(found.sum() + there.sum(), 1)
-    error = jnp.sqrt(jnp.sum((w - truth) ** 2))
-    return {"f1": f1, "precision": precision, "recall": recall, "recovery_error": error}
+    return {"f1": f1, "precision": precision, "recall": recall, **error}
 
 
 def on_device(x: np.ndarray, dtype) -> jax.Array:

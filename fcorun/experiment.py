@@ -178,7 +178,7 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     Raises UserError for an unknown or missing key, a value of the wrong type or out of range, a plug-in that cannot be
     found, and plug-ins that do not fit each other. Nothing is read or written.
     """
-    settings = build(Settings, {k: v for k, v in config.items() if k not in (*SECTIONS, "tracker")})
+    settings = build(Settings, {k: v for k, v in config.items() if k not in (*SECTIONS, "tracker", "figure")})
     if settings.local_steps is not None:
         if settings.local_epochs not in (None, 1):
             raise UserError("local_epochs and local_steps exclude each other: set one of them to null")
@@ -203,7 +203,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     plain = asdict(settings)
     for section, plugin in plugins.items():
         labels = {"name": names[section], "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
-        plain[section] = labels | asdict(plugin)
+        title = {"title": str(config[section]["title"])} if config[section].get("title") else {}
+        plain[section] = labels | title | asdict(plugin)
     tracker = build_plugin("tracker", config["tracker"]) if config.get("tracker") else NoTracker()
     if not isinstance(tracker, Tracker):
         raise UserError(f"tracker.class={config['tracker']['class']} is no Tracker; "

@@ -11,6 +11,7 @@ HIGHER_IS_BETTER = {
     "val_loss": False,
     "suboptimality": False,
     "recovery_error": False,
+    "violation": False,
     "train_accuracy": True,
     "val_accuracy": True,
     "f1": True,
@@ -19,7 +20,7 @@ HIGHER_IS_BETTER = {
 }
 ORDER = (
     *("objective", "suboptimality", "train_loss", "train_accuracy", "val_loss", "val_accuracy"),
-    *("f1", "precision", "recall", "density", "rank", "recovery_error"),
+    *("f1", "precision", "recall", "density", "rank", "violation", "recovery_error"),
 )
 
 

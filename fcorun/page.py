@@ -47,6 +47,11 @@ def looks_of(frame: Frame) -> dict[str, Look]:
     return {name: Look(COLOURS[i % 7], DASHES[(i + i // 7) % 7], _MARKERS[i % 7]) for i, name in enumerate(names)}
 
 
+def title(frame: Frame, algo: str) -> str:
+    """What pictures call an algorithm."""
+    return frame.attrs.get("titles", {}).get(algo, algo)
+
+
 def words(metric: str, cutoff: float | None, tail: int | None = None) -> str:
     """A metric as an axis names it, with its cutoff, and with the rounds of its tail if they are given."""
     size = "cutoff" if cutoff is None else f"{cutoff:g}"
@@ -107,5 +112,5 @@ def legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handleleng
 def content(figure: Any, format: str = "png") -> bytes:
     """A figure as the content of a file, with room for all labels whatever their length."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=format, bbox_inches="tight", pad_inches=0.03)
+    figure.savefig(buffer, format=format, bbox_inches=figure.get_tightbbox().padded(0.03))  # "tight" draws it twice
     return buffer.getvalue()

@@ -1,6 +1,6 @@
 """The pictures of a sweep: rates.png, best.png and structure.png, to be printed one or two columns wide."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,14 @@ import numpy as np
 from fcorun.curves import scale_y
 from fcorun.files import write_whole
 from fcorun.metrics import read_rows
-from fcorun.page import COLUMN, PAGE, STYLE, Look, content, legend, looks_of, page, words
+from fcorun.page import COLUMN, PAGE, STYLE, Look, content, legend, looks_of, page, title, words
 from fcorun.rates import draw_rates
 from fcorun.record import Record
 from fcorun.table import SEEDS, Frame, Rows, best_points, chosen, keys, points
 
+KINDS = ("rates", "best", "structure")
 _SHORT = {"algo.client_lr": "$\\eta_c$", "algo.server_lr": "$\\eta_s$", "reg.strength": "strength"}
+_RATES = ("algo.client_lr", "algo.server_lr")
 
 
 def draw_sweep(
@@ -23,31 +25,28 @@ def draw_sweep(
     frame: Frame,
     metric: str | None = None,
     format: str = "png",
-    submit: Callable[..., Any] | None = None,
+    kinds: Sequence[str] = KINDS,
 ) -> list[Path]:
     """Draw what a sweep shows into ``folder``, and take away its pictures that no longer hold; the files written.
 
     rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
     each algorithm against the rounds. structure.png: density or rank against quality. With several data sets, each has
-    its own, rates-DATA.png. ``frame`` is fcorun.table.table of ``records``; ``format`` is png, pdf or svg; ``submit``
-    has functions called elsewhere, all at once. Raises UserError as ``best_points``.
+    its own, rates-DATA.png. ``frame`` is fcorun.table.table of ``records``; ``format`` is png, pdf or svg; ``kinds``
+    are those to draw. Raises UserError as ``best_points``.
     """
     metric = chosen(frame, metric)
     looks = looks_of(frame)
     sets = [name for name in frame["data"].unique() if isinstance(name, str)]
-    calls = []
+    written = []
     for name in sets:
         places = np.flatnonzero(frame["data"] == name).tolist()
         part = frame.iloc[places].reset_index(drop=True)
         part.attrs = frame.attrs
-        for kind in ("rates", "best", "structure"):
+        for kind in kinds:
             path = folder / (f"{kind}-{name}.{format}" if len(sets) > 1 else f"{kind}.{format}")
-            calls.append((kind, path, part, metric, looks, [Record(records[i].folder) for i in places], format))
-    if submit is None:
-        drawn = [_draw(*call) for call in calls]
-    else:
-        drawn = [future.result() for future in [submit(_draw, *call) for call in calls]]
-    return [call[1] for call, there in zip(calls, drawn, strict=True) if there]
+            if _draw(kind, path, part, metric, looks, [records[i] for i in places], format):
+                written.append(path)
+    return written
 
 
 def _draw(
@@ -76,14 +75,24 @@ def panels(names: Sequence[str]) -> list[tuple[str, bool]]:
     return [(name, name in ("suboptimality", "objective", "val_loss", "train_loss")) for name in chosen]
 
 
-def draw_best(frame: Frame, metric: str, looks: dict[str, Look], records: Sequence[Record], read: Rows) -> Any | None:
-    """The best point of each algorithm against the rounds, a figure; or None if nothing is done. One data set."""
+def draw_best(
+    frame: Frame,
+    metric: str,
+    looks: dict[str, Look],
+    records: Sequence[Record],
+    read: Rows,
+    shown: Sequence[tuple[str, bool]] | None = None,
+) -> Any | None:
+    """The best point of each algorithm against the rounds, a figure; or None if nothing is done. One data set.
+
+    ``shown`` is what ``panels`` would choose otherwise.
+    """
     best = [row for row in best_points(frame, metric).to_dict("records") if row["seeds"]]
     if not best:
         return None
     runs = {row["algo"]: [rows for i in row["rows"] if (rows := read(records[i].folder))] for row in best}
     names = list(runs[best[0]["algo"]][0][-1])
-    shown = panels(names)
+    shown = shown or panels(names)
     labels = {row["algo"]: _label(frame, row) for row in best}
     seeds = sorted({row["seeds"] for row in best} - {1})
     across = {1: 1, 2: 2, 3: 3, 4: 2}.get(len(shown), 3)
@@ -103,7 +112,7 @@ def draw_best(frame: Frame, metric: str, looks: dict[str, Look], records: Sequen
                     ax.fill_between(rounds, low, high, color=look.colour, alpha=0.2, linewidth=0)
                 values += [*low, *high]
         scale_y(ax, values if log else [])
-        if name in ("f1", "density") or name.endswith("accuracy"):
+        if name in ("f1", "precision", "recall", "density") or name.endswith("accuracy"):
             ax.set_ylim(-0.03, 1.03)
         ax.set(xlabel="communication round", ylabel=words(name, frame.attrs.get("cutoff")))
         ax.margins(x=0.02)
@@ -132,7 +141,7 @@ def draw_structure(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | N
     for name in algos:
         own, look = folded[folded["algo"] == name], looks[name]
         ax.scatter(own[x], own["metric"], s=16, marker=look.marker, color=look.colour, alpha=0.75, linewidth=0.4,
-                   edgecolor="white", label=name)  # fmt: skip
+                   edgecolor="white", label=title(frame, name))  # fmt: skip
     best = {tuple(row["rows"]) for row in best_points(frame, metric).to_dict("records")}
     ringed = folded[[tuple(rows) in best for rows in folded["rows"]]]
     ring = ax.scatter(ringed[x], ringed["metric"], s=55, facecolor="none", edgecolor="black", linewidth=0.9)
@@ -147,10 +156,10 @@ def draw_structure(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | N
 def _label(frame: Frame, row: dict[str, Any]) -> str:
     """An algorithm with the keys of its best point."""
     told = [key for key in keys(frame) if key not in SEEDS and row[key] is not None and row[key] == row[key]]
-    told = [key for key in told if frame[key].nunique(dropna=False) > 1]
+    told = [key for key in told if key in _RATES or frame[key].nunique(dropna=False) > 1]
     texts = [f"{_SHORT.get(key, key)} = {row[key]:g}" if isinstance(row[key], float) else f"{key} = {row[key]}"
              for key in told]  # fmt: skip
-    return row["algo"] + (": " + ", ".join(texts) if texts else "")
+    return title(frame, row["algo"]) + (": " + ", ".join(texts) if texts else "")
 
 
 def _bands(runs: list[list[dict[str, float]]], name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

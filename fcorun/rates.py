@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.curves import scale_y
 from fcorun.metrics import HIGHER_IS_BETTER
-from fcorun.page import COLUMN, PAGE, Look, legend, page, words
+from fcorun.page import COLUMN, PAGE, Look, legend, page, title, words
 from fcorun.table import SEEDS, Frame, keys, points
 
 CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
@@ -68,7 +68,7 @@ def _heat_maps(frame: Frame, folded: Frame, metric: str, algos: list[str]) -> An
                         gap=(0.5, 0.17 + bottom))  # fmt: skip
     for ax, algo in zip(axes, algos, strict=True):
         _heat_map(ax, at[algo], colours, metric)
-        ax.set_title(algo, pad=3)
+        ax.set_title(title(frame, algo), pad=3)
     for ax in axes[::across]:
         ax.set_ylabel(_WORDS[SERVER])
     for i in range(len(algos)):
@@ -129,7 +129,8 @@ def _lines(frame: Frame, folded: Frame, metric: str, looks: dict[str, Look], var
             done = sorted((place[0], row["metric"], row["low"], row["high"])
                           for place, row in found.items() if row["status"] == "done")  # fmt: skip
             x, middle, low, high = zip(*done, strict=True) if done else ((), (), (), ())
-            ax.plot(x, middle, color=look.colour, linestyle=look.dash, marker=look.marker, label=algo)
+            ax.plot(x, middle, color=look.colour, linestyle=look.dash, marker=look.marker,
+                    label=title(frame, algo))  # fmt: skip
             ax.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
             spread += [*low, *high]
             best = _best(found, metric)

@@ -31,8 +31,8 @@ def table(
     Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, rounds,
     final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
     as many as the run was told), seconds (without set-up and compilation), bytes_up, bytes_down. A key that an
-    algorithm does not have is empty. ``attrs`` holds the tail's length and the cutoff, where the records agree on them.
-    ``read`` gives the rows of a folder's metrics.csv.
+    algorithm does not have is empty. ``attrs`` holds the tail's length and the cutoff, where the records agree on them,
+    and what pictures call the algorithms. ``read`` gives the rows of a folder's metrics.csv.
     """
     import pandas as pd
 
@@ -73,6 +73,8 @@ def table(
     measured = [name for name in measured if any(name in row for row in rows)]
     columns = ["folder", "algo", "data", *varied, "status", "reason", done, *measured, "seconds", *COUNTERS[2:]]
     frame = pd.DataFrame(rows, columns=columns)
+    titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
+    frame.attrs["titles"] = titles
     for name in (done, "bytes_up", "bytes_down", *varied):
         if all(type(row[name]) is int for row in rows if row[name] is not None):
             frame[name] = frame[name].astype("Int64")

@@ -5,7 +5,9 @@ It lies here because this is where Hydra looks for plug-ins. What a sweep does i
 
 import hashlib
 import itertools
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -24,10 +26,10 @@ Settable = dict[str, Any]  # key -> number, set in a configuration that is alrea
 
 
 class FcorunSweeper(Sweeper):
-    """The product of all axes; ``zip`` names axes that move together: [a, b], or [[a, b], [c, d]]."""
+    """The product of all axes. Arguments: see conf/hydra/sweeper/fcorun.yaml."""
 
-    def __init__(self, zip: list | str | None = None):
-        self.zip = zip or []
+    def __init__(self, zip: list | str | None = None, params: dict | None = None, also: list | None = None):
+        self.zip, self.params, self.also = zip or [], params or {}, also or []
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         from hydra.core.plugins import Plugins
@@ -41,10 +43,26 @@ class FcorunSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        return self.launcher.launch(self.jobs(self.parser.parse_overrides(arguments)), initial_job_idx=0)
+        given = {override.get_key_element() for override in self.parser.parse_overrides(arguments)}
+        params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
+        overrides = self.parser.parse_overrides([*arguments, *params])
+        axes = any(override.is_sweep_override() for override in overrides)
+        product = self.jobs(overrides) if axes or not self.also else []
+        return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
+
+    def further(self, overrides: list[Override]) -> list[list[str]]:
+        """The overrides of each job that stands beside the product: what is fixed for all, and its own."""
+        jobs = []
+        for job in self.also:
+            own = job.split()
+            keys = [override.get_key_element() for override in self.parser.parse_overrides(own)]
+            fixed = [o for o in overrides if not o.is_sweep_override()]
+            fixed = [o for o in fixed if not any(f"{o.get_key_element()}.".startswith(f"{key}.") for key in keys)]
+            jobs.append([*(str(o.input_line) for o in fixed), *own])
+        return jobs
 
     def jobs(self, overrides: list[Override]) -> list[list[str]]:
-        """The overrides of each job. Raises UserError when zipped axes are none or differ in length."""
+        """The overrides of each job of the product. Raises UserError when zipped axes are none or differ in length."""
         axes = {o.get_key_element(): [v for (v,) in BasicSweeper.split_arguments([o], None)[0]] for o in overrides}
         nested = bool(self.zip) and not isinstance(self.zip[0], str)
         together = [list(group) for group in (self.zip if nested else [self.zip])]
@@ -73,19 +91,26 @@ class FcorunLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.loader, self.task, self.config = hydra_context.config_loader, task_function, config
-        self.parser = OverridesParser.create()
+        self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from fcorun.processes import MANY, RECORDS, import_ahead
+
+        if len(job_overrides) >= MANY and self.options.get("executor") == "inline" and not self.config.get("dry_run"):
+            import_ahead(RECORDS)
+        from fcorun.config import how_keys
         from fcorun.sweep import Point
 
         setup_globals()
         points: list[Point] = []
-        composed: dict[tuple, Any] = {}  # by what differs in more than numbers: a configuration, or an error
+        self.folder, self.how = str(self.config.hydra.sweep.dir), how_keys()
+        composed: dict = {}  # by what differs in more than numbers: a configuration and its values, or an error
         for number, overrides in enumerate(job_overrides, initial_job_idx):
             settable, key = self._split(overrides)
             if key not in composed:
                 try:
-                    composed[key] = self.loader.load_sweep_config(self.config, list(overrides))
+                    config = self.loader.load_sweep_config(self.config, list(overrides))
+                    composed[key] = config, _plain(config, settable)
                 except Exception as error:
                     composed[key] = error
             points.append(self._point(composed[key], settable, number, list(overrides)))
@@ -98,7 +123,8 @@ class FcorunLauncher(Launcher):
     def _split(self, overrides: Sequence[str]) -> tuple[Settable, tuple]:
         """The numbers among the overrides, and what says which other jobs share the rest."""
         settable, rest = {}, []
-        for text, override in zip(overrides, self.parser.parse_overrides(list(overrides)), strict=True):
+        for text in overrides:
+            override = self.parse(text)
             value = override.value()
             plain = override.package is None and not override.is_add() and not override.is_delete()
             if plain and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -107,15 +133,14 @@ class FcorunLauncher(Launcher):
                 rest.append(text)
         return settable, (*sorted(rest), *sorted(settable))
 
-    def _point(self, config: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
+    def _point(self, found: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
         from fcorun.cli import is_bad_input, sentence
-        from fcorun.config import how_keys
         from fcorun.sweep import Point
 
-        text = " ".join(o for o in overrides if o.partition("=")[0] not in how_keys())
-        folder = str(self.config.hydra.sweep.dir)
-        if isinstance(config, Exception):
-            return Point.broken(text, folder, UserError(sentence(config)))
+        text = " ".join(o for o in overrides if o.partition("=")[0] not in self.how)
+        if isinstance(found, Exception):
+            return Point.broken(text, self.folder, UserError(sentence(found)))
+        config, values = found
         try:
             with read_write(config.hydra), open_dict(config.hydra):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
@@ -124,9 +149,33 @@ class FcorunLauncher(Launcher):
                 OmegaConf.update(config, key, value)
             if "hydra:" in str(OmegaConf.to_container(config.hydra.sweep)):  # what that resolver reads, slow to set
                 HydraConfig.instance().set_config(config)
-            return self.task.point(text, config)  # type: ignore[attr-defined]
+            return self.task.point(text, config, values and _changed(values, settable))  # type: ignore[attr-defined]
         except Exception as error:
-            return Point.broken(text, folder, UserError(sentence(error)) if is_bad_input(error) else error)
+            return Point.broken(text, self.folder, UserError(sentence(error)) if is_bad_input(error) else error)
+
+
+def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:
+    """The plain values of a configuration, if no others can change when these numbers are set to something else."""
+    from fcorun.cli import plain
+
+    if any(key.count(".") > 1 or key.startswith("hydra.") for key in settable):
+        return None
+    names = {name for key in settable for name in key.split(".")}
+    raw: Any = OmegaConf.to_container(config)
+    for interpolation in re.findall(r"\$\{(.*?)\}", repr({key: raw[key] for key in raw if key != "hydra"})):
+        resolver, _, place = interpolation.rpartition(":")
+        if resolver not in ("", "oc.select") or "$" in place or names & set(re.split(r"\W+", place)):
+            return None
+    return plain(config)
+
+
+def _changed(values: dict[str, Any], settable: Settable) -> dict[str, Any]:
+    """Plain values with some numbers set."""
+    values = dict(values)
+    for key, value in settable.items():
+        section, _, name = key.rpartition(".")
+        values |= {section: values[section] | {name: value}} if section else {name: value}
+    return values
 
 
 def sweep_name(task_overrides: list[str]) -> str:

@@ -1,0 +1,72 @@
+"""Federated low-rank matrix estimation: linear measurements of a matrix, over clients that measure differently."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.config import Count, Index, NonNegative
+from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class LowRank(Dataset):
+    """The synthetic data of Yuan, Zaheer and Reddi, Federated Composite Optimization (ICML 2021), section 5.2.
+
+    With W = diag(1, .., 1, 0, .., 0) of the given rank and b ~ N(0, 1), client m draws a matrix M_m of N(0, mean_scale^2)
+    entries once, and then X = M_m + Delta, y = <X, W> + b + eps with Delta and eps of N(0, 1) entries. The validation
+    rows of a client share its M_m. The paper prints the configurations; the law of X is a reconstruction.
+
+    Attributes:
+        clients: number of clients, M.
+        samples: training rows of each client.
+        rows, columns: of W.
+        rank: of W.
+        mean_scale: standard deviation of the entries of M_m; 0 makes all clients alike.
+        validation_samples: validation rows of each client; 0 for none.
+        seed: of the data alone; training rows do not depend on ``validation_samples``.
+    """
+
+    clients: Count = 64
+    samples: Count = 128
+    rows: Count = 32
+    columns: Count = 32
+    rank: Count = 16
+    mean_scale: NonNegative = 1.0
+    validation_samples: Index = 32
+    seed: Index = 0
+
+    def __post_init__(self):
+        most = min(self.rows, self.columns)
+        if self.rank > most:
+            raise UserError(f"data.rank={self.rank} is more than a matrix of {self.rows} x {self.columns} can have: "
+                            f"give at most {most}")  # fmt: skip
+
+    def load(self) -> FederatedData:
+        """M * samples raveled float32 matrices, and the true ``weights`` (rows, columns) and ``bias`` ()."""
+        truth = stream(self.seed, "lowrank", "truth")
+        size = self.rows * self.columns
+        weights = np.diag(np.arange(max(self.rows, self.columns)) < self.rank).astype(np.float32)
+        weights = weights[: self.rows, : self.columns]
+        bias = truth.standard_normal(dtype=np.float32)
+        means = truth.standard_normal((self.clients, 1, size), dtype=np.float32) * np.float32(self.mean_scale)
+
+        def draw(part: str, samples: int) -> tuple[np.ndarray, np.ndarray]:
+            rng = stream(self.seed, "lowrank", part)
+            x = rng.standard_normal((self.clients, samples, size), dtype=np.float32)
+            x += means
+            x = x.reshape(-1, size)
+            return x, x @ weights.ravel() + bias + rng.standard_normal(len(x), dtype=np.float32)
+
+        x, y = draw("training", self.samples)
+        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
+        return FederatedData(
+            x=x,
+            y=y,
+            offsets=np.arange(self.clients + 1) * self.samples,
+            x_val=x_val,
+            y_val=y_val,
+            truth={"weights": weights, "bias": np.asarray(bias)},
+            clients=tuple(f"client{m}" for m in range(self.clients)),
+            shape=(self.rows, self.columns),
+        ).validate()

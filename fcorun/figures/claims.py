@@ -1,0 +1,97 @@
+"""Whether what a paper says of a figure holds in the records."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fcorun.figures.spec import Claim, Figure
+from fcorun.metrics import HIGHER_IS_BETTER
+from fcorun.table import Frame
+
+COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds")
+Runs = dict[str, list[list[dict[str, float]]]]  # of each algorithm's best point, the rows of each seed
+
+
+def check(name: str, figure: Figure, grid: Frame, tuned: Frame, runs: Runs, best: dict[str, Any]) -> list[dict]:
+    """A row a claim, then one for each algorithm whose best rates the paper prints.
+
+    ``grid`` is the table of all points, ``tuned`` that of the best points with all seeds, whose rows ``runs`` holds;
+    ``best`` holds the best rates of each algorithm.
+    """
+    rows = [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, grid, tuned, runs)} for c in figure.claims]
+    for algo, rates in (figure.printed or {}).items():
+        found = best.get(algo)
+        told = "not measured" if found is None else f"({found[0]:g}, {found[1]:g})"
+        same = "not measured" if found is None else "yes" if np.allclose(found, rates, rtol=1e-6) else "no"
+        printed = f"({rates[0]:g}, {rates[1]:g})"
+        says = "best (client_lr, server_lr)"
+        rows.append({"figure": name, "algo": algo, "says": says, "measured": told, "wanted": printed, "holds": same})
+    return rows
+
+
+def _checked(claim: Claim, grid: Frame, tuned: Frame, runs: Runs) -> dict[str, str]:
+    def measured(algo: str) -> float:
+        return _measure(claim, algo, grid, tuned, runs)
+
+    ours, told, wanted, holds = measured(claim.algo), [], [], True
+    unknown = np.isnan(ours)
+    for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
+        for other in others:
+            value = measured(other) * claim.times if isinstance(other, str) else float(other)
+            unknown |= np.isnan(value)
+            holds &= bool(sign * ours > sign * value)
+            factor = f"{claim.times:g} times " if claim.times != 1 else ""
+            wanted.append(f"{word} {factor}{other} ({_text(claim, value)})" if isinstance(other, str)
+                          else f"{word} {value:g}")  # fmt: skip
+    told = f"{_name(claim)} {_text(claim, ours)}"
+    return {
+        "measured": told,
+        "wanted": ", ".join(wanted),
+        "holds": "not measured" if unknown else "yes" if holds else "no",
+    }
+
+
+def _name(claim: Claim) -> str:
+    goal = "" if claim.target is None else f"{claim.target:g}"
+    return {
+        "tail": f"{claim.metric}",
+        "final": f"final {claim.metric}",
+        "reach": f"rounds to {claim.metric} {goal}",
+        "share": f"share of points with {claim.metric} of {goal}",
+    }[claim.at]
+
+
+def _text(claim: Claim, value: float) -> str:
+    return "never" if np.isinf(value) and claim.at == "reach" else "unknown" if np.isnan(value) else f"{value:.4g}"
+
+
+def _measure(claim: Claim, algo: str, grid: Frame, tuned: Frame, runs: Runs) -> float:
+    if claim.at == "share":
+        return _share(claim, grid[grid["algo"] == algo])
+    if claim.at == "reach":
+        return float(np.median([_reach(claim, rows) for rows in runs[algo]])) if runs.get(algo) else float("nan")
+    column = f"{claim.at}_{claim.metric}"
+    values = tuned[tuned["algo"] == algo][column].to_numpy(float) if column in tuned else np.array([])
+    return float(np.median(values)) if len(values) else float("nan")
+
+
+def _passes(claim: Claim, values: Any) -> Any:
+    """Which values have come to the target: beyond it where more or less is better, else just there."""
+    higher = HIGHER_IS_BETTER.get(claim.metric)
+    return np.isclose(values, claim.target) if higher is None else (
+        values >= claim.target if higher else values <= claim.target
+    )  # fmt: skip
+
+
+def _reach(claim: Claim, rows: Sequence[dict[str, float]]) -> float:
+    values = np.array([row.get(claim.metric, np.nan) for row in rows])
+    there = np.flatnonzero(_passes(claim, values))
+    return float(rows[there[0]]["round"]) if len(there) else float("inf")
+
+
+def _share(claim: Claim, points: Frame) -> float:
+    column = f"tail_{claim.metric}"
+    if column not in points or not len(points):
+        return float("nan")
+    return float(np.mean(_passes(claim, points[column].to_numpy(float))))

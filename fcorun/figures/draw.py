@@ -1,0 +1,130 @@
+"""How figures are drawn from records. Each function takes what ``Drawing`` holds and returns a matplotlib figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fcorun.curves import COLOURS, DASHES
+from fcorun.figures.spec import Figure
+from fcorun.metrics import read_rows
+from fcorun.page import PAGE, Look, legend, looks_of, page, title, words
+from fcorun.pictures import draw_best, draw_structure
+from fcorun.record import Record
+from fcorun.table import Frame, best_points
+
+LOGARITHMIC = ("suboptimality", "objective", "val_loss", "train_loss", "recovery_error")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What there is to draw.
+
+    Attributes:
+        grid, grid_records: the table of all points, and their records in its order.
+        tuned, tuned_records: of the best point of each algorithm, with all seeds.
+    """
+
+    figure: Figure
+    metric: str
+    grid: Frame
+    grid_records: Sequence[Record]
+    tuned: Frame
+    tuned_records: Sequence[Record]
+
+    @property
+    def looks(self) -> dict[str, Look]:
+        """The look of each algorithm, in all figures of this table."""
+        return looks_of(self.grid)
+
+
+def curves(of: Drawing) -> Any:
+    """Metrics against rounds at each algorithm's best rates, median and band over seeds."""
+    shown = [(name, name in LOGARITHMIC) for name in of.figure.panels]
+    return draw_best(of.tuned, of.metric, of.looks, of.tuned_records, read_rows, shown)
+
+
+def scatter(of: Drawing) -> Any:
+    """Structure against quality over all points of the grid: how much depends on the rates."""
+    return draw_structure(of.grid, of.metric, of.looks)
+
+
+def bars(of: Drawing) -> Any:
+    """A bar an algorithm, at its best rates, a panel a metric: median over seeds, with the 10-90 % band."""
+    figure, axes = page(len(of.figure.panels), len(of.figure.panels), PAGE, height=1.9, left=0.72, bottom=0.6)
+    algos = of.figure.only or [name for name in of.looks if (of.tuned["algo"] == name).any()]
+    for ax, metric in zip(axes, of.figure.panels, strict=True):
+        for place, algo in enumerate(algos):
+            values = of.tuned.loc[of.tuned["algo"] == algo, f"tail_{metric}"].to_numpy(float)
+            low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
+            ax.bar(place, middle, color=of.looks[algo].colour, width=0.7)
+            if len(values) > 1:
+                ax.errorbar(place, middle, [[middle - low], [high - middle]], color="black", linewidth=0.8, capsize=2)
+            ax.annotate(f"{middle:.3g}", (place, high), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
+        ax.set_xticks(range(len(algos)), [title(of.grid, name) for name in algos], fontsize=6, rotation=20)
+        ax.grid(axis="x", visible=False)
+        ax.margins(y=0.12)
+        ax.set_ylabel(words(metric, of.tuned.attrs.get("cutoff"), of.tuned.attrs.get("tail_rounds")))
+    return figure
+
+
+def solutions_alone(of: Drawing) -> list[np.ndarray]:
+    """The weights that each client finds on its own data."""
+    alone = [r for r, algo in zip(of.grid_records, of.grid["algo"], strict=True) if algo == "local" and r.finished]
+    return [record.solution["weights"] for record in sorted(alone, key=lambda r: r.config["algo"]["client"])]
+
+
+def averaging(of: Drawing) -> Any:
+    """The curse of primal averaging: the solutions of single clients, their mean, and what the algorithms find."""
+    from matplotlib.colors import ListedColormap
+
+    alone = solutions_alone(of)
+    strips = [(f"client {m + 1} alone", w) for m, w in enumerate(alone)]
+    strips.append(("mean of the clients' solutions", np.mean(alone, axis=0)))
+    for row in best_points(of.grid, of.metric).to_dict("records"):
+        if row["seeds"] and row["algo"] != "local":
+            strips.append((title(of.grid, row["algo"]), of.grid_records[row["rows"][0]].solution["weights"]))
+    cutoff = of.grid.attrs["cutoff"]
+    figure, (ax,) = page(1, 1, PAGE, height=0.21 * len(strips), left=1.75, right=0.75, bottom=0.5, top=0.25)
+    picture = np.array([np.abs(w) > cutoff for _, w in strips], float)
+    ax.imshow(
+        picture, aspect="auto", interpolation="nearest", cmap=ListedColormap(["#F2F2F2", "#0072B2"]), vmin=0, vmax=1
+    )
+    ax.set_yticks(range(len(strips)), [label for label, _ in strips])
+    ax.set_yticks(np.arange(len(strips) - 1) + 0.5, minor=True)
+    ax.grid(visible=False)
+    ax.grid(which="minor", axis="y", color="white", linewidth=2, alpha=1)
+    ax.tick_params(length=0, which="both")
+    ax.set_xlabel(f"coefficient j (blue where |w$_j$| > {cutoff:g})")
+    for place, (_, w) in enumerate(strips):
+        share = float(np.mean(np.abs(w) > cutoff))
+        ax.annotate(f"{share:.2f}", (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=6.5)
+    ax.annotate("density", (1.02, 1.0), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=6.5)
+    return figure
+
+
+def rates(of: Drawing) -> Any:
+    """The measured gap against the rounds, and the bounds of theorems 4.1 to 4.3, for each pair of rates."""
+    from fcorun.figures.theory import measured
+
+    records = [record for record in of.grid_records if record.finished]
+    looks = {f"theorem 4.{i + 1}": (COLOURS[i], DASHES[i + 1]) for i in range(3)}
+    figure, axes = page(len(records), min(3, len(records)), PAGE, height=1.9, left=0.6, top=0.25)
+    for ax, record, (rounds, gaps, bounds) in zip(axes, records, measured(records), strict=True):
+        ax.plot(rounds, gaps, color="black", label="measured, last iterate")
+        for text, bound in bounds.items():
+            ax.plot(rounds, bound, color=looks[text][0], linestyle=looks[text][1], label=f"bound of {text}")
+        ax.set(xscale="log", yscale="log", xlabel="communication round", ylabel=words("suboptimality", None))
+        ax.set_title("$\\eta_c$ = {client_lr:g}, $\\eta_s$ = {server_lr:g}".format(**record.config["algo"]), pad=3)
+    heights = [limit for ax in axes for limit in ax.get_ylim()]
+    for ax in axes:
+        ax.set_ylim(min(heights), max(heights))
+    seen = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+    legend(figure, list(seen.values()), list(seen))
+    return figure
+
+
+def fast_mark(figure: Any, text: str) -> None:
+    """Say in a picture that it is a smaller version."""
+    figure.text(0.995, 0.005, text, ha="right", va="bottom", fontsize=6, color="#D55E00", style="italic")

@@ -1,0 +1,140 @@
+"""From a figure's name to its picture and the verdict on its claims: run what is missing, tune, draw, check."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcorun.errors import UserError
+from fcorun.figures import claims, draw, theory
+from fcorun.figures.spec import Figure, load
+from fcorun.files import write_whole
+from fcorun.metrics import read_rows
+from fcorun.page import STYLE, content
+from fcorun.record import Record
+from fcorun.results import csv_bytes
+from fcorun.table import Frame, best_points, chosen, keys, table
+
+RATES = ("algo.client_lr", "algo.server_lr")
+
+
+def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> list[dict]:
+    """Make one figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv; the rows of claims.csv.
+
+    Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
+    ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run. Raises UserError for a figure that
+    is not there, or whose runs cannot be had.
+    """
+    figure, config = load(name, [*overrides])
+    smaller = figure.fast if fast else []
+    ending = "-fast" if fast else ""
+    home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
+    common = [f"+experiment={name}", *smaller, *overrides]
+    grid = _sweep(home / "runs", common)
+    records = [Record(home / "runs" / place) for place in grid["folder"]]
+    metric = chosen(grid, config["metric"])
+    best = [row for row in best_points(grid, metric).to_dict("records") if row["seeds"]]
+    if not best:
+        raise UserError(f"{name}: no run came to an end; the records in {home / 'runs'} say why")
+    places = [place for row in best for place in row["rows"]]
+    further = _with_seeds(home / "seeds", common, best, grid, figure) if figure.seeds else []
+    every = table([*records, *further])  # of all, so that the columns are those of the grid
+    tuned = every.iloc[[*places, *range(len(records), len(every))]].reset_index(drop=True)
+    tuned.attrs, picked = every.attrs, [*(records[place] for place in places), *further]
+    of = draw.Drawing(figure, metric, grid, records, tuned, picked)
+    folder.mkdir(parents=True, exist_ok=True)
+    _draw(of, folder, f"fast version: {' '.join(smaller)}" if fast else "")
+    write_whole(folder / "table.csv", csv_bytes(_summary(tuned)))
+    if figure.draw == "averaging":
+        tuned = pd.concat([tuned, _averages(of)])
+    runs: claims.Runs = {}
+    for algo, record in zip(of.tuned["algo"], picked, strict=True):
+        runs.setdefault(algo, []).append(read_rows(record.folder))
+    rates = {
+        row["algo"]: tuple(row[key] for key in RATES)
+        for row in best
+        if all(row.get(key) == row.get(key) for key in RATES)
+    }
+    rows = theory.verdicts(name + ending, [r for r in records if r.finished]) if figure.draw == "rates" else []
+    rows += claims.check(name + ending, figure, grid, tuned, runs, rates)
+    write_whole(folder / "claims.csv", csv_bytes(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
+    return rows
+
+
+def _sweep(folder: Path, overrides: Sequence[str]) -> Frame:
+    """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
+    before = time.time()
+    command = [sys.executable, "-m", "fcorun", "-m", *overrides, f"hydra.sweep.dir='{folder}'"]
+    code = subprocess.run(command, check=False).returncode
+    if code in (130, -2):
+        raise KeyboardInterrupt
+    found = folder / "results.csv"
+    if not found.exists() or found.stat().st_mtime < before - 1:
+        raise UserError(f"the runs of {folder} did not come about, as said above")
+    places = pd.read_csv(found, usecols=["folder"])["folder"]
+    return table([Record(folder / place) for place in places], root=folder)
+
+
+def _with_seeds(folder: Path, common: Sequence[str], best: list[dict], grid: Frame, figure: Figure) -> list[Record]:
+    """The best points run again with further seeds."""
+    jobs = []
+    for row in best:
+        record = Record(folder.parent / "runs" / grid["folder"][row["rows"][0]])
+        if not read_rows(record.folder)[-1]["bytes_up"]:
+            continue  # a baseline has no seed
+        point = [
+            f"algo={row['algo']}",
+            *(f"{key}={row[key]!r}" for key in keys(grid) if key.startswith("algo.") and row[key] == row[key]),
+        ]
+        jobs += [" ".join([*point, f"seed={seed}"]) for seed in figure.seeds]
+    listed = ",".join(f"'{job}'" for job in jobs)
+    fixed = [override for override in common if not override.startswith("algo")]
+    frame = _sweep(folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
+    return [
+        Record(folder / place)
+        for place, status in zip(frame["folder"], frame["status"], strict=True)
+        if status == "done"
+    ]
+
+
+def _draw(of: draw.Drawing, folder: Path, mark: str) -> None:
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        picture = getattr(draw, of.figure.draw)(of)
+        if picture is None:
+            raise UserError(f"{folder.name}: its runs measured nothing to draw")
+        if mark:
+            draw.fast_mark(picture, mark)
+        for format in ("png", "pdf"):
+            write_whole(folder / f"figure.{format}", content(picture, format))
+
+
+def _averages(of: draw.Drawing) -> Frame:
+    """What is claimed of the solutions of single clients and of their mean, as rows of a table."""
+    alone, cutoff = draw.solutions_alone(of), of.grid.attrs["cutoff"]
+    density = {"mean of the clients": np.abs(np.mean(alone, axis=0)) > cutoff}
+    shares = {name: float(np.mean(there)) for name, there in density.items()}
+    shares["densest client"] = max(float(np.mean(np.abs(w) > cutoff)) for w in alone)
+    return pd.DataFrame({"algo": list(shares), "tail_density": list(shares.values())})
+
+
+def _summary(tuned: Frame) -> Frame:
+    """The best point of each algorithm: its rates, the median and the 10-90 % band over seeds of each tail average."""
+    rows: list[dict[str, Any]] = []
+    for algo, own in tuned.groupby("algo", sort=False):
+        row: dict[str, Any] = {
+            "algo": algo,
+            **{key: own[key].iloc[0] for key in RATES if key in own},
+            "seeds": len(own),
+        }
+        for name in (name for name in own if name.startswith("tail_")):
+            low, middle, high = own[name].quantile([0.1, 0.5, 0.9])
+            row |= {name: middle, f"{name}_10%": low, f"{name}_90%": high}
+        rows.append(row)
+    return pd.DataFrame(rows)

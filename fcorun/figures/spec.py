@@ -1,0 +1,81 @@
+"""What a figure is: the section ``figure`` of a file in conf/experiment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fcorun.cli import compose, conf_dir
+from fcorun.config import Positive, build
+from fcorun.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of a figure, so that it can be checked.
+
+    ``metric`` of ``algo`` is measured ``at``: the "tail" average, the "final" value, the first round at which it has
+    come to ``target`` ("reach"), each at the algorithm's best rates and in the median over seeds; or the "share" of all
+    grid points whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of
+    the numbers, and ``times`` as much as each of the algorithms, that are listed.
+    """
+
+    says: str
+    algo: str
+    metric: str
+    at: Literal["tail", "final", "reach", "share"] = "tail"
+    target: float | None = None
+    above: list[Any] = field(default_factory=list)
+    below: list[Any] = field(default_factory=list)
+    times: Positive = 1.0
+
+    def __post_init__(self):
+        if (self.target is None) == (self.at in ("reach", "share")):
+            raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
+        if not self.above and not self.below:
+            raise UserError(f"figure.claims: '{self.says}' needs above or below")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: how it is drawn from the records of its sweep, and what the paper says of it.
+
+    Attributes:
+        title: what is shown, in a line.
+        draw: the function of fcorun.figures.draw that draws it.
+        panels: the metrics to draw, one a panel.
+        only: the algorithms to draw; none: all.
+        runs: the figure whose sweep this one is drawn from; None: its own.
+        seeds: with which the best points are run again, beside the seed of the grid.
+        fast: overrides for a smaller version, run within a minute.
+        printed: the best rates that the paper prints, {algorithm: [client_lr, server_lr]}.
+        claims: what the paper says.
+    """
+
+    title: str
+    draw: Literal["curves", "bars", "scatter", "averaging", "rates"] = "curves"
+    panels: list[str] = field(default_factory=list)
+    only: list[str] = field(default_factory=list)
+    runs: str | None = None
+    seeds: list[int] = field(default_factory=list)
+    fast: list[str] = field(default_factory=list)
+    printed: dict | None = None
+    claims: list[Any] = field(default_factory=list)
+
+    def __post_init__(self):
+        claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in self.claims]
+        object.__setattr__(self, "claims", claims)
+
+
+def names() -> list[str]:
+    """The figures there are."""
+    files = (Path(conf_dir()) / "experiment").glob("*.yaml")
+    return sorted(path.stem for path in files if "\nfigure:" in path.read_text())
+
+
+def load(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[str, Any]]:
+    """A figure, and the configuration that its runs have in common. Raises UserError if there is no such figure."""
+    if name not in names():
+        raise UserError(f"there is no figure '{name}': {nearest(name, names())}")
+    config = compose([f"+experiment={name}", *overrides])
+    return build(Figure, config["figure"], "figure"), config
