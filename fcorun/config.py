@@ -149,6 +149,10 @@ def check(value: Any, hint: Any, key: str) -> Any:
         if not isinstance(value, (list, tuple)):
             raise UserError(f"{key}={value} must be a list: give {key}=[{value}]")
         return [check(v, args[0], key) for v in value]
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{key}={value} must be a mapping: give {key}={{NAME: VALUE}}")
+        return {check(k, args[0], key): check(v, args[1], f"{key}.{k}") for k, v in value.items()}
     return _scalar(value, hint, key)
 
 

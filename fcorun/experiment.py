@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from fcorun import engine, solver
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import Settings, build, build_plugin, class_id, meaning, numbers
+from fcorun.config import Settings, build, build_plugin, check, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError, nearest
 from fcorun.evaluate import Evaluation, row_weights
@@ -239,8 +239,11 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
             f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows {known}: choose one of "
             "them, or mirror=euclidean, which takes any"
         )
-    for name in reg.per_client or {}:
-        if name not in reg.across_clients:
+    for name, values in (reg.per_client or {}).items():
+        if name in reg.across_clients:
+            for value in values:
+                check(value, get_type_hints(type(reg), include_extras=True)[name], f"reg.per_client.{name}")
+        else:
             known = ", ".join(reg.across_clients) or "none"
             raise UserError(
                 f"reg.per_client: '{name}' of reg={names['reg']} cannot differ between clients; {known} can"

@@ -13,9 +13,9 @@ from fcorun.errors import UserError
 class LowRank(Dataset):
     """The synthetic data of Yuan, Zaheer and Reddi, Federated Composite Optimization (ICML 2021), section 5.2.
 
-    With W = diag(1, .., 1, 0, .., 0) of the given rank and b ~ N(0, 1), client m draws a matrix M_m of N(0, mean_scale^2)
-    entries once, and then X = M_m + Delta, y = <X, W> + b + eps with Delta and eps of N(0, 1) entries. The validation
-    rows of a client share its M_m. The paper prints the configurations; the law of X is a reconstruction.
+    With W = diag(1, .., 1, 0, .., 0) of the given rank and b ~ N(0, 1), client m draws a matrix M_m with entries of
+    N(0, mean_scale^2) once, and then X = M_m + Delta, y = <X, W> + b + eps with Delta and eps of N(0, 1) entries. The
+    validation rows of a client share its M_m. The paper prints the configurations; the law of X is a reconstruction.
 
     Attributes:
         clients: number of clients, M.

@@ -1,0 +1,198 @@
+"""Figures: every one of conf/experiment is well formed, and small ones are made from start to end."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import names, small, snapshots
+
+from fcorun import UserError
+from fcorun.cli import compose, conf_dir
+from fcorun.experiment import prepare
+from fcorun.figures import Claim, Figure, claims, load, reproduce, theory
+from fcorun.figures.spec import names as figures
+
+SCRIPT = Path(conf_dir()).parent / "scripts" / "reproduce.py"
+SMALL = (
+    *("data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12", "data.validation_samples=4"),
+    *("clients_per_round=3", "batch_size=5", "rounds=20", "tail_rounds=10", "algo.server_lr=0.3,1"),
+    *("algo.client_lr=0.001,0.003", "verbose=false"),
+)
+
+
+@pytest.mark.parametrize("name", figures())
+def test_every_figure_is_well_formed(name):
+    """Its claims and printed rates speak of algorithms that it runs, or of what is made of them."""
+    figure, config = load(name)
+    text = (Path(conf_dir()) / "experiment" / f"{name}.yaml").read_text()
+    assert figure.title
+    assert figure.panels or figure.draw == "averaging"
+    prepare(config)
+    known = {*names("algo"), "mean of the clients", "densest client"}
+    told = [c.algo for c in figure.claims] + [
+        o for c in figure.claims for o in (*c.above, *c.below) if isinstance(o, str)
+    ]
+    assert set(told) | set(figure.printed or {}) | set(figure.only) <= known
+    assert text.startswith("# @package _global_\n#")
+    compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
+
+
+def test_every_figure_has_something_to_check():
+    assert all(load(name)[0].claims for name in figures() if name != "fco_rates")
+
+
+def test_no_such_figure():
+    with pytest.raises(UserError, match="fco_fig3a"):
+        load("fco_fig3")
+
+
+@pytest.mark.slow
+def test_a_figure_from_start_to_end(tmp_path):
+    """Runs, picture, table, claims; a second time nothing is run again."""
+    rows = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
+    folder = tmp_path / "fco_fig3a"
+    assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "figure.pdf").read_bytes()[:4] == b"%PDF"
+    told = pd.read_csv(folder / "claims.csv", keep_default_na=False)
+    assert told.to_dict("records") == rows
+    assert set(told["holds"]) <= {"yes", "no", "not measured"}
+    assert set(told["algo"]) == {"centralized", "feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp"}
+    summary = pd.read_csv(folder / "table.csv").set_index("algo")
+    assert (summary.loc["fedmid", "seeds"], summary.loc["centralized", "seeds"]) == (5, 1)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")}
+    assert len(before) == 4 * 4 + 1 + 4 * 4
+    assert reproduce("fco_fig3a", tmp_path, overrides=SMALL) == rows
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
+
+
+@pytest.mark.slow
+def test_the_script_makes_what_it_can(tmp_path):
+    """A figure whose data are not there says so, and the next one is made, in its fast version, marked so."""
+    command = [sys.executable, str(SCRIPT), "--fast", "--out", "figs", "fco_fig5", "fco_fig2", "verbose=false"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert found.returncode == 1
+    assert "fco_fig5: not made" in found.stdout
+    assert "Traceback" not in found.stderr
+    assert (tmp_path / "figs/fco_fig2-fast/figure.png").exists()
+    assert set(pd.read_csv(tmp_path / "figs/claims.csv")["figure"]) == {"fco_fig2-fast"}
+
+
+def claim(**changes):
+    return Claim(**({"says": "so", "algo": "a", "metric": "f1", "above": [0.5]} | changes))
+
+
+def checked(one, tail=(0.6, 0.2), rows=(), others=None):
+    grid = pd.DataFrame({"algo": ["a", "a"], "tail_f1": tail, "tail_rank": [4, 5]})
+    tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_f1": [tail[0], *(others or {}).values()]})
+    (row,) = claims.check("fig", Figure("t", claims=[one]), grid, tuned, {"a": [list(rows)]}, {})
+    return row
+
+
+def test_claims():
+    assert checked(claim())["holds"] == "yes"
+    assert checked(claim(above=[0.7]))["holds"] == "no"
+    assert checked(claim(above=["b"]), others={"b": 0.5})["holds"] == "yes"
+    assert checked(claim(above=["b"], times=2), others={"b": 0.5})["holds"] == "no"
+    assert checked(claim(above=[], below=["b"]), others={"b": 0.7})["holds"] == "yes"
+    assert checked(claim(above=["b"]))["holds"] == "not measured"
+    assert checked(claim(metric="rank"))["holds"] == "not measured"
+    assert checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with f1 of 0.5 0.5"
+
+
+def test_claims_about_rounds():
+    rows = [{"round": r, "f1": r / 10, "rank": 9 - r} for r in range(10)]
+    assert checked(claim(at="reach", target=0.55, above=[5.5], below=[6.5]), rows=rows)["holds"] == "yes"
+    assert checked(claim(at="reach", target=2.0, above=[], below=[100]), rows=rows)["holds"] == "no"
+    exact = claim(at="reach", metric="rank", target=4, above=[4.5], below=[5.5])
+    assert checked(exact, rows=rows)["holds"] == "yes"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"above": []}, {"at": "reach"}, {"target": 3.0}, {"at": "share", "above": [1.0]}], ids=str
+)
+def test_claims_that_say_nothing_are_refused(wrong):
+    with pytest.raises(UserError, match="so"):
+        claim(**wrong)
+
+
+def test_printed_rates():
+    figure = Figure("t", printed={"a": [0.01, 1], "b": [0.1, 1]})
+    rows = claims.check("fig", figure, pd.DataFrame({"algo": []}), pd.DataFrame({"algo": []}), {}, {"a": (0.01, 1.0)})
+    assert [row["holds"] for row in rows] == ["yes", "not measured"]
+    (row,) = claims.check("fig", Figure("t", printed={"a": [0.01, 1]}), pd.DataFrame({"algo": []}),
+                          pd.DataFrame({"algo": []}), {}, {"a": (0.001, 1.0)})  # fmt: skip
+    assert (row["holds"], row["measured"], row["wanted"]) == ("no", "(0.001, 1)", "(0.01, 1)")
+
+
+def test_constants_of_the_theorems():
+    """Against what they are by definition, on data where that is known: equal clients, whole data as a batch."""
+    config = small("clients_per_round=null", "batch_size=null", "local_epochs=null", "local_steps=3", "reg=none",
+                   "data.features=3", "data.nonzeros=2", "data.samples=200", "data.clients=4")  # fmt: skip
+    experiment = prepare(config)
+    data = experiment.load()
+    found = theory.constants(experiment, data)
+    assert (found.M, found.K) == (4, 3)
+    assert found.variance == pytest.approx(0, abs=1e-12)
+    x = np.column_stack([data.x, np.ones(len(data.y))]).astype(float)
+    best = np.linalg.lstsq(x, data.y.astype(float), rcond=None)[0]
+    assert pytest.approx(best @ best / 2, rel=1e-6) == found.B
+    hessians = [2 * x[i : i + 200].T @ x[i : i + 200] / 200 for i in range(0, 800, 200)]
+    assert pytest.approx(max(np.linalg.eigvalsh(h)[-1] for h in hessians)) == found.L
+    mean = np.mean(hessians, axis=0)
+    for h in hessians:  # H <= L_norm Q / ||Q||
+        assert np.linalg.eigvalsh(found.L_norm * mean / np.linalg.eigvalsh(mean)[-1] - h)[0] >= -1e-9
+    assert found.L_norm >= found.L * 0.999
+
+
+def test_bounds_apply_where_the_theorems_say():
+    c = theory.Constants(1.0, 4, 5, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0)
+    rounds = np.array([1.0, 10.0])
+    assert set(theory.bounds(c, 0.01, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2", "theorem 4.3"}
+    assert set(theory.bounds(c, 0.01, 5.0, rounds)) == {"theorem 4.1"}
+    assert set(theory.bounds(c, 0.1, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2"}
+    np.testing.assert_allclose(theory.bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
+
+
+def test_sweeps_bring_their_axes_along(tmp_path):
+    """Axes of an experiment give way to those of the command line; further runs stand beside the product."""
+    command = [sys.executable, "-m", "fcorun", "-m", "+experiment=fco_fig3a", "algo=fedmid", "algo.client_lr=0.001",
+               "rounds=3", "dry_run=true"]  # fmt: skip
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    assert found[0] == "0 done, 8 to run; records in outputs/figures/fco_fig3a/runs/"
+    assert sum("algo.server_lr=" in line and "algo=fedmid" in line for line in found) == 7
+    assert "algo=centralized" in found[-1]
+    assert "client_lr" not in found[-1]
+    assert "rounds=3" in found[-1]
+
+
+SMALL_LOWRANK = (
+    *("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "data.clients=6", "data.samples=12"),
+    *("clients_per_round=3", "batch_size=5", "rounds=4", "eval_every=2"),
+)
+
+
+@pytest.mark.parametrize("reg", ["l1", "nuclear"])
+def test_lowrank_is_a_problem_in_matrices(reg):
+    config = compose([*SMALL_LOWRANK, f"reg={reg}"])
+    last = snapshots(config)[-1]
+    assert last.solution["weights"].shape == (1, 5, 4)
+    assert ("f1" in last.metrics) == (reg == "l1")
+    assert ("rank" in last.metrics) == (reg == "nuclear")
+    error = np.linalg.norm(last.solution["weights"][0] - prepare(config).load().truth["weights"])
+    np.testing.assert_allclose(last.metrics["recovery_error"], error, rtol=1e-5)
+
+
+def test_lowrank_data():
+    data = prepare(compose(list(SMALL_LOWRANK))).load()
+    assert (data.x.shape[1], data.shape, data.truth["weights"].shape) == (20, (5, 4), (5, 4))
+    noise = data.y - data.x @ data.truth["weights"].ravel() - data.truth["bias"]
+    assert 0.7 < noise.std() < 1.3
+    assert np.linalg.matrix_rank(data.truth["weights"]) == 2
+
+
+def test_lowrank_refuses_an_impossible_rank():
+    with pytest.raises(UserError, match=r"data\.rank=33"):
+        prepare(compose(["data=lowrank", "data.rank=33"]))
