@@ -1,7 +1,10 @@
 """The picture of one run."""
 
 import io
+import math
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +13,8 @@ import numpy as np
 # Okabe and Ito's palette, told apart by colour-blind readers too, and lines told apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
+
+_DPI, _TICK = 150, 7  # pixels an inch, and of a tick
 
 Panel = tuple[str, tuple[tuple[str, str], ...], bool]  # axis label, (metric, legend) of each line, logarithmic
 
@@ -23,7 +28,7 @@ def panels(names: list[str], cutoff: float) -> tuple[Panel, ...]:
         chosen.append(("accuracy", (("train_accuracy", "training"), ("val_accuracy", "validation")), False))
     else:
         chosen.append(("mean loss", (("train_loss", "training"), ("val_loss", "validation")), True))
-    support = f"|w$_j$| > {cutoff:g}"
+    support = f"|wⱼ| > {cutoff:g}"
     if "f1" in names:
         lines = (("f1", "F1"), ("precision", "precision"), ("recall", "recall"), ("density", "density"))
         chosen.append((f"support {{{support}}}", lines, False))
@@ -34,72 +39,155 @@ def panels(names: list[str], cutoff: float) -> tuple[Panel, ...]:
     return tuple((label, tuple(line for line in lines if line[0] in names), log) for label, lines, log in chosen)
 
 
+@dataclass(frozen=True)
+class _Scale:
+    """An axis from ``low`` to ``high``; ``subs`` are the multiples of a power of ten that have ticks, none: linear."""
+
+    low: float
+    high: float
+    subs: tuple[int, ...] = ()
+
+    def places(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Where values lie, 0 at the low end and 1 at the high one; nan for what no logarithmic axis can show."""
+        if not self.subs:
+            return (np.asarray(values) - self.low) / (self.high - self.low)
+        positive = np.where(np.asarray(values) > 0, values, np.nan)
+        return (np.log(positive) - math.log(self.low)) / math.log(self.high / self.low)
+
+
+def _scale(values: Sequence[float], log: bool) -> _Scale:
+    """A logarithmic axis with few, plain ticks where positive values span enough; else a linear one."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    positive = [value for value in finite if value > 0]  # a gap may have come down to nothing
+    if not log or not positive or max(positive) < 4 * min(positive):
+        low, high = min(finite), max(finite)
+        room = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
+        return _Scale(low - room, high + room)
+    most = max(positive)
+    least = max(min(positive), 2e-10 * most)  # ten decades below there is rounding only, which would flatten the rest
+    return _Scale(0.5 * least, most * (most / least) ** 0.05, (1,) if most > 300 * least else (1, 2, 5))
+
+
+@lru_cache(maxsize=64)
+def _ticks(scale: _Scale) -> tuple[list[tuple[float, str]], str]:
+    """The place and the label of each tick, and what matplotlib has taken out of all labels: "1e6", "+1e3"."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
+
+    locator = LogLocator(subs=scale.subs, numticks=8) if scale.subs else MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+    values = [value for value in locator.tick_values(scale.low, scale.high) if scale.low <= value <= scale.high]
+    texts, common = [f"{value:g}" for value in values], ""
+    if not scale.subs:
+        formatter: Any = ScalarFormatter()
+        formatter.create_dummy_axis()
+        formatter.axis.set_view_interval(scale.low, scale.high)
+        texts, common = formatter.format_ticks(values), formatter.get_offset()
+    return list(zip(scale.places(values).tolist(), texts, strict=True)), common
+
+
 class _Page:
-    """A figure that is laid out once and drawn for many runs: what differs between them is drawn over the rest."""
+    """A figure that is laid out once and drawn for many runs: what differs between them is drawn over the rest.
+
+    matplotlib's axes go from 0 to 1; scales, ticks and their labels are our own, since its own take most of the time.
+    """
 
     def __init__(self, chosen: tuple[Panel, ...], across: str):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.font_manager import findfont
+        from PIL import ImageFont
 
-        width, margin = 3.3 * len(chosen), 0.8  # inches; the margin holds an axis' labels
-        self.figure = Figure(figsize=(width, 2.7), dpi=150)
-        self.canvas = FigureCanvasAgg(self.figure)
-        self.axes = self.figure.subplots(1, len(chosen), squeeze=False)[0]
+        width, height, margin = 3.3 * len(chosen), 2.7, 0.8  # inches; the margin holds an axis' labels
+        figure = Figure(figsize=(width, height), dpi=_DPI)
+        self.canvas = FigureCanvasAgg(figure)
+        axes = figure.subplots(1, len(chosen), squeeze=False)[0]
         each = (width - margin - 0.1 - margin * (len(chosen) - 1)) / len(chosen)
-        self.figure.subplots_adjust(margin / width, 0.18, 1 - 0.1 / width, 0.89, wspace=margin / each)
-        self.title = self.figure.suptitle("", fontsize=8, y=0.985)
-        self.panels, self.lines = chosen, []
-        for ax, (label, lines, log) in zip(self.axes, chosen, strict=True):
-            for (name, legend), colour, dash in zip(lines, COLOURS, DASHES, strict=False):
-                line = ax.plot([0, 1], [1, 1], linestyle=dash, color=colour, label=legend, animated=True)[0]
-                self.lines.append((name, line))
-            ax.set(xlabel=across, ylabel=label)
-            ax.grid(axis="x", alpha=0.25, linewidth=0.6)
+        figure.subplots_adjust(margin / width, 0.18, 1 - 0.1 / width, 0.89, wspace=margin / each)
+        self.panels, self.grids, self.lines = chosen, [], []
+        for ax, (label, lines, log) in zip(axes, chosen, strict=True):
+            ax.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
+            ax.set_xlabel(across, labelpad=20)
+            ax.set_ylabel(label, labelpad=39)
+            self.grids += ax.plot([], [], color="#b0b0b0", alpha=0.25, linewidth=0.6, animated=True)
+            self.lines.append(
+                [
+                    (name, ax.plot([], [], linestyle=dash, color=colour, label=legend, animated=True)[0])
+                    for (name, legend), colour, dash in zip(lines, COLOURS, DASHES, strict=False)
+                ]
+            )
             if any(legend for _, legend in lines):
                 ax.legend(frameon=False, fontsize=8, loc="upper right" if log else "lower right")
-            ax.yaxis.set_animated(True)
-        self.title.set_animated(True)
-        self.still: dict[tuple, Any] = {}  # what does not change from run to run, by the rounds and the scales
+        self.canvas.draw()
+        self.still = self.canvas.copy_from_bbox(figure.bbox)
+        self.boxes = [(ax.bbox.x0, height * _DPI - ax.bbox.y0, ax.bbox.width, ax.bbox.height) for ax in axes]
+        self.large, self.small = (ImageFont.truetype(findfont("DejaVu Sans"), size * _DPI / 72) for size in (10, 8))
+        self.palette = _palette()
 
     def draw(self, rows: list[dict[str, float]], title: str) -> bytes:
-        from PIL import Image
+        from PIL import Image, ImageDraw
 
         rounds = [row["round"] for row in rows]
-        for name, line in self.lines:
-            line.set_data(rounds, [row[name] for row in rows])
-        self.title.set_text(title)
-        for ax, (_, lines, log) in zip(self.axes, self.panels, strict=True):
-            ax.relim()
-            ax.autoscale_view()
-            scale_y(ax, [row[name] for row in rows for name, _ in lines] if log else [])
-            if {name for name, _ in lines} & {"f1", "density", "train_accuracy"}:
-                ax.set_ylim(-0.03, 1.03)
-        span = tuple(ax.get_xlim() for ax in self.axes)
-        if span not in self.still:
-            self.canvas.draw()
-            self.still[span] = self.canvas.copy_from_bbox(self.figure.bbox)
-            self.still = dict(list(self.still.items())[-4:])  # diverged runs are shorter than the others
-        self.canvas.restore_region(self.still[span])
-        renderer = self.canvas.get_renderer()
-        for artist in (*(ax.yaxis for ax in self.axes), *(line for _, line in self.lines), self.title):
-            artist.draw(renderer)
+        across = _scale(rounds if len(rows) > 1 else [0, 1], log=False)
+        scales = [self._up(panel, rows) for panel in self.panels]
+        self._draw_lines(rows, across.places(rounds), scales, [place for place, _ in _ticks(across)[0]])
+        picture = Image.fromarray(np.asarray(self.canvas.buffer_rgba())).convert("RGB")
+        pen = ImageDraw.Draw(picture)
+        for (left, bottom, width, height), up in zip(self.boxes, scales, strict=True):
+            for place, text in _ticks(across)[0]:
+                at = round(left + place * width)
+                pen.line((at, bottom, at, bottom + _TICK), "black", 2)
+                pen.text((at, bottom + 2 * _TICK), text, "black", self.large, "mt")
+            ticks, common = _ticks(up)
+            for place, text in ticks:
+                at = round(bottom - place * height)
+                pen.line((left - _TICK, at, left, at), "black", 2)
+                pen.text((left - 2 * _TICK, at), text, "black", self.large, "rm")
+            pen.text((left, bottom - height - 4), common, "black", self.large, "ls")
+        pen.text((picture.width / 2, 6), title, "black", self.small, "mt")
         buffer = io.BytesIO()
-        picture = Image.fromarray(np.asarray(self.canvas.buffer_rgba()))
-        picture.convert("RGB").save(buffer, "png", compress_level=2, dpi=(150, 150))
+        few = picture.quantize(palette=self.palette, dither=Image.Dither.NONE)
+        few.save(buffer, "png", compress_level=1, dpi=(_DPI, _DPI))
         return buffer.getvalue()
+
+    def _up(self, panel: Panel, rows: list[dict[str, float]]) -> _Scale:
+        """The y axis of a panel."""
+        _, lines, log = panel
+        if {name for name, _ in lines} & {"f1", "density", "train_accuracy"}:
+            return _Scale(-0.03, 1.03)
+        return _scale([row[name] for row in rows for name, _ in lines], log)
+
+    def _draw_lines(self, rows: list[dict], across: np.ndarray, scales: list[_Scale], marks: list[float]) -> None:
+        self.canvas.restore_region(self.still)
+        renderer = self.canvas.get_renderer()
+        for up, grid, lines in zip(scales, self.grids, self.lines, strict=True):
+            grid.set_data(np.repeat(marks, 3), [0, 1, np.nan] * len(marks))
+            grid.draw(renderer)
+            for name, line in lines:
+                line.set_data(across, up.places([row[name] for row in rows]))
+                line.set_marker("" if len(rows) > 1 else ".")
+                line.draw(renderer)
+
+
+def _palette() -> Any:
+    """The lines' colours in steps from white, as an image that holds them: with few colours a PNG is written fast."""
+    from PIL import Image
+
+    colours = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOURS])
+    steps = np.array([0, *np.linspace(0.06, 1, 35)])[:, None, None]  # nothing so near to white that it is taken for it
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255 + steps * (colours - 255)).astype(np.uint8).tobytes())
+    return palette
 
 
 def scale_y(ax: Any, values: list[float]) -> None:
     """A logarithmic y axis with few, plain ticks where positive values span enough; else a linear one."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    values = [value for value in values if value > 0]  # a gap may have come down to nothing
-    if not values or max(values) < 4 * min(values):
+    scale = _scale(values, log=True)
+    if not scale.subs:
         return ax.set_yscale("linear")
     ax.set_yscale("log", nonpositive="mask")
-    # Ten decades below the top there is rounding only, which would flatten the rest.
-    ax.set_ylim(bottom=max(0.5 * min(values), 1e-10 * max(values)))
-    ax.yaxis.set_major_locator(LogLocator(subs=(1,) if max(values) > 300 * min(values) else (1, 2, 5), numticks=8))
+    ax.set_ylim(bottom=scale.low)
+    ax.yaxis.set_major_locator(LogLocator(subs=scale.subs, numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

@@ -5,8 +5,28 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing import forkserver, resource_tracker
 from queue import SimpleQueue
 from typing import Any
+
+MANY = 8  # so many runs are worth the start of helpers
+RECORDS = (  # what helpers import to complete records and to report on them
+    *("fcorun.complete", "fcorun.results", "pandas", "matplotlib.figure", "matplotlib.backends.backend_agg"),
+    *("PIL.ImageDraw", "PIL.ImageFont"),
+)
+_FORKING = "forkserver" in multiprocessing.get_all_start_methods()
+
+
+def import_ahead(imports: Sequence[str]) -> None:
+    """Have the process that helpers are forked from import what they need, while this one does something else."""
+    if _FORKING:
+        multiprocessing.set_forkserver_preload(list(imports))
+        resource_tracker.ensure_running()  # which would lift the mask
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: Ctrl-C is for this process
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 class Helpers:
@@ -16,10 +36,8 @@ class Helpers:
     """
 
     def __init__(self, count: int, imports: Sequence[str]):
-        forking = "forkserver" in multiprocessing.get_all_start_methods()
-        context: Any = multiprocessing.get_context("forkserver" if forking else "spawn")
-        if forking:  # one process imports what all of them need
-            context.set_forkserver_preload(list(imports))
+        context: Any = multiprocessing.get_context("forkserver" if _FORKING else "spawn")
+        import_ahead(imports)
         self.idle: SimpleQueue = SimpleQueue()
         self.threads = ThreadPoolExecutor(count)
         # In a thread, since the first to be started waits until the imports are done.

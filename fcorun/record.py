@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FILES = ("config.yaml", "metrics.csv", "summary.json", "solution.npz", "curves.png", "run.log", "status.json")
 _CHECKPOINT, _LOCK = ".checkpoint.npz", ".lock"
 FINISHED = ("done", "diverged")
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,11 @@ class RunFolder:
     def drop_checkpoint(self) -> None:
         """The run is over."""
         (self.folder / _CHECKPOINT).unlink(missing_ok=True)
+
+
+def yaml_text(config: dict[str, Any]) -> str:
+    """A configuration as YAML, its keys in their order."""
+    return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
 
 
 def csv_text(rows: Iterable[dict]) -> str:

@@ -12,6 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from fcorun.files import write_whole
+from fcorun.pictures import KINDS, draw_sweep
 from fcorun.record import Record
 from fcorun.table import NAMED, SEEDS, STRUCTURE, Frame, best_points, chosen, keys, points, table, values_of
 
@@ -21,10 +22,15 @@ __all__ = ["best_points", "points", "report", "show", "table"]
 
 
 def show(frame: Frame, metric: str | None, console: Console) -> None:
-    """Print the best point of each algorithm: its keys, the tail's median and band over seeds, and how its runs ended.
+    """Print ``best_table``. Raises UserError as ``best_points``."""
+    out, text = best_table(frame, metric)
+    print_whole(out, console)
+    console.print(text)
 
-    Raises UserError as ``best_points``.
-    """
+
+def best_table(frame: Frame, metric: str | None) -> tuple[Table, str]:
+    """The best point of each algorithm (its keys, the tail's median and band over seeds, how its runs ended), and what
+    the table is of. Raises UserError as ``best_points``."""
     metric = chosen(frame, metric)
     best = best_points(frame, metric)
     several = frame["data"].nunique() > 1
@@ -53,8 +59,7 @@ def show(frame: Frame, metric: str | None, console: Console) -> None:
         cells += [f"{row['low']:.4g} to {row['high']:.4g}" if row["seeds"] > 1 else ""] if band else []
         cells += [number(row[name]) for name in shown] + ([str(row["seeds"])] if uneven else [])
         out.add_row(*(escape(cell) for cell in cells), *(str(runs[end] or "") for end in ends))
-    print_whole(out, console)
-    console.print(f"best by {metric}: {caption(frame, (metric, *shown), band)}")
+    return out, f"best by {metric}: {caption(frame, (metric, *shown), band)}"
 
 
 def print_whole(out: Table, console: Console) -> None:
@@ -93,21 +98,37 @@ def report(
     """Write results.csv and the pictures of a sweep into ``folder`` and show its best points; the files written.
 
     Records that are not over are listed; those that failed are the caller's to list. Raises UserError as
-    ``best_points``, with results.csv written. ``submit``: see ``draw_sweep``.
+    ``best_points``, with results.csv written. ``submit`` has functions called elsewhere, like that of
+    concurrent.futures; this process then does without pandas and matplotlib.
     """
-    from fcorun.pictures import draw_sweep
-
     folder.mkdir(parents=True, exist_ok=True)
-    frame = table(records, tail_rounds, root=folder)
-    write_whole(folder / "results.csv", csv_bytes(frame))
-    written = [folder / "results.csv"]
-    if len(frame):
-        written += draw_sweep(folder, records, frame, metric, submit=submit)
-        show(frame, metric, console)
-    for row in frame[~frame["status"].isin(["done", "diverged", "failed"])].to_dict("records"):
-        console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))
+    asked = (folder, records, metric, tail_rounds)
+    if submit is None:
+        parts = [_part(*asked, ("results", *KINDS))]
+    else:
+        parts = [future.result() for future in [submit(_part, *asked, (kind,)) for kind in ("results", *KINDS)]]
+    written = [path for paths, _ in parts for path in paths]
+    for line in [line for _, lines in parts for line in lines]:
+        print_whole(line, console) if isinstance(line, Table) else console.print(line)
     console.print(escape(f"{', '.join(path.name for path in written)} in {folder}/"))
     return written
+
+
+def _part(
+    folder: Path, records: Sequence[Record], metric: str | None, tail_rounds: int | None, kinds: Sequence[str]
+) -> tuple[list[Path], list[Table | str]]:
+    """Write these kinds of files of a report; they, and what is to be shown with "results"."""
+    frame = table(records, tail_rounds, root=folder)
+    written, lines = [], []
+    if "results" in kinds:
+        written.append(folder / "results.csv")
+        write_whole(written[0], csv_bytes(frame))
+        lines += best_table(frame, metric) if len(frame) else []
+        for row in frame[~frame["status"].isin(["done", "diverged", "failed"])].to_dict("records"):
+            lines.append(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))
+    if len(frame):
+        written += draw_sweep(folder, records, frame, metric, kinds=[kind for kind in KINDS if kind in kinds])
+    return written, lines
 
 
 def _cut(metrics: Iterable[str]) -> bool:

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.execute import Submit, execute
 from fcorun.experiment import Experiment, prepare
 from fcorun.metrics import in_order
-from fcorun.record import FINISHED, Record, RunFolder
+from fcorun.record import FINISHED, Record, RunFolder, yaml_text
 from fcorun.trackers.base import track
 
 
@@ -179,7 +177,7 @@ def run_jobs(jobs: list[Job], watch: Watcher, submit: Submit | None = None) -> N
             kept = job.folder.load_checkpoint()
             together.setdefault(kept[1] if kept else -1, []).append(job)
             job.folder.set_status("running", job.label, pid=os.getpid())
-            job.folder.write("config.yaml", yaml.safe_dump(job.experiment.config, sort_keys=False))
+            job.folder.write("config.yaml", yaml_text(job.experiment.config))
             job.folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
             watch.starts(job, data, kept[1] if kept else 0)
             job.setup = time.perf_counter() - begun

@@ -16,7 +16,7 @@ from fcorun.execute import Submit
 from fcorun.experiment import Experiment
 from fcorun.machine import cores
 from fcorun.metrics import aggregate, headline, read_rows
-from fcorun.processes import Helpers
+from fcorun.processes import MANY, RECORDS, Helpers
 from fcorun.record import Record, RunFolder
 from fcorun.results import report
 from fcorun.runner import Job, run_jobs
@@ -80,7 +80,7 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
             return 1 if failed else 0
         _take(folder)
         ready = [p for p in points if p.error is None and p.found != "finished"]
-        with _helpers(len(ready) if options.executor == "inline" else 0) as submit:
+        with _helpers(len(points) if options.executor == "inline" else 0) as submit:
             if not (failed and options.fail_fast):
                 _dispatch(ready, options, console, submit)
             for point in points:
@@ -167,11 +167,10 @@ def _dispatch(points: list[Point], options: Options, console: SweepConsole, subm
 @contextmanager
 def _helpers(runs: int) -> Iterator[Submit | None]:
     """Processes that complete records and draw pictures beside this one, where there is enough to do."""
-    if runs < 8:
+    if runs < MANY:
         yield None
         return
-    imports = ("fcorun.complete", "fcorun.pictures", "pandas", "matplotlib.figure", "matplotlib.backends.backend_agg")
-    with Helpers(cores(), imports) as helpers:
+    with Helpers(cores(), RECORDS) as helpers:
         yield helpers.submit
 
 

@@ -1,5 +1,6 @@
 """Pictures of sweeps: which there are, and what is in them."""
 
+import io
 import time
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from fabricate import config, grid, record, rows
+from PIL import Image
 
 from fcorun import load_records
+from fcorun.curves import COLOURS, draw_curves
 from fcorun.metrics import read_rows
 from fcorun.page import STYLE, content, looks_of, words
 from fcorun.pictures import draw_best, draw_structure, draw_sweep, panels
@@ -102,6 +105,29 @@ def test_a_sweep_is_drawn_fast():
     begun = time.perf_counter()
     draw_sweep(Path("s"), there, frame)
     assert time.perf_counter() - begun < 4  # 0.8 seconds where nothing else runs
+
+
+# ---------------------------------------------------------------- one run
+
+
+def colours(png):
+    """The colours of a picture, as texts."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    return {f"#{r:02X}{g:02X}{b:02X}" for _, (r, g, b) in picture.getcolors(1000)}
+
+
+def test_curves_show_every_line():
+    assert {"#FFFFFF", *COLOURS[:4], "#000000"} <= colours(draw_curves(rows(precision=0.5, recall=0.5), "a", 1e-4))
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, np.inf], [1.0, 0.0, -1.0], [0.0, 0.0], [1e-300, 1e300], [5.0] * 3])
+def test_curves_of_odd_values(values):
+    table = [{"round": i, "bytes_up": 1, "objective": v, "train_loss": v, "rank": v} for i, v in enumerate(values)]
+    assert COLOURS[0] in colours(draw_curves(table, "$a_b$", 1e-4))  # a single evaluation is a dot
+
+
+def test_curves_of_nothing():
+    assert draw_curves([], "a", 1e-4).startswith(b"\x89PNG")
 
 
 # ---------------------------------------------------------------- rates

@@ -46,6 +46,20 @@ def same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
 # ---------------------------------------------------------------- what runs together
 
 
+def test_what_refers_to_a_swept_number_follows_it():
+    assert command("algo.server_lr=${algo.client_lr}", "algo.client_lr=0.01,0.02", "seed=0,1", "hydra.sweep.dir=s",
+                   "hydra.sweep.subdir=${seed}-${algo.client_lr}-${hydra:job.num}") == 0  # fmt: skip
+    configs = {record.folder.name: record.config["algo"] for record in load_records("s")}
+    assert list(configs) == ["0-0.01-0", "0-0.02-2", "1-0.01-1", "1-0.02-3"]
+    assert all(algo["server_lr"] == algo["client_lr"] == float(name.split("-")[1]) for name, algo in configs.items())
+
+
+def test_a_metric_that_a_wide_sweep_did_not_measure_is_refused_at_its_end(capsys):
+    assert command(*RATES, "seed=0,1", "metric=val_accuracy", "hydra.sweep.dir=s") == 2
+    assert "val_accuracy" in capsys.readouterr().err
+    assert len(table("s")) == 12
+
+
 def test_each_point_leaves_the_record_of_the_run_alone(capsys):
     assert command("algo=feddualavg,fedmid", *RATES, "hydra.sweep.dir=s") == 0
     assert "0 done, 12 to run" in capsys.readouterr().out
