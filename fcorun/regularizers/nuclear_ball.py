@@ -1,0 +1,30 @@
+"""The ball of the nuclear norm."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import Positive
+from fcorun.regularizers.base import Constraint
+from fcorun.regularizers.nuclear import check_matrix, singular_values, svd
+
+
+@dataclass(frozen=True)
+class NuclearBall(Constraint):
+    """psi(W) = 0 where the singular values of W sum to at most ``radius``, and infinity elsewhere."""
+
+    radius: Positive
+
+    across_clients = {"radius": "min"}
+
+    def check(self, shape):
+        check_matrix(shape)
+
+    def project(self, z):
+        u, s, vt = svd(z)
+        excess = (jnp.cumsum(s) - self.radius) / jnp.arange(1, len(s) + 1, dtype=s.dtype)
+        shrunk = jnp.maximum(s - excess.max(), 0)  # what the sum of the largest k exceeds by, at its best k
+        return jnp.where(s.sum() > self.radius, (u * shrunk) @ vt, z)
+
+    def structure(self, w, cutoff):
+        return {"rank": (singular_values(w) > cutoff).sum(dtype=w.dtype), "violation": self.violation(w)}
