@@ -5,6 +5,7 @@ its schema. ``build`` is the one place where names, types and ranges are checked
 """
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import inspect
@@ -103,7 +104,7 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
 
     ``prefix`` is the section's name in error messages, "algo" for ``algo.client_lr``. Raises UserError.
     """
-    hints = typing.get_type_hints(cls, include_extras=True)
+    hints = type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
     dotted = prefix + "." if prefix else ""
     for name in values:
@@ -173,10 +174,17 @@ def _scalar(value: Any, hint: Any, key: str) -> Any:
     raise UserError(f"{key}={'null' if value is None else value} must be {_NAMES.get(hint, hint)}")
 
 
+@functools.cache
+def type_hints(cls: type) -> dict[str, Any]:
+    """The types of a class's fields, with their annotations."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+@functools.cache
 def conditions(cls: type) -> dict[str, tuple]:
     """The annotations of each field of a dataclass, e.g. {"client_lr": ("positive",)}."""
     found = {}
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+    for name, hint in type_hints(cls).items():
         parts = [hint, *typing.get_args(hint)]
         found[name] = tuple(m for p in parts for m in getattr(p, "__metadata__", ()))
     return found

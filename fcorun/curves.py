@@ -33,9 +33,11 @@ def panels(names: list[str], cutoff: float) -> tuple[Panel, ...]:
         lines = (("f1", "F1"), ("precision", "precision"), ("recall", "recall"), ("density", "density"))
         chosen.append((f"support {{{support}}}", lines, False))
     elif "density" in names:
-        chosen.append((f"density (share of {support})", (("density", ""),), False))
+        chosen.append((f"share of {support}", (("density", ""),), False))
     if "rank" in names:
-        chosen.append((f"rank (singular values > {cutoff:g})", (("rank", ""),), False))
+        chosen.append((f"rank: sing. values > {cutoff:g}", (("rank", ""),), False))
+        if "recovery_error" in names:
+            chosen.append(("distance from the true W", (("recovery_error", ""),), True))
     return tuple((label, tuple(line for line in lines if line[0] in names), log) for label, lines, log in chosen)
 
 

@@ -247,12 +247,17 @@ class Engine:
         empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(local, *one_client)[0])
         return lax.scan(body, empty, (work, weight))
 
+    def _shape(self, point: Numbers) -> Tree:
+        """What the state of one run looks like."""
+        return jax.eval_shape(self._start, self.stack([point]), self._z0([0]))
+
+    def structure(self, point: Numbers) -> Any:
+        """The structure of a state, to put its leaves into."""
+        return jax.tree.structure(self._shape(point))
+
     def bytes_each(self, point: Numbers, seeds: int = 1) -> int:
         """About how many bytes of memory each further run of a batch takes: states, local work, predictions."""
-        sizes = [
-            s.size * s.dtype.itemsize
-            for s in jax.tree.leaves(jax.eval_shape(self._start, self.stack([point]), self._z0([0])))
-        ]
+        sizes = [s.size * s.dtype.itemsize for s in jax.tree.leaves(self._shape(point))]
         rows = len(self.data.y) + (0 if self.data.y_val is None else len(self.data.y_val))
         outputs = len(self.data.classes) if len(self.data.classes) > 2 else 1
         own = self.schedule.cohort_size if seeds > 1 or jax.default_backend() != "cpu" else 0  # clients at a time

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fcorun.runner import Job, Watcher
 
 _APART = 4  # points a seed, from which on seeds run apart
+_SHARED = 4  # runs that are worth dividing between two threads
 
 Submit = Callable[..., Future]  # (function, *arguments) -> the call, as a future
 
@@ -50,15 +51,31 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Su
     parts = cores() if jax.default_backend() == "cpu" else 1
     with jax.enable_x64(engine.precision == "float64"):
         batches = [batch for same in _by_seed(jobs) for batch in _cut(engine, same, parts)]
-    width = max(map(len, batches))
-    crew = _Crew(engine, watch, submit, threading.Event())
+    crew = _Crew(engine, watch, submit, threading.Event(), threading.Event())
     if len(batches) == 1:
-        return _run_or_halve(crew, jobs, width)
-    with ThreadPoolExecutor(min(parts, len(batches))) as pool:
-        futures = [pool.submit(_run_or_halve, crew, batch, width) for batch in batches]
+        while batches:
+            batches = [rest for batch in batches if (rest := _run_or_halve(crew, batch, len(batch)))]
+        return
+    _run_side_by_side(crew, batches, parts)
+
+
+def _run_side_by_side(crew: "_Crew", batches: list[list["Job"]], parts: int) -> None:
+    """Run batches in ``parts`` threads. What is handed back is divided among the threads that have nothing to do."""
+    waiting, running = list(batches), set()
+    width = max(map(len, batches))
+    with ThreadPoolExecutor(parts) as pool:
         try:
-            for future in futures:
-                future.result()
+            while waiting or running:
+                while waiting and len(running) < parts:
+                    running.add(pool.submit(_run_or_halve, crew, waiting.pop(0), width))
+                if len(running) < parts:
+                    crew.idle.set()
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                crew.idle.clear()
+                back = [rest for future in ended if (rest := future.result())]
+                if back:
+                    width = -(-len(back[0]) // (parts - len(running))) if len(back) == 1 else max(map(len, back))
+                    waiting += [rest[i : i + width] for rest in back for i in range(0, len(rest), width)]
         except BaseException:
             crew.stop.set()
             raise
@@ -66,12 +83,16 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Su
 
 @dataclass(frozen=True)
 class _Crew:
-    """What the threads of one call share; ``stop`` asks them to keep a checkpoint and leave."""
+    """What the threads of one call share.
+
+    ``stop`` asks them to keep a checkpoint and leave, ``idle`` says that one of them has nothing to do.
+    """
 
     engine: Engine
     watch: "Watcher"
     submit: Submit
     stop: threading.Event
+    idle: threading.Event
 
 
 def _by_seed(jobs: list["Job"]) -> list[list["Job"]]:
@@ -93,8 +114,8 @@ def _cut(engine: Engine, jobs: list["Job"], parts: int) -> list[list["Job"]]:
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]
 
 
-def _run_or_halve(crew: _Crew, jobs: list["Job"], width: int) -> None:
-    """Run a batch; if memory does not suffice after all, its halves one after the other."""
+def _run_or_halve(crew: _Crew, jobs: list["Job"], width: int) -> list["Job"]:
+    """Run a batch; if memory does not suffice after all, its halves one after the other. What is handed back."""
     try:
         return _run_batch(crew, jobs, width)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
@@ -104,11 +125,17 @@ def _run_or_halve(crew: _Crew, jobs: list["Job"], width: int) -> None:
     for part in (jobs[:half], jobs[half:]):
         for job in part:
             job.folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(part)} at once")
-        _run_or_halve(crew, part, half)
+        while part:
+            part = _run_or_halve(crew, part, half)
+    return []
 
 
-def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> None:
-    """Run jobs as one program of ``width`` runs; the last job fills what is left of it."""
+def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> list["Job"]:
+    """Run jobs as one program of ``width`` runs; the last job fills what is left of it.
+
+    When at least half of them have diverged, or another thread has nothing to do, those that go on are handed back at
+    their checkpoints, to run in smaller programs; late in a run that would not pay.
+    """
     engine, settings = crew.engine, jobs[0].experiment.settings
     with jax.enable_x64(engine.precision == "float64"):
         points = [job.experiment.numbers() for job in jobs]
@@ -117,7 +144,7 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> None:
         seeds += seeds[-1:] * (width - len(seeds))
         up, down = engine.bytes_per_round(points[0])
         state, done, seconds = _resume(engine, jobs, points)
-        saved, now = time.perf_counter(), None
+        saved, now, back = time.perf_counter(), None, []
         try:
             for now in engine.run(points, seeds, state, done, seconds):
                 traffic = {"bytes_up": up * now.round, "bytes_down": down * now.round}
@@ -129,6 +156,11 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> None:
                         crew.watch.row(job, row)
                 if crew.stop.is_set():
                     raise KeyboardInterrupt
+                alive = [g for g, job in enumerate(jobs) if not job.diverged]
+                fewer = 2 * len(alive) <= len(jobs) or (crew.idle.is_set() and len(alive) >= _SHARED)
+                if fewer and alive and len(jobs) > 1 and done < now.round <= settings.rounds / 2:
+                    back = alive
+                    break
                 if time.perf_counter() - saved >= settings.checkpoint_every:
                     _checkpoint(jobs, now)
                     saved = time.perf_counter()
@@ -137,14 +169,18 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> None:
                 _checkpoint(jobs, now)
             raise
     assert now is not None
+    _checkpoint(jobs, now, back)
     times = {"compile": engine.spent["compile"], "steady": now.seconds / len(jobs), "batched_with": len(jobs)}
-    solutions = [{name: value[g] for name, value in now.solution.items()} for g in range(len(jobs))]
-    _finish(jobs, engine.data, solutions, times, crew.watch, crew.submit)
+    over = [g for g in range(len(jobs)) if g not in back]
+    solutions = [{name: value[g] for name, value in now.solution.items()} for g in over]
+    _finish([jobs[g] for g in over], engine.data, solutions, times, crew.watch, crew.submit)
+    return [jobs[g] for g in back]
 
 
-def _checkpoint(jobs: list["Job"], now: Snapshot) -> None:
-    for g, job in enumerate(jobs):
-        leaves = [leaf[g] for leaf in jax.tree.leaves(now.state)]
+def _checkpoint(jobs: list["Job"], now: Snapshot, places: Sequence[int] | None = None) -> None:
+    """Keep what the jobs, or those at ``places``, need to go on."""
+    for g in range(len(jobs)) if places is None else places:
+        job, leaves = jobs[g], [leaf[g] for leaf in jax.tree.leaves(now.state)]
         job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
 
 
@@ -155,7 +191,7 @@ def _resume(engine: Engine, jobs: list["Job"], points: list[Numbers]) -> tuple[T
         for job in jobs:
             job.rows = []
         return None, 0, 0.0
-    structure = jax.tree.structure(engine.start(points))
+    structure = engine.structure(points[0])
     states = []
     for job, (leaves, _, _, rows) in zip(jobs, kept, strict=True):
         job.rows = rows

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from fcorun import engine, solver
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import Settings, build, build_plugin, check, class_id, meaning, numbers
+from fcorun.config import Settings, build, build_plugin, check, class_id, meaning, numbers, type_hints
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError, nearest
 from fcorun.evaluate import Evaluation, row_weights
@@ -242,7 +242,7 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     for name, values in (reg.per_client or {}).items():
         if name in reg.across_clients:
             for value in values:
-                check(value, get_type_hints(type(reg), include_extras=True)[name], f"reg.per_client.{name}")
+                check(value, type_hints(type(reg))[name], f"reg.per_client.{name}")
         else:
             known = ", ".join(reg.across_clients) or "none"
             raise UserError(

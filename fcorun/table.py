@@ -50,8 +50,6 @@ def table(
         if tail_rounds is not None and found["tail"] and summary.get("tail_rounds") != tail_rounds:
             found["tail"] = aggregate(read(record.folder), tail_rounds)["tail"]
         found["best"] = {name: best["value"] for name, best in found["best"].items()}
-        if summary.get("status") == "diverged":  # what it was before that is in metrics.csv, and is no result
-            found = {kind: dict.fromkeys(values) for kind, values in found.items()}
         if summary.get("status") == "diverged":  # what it was before that is in metrics.csv, and no result
             found = {kind: dict.fromkeys(values) for kind, values in found.items()}
         metrics |= dict.fromkeys(found["final"])

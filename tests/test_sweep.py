@@ -144,6 +144,26 @@ def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
     assert "memory did not suffice" in (records[0].folder / "run.log").read_text()
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, monkeypatch):
+    """With the numbers of an undisturbed run; and a thread that has nothing to do is given some of another's runs."""
+    axes = ("algo.client_lr=1e-3,2e-3,3e-3,4e-3,5e-3,50,60,70,80,90", "algo.server_lr=1,1000", "rounds=40")
+    monkeypatch.setattr(execute, "cores", lambda: batches)
+    assert command(*axes, "hydra.sweep.dir=s") == 0
+    records = {
+        status: [r for r in load_records("s") if r.status["status"] == status] for status in ("done", "diverged")
+    }
+    assert len(records["done"]) + len(records["diverged"]) == 20
+    assert len(records["done"]) == 5
+    widths = {r.summary["seconds"]["batched_with"] for r in records["done"]}
+    assert max(widths) <= 5
+    assert max(r.summary["seconds"]["batched_with"] for r in records["diverged"]) == 20 / batches
+    for record in (records["done"][0], records["done"][-1]):
+        alone = run(record.config, Path("alone") / record.folder.name)
+        pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), rtol=2e-4, atol=1e-5)
+    assert not list(Path("s").rglob(".checkpoint*"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["joblib", "submitit"])
 def test_other_processes_leave_the_same_records(executor):
