@@ -1,30 +1,47 @@
 """Mirror maps: every one of conf/mirror with every regularizer that it takes."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import names, small
+from helpers import names, small, snapshots
 
 from fcorun import UserError
+from fcorun.config import numbers
 from fcorun.experiment import prepare
-from fcorun.regularizers import NoRegularizer
+from fcorun.regularizers import Constraint, NoRegularizer
+
+WEIGHTS = [0.2, 0.5, 1.0, 1.0, 1.5, 2.0, 3.0, 0.7, 4.0, 9.0]
+OTHERS = {"diagonal": {"weights": WEIGHTS}, "p_norm": {"p": 1.5}, "hypentropy": {"beta": 0.1}}
 
 
-def pairs():
-    for mirror in names("mirror"):
-        for reg in names("reg"):
-            try:
-                experiment = prepare(small(f"mirror={mirror}", f"reg={reg}", *(["reg.strength=0.6"] * (reg != "none"))))
-            except UserError:
-                continue  # the pair is refused before anything runs
-            yield pytest.param(experiment.mirror, experiment.reg, id=f"{mirror}-{reg}")
+def plugin(section, name):
+    overrides = [f"reg={name}"] if section == "reg" else ["reg=none", f"mirror={name}"]
+    return getattr(prepare(small(*overrides)), section)
 
 
-PAIRS = list(pairs())
-MAPS = [pytest.param(prepare(small(f"mirror={name}")).mirror, id=name) for name in names("mirror")]
+def shape_of(reg):
+    """A shape that it can act on."""
+    try:
+        getattr(reg, "check", lambda shape: None)((10,))
+    except ValueError:
+        return (10, 3)
+    return (10,)
+
+
+REGULARIZERS = {name: plugin("reg", name) for name in names("reg")}
+MIRRORS = {name: plugin("mirror", name) for name in names("mirror")}
+VARIANTS = MIRRORS | {f"{name}*": replace(MIRRORS[name], **changes) for name, changes in OTHERS.items()}
+MAPS = [pytest.param(mirror, id=name) for name, mirror in VARIANTS.items()]
+PAIRS = [
+    pytest.param(mirror, replace(reg, strength=0.6) if hasattr(reg, "strength") else reg, id=f"{map_name}-{name}")
+    for map_name, mirror in VARIANTS.items()
+    for name, reg in REGULARIZERS.items()
+    if mirror.takes(reg) and not (map_name == "euclidean" and getattr(reg, "project", None))
+]
 
 
 @pytest.fixture(autouse=True)
@@ -33,54 +50,170 @@ def x64():
         yield
 
 
-@pytest.fixture
-def primal():
-    return jnp.asarray(np.random.default_rng(2).standard_normal((8, 10)))
+def domain(mirror, shape=(10,)):
+    """Points of the domain of h, which is the positive orthant if it is not everything."""
+    w = jnp.asarray(np.random.default_rng(2).standard_normal((8, *shape)))
+    return w if bool(jnp.isfinite(mirror.to_dual(w[0])).all()) else jnp.abs(w)
+
+
+def everywhere(mirror):
+    return bool(jnp.isfinite(mirror.to_dual(-jnp.ones(10))).all())
 
 
 @pytest.mark.parametrize("mirror", MAPS)
-def test_there_and_back(mirror, primal):
-    for w in primal:
+def test_there_and_back(mirror):
+    for w in domain(mirror):
         np.testing.assert_allclose(mirror.to_primal(mirror.to_dual(w)), w, rtol=1e-10)
 
 
 @pytest.mark.parametrize("mirror", MAPS)
-def test_to_dual_is_the_gradient_of_a_strictly_convex_function(mirror, primal):
+def test_to_dual_is_the_gradient_of_a_strictly_convex_function(mirror):
     """It is strictly monotone, and its Jacobian is symmetric: what makes it the gradient of a convex function."""
-    for w, u in pairwise(primal):
+    for w, u in pairwise(domain(mirror)):
         assert ((mirror.to_dual(w) - mirror.to_dual(u)) * (w - u)).sum() > 0
-        jacobian = jax.jacobian(mirror.to_dual)(w)
-        np.testing.assert_allclose(jacobian, jacobian.T, atol=1e-12)
+        steps = 1e-5 * jnp.eye(10)
+        jacobian = (jax.vmap(mirror.to_dual)(w + steps) - jax.vmap(mirror.to_dual)(w - steps)) / 2e-5
+        np.testing.assert_allclose(jacobian, jacobian.T, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("mirror", MAPS)
-def test_retrieving_without_psi_is_to_primal(mirror, primal):
-    for w in primal:
+def test_retrieving_without_psi_is_to_primal(mirror):
+    for w in domain(mirror):
         z = mirror.to_dual(w)
         np.testing.assert_allclose(mirror.retrieve(z, 0.8, NoRegularizer()), mirror.to_primal(z), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "h"),
+    [
+        ("euclidean", lambda w: (w**2).sum() / 2),
+        ("diagonal*", lambda w: jnp.asarray(WEIGHTS) @ w**2 / 2),
+        ("p_norm*", lambda w: (jnp.abs(w) ** 1.5).sum() ** (2 / 1.5) / 2),
+        ("entropy", lambda w: (w * jnp.log(w) - w).sum()),
+        ("hypentropy*", lambda w: (w * jnp.arcsinh(w / 0.1) - jnp.sqrt(w**2 + 0.01)).sum()),
+    ],
+)
+def test_to_dual_is_the_gradient_of_h(name, h):
+    for w in domain(VARIANTS[name]):
+        np.testing.assert_allclose(VARIANTS[name].to_dual(w), jax.grad(h)(w), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize(("mirror", "reg"), PAIRS)
-def test_retrieve_minimises(mirror, reg, primal):
-    """w = retrieve(z, t, psi): z - grad h(w) is t times a subgradient of psi at w."""
+def test_retrieve_minimises(mirror, reg):
+    """w = retrieve(z, t, psi): z - grad h(w) is t times a subgradient of psi at w, on the domains of both."""
     rng = np.random.default_rng(3)
-    for start in primal:
-        z, t = mirror.to_dual(start), 10 ** rng.uniform(-1, 0.5)
-        w = mirror.retrieve(z, t, reg)
-        residual = (z - mirror.to_dual(w)) / t
-        for u in [*primal, jnp.zeros_like(w), *(w + s * jnp.asarray(rng.standard_normal(10)) for s in (1e-3, 0.1))]:
-            assert reg.value(u) >= reg.value(w) + (residual * (u - w)).sum() - 1e-10
+    shape = shape_of(reg)
+    z = jax.vmap(mirror.to_dual)(domain(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
+    t = jnp.asarray(10 ** rng.uniform(-1, 0.5, 8))
+    retrieve, value = jax.jit(jax.vmap(lambda z, t: mirror.retrieve(z, t, reg))), jax.jit(jax.vmap(reg.value))
+    w = retrieve(z, t)
+    assert w.shape == z.shape
+    assert np.isfinite(value(w)).all()
+    residual = (z - jax.vmap(mirror.to_dual)(w)) / t.reshape(-1, *[1] * len(shape))
+    again = jax.jit(jax.vmap(lambda z: reg.prox(z, 1.0)))(
+        w + residual
+    )  # which is w just when residual is a subgradient
+    np.testing.assert_allclose(again, w, rtol=1e-8, atol=1e-8 * float(1 + jnp.abs(residual).max()))
+    members = [w[::-1], retrieve(jnp.asarray(rng.standard_normal(z.shape)), t), w + 0.1 * (w[::-1] - w)]
+    if everywhere(mirror) and not isinstance(reg, Constraint):
+        members += [jnp.zeros_like(w), *(w + s * jnp.asarray(rng.standard_normal(w.shape)) for s in (1e-3, 0.1, 1))]
+    for u in members:
+        slope = (residual * (u - w)).reshape(8, -1).sum(1)
+        assert (value(u) >= value(w) + slope - 1e-9).all()
 
 
-@pytest.mark.parametrize("reg", [pytest.param(p.values[1], id=p.id) for p in PAIRS if p.id.startswith("euclidean-")])
-def test_euclidean_retrieves_by_perturbation(reg, primal):
-    (mirror,) = [m.values[0] for m in MAPS if m.id == "euclidean"]
-    rng = np.random.default_rng(4)
+@pytest.mark.parametrize(("mirror", "reg"), [pair for pair in PAIRS if not pair.id.startswith("euclidean")])
+def test_traced_numbers_keep_the_precision(mirror, reg):
+    """The start retrieve(0, 0) is a point of both domains, and runs that differ in numbers go through together."""
+    shape, dtype = shape_of(reg), jnp.float32
+    z = jnp.asarray(np.random.default_rng(4).standard_normal((2, *shape)), dtype).at[0].set(0)
+    sections = [(numbers(mirror), numbers(reg))] * 2
+    stacked = jax.tree.map(lambda *v: jnp.asarray(v, dtype), *sections)
 
-    def objective(w, z):
-        return (w**2).sum() / 2 + 0.7 * reg.value(w) - (z * w).sum()
+    def call(numbers, z, t):
+        return replace(mirror, **numbers[0]).retrieve(z, t, replace(reg, **numbers[1]))
 
-    for z in primal:
-        w = mirror.retrieve(z, 0.7, reg)
-        for size in (1e-3, 0.1, 1):
-            assert objective(w, z) <= objective(w + size * jnp.asarray(rng.standard_normal(10)), z)
+    together = jax.jit(jax.vmap(call))(stacked, z, jnp.asarray([0, 0.3], dtype))
+    assert together.dtype == dtype
+    assert np.isfinite(together).all()
+    expected = [mirror.retrieve(z[g].astype("float64"), t, reg) for g, t in enumerate((0, 0.3))]
+    np.testing.assert_allclose(together, expected, rtol=2e-5, atol=1e-6)
+    assert np.isfinite(mirror.to_dual(together[0])).all()
+    assert mirror.to_dual(together[0]).dtype == dtype
+    assert np.isfinite(reg.value(together[0]))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1, 1e30])
+def test_p_norm_neither_over_nor_underflows(size):
+    mirror = MIRRORS["p_norm"]
+    w = jnp.asarray([1, -2, 0, 0.5, 3, -0.1, 2, 1, 1, 1], "float32")
+    for method in (mirror.to_dual, mirror.to_primal):
+        np.testing.assert_allclose(method(w * size) / size, method(w), rtol=1e-5)
+    np.testing.assert_array_equal(mirror.to_dual(0 * w), 0 * w)
+    np.testing.assert_array_equal(mirror.to_primal(0 * w), 0 * w)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 1000])
+def test_p_norm_suits_the_number_of_entries(size):
+    p = MIRRORS["p_norm"].exponent(size)
+    assert 1 < p <= 2
+    assert p == pytest.approx(2 if size < 3 else 2 * np.log(size) / (2 * np.log(size) - 1))
+
+
+def test_a_diagonal_multiplies_the_rows_of_a_matrix():
+    w = np.random.default_rng(0).standard_normal((10, 3))
+    np.testing.assert_allclose(VARIANTS["diagonal*"].to_dual(w), w * np.array(WEIGHTS)[:, None])
+
+
+def test_singular_values_of_a_matrix():
+    mirror = replace(MIRRORS["spectral_hypentropy"], beta=0.3)
+    w = np.random.default_rng(0).standard_normal((10, 3))
+    s = np.linalg.svd(w, compute_uv=False)
+    dual = mirror.to_dual(jnp.asarray(w))
+    np.testing.assert_allclose(np.linalg.svd(dual, compute_uv=False), np.arcsinh(s / 0.3), rtol=1e-12)
+    h = sum(jax.grad(lambda s: s * jnp.arcsinh(s / 0.3) - jnp.sqrt(s**2 + 0.09))(each) for each in s)
+    np.testing.assert_allclose(np.linalg.norm(dual, "nuc"), h, rtol=1e-12)
+    psi = replace(REGULARIZERS["nuclear"], strength=float(np.arcsinh(s / 0.3)[1]) + 0.01)
+    assert np.linalg.matrix_rank(mirror.retrieve(dual, 1.0, psi), tol=1e-12) == 1
+
+
+def test_zeros_are_exact():
+    for name in ("diagonal*", "p_norm", "hypentropy"):
+        z = jnp.asarray([0.1, -0.5, 2, 0, 1, 1, 1, 1, 1, 1])
+        w = VARIANTS[name].retrieve(z, 1.0, replace(REGULARIZERS["l1"], strength=0.6))
+        assert (w == 0).tolist() == [True, True, False, True, *[False] * 6]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["mirror=p_norm", "mirror.p=2.5"], ["mirror.p=2.5", "at most 2"]),
+        (["mirror=p_norm", "mirror.p=1"], ["mirror.p=1", "above 1"]),
+        (["mirror=diagonal", "mirror.weights=[1,0]"], ["mirror.weights", "positive"]),
+        (["mirror=hypentropy", "mirror.beta=0"], ["mirror.beta", "positive"]),
+        (["mirror=entropy", "reg=box", "reg.lower=-1", "reg.upper=0"], ["mirror=entropy", "reg.upper=0"]),
+        (["mirror=entropy", "reg=l2"], ["mirror=entropy", "reg=l2", "Simplex"]),
+        (["mirror=diagonal", "reg=tv"], ["mirror=diagonal", "reg=tv"]),
+    ],
+)
+def test_what_does_not_fit_is_refused(overrides, words):
+    with pytest.raises(UserError) as error:
+        prepare(small(*overrides))
+    assert all(word in str(error.value) for word in words)
+
+
+def test_weights_for_other_features_are_refused():
+    with pytest.raises(UserError, match=r"mirror.weights has 2 numbers for 20 features"):
+        snapshots(small("mirror=diagonal", "mirror.weights=[1,2]"))
+
+
+@pytest.mark.parametrize(
+    ("mirror", "reg"),
+    [("entropy", "simplex"), ("entropy", "box"), ("p_norm", "l1"), ("hypentropy", "l1"), ("diagonal", "l2_ball")],
+)
+def test_rounds(mirror, reg):
+    settings = ("algo=feddualavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=4")
+    first, *_, last = found = snapshots(small(f"mirror={mirror}", f"reg={reg}", *settings))
+    assert all(np.isfinite(value).all() for snapshot in found for value in snapshot.metrics.values())
+    assert last.metrics["train_loss"] < first.metrics["train_loss"]
+    assert last.metrics.get("violation", 0) <= 1e-5

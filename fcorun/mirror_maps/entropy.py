@@ -1,0 +1,48 @@
+"""The negative entropy."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from fcorun.errors import UserError
+from fcorun.mirror_maps.base import MirrorMap
+from fcorun.regularizers.box import Box, Nonneg
+from fcorun.regularizers.l1 import L1
+from fcorun.regularizers.l1_box import L1Nonneg
+from fcorun.regularizers.simplex import Simplex
+
+
+def _simplex(mirror, z, t, psi):
+    return psi.total * jax.nn.softmax(z.ravel()).reshape(z.shape)
+
+
+def _l1(mirror, z, t, psi):
+    return jnp.exp(z - t * psi.strength)
+
+
+@dataclass(frozen=True)
+class Entropy(MirrorMap):
+    """h(w) = sum_i w_i ln w_i - w_i, on w >= 0; with the simplex it makes exponentiated gradients.
+
+    Kivinen and Warmuth (Inf. Comput. 1997). w is positive, and without a simplex it starts at ones.
+    """
+
+    pairs = {
+        Simplex: _simplex,
+        L1: _l1,
+        L1Nonneg: _l1,
+        Nonneg: lambda mirror, z, t, psi: jnp.exp(z),
+        Box: lambda mirror, z, t, psi: jnp.clip(jnp.exp(z), psi.lower, psi.upper),
+    }
+
+    def takes(self, psi):
+        if isinstance(psi, Box) and isinstance(psi.upper, float) and psi.upper <= 0:
+            raise UserError(f"mirror=entropy is for positive w, and reg.upper={psi.upper:g} allows none; raise it")
+        return super().takes(psi)
+
+    def to_dual(self, w):
+        return jnp.log(w)
+
+    def to_primal(self, z):
+        return jnp.exp(z)

@@ -1,0 +1,32 @@
+"""The hyperbolic entropy of singular values."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import Positive
+from fcorun.mirror_maps.base import MirrorMap
+from fcorun.regularizers.nuclear import Nuclear, svd
+
+
+@dataclass(frozen=True)
+class SpectralHypEntropy(MirrorMap):
+    """h(W) = sum_i s_i arcsinh(s_i / beta) - sqrt(s_i^2 + beta^2) over the singular values s of a matrix W.
+
+    Ghai, Hazan and Singer (ALT 2020). Retrieving with the nuclear norm lowers the singular values of the dual.
+    """
+
+    beta: Positive = 1.0
+
+    pairs = {Nuclear: lambda mirror, z, t, psi: mirror.to_primal(z, t * psi.strength)}
+
+    def to_dual(self, w):
+        return _on_singular_values(lambda s: jnp.arcsinh(s / self.beta), w)
+
+    def to_primal(self, z, less=0.0):
+        return _on_singular_values(lambda s: self.beta * jnp.sinh(jnp.maximum(s - less, 0)), z)
+
+
+def _on_singular_values(function, w):
+    u, s, vt = svd(w.reshape(w.shape[0], -1))  # a vector is a matrix of one column
+    return ((u * function(s)) @ vt).reshape(w.shape)

@@ -1,0 +1,64 @@
+"""Linear constraints: a half-space, and an affine subspace."""
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.regularizers.base import Constraint
+
+
+@dataclass(frozen=True)
+class Halfspace(Constraint):
+    """<normal, w> <= bound, w's entries in one row; without a ``normal``, ones: sum_i w_i <= bound."""
+
+    bound: float
+    normal: list[float] | None = None
+
+    across_clients = {"bound": "min"}
+
+    def __post_init__(self):
+        if self.normal is not None and not np.any(self.normal):
+            raise UserError("reg.normal has no nonzero entry; give a direction, or null for ones")
+
+    def check(self, shape):
+        if self.normal is not None and len(self.normal) != math.prod(shape):
+            raise ValueError(f"reg.normal has {len(self.normal)} entries; give one for each of {math.prod(shape)}")
+
+    def project(self, z):
+        normal = np.ones(z.size) if self.normal is None else np.asarray(self.normal)
+        norm = float(np.linalg.norm(normal))
+        a = jnp.asarray(normal / norm, z.dtype).reshape(z.shape)
+        return z - jnp.maximum((a * z).sum() - self.bound / norm, 0) * a
+
+
+@dataclass(frozen=True)
+class Affine(Constraint):
+    """matrix w = target, w's entries in one column; without a ``matrix``, one row of ones: sum_i w_i = target."""
+
+    target: list[float]
+    matrix: list[list[float]] | None = None
+
+    def __post_init__(self):
+        rows = 1 if self.matrix is None else len(self.matrix)
+        if len(self.target) != rows:
+            raise UserError(f"reg.target has {len(self.target)} numbers for {rows} rows of reg.matrix; give one each")
+
+    def check(self, shape):
+        size = math.prod(shape)
+        if any(len(row) != size for row in self.matrix or []):
+            raise ValueError(f"the rows of reg.matrix have not {size} entries each; give one for each entry")
+        matrix, inverse = self.matrices(size)
+        if not np.allclose(matrix @ (inverse @ self.target), self.target):
+            raise ValueError("no w solves reg.matrix w = reg.target; leave out the rows that contradict the others")
+
+    def matrices(self, size: int):
+        """The matrix and its pseudo-inverse."""
+        matrix = np.ones((1, size)) if self.matrix is None else np.asarray(self.matrix)
+        return matrix, np.linalg.pinv(matrix)
+
+    def project(self, z):
+        matrix, inverse = (jnp.asarray(m, z.dtype) for m in self.matrices(z.size))
+        return z - (inverse @ (matrix @ z.ravel() - jnp.asarray(self.target, z.dtype))).reshape(z.shape)

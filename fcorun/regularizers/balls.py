@@ -1,0 +1,66 @@
+"""The balls of the l1, l2 and l-infinity norms."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import Positive
+from fcorun.regularizers.base import Constraint
+from fcorun.regularizers.simplex import simplex_threshold
+
+
+@dataclass(frozen=True)
+class L1Ball(Constraint):
+    """||w||_1 <= radius (Duchi et al., ICML 2008)."""
+
+    radius: Positive
+
+    across_clients = {"radius": "min"}
+
+    def project(self, z):
+        size = jnp.abs(z)
+        outside = jnp.sign(z) * jnp.maximum(size - size.max() - simplex_threshold(size, self.radius), 0)
+        return jnp.where(size.sum() <= self.radius, z, outside)
+
+    def dual_scale(self, v):
+        return jnp.ones((), v.dtype)
+
+    def conjugate(self, v):
+        return self.radius * jnp.abs(v).max()
+
+
+@dataclass(frozen=True)
+class L2Ball(Constraint):
+    """||w||_2 <= radius."""
+
+    radius: Positive
+
+    across_clients = {"radius": "min"}
+
+    def project(self, z):
+        norm = jnp.sqrt((z**2).sum())
+        return z * jnp.where(norm > self.radius, self.radius / norm, 1)
+
+    def dual_scale(self, v):
+        return jnp.ones((), v.dtype)
+
+    def conjugate(self, v):
+        return self.radius * jnp.sqrt((v**2).sum())
+
+
+@dataclass(frozen=True)
+class LInfBall(Constraint):
+    """max_i |w_i| <= radius."""
+
+    radius: Positive
+
+    across_clients = {"radius": "min"}
+
+    def project(self, z):
+        return jnp.clip(z, -self.radius, self.radius)
+
+    def dual_scale(self, v):
+        return jnp.ones((), v.dtype)
+
+    def conjugate(self, v):
+        return self.radius * jnp.abs(v).sum()

@@ -1,0 +1,38 @@
+"""Boxes, and the positive orthant."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.errors import UserError
+from fcorun.regularizers.base import Constraint
+
+
+@dataclass(frozen=True)
+class Box(Constraint):
+    """lower <= w_i <= upper; None: no bound on that side."""
+
+    lower: float | None = None
+    upper: float | None = None
+
+    across_clients = {"lower": "max", "upper": "min"}
+
+    def __post_init__(self):
+        refuse_crossed(self.lower, self.upper)
+
+    def project(self, z):
+        return jnp.clip(z, self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class Nonneg(Constraint):
+    """w_i >= 0."""
+
+    def project(self, z):
+        return jnp.maximum(z, 0)
+
+
+def refuse_crossed(lower, upper):
+    """Raise UserError where a lower bound is above the upper one; traced bounds pass."""
+    if isinstance(lower, float) and isinstance(upper, float) and lower > upper:
+        raise UserError(f"reg.lower={lower:g} is above reg.upper={upper:g}: nothing is between them; swap them")

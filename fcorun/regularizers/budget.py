@@ -1,0 +1,57 @@
+"""A budget inside a box."""
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import lax
+
+from fcorun.regularizers.base import Constraint
+from fcorun.regularizers.box import refuse_crossed
+
+
+@dataclass(frozen=True)
+class Budget(Constraint):
+    """sum_i w_i <= budget, over all entries of a parameter, and lower <= w_i <= upper; None: no bound on that side."""
+
+    budget: float
+    lower: float | None = 0.0
+    upper: float | None = None
+
+    across_clients = {"budget": "min", "lower": "max", "upper": "min"}
+
+    def __post_init__(self):
+        refuse_crossed(self.lower, self.upper)
+
+    def check(self, shape):
+        count = math.prod(shape)
+        if isinstance(self.lower, float) and isinstance(self.budget, float) and count * self.lower > self.budget:
+            raise ValueError(
+                f"{count} entries of at least reg.lower={self.lower:g} exceed reg.budget={self.budget:g}; raise it"
+            )
+
+    def project(self, z):
+        inside = jnp.clip(z, self.lower, self.upper)
+        top = z.max()  # taken off lest large z lose digits
+        spent = jnp.clip(z - top - self._price(z - top, -top), self.lower, self.upper)
+        return jnp.where(inside.sum() <= self.budget, inside, spent)
+
+    def _price(self, z, low):
+        """theta >= low with sum_i clip(z_i - theta) = budget: Newton's method, or bisection where that leaves the
+        bracket."""
+        high = (z.sum() - self.budget) / z.size if self.lower is None else jnp.asarray(-self.lower, z.dtype)
+
+        def step(state):
+            theta, _, low, high, count = state
+            w = jnp.clip(z - theta, self.lower, self.upper)
+            excess = w.sum() - self.budget
+            low, high = jnp.where(excess > 0, theta, low), jnp.where(excess > 0, high, theta)
+            newton = theta + excess / (w == z - theta).sum()
+            new = jnp.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
+            return new, theta, low, high, count + 1
+
+        def moving(state):
+            theta, last, _, _, count = state
+            return (jnp.abs(theta - last) > 2 * jnp.finfo(z.dtype).eps * jnp.abs(theta)) & (count < 100)
+
+        return lax.while_loop(moving, step, (low, jnp.full_like(low, jnp.inf), low, high, 0))[0]

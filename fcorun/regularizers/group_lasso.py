@@ -1,0 +1,61 @@
+"""The group lasso."""
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import Count, NonNegative, Positive
+from fcorun.regularizers.base import Regularizer
+
+
+@dataclass(frozen=True)
+class GroupLasso(Regularizer):
+    """psi(w) = strength * sum over groups g of ||w_g||_2 (Yuan and Lin, J. R. Stat. Soc. B 2006).
+
+    The groups of a matrix are its rows, a feature over all classes; those of a vector are consecutive blocks of
+    ``group_size``.
+    """
+
+    strength: NonNegative
+    group_size: Count = 2
+    relative: Positive | None = None
+
+    across_clients = {"strength": "mean"}
+
+    def check(self, shape):
+        if len(shape) == 1 and shape[0] % self.group_size:
+            raise ValueError(f"{shape[0]} entries are no whole number of groups of reg.group_size={self.group_size}")
+
+    def groups(self, w):
+        """w with one group a row."""
+        return w.reshape((-1, self.group_size) if w.ndim == 1 else (w.shape[0], math.prod(w.shape[1:])))
+
+    def norms(self, w):
+        """||w_g||_2 of every group, as a column."""
+        return jnp.sqrt((self.groups(w) ** 2).sum(1, keepdims=True))
+
+    def value(self, w):
+        return self.strength * self.norms(w).sum()
+
+    def prox(self, z, t):
+        norms = self.norms(z)
+        shrink = jnp.maximum(norms - t * self.strength, 0) / jnp.where(norms > 0, norms, 1)
+        return (self.groups(z) * shrink).reshape(z.shape)
+
+    def subgradient(self, w):
+        norms = self.norms(w)
+        return (self.strength * self.groups(w) / jnp.where(norms > 0, norms, 1)).reshape(w.shape)
+
+    def strength_max(self, gradient):
+        return self.norms(gradient).max()
+
+    def dual_scale(self, v):
+        return jnp.minimum(1, self.strength / jnp.maximum(self.norms(v).max(), jnp.finfo(v.dtype).tiny))
+
+    def conjugate(self, v):
+        return jnp.zeros((), v.dtype)
+
+    def structure(self, w, cutoff):
+        nonzero = (jnp.abs(self.groups(w)) > cutoff).any(1)
+        return super().structure(w, cutoff) | {"group_density": jnp.mean(nonzero, dtype=w.dtype)}

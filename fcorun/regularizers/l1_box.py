@@ -1,0 +1,75 @@
+"""The l1 norm on a box around 0, and on the positive orthant."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import NonNegative, Positive
+from fcorun.errors import UserError
+from fcorun.regularizers.base import Constraint, soft_threshold
+from fcorun.regularizers.box import refuse_crossed
+
+
+@dataclass(frozen=True)
+class L1Box(Constraint):
+    """psi(w) = strength * ||w||_1 where lower <= w_i <= upper, inf elsewhere; None: no bound on that side.
+
+    The box must hold 0: then its prox is that of the l1 norm, clipped.
+    """
+
+    strength: NonNegative
+    lower: float | None = None
+    upper: float | None = None
+    relative: Positive | None = None
+
+    across_clients = {"strength": "mean", "lower": "max", "upper": "min"}
+
+    def __post_init__(self):
+        refuse_crossed(self.lower, self.upper)
+        if (isinstance(self.lower, float) and self.lower > 0) or (isinstance(self.upper, float) and self.upper < 0):
+            raise UserError(
+                f"the box of reg.lower={self.lower} and reg.upper={self.upper} must hold 0; "
+                "give reg.lower <= 0 <= reg.upper, or reg=box"
+            )
+
+    def project(self, z):
+        return jnp.clip(z, self.lower, self.upper)
+
+    def value(self, w):
+        return self.strength * jnp.abs(w).sum() + super().value(w)
+
+    def prox(self, z, t):
+        return self.project(soft_threshold(z, t * self.strength))
+
+    def strength_max(self, gradient):
+        up = 0.0 if self.upper is None else jnp.where(self.upper > 0, 0.0, jnp.inf)
+        down = 0.0 if self.lower is None else jnp.where(self.lower < 0, 0.0, jnp.inf)
+        return jnp.maximum(jnp.maximum(-gradient - up, gradient - down).max(), 0)
+
+
+@dataclass(frozen=True)
+class L1Nonneg(Constraint):
+    """psi(w) = strength * ||w||_1 where w_i >= 0, inf elsewhere."""
+
+    strength: NonNegative
+    relative: Positive | None = None
+
+    across_clients = {"strength": "mean"}
+
+    def project(self, z):
+        return jnp.maximum(z, 0)
+
+    def value(self, w):
+        return self.strength * jnp.abs(w).sum() + super().value(w)
+
+    def prox(self, z, t):
+        return jnp.maximum(z - t * self.strength, 0)
+
+    def strength_max(self, gradient):
+        return jnp.maximum(-gradient.min(), 0)
+
+    def dual_scale(self, v):
+        return jnp.minimum(1, self.strength / jnp.maximum(v.max(), jnp.finfo(v.dtype).tiny))
+
+    def conjugate(self, v):
+        return jnp.zeros((), v.dtype)

@@ -1,0 +1,41 @@
+"""One-dimensional total variation."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import NonNegative
+from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.chain import chain_prox
+
+
+@dataclass(frozen=True)
+class TV(Regularizer):
+    """psi(w) = strength * sum_i |w_(i+1) - w_i|, each column of a matrix by itself (Rudin, Osher and Fatemi, 1992)."""
+
+    strength: NonNegative
+
+    across_clients = {"strength": "mean"}
+
+    def value(self, w):
+        return self.strength * jnp.abs(jnp.diff(w, axis=0)).sum()
+
+    def prox(self, z, t):
+        return chain_prox(z, t * self.strength, t * self.strength)
+
+    def subgradient(self, w):
+        return self.strength * tv_subgradient(w)
+
+    def structure(self, w, cutoff):
+        return super().structure(w, cutoff) | {"pieces": pieces(w, cutoff)}
+
+
+def tv_subgradient(w):
+    """D' sign(D w), D taking differences along axis 0."""
+    none = jnp.zeros_like(w[:1])
+    return -jnp.diff(jnp.sign(jnp.diff(w, axis=0)), axis=0, prepend=none, append=none)
+
+
+def pieces(w, cutoff):
+    """The number of constant pieces, of a matrix that of a column on average."""
+    return 1 + jnp.mean((jnp.abs(jnp.diff(w, axis=0)) > cutoff).sum(0), dtype=w.dtype)
