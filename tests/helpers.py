@@ -28,6 +28,17 @@ def plugin_class(group: str, name: str) -> type:
     return locate(yaml.safe_load((Path(conf_dir()) / group / f"{name}.yaml").read_text())["class"], group)
 
 
+def matrices_only(reg: str) -> bool:
+    """Whether a regularizer refuses a vector of 20 and takes a matrix."""
+    check = getattr(prepare(small(f"reg={reg}")).reg, "check", lambda shape: None)
+    try:
+        check((20,))
+    except ValueError:
+        check((20, 3))
+        return True
+    return False
+
+
 def small(*overrides: str) -> dict:
     """A configuration that takes a second."""
     return compose([*SMALL, *overrides])

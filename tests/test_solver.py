@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn
-from helpers import flat, names, plugin_class, ragged, small
+from helpers import flat, matrices_only, names, plugin_class, ragged, small
 from sklearn import linear_model
 
 from fcorun import grid, reference, run, solver
@@ -142,9 +142,10 @@ def test_the_gap_is_that_of_the_best_intercept(tmp_path, task):
 
 @pytest.mark.parametrize("name", names("reg"))
 def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
-    final = iterates(ragged(tmp_path, f"reg={name}"), 1e-9)[-1]
+    task = "multiclass" if matrices_only(name) else "regression"
+    final = iterates(ragged(tmp_path, f"reg={name}", task=task), 1e-9)[-1]
     assert final.certified
-    better = iterates(ragged(tmp_path, f"reg={name}"), 1e-12)[-1]
+    better = iterates(ragged(tmp_path, f"reg={name}", task=task), 1e-12)[-1]
     assert -1e-12 <= final.objective - better.objective < 1e-6
 
 
@@ -183,7 +184,8 @@ RELATIVE = [n for n in names("reg") if "relative" in plugin_class("reg", n).__da
 
 @pytest.mark.parametrize("name", RELATIVE)
 def test_relative_strength(name, tmp_path):
-    at, below = (ragged(tmp_path, *TIGHT, f"reg={name}", f"reg.relative={r}") for r in (1.0001, 0.999))
+    task = "multiclass" if matrices_only(name) else "regression"
+    at, below = (ragged(tmp_path, *TIGHT, f"reg={name}", f"reg.relative={r}", task=task) for r in (1.0001, 0.999))
     zero, some = run(at, "at"), run(below, "below")
     assert not zero.solution["weights"].any()
     assert some.solution["weights"].any()

@@ -9,7 +9,7 @@ from fcorun.figures.spec import Claim, Figure
 from fcorun.metrics import HIGHER_IS_BETTER
 from fcorun.table import Frame
 
-COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds")
+COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "note")
 Runs = dict[str, list[list[dict[str, float]]]]  # of each algorithm's best point, the rows of each seed
 
 
@@ -27,7 +27,7 @@ def check(name: str, figure: Figure, grid: Frame, tuned: Frame, runs: Runs, best
         printed = f"({rates[0]:g}, {rates[1]:g})"
         says = "best (client_lr, server_lr)"
         rows.append({"figure": name, "algo": algo, "says": says, "measured": told, "wanted": printed, "holds": same})
-    return rows
+    return [row | {"note": figure.note if row["holds"] == "no" else ""} for row in rows]
 
 
 def _checked(claim: Claim, grid: Frame, tuned: Frame, runs: Runs) -> dict[str, str]:

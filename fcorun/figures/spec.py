@@ -48,6 +48,7 @@ class Figure:
         runs: the figure whose sweep this one is drawn from; None: its own.
         seeds: with which the best points are run again, beside the seed of the grid.
         fast: overrides for a smaller version, run within a minute.
+        note: what is to be known of claims that do not hold.
         printed: the best rates that the paper prints, {algorithm: [client_lr, server_lr]}.
         claims: what the paper says.
     """
@@ -59,6 +60,7 @@ class Figure:
     runs: str | None = None
     seeds: list[int] = field(default_factory=list)
     fast: list[str] = field(default_factory=list)
+    note: str = ""
     printed: dict | None = None
     claims: list[Any] = field(default_factory=list)
 
