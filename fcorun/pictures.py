@@ -140,8 +140,8 @@ def draw_structure(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | N
     figure, (ax,) = page(1, 1, COLUMN, height=2.0, bottom=0.56)
     for name in algos:
         own, look = folded[folded["algo"] == name], looks[name]
-        ax.scatter(own[x], own["metric"], s=16, marker=look.marker, color=look.colour, alpha=0.75, linewidth=0.4,
-                   edgecolor="white", label=title(frame, name))  # fmt: skip
+        ax.scatter(own[x], own["metric"], s=14, marker=look.marker, facecolor="none", edgecolor=look.colour,
+                   linewidth=0.8, label=title(frame, name))  # fmt: skip
     best = {tuple(row["rows"]) for row in best_points(frame, metric).to_dict("records")}
     ringed = folded[[tuple(rows) in best for rows in folded["rows"]]]
     ring = ax.scatter(ringed[x], ringed["metric"], s=55, facecolor="none", edgecolor="black", linewidth=0.9)

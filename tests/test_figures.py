@@ -102,6 +102,13 @@ def test_claims():
     assert checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with f1 of 0.5 0.5"
 
 
+def test_claims_about_every_evaluation():
+    rows = [{"round": r, "violation": v} for r, v in enumerate([0.0, 2e-6, 0.0])]
+    worst = {"metric": "violation", "at": "worst", "above": []}
+    assert checked(claim(**worst, below=[1e-5]), rows=rows)["holds"] == "yes"
+    assert checked(claim(**worst, below=[1e-6]), rows=rows)["holds"] == "no"
+
+
 def test_claims_about_rounds():
     rows = [{"round": r, "f1": r / 10, "rank": 9 - r} for r in range(10)]
     assert checked(claim(at="reach", target=0.55, above=[5.5], below=[6.5]), rows=rows)["holds"] == "yes"
@@ -110,9 +117,10 @@ def test_claims_about_rounds():
     assert checked(exact, rows=rows)["holds"] == "yes"
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"above": []}, {"at": "reach"}, {"target": 3.0}, {"at": "share", "above": [1.0]}], ids=str
-)
+NOTHING = [{"above": []}, {"at": "reach"}, {"target": 3.0}, {"at": "share"}, {"at": "worst", "target": 1.0}]
+
+
+@pytest.mark.parametrize("wrong", NOTHING, ids=str)
 def test_claims_that_say_nothing_are_refused(wrong):
     with pytest.raises(UserError, match="so"):
         claim(**wrong)

@@ -38,9 +38,9 @@ def _checked(claim: Claim, grid: Frame, tuned: Frame, runs: Runs) -> dict[str, s
     unknown = np.isnan(ours)
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
-            value = measured(other) * claim.times if isinstance(other, str) else float(other)
+            value = measured(other) if isinstance(other, str) else float(other)
             unknown |= np.isnan(value)
-            holds &= bool(sign * ours > sign * value)
+            holds &= bool(sign * ours > sign * value * (claim.times if isinstance(other, str) else 1))
             factor = f"{claim.times:g} times " if claim.times != 1 else ""
             wanted.append(f"{word} {factor}{other} ({_text(claim, value)})" if isinstance(other, str)
                           else f"{word} {value:g}")  # fmt: skip
@@ -57,6 +57,7 @@ def _name(claim: Claim) -> str:
     return {
         "tail": f"{claim.metric}",
         "final": f"final {claim.metric}",
+        "worst": f"worst {claim.metric}",
         "reach": f"rounds to {claim.metric} {goal}",
         "share": f"share of points with {claim.metric} of {goal}",
     }[claim.at]
@@ -69,6 +70,9 @@ def _text(claim: Claim, value: float) -> str:
 def _measure(claim: Claim, algo: str, grid: Frame, tuned: Frame, runs: Runs) -> float:
     if claim.at == "share":
         return _share(claim, grid[grid["algo"] == algo])
+    if claim.at == "worst":
+        values = [row.get(claim.metric, np.nan) for rows in runs.get(algo, []) for row in rows]
+        return float((np.min if HIGHER_IS_BETTER.get(claim.metric) else np.max)(values)) if values else float("nan")
     if claim.at == "reach":
         return float(np.median([_reach(claim, rows) for rows in runs[algo]])) if runs.get(algo) else float("nan")
     column = f"{claim.at}_{claim.metric}"

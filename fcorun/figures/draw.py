@@ -38,11 +38,20 @@ class Drawing:
         """The look of each algorithm, in all figures of this table."""
         return looks_of(self.grid)
 
+    @property
+    def algorithms(self) -> list[str]:
+        """The algorithms to draw, those that came to an end."""
+        there = [name for name in self.looks if (self.tuned["algo"] == name).any()]
+        return [name for name in there if name in (self.figure.only or there)]
+
 
 def curves(of: Drawing) -> Any:
     """Metrics against rounds at each algorithm's best rates, median and band over seeds."""
     shown = [(name, name in LOGARITHMIC) for name in of.figure.panels]
-    return draw_best(of.tuned, of.metric, of.looks, of.tuned_records, read_rows, shown)
+    places = [i for i, algo in enumerate(of.tuned["algo"]) if algo in of.algorithms]
+    tuned = of.tuned.iloc[places].reset_index(drop=True)
+    tuned.attrs = of.tuned.attrs
+    return draw_best(tuned, of.metric, of.looks, [of.tuned_records[i] for i in places], read_rows, shown)
 
 
 def scatter(of: Drawing) -> Any:
@@ -52,8 +61,8 @@ def scatter(of: Drawing) -> Any:
 
 def bars(of: Drawing) -> Any:
     """A bar an algorithm, at its best rates, a panel a metric: median over seeds, with the 10-90 % band."""
-    figure, axes = page(len(of.figure.panels), len(of.figure.panels), PAGE, height=1.9, left=0.72, bottom=0.6)
-    algos = of.figure.only or [name for name in of.looks if (of.tuned["algo"] == name).any()]
+    count, algos = len(of.figure.panels), of.algorithms
+    figure, axes = page(count, count, PAGE, height=1.9, left=0.72, bottom=0.6, gap=(0.85, 0.5))
     for ax, metric in zip(axes, of.figure.panels, strict=True):
         for place, algo in enumerate(algos):
             values = of.tuned.loc[of.tuned["algo"] == algo, f"tail_{metric}"].to_numpy(float)

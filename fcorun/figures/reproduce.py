@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcorun.config import LABELS
 from fcorun.errors import UserError
 from fcorun.figures import claims, draw, theory
 from fcorun.figures.spec import Figure, load
@@ -30,7 +31,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run. Raises UserError for a figure that
     is not there, or whose runs cannot be had.
     """
-    figure, config = load(name, [*overrides])
+    figure, config = load(name, [override for override in overrides if override.startswith("metric=")])
     smaller = figure.fast if fast else []
     ending = "-fast" if fast else ""
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
@@ -87,9 +88,11 @@ def _with_seeds(folder: Path, common: Sequence[str], best: list[dict], grid: Fra
         record = Record(folder.parent / "runs" / grid["folder"][row["rows"][0]])
         if not read_rows(record.folder)[-1]["bytes_up"]:
             continue  # a baseline has no seed
+        own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABELS}
+        own |= {key: row[key] for key in keys(grid) if key.partition(".")[0] in ("reg", "mirror") and "." in key}
         point = [
             f"algo={row['algo']}",
-            *(f"{key}={row[key]!r}" for key in keys(grid) if key.startswith("algo.") and row[key] == row[key]),
+            *(f"{key}={value!r}" for key, value in own.items() if value is not None and value == value),
         ]
         jobs += [" ".join([*point, f"seed={seed}"]) for seed in figure.seeds]
     listed = ",".join(f"'{job}'" for job in jobs)

@@ -15,15 +15,16 @@ class Claim:
     """What a paper says of a figure, so that it can be checked.
 
     ``metric`` of ``algo`` is measured ``at``: the "tail" average, the "final" value, the first round at which it has
-    come to ``target`` ("reach"), each at the algorithm's best rates and in the median over seeds; or the "share" of all
-    grid points whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of
-    the numbers, and ``times`` as much as each of the algorithms, that are listed.
+    come to ``target`` ("reach"), each at the algorithm's best rates and in the median over seeds; the "worst" value at
+    any evaluation of any seed there; or the "share" of all grid points whose tail average is at least as good as
+    ``target``. The claim holds if that is above (below) each of the numbers, and ``times`` as much as each of the
+    algorithms, that are listed.
     """
 
     says: str
     algo: str
     metric: str
-    at: Literal["tail", "final", "reach", "share"] = "tail"
+    at: Literal["tail", "final", "reach", "worst", "share"] = "tail"
     target: float | None = None
     above: list[Any] = field(default_factory=list)
     below: list[Any] = field(default_factory=list)
