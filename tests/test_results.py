@@ -41,7 +41,7 @@ def test_columns_and_their_order():
     assert "best_density" not in names  # better in no direction
     assert keys(frame) == ["seed", "algo.client_lr", "algo.server_lr"]
     assert str(frame["seed"].dtype) == "Int64"
-    assert frame.attrs == {"tail_rounds": 20, "cutoff": 1e-4}
+    assert frame.attrs == {"tail_rounds": 20, "cutoff": 1e-4, "titles": {}}
 
 
 def test_what_only_labels_or_shows_is_no_key():
