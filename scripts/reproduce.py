@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
     parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
     parser.add_argument("--out", type=Path, default=Path("outputs/figures"), metavar="DIR", help="default: %(default)s")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     console = Console(highlight=False, soft_wrap=True)
     wanted = [name for name in asked.figures if "=" not in name]
     if not wanted:

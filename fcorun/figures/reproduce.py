@@ -12,8 +12,9 @@ import pandas as pd
 
 from fcorun.config import LABELS
 from fcorun.errors import UserError
+from fcorun.experiment import prepare
 from fcorun.figures import claims, draw, theory
-from fcorun.figures.spec import Figure, load
+from fcorun.figures.spec import load
 from fcorun.files import write_whole
 from fcorun.metrics import read_rows
 from fcorun.page import STYLE, content
@@ -21,7 +22,7 @@ from fcorun.record import Record
 from fcorun.results import csv_bytes
 from fcorun.table import Frame, best_points, chosen, keys, table
 
-RATES = ("algo.client_lr", "algo.server_lr")
+RATES = ("client_lr", "server_lr")
 
 
 def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> list[dict]:
@@ -31,7 +32,9 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run. Raises UserError for a figure that
     is not there, or whose runs cannot be had.
     """
-    figure, config = load(name, [override for override in overrides if override.startswith("metric=")])
+    told = [text for text in overrides if text.startswith(("metric=", "data.")) and ("," not in text or "[" in text)]
+    figure, config = load(name, told)
+    prepare(config).data.load()  # before anything is written
     smaller = figure.fast if fast else []
     ending = "-fast" if fast else ""
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
@@ -41,26 +44,24 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     metric = chosen(grid, config["metric"])
     best = [row for row in best_points(grid, metric).to_dict("records") if row["seeds"]]
     if not best:
-        raise UserError(f"{name}: no run came to an end; the records in {home / 'runs'} say why")
+        raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
     places = [place for row in best for place in row["rows"]]
-    further = _with_seeds(home / "seeds", common, best, grid, figure) if figure.seeds else []
+    seeds = figure.seeds[:2] if fast else figure.seeds
+    further = _with_seeds(home / "seeds", common, best, grid, seeds) if seeds else []
     every = table([*records, *further])  # of all, so that the columns are those of the grid
     tuned = every.iloc[[*places, *range(len(records), len(every))]].reset_index(drop=True)
     tuned.attrs, picked = every.attrs, [*(records[place] for place in places), *further]
     of = draw.Drawing(figure, metric, grid, records, tuned, picked)
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, f"fast version: {' '.join(smaller)}" if fast else "")
-    write_whole(folder / "table.csv", csv_bytes(_summary(tuned)))
+    used = {row["algo"]: records[row["rows"][0]].config["algo"] for row in best}
+    rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
+    write_whole(folder / "table.csv", csv_bytes(_summary(tuned, rates)))
     if figure.draw == "averaging":
         tuned = pd.concat([tuned, _averages(of)])
     runs: claims.Runs = {}
     for algo, record in zip(of.tuned["algo"], picked, strict=True):
         runs.setdefault(algo, []).append(read_rows(record.folder))
-    rates = {
-        row["algo"]: tuple(row[key] for key in RATES)
-        for row in best
-        if all(row.get(key) == row.get(key) for key in RATES)
-    }
     rows = theory.verdicts(name + ending, [r for r in records if r.finished]) if figure.draw == "rates" else []
     rows += claims.check(name + ending, figure, grid, tuned, runs, rates)
     write_whole(folder / "claims.csv", csv_bytes(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
@@ -81,7 +82,7 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Frame:
     return table([Record(folder / place) for place in places], root=folder)
 
 
-def _with_seeds(folder: Path, common: Sequence[str], best: list[dict], grid: Frame, figure: Figure) -> list[Record]:
+def _with_seeds(folder: Path, common: Sequence[str], best: list[dict], grid: Frame, seeds: list[int]) -> list[Record]:
     """The best points run again with further seeds."""
     jobs = []
     for row in best:
@@ -94,7 +95,7 @@ def _with_seeds(folder: Path, common: Sequence[str], best: list[dict], grid: Fra
             f"algo={row['algo']}",
             *(f"{key}={value!r}" for key, value in own.items() if value is not None and value == value),
         ]
-        jobs += [" ".join([*point, f"seed={seed}"]) for seed in figure.seeds]
+        jobs += [" ".join([*point, f"seed={seed}"]) for seed in seeds]
     listed = ",".join(f"'{job}'" for job in jobs)
     fixed = [override for override in common if not override.startswith("algo")]
     frame = _sweep(folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
@@ -111,7 +112,7 @@ def _draw(of: draw.Drawing, folder: Path, mark: str) -> None:
     with mpl.rc_context(STYLE):
         picture = getattr(draw, of.figure.draw)(of)
         if picture is None:
-            raise UserError(f"{folder.name}: its runs measured nothing to draw")
+            raise UserError("its runs measured nothing to draw")
         if mark:
             draw.fast_mark(picture, mark)
         for format in ("png", "pdf"):
@@ -127,15 +128,11 @@ def _averages(of: draw.Drawing) -> Frame:
     return pd.DataFrame({"algo": list(shares), "tail_density": list(shares.values())})
 
 
-def _summary(tuned: Frame) -> Frame:
+def _summary(tuned: Frame, rates: dict[str, tuple]) -> Frame:
     """The best point of each algorithm: its rates, the median and the 10-90 % band over seeds of each tail average."""
     rows: list[dict[str, Any]] = []
     for algo, own in tuned.groupby("algo", sort=False):
-        row: dict[str, Any] = {
-            "algo": algo,
-            **{key: own[key].iloc[0] for key in RATES if key in own},
-            "seeds": len(own),
-        }
+        row: dict[str, Any] = {"algo": algo, **dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
         for name in (name for name in own if name.startswith("tail_")):
             low, middle, high = own[name].quantile([0.1, 0.5, 0.9])
             row |= {name: middle, f"{name}_10%": low, f"{name}_90%": high}
