@@ -136,4 +136,4 @@ def rates(of: Drawing) -> Any:
 
 def fast_mark(figure: Any, text: str) -> None:
     """Say in a picture that it is a smaller version."""
-    figure.text(0.995, 0.005, text, ha="right", va="bottom", fontsize=6, color="#D55E00", style="italic")
+    figure.text(0.995, -0.005, text, ha="right", va="top", fontsize=6, color="#D55E00", style="italic")
