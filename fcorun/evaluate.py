@@ -50,7 +50,7 @@ class Evaluation:
             count = len(extra["y_val"])
             found |= part("val", extra["x_val"], extra["y_val"], jnp.full(count, 1 / count, w.dtype))
         structure = problem.structure(w, self.cutoff)
-        for name in problem.regularized:
+        for name in problem.objective.regularized:
             if f"true_{name}" in extra:
                 found |= recovery(w[name], extra[f"true_{name}"], self.cutoff if "density" in structure else None)
         return found | structure

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fcorun import reference, solver
@@ -18,9 +17,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine import Engine, Numbers, Snapshot
 from fcorun.evaluate import Evaluation
 from fcorun.machine import cores, free_memory
-from fcorun.schedule import START
 from fcorun.summary import summarize
-from fcorun.vector import Vector
 
 if TYPE_CHECKING:
     from fcorun.runner import Job, Watcher
@@ -61,21 +58,22 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Su
 
 def _run_side_by_side(crew: "_Crew", batches: list[list["Job"]], parts: int) -> None:
     """Run batches in ``parts`` threads. What is handed back is divided among the threads that have nothing to do."""
-    waiting, running = list(batches), set()
     width = max(map(len, batches))
+    waiting, running = [(batch, width) for batch in batches], set()
     with ThreadPoolExecutor(parts) as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < parts:
-                    running.add(pool.submit(_run_or_halve, crew, waiting.pop(0), width))
+                    running.add(pool.submit(_run_or_halve, crew, *waiting.pop(0)))
                 if len(running) < parts:
                     crew.idle.set()
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
                 crew.idle.clear()
                 back = [rest for future in ended if (rest := future.result())]
-                if back:
-                    width = -(-len(back[0]) // (parts - len(running))) if len(back) == 1 else max(map(len, back))
-                    waiting += [rest[i : i + width] for rest in back for i in range(0, len(rest), width)]
+                pieces = (parts - len(running)) // max(len(back), 1)  # of each: one at least, for its thread is free
+                for rest in back:
+                    width = -(-len(rest) // pieces)
+                    waiting += [(rest[i : i + width], width) for i in range(0, len(rest), width)]
         except BaseException:
             crew.stop.set()
             raise
@@ -125,8 +123,8 @@ def _run_or_halve(crew: _Crew, jobs: list["Job"], width: int) -> list["Job"]:
     for part in (jobs[:half], jobs[half:]):
         for job in part:
             job.folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(part)} at once")
-        while part:
-            part = _run_or_halve(crew, part, half)
+        while part:  # here, and in smaller programs, until they are over
+            part = _run_or_halve(replace(crew, idle=threading.Event()), part, len(part))
     return []
 
 
@@ -169,11 +167,11 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> list["Job"]:
                 _checkpoint(jobs, now)
             raise
     assert now is not None
-    _checkpoint(jobs, now, back)
     times = {"compile": engine.spent["compile"], "steady": now.seconds / len(jobs), "batched_with": len(jobs)}
     over = [g for g in range(len(jobs)) if g not in back]
     solutions = [{name: value[g] for name, value in now.solution.items()} for g in over]
     _finish([jobs[g] for g in over], engine.data, solutions, times, crew.watch, crew.submit)
+    _checkpoint(jobs, now, back)
     return [jobs[g] for g in back]
 
 
@@ -211,9 +209,7 @@ def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) ->
         rows = reference.gathered(data, settings.client_weighting, algo.rows(data.offsets))
         measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
         clock = time.perf_counter()
-        start = problem.objective.start(problem.shapes, np.random.default_rng([0, START]))
-        w0 = Vector({name: jnp.asarray(value, "float64") for name, value in start.items()})
-        for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, w0):
+        for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations):
             counters = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
             if not np.isfinite(now.objective):
                 job.diverged = max(now.iteration, 1)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
@@ -114,7 +115,7 @@ class Experiment:
                 + (" or data.task" if hasattr(self.data, "task") else "")
             )
         asked = self.settings.clients_per_round
-        if asked is not None and asked > len(data.sizes):
+        if asked is not None and asked > len(data.sizes) and isinstance(self.algo, Algorithm):
             raise UserError(
                 f"clients_per_round={asked} is more than the {len(data.sizes)} clients of data={self.names['data']}; "
                 "lower it, or set it to null for all of them"
@@ -131,7 +132,10 @@ class Experiment:
                 raise UserError(f"reg.apply_to: objective={self.names['objective']} has no parameter '{name}'; "
                                 f"{nearest(name, shapes)}")  # fmt: skip
             try:
-                getattr(self.reg, "check", lambda shape: None)(shapes[name])
+                if shapes[name] == () and hasattr(regularizer, "check"):
+                    raise ValueError("psi acts on vectors and matrices; leave it out of reg.apply_to")
+                getattr(regularizer, "check", lambda shape: None)(shapes[name])
+                getattr(self.mirror, "check", lambda shape: None)(shapes[name])
             except ValueError as error:
                 size = " x ".join(map(str, shapes[name]))
                 raise UserError(f"reg={self.names['reg']} cannot act on '{name}', {size}: {error}") from error
@@ -197,9 +201,7 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
             raise UserError(f"{section}.class={values['class']} is no {' or '.join(k.__name__ for k in kinds)}; "
                             f"derive the class from {kinds[0].__module__}.{kinds[0].__name__}")  # fmt: skip
     _check_fit(plugins, names)
-    if settings.reference and not plugins["objective"].convex:
-        raise UserError(f"reference=true needs one optimum, and objective={names['objective']} is not convex; "
-                        "leave it out")  # fmt: skip
+    _check_optimum(plugins, names, settings)
     plain = asdict(settings)
     for section, plugin in plugins.items():
         labels = {"name": names[section], "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
@@ -210,6 +212,11 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         raise UserError(f"tracker.class={config['tracker']['class']} is no Tracker; "
                         "derive the class from fcorun.trackers.base.Tracker")  # fmt: skip
     return Experiment(**plugins, settings=settings, config=plain, names=names, tracker=tracker)
+
+
+def _spelled(cls: type) -> str:
+    """A class's name as conf/ spells it: L1Box, l1_box."""
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
 
 def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray) -> Regularizer:
@@ -225,6 +232,22 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
     return replace(reg, **numbers)
 
 
+def _check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse what is measured against, or solved to, an optimum that the problem does not have."""
+    baseline = isinstance(plugins["algo"], Baseline)
+    relative = getattr(plugins["reg"], "relative", None) is not None
+    if not (settings.reference or baseline or relative):
+        return
+    asked = f"algo={names['algo']}" if baseline else "reference=true" if settings.reference else "reg.relative"
+    if not plugins["objective"].convex:
+        raise UserError(f"{asked} needs one optimum, and objective={names['objective']} is not convex; leave it out")
+    if not plugins["mirror"].covers(plugins["reg"]) and not relative:
+        raise UserError(
+            f"{asked} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
+            "not; choose reg=nonneg, l1_nonneg or simplex"
+        )
+
+
 def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     reg, mirror = plugins["reg"], plugins["mirror"]
     for piece in getattr(plugins["algo"], "needs", ()):
@@ -234,11 +257,17 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
                 "not have; choose another algo or another reg"
             )
     if not mirror.takes(reg):
-        known = ", ".join(sorted({cls.__name__ for cls in mirror.pairs} | {"NoRegularizer"}))
+        known = ", ".join(sorted(_spelled(cls) for cls in mirror.pairs))
         raise UserError(
-            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows {known}: choose one of "
-            "them, or mirror=euclidean, which takes any"
+            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows none, {known}: choose "
+            "one of them, or mirror=euclidean, which takes any"
         )
+    if reg.apply_to == []:
+        raise UserError("reg.apply_to=[] leaves psi nothing to act on: name parameters, or give reg=none")
+    if reg.applied_by == "client" and "client" not in getattr(plugins["algo"], "sides", ("client",)):
+        raise UserError(f"reg.applied_by=client: algo={names['algo']} applies psi on the server only; give both")
+    if reg.per_client and getattr(reg, "relative", None) is not None:
+        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
     for name, values in (reg.per_client or {}).items():
         if name in reg.across_clients:
             for value in values:

@@ -91,11 +91,17 @@ class Problem:
         return sum((self.regularizer.value(w[n]) for n in self.regularized), jnp.zeros((), w.dtype))
 
     def structure(self, w: Vector, cutoff: float) -> dict[str, jax.Array]:
-        """The regularizer's figures of structure; of several parameters, the mean weighted by their sizes."""
+        """The regularizer's figures of structure; of several parameters, the mean weighted by their sizes.
+
+        Of ``violation`` it is the distance in all of them together.
+        """
         parts = [(w[n].size, self.regularizer.structure(w[n], cutoff)) for n in self.regularized]
         total = sum(size for size, _ in parts)
         names = parts[0][1] if parts else ()
-        return {name: jnp.stack([size / total * part[name] for size, part in parts]).sum() for name in names}
+        found = {name: jnp.stack([size / total * part[name] for size, part in parts]).sum() for name in names}
+        if "violation" in found:
+            found["violation"] = jnp.sqrt(sum(part["violation"] ** 2 for _, part in parts))
+        return found
 
     def subgradient(self, w: Vector) -> Vector:
         """An element of the subdifferential of psi at w."""

@@ -19,7 +19,7 @@ from fcorun.problem import Batch, Problem
 from fcorun.regularizers.base import Regularizer
 from fcorun.vector import Vector
 
-VERSION = 1  # raise it whenever the optimum of the same problem would come out otherwise
+VERSION = 2  # raise it whenever the optimum of the same problem would come out otherwise
 CHUNK = 50  # iterations between certificates
 
 
@@ -45,16 +45,16 @@ class Iterate:
 
 
 def minimize(
-    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000, w0: Vector | None = None
+    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000
 ) -> Iterator[Iterate]:
-    """The start w0, 0 by default, then an iterate every fifty steps, until certified or out of iterations.
+    """w = 0, or the nearest point that psi allows, then an iterate every fifty steps, until certified or out of them.
 
     ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
     objective of the start, or prox-gradient norm at most ``tolerance`` times that of the start.
     Call it, and consume it, under ``jax.enable_x64(True)``.
     """
     batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
-    w = problem.prox(w0 or problem.zeros(jnp.float64), 0.0)
+    w = problem.prox(problem.zeros(jnp.float64), 0.0)
     state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
     gapped = has_gap(problem)
     kind = "duality gap" if gapped else "prox-gradient norm"
@@ -68,13 +68,15 @@ def minimize(
     def certify(strengths, w, size, batch):
         return _certificate(problem.with_numbers(strengths), w, size, batch, gapped)
 
-    scale = None
+    start, scale = w, 0.0
     for iteration in range(0, max_iterations + CHUNK, CHUNK):
         if iteration:
             state = advance(strengths, state, batch)
         w, objective, certificate = certify(strengths, state[0], state[3], batch)
-        if scale is None:
-            scale = abs(float(objective if gapped else certificate))
+        if gapped and iteration == 0:
+            scale = abs(float(objective))
+        elif not gapped and iteration == CHUNK:  # at the start, with the step that has been found by now
+            scale = float(certify(strengths, start, state[3], batch)[2])
         done = bool(abs(certificate) <= tolerance * scale)
         yield Iterate(iteration, w, float(objective), float(certificate), kind, done)
         if done or not np.isfinite(float(objective)):
@@ -89,7 +91,7 @@ def _steps(problem: Problem, state, batch: Batch):
     size = jnp.where(size > 0, size, 1.0)
 
     def stretch(vector, factor):
-        kept = problem.objective.regularized
+        kept = {*problem.objective.regularized, *problem.regularized}
         return Vector({name: v if name in kept else v * factor for name, v in vector.items()})
 
     def step(state, _):
@@ -121,6 +123,7 @@ def has_gap(problem: Problem) -> bool:
     """Whether this problem offers a duality gap: conjugates on both sides, a linear model, one output."""
     conjugates = hasattr(problem.objective, "conjugate") and hasattr(problem.regularizer, "conjugate")
     conjugates = conjugates and getattr(problem.regularizer, "strength", 1) > 0  # without it only 0 is feasible
+    conjugates = conjugates and problem.regularized == ("weights",)
     return conjugates and set(problem.shapes) == {"weights", "bias"} and problem.shapes["bias"] == ()
 
 

@@ -24,7 +24,7 @@ def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict
         **aggregate(rows, settings.tail_rounds),
         "tail_rounds": settings.tail_rounds,
         "cutoff": settings.cutoff,
-        "strength": getattr(job.experiment.reg, "strength", None),
+        "strength": getattr(job.experiment.problem(data).regularizer, "strength", None),
         "reference": job.optimum,
         "certificate": job.certificate,
         "bytes_up": last["bytes_up"],

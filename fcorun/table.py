@@ -80,7 +80,7 @@ def table(
         values = {summary[kind] for summary in summaries if kind in summary}
         values = {tail_rounds} if name == "tail_rounds" and tail_rounds is not None else values
         frame.attrs[name] = values.pop() if len(values) == 1 else None
-    longest = max([row[done] or 0 for row in rows], default=0)
+    longest = max([row[done] or 0 for row in rows if row["bytes_up"]], default=0)  # iterations are no rounds
     if frame.attrs["tail_rounds"] is not None and longest:  # a run of 30 rounds has no last 100
         frame.attrs["tail_rounds"] = min(frame.attrs["tail_rounds"], longest)
     return frame

@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -34,6 +35,8 @@ def main() -> int:
     asked = parser.parse_intermixed_args()
     console = Console(highlight=False, soft_wrap=True)
     wanted = [name for name in asked.figures if "=" not in name]
+    if not wanted and asked.figures:
+        parser.error("which figure? without arguments they are listed")
     if not wanted:
         for name in names():
             console.print(f"{name}: {load(name)[0].title}")
@@ -42,15 +45,14 @@ def main() -> int:
     for name in names() if wanted == ["all"] else wanted:
         begun = time.perf_counter()
         try:
-            rows = reproduce(name, asked.out, asked.fast, [text for text in asked.figures if "=" in text])
+            folder, rows = reproduce(name, asked.out, asked.fast, [text for text in asked.figures if "=" in text])
         except UserError as error:
             console.print(escape(f"{name}: not made: {error}"))
             code = 1
             continue
         made += rows
         _show(rows, console)
-        ending = "-fast" if asked.fast else ""
-        console.print(f"{asked.out / (name + ending)}/figure.png in {time.perf_counter() - begun:.0f} s\n")
+        console.print(f"{folder}/figure.png in {time.perf_counter() - begun:.0f} s\n")
     if made:
         _merge(asked.out / "claims.csv", made)
     return code
@@ -69,12 +71,15 @@ def _show(rows: list[dict], console: Console) -> None:
 
 def _merge(path: Path, rows: list[dict]) -> None:
     """Put the claims of these figures among those of earlier ones."""
-    new = pd.DataFrame(rows)
+    new: Any = pd.DataFrame(rows)
     if path.exists():
-        old = pd.read_csv(path, dtype=str, keep_default_na=False)
-        new = pd.concat([old[~old["figure"].isin(new["figure"])], new]).sort_values("figure", kind="stable")
+        old: Any = pd.read_csv(path, dtype=str, keep_default_na=False)
+        new = pd.concat([old[~old["figure"].isin(new["figure"])], new]).sort_values(["figure"], kind="stable")
     write_whole(path, csv_bytes(new))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

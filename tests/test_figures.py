@@ -52,8 +52,8 @@ def test_no_such_figure():
 @pytest.mark.slow
 def test_a_figure_from_start_to_end(tmp_path):
     """Runs, picture, table, claims; a second time nothing is run again."""
-    rows = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
-    folder = tmp_path / "fco_fig3a"
+    folder, rows = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
+    assert folder.name.startswith("fco_fig3a-")  # it is not the paper's
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (folder / "figure.pdf").read_bytes()[:4] == b"%PDF"
     told = pd.read_csv(folder / "claims.csv", keep_default_na=False)
@@ -65,7 +65,7 @@ def test_a_figure_from_start_to_end(tmp_path):
     assert summary.loc["fedmid", "server_lr"] in (0.3, 1)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")}
     assert len(before) == 4 * 2 + 1 + 4 * 4
-    assert reproduce("fco_fig3a", tmp_path, overrides=SMALL) == rows
+    assert reproduce("fco_fig3a", tmp_path, overrides=SMALL) == (folder, rows)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
 
 
@@ -111,11 +111,15 @@ def test_claims_about_every_evaluation():
 
 
 def test_claims_about_rounds():
-    rows = [{"round": r, "f1": r / 10, "rank": 9 - r} for r in range(10)]
+    rows = [{"round": r, "f1": r / 10, "rank": max(9 - r, 4), "pieces": 9 - r} for r in range(10)]
     assert checked(claim(at="reach", target=0.55, above=[5.5], below=[6.5]), rows=rows)["holds"] == "yes"
     assert checked(claim(at="reach", target=2.0, above=[], below=[100]), rows=rows)["holds"] == "no"
     exact = claim(at="reach", metric="rank", target=4, above=[4.5], below=[5.5])
     assert checked(exact, rows=rows)["holds"] == "yes"
+    left = claim(at="reach", metric="pieces", target=4, above=[], below=[100])  # met in round 5, and left again
+    assert checked(left, rows=rows)["measured"] == "rounds to pieces 4 never"
+    unknown = claim(at="reach", metric="violation", target=4, above=[], below=[100])
+    assert checked(unknown, rows=rows)["holds"] == "not measured"
 
 
 NOTHING = [{"above": []}, {"at": "reach"}, {"target": 3.0}, {"at": "share"}, {"at": "worst", "target": 1.0}]

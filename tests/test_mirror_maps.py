@@ -192,7 +192,7 @@ def test_zeros_are_exact():
         (["mirror=diagonal", "mirror.weights=[1,0]"], ["mirror.weights", "positive"]),
         (["mirror=hypentropy", "mirror.beta=0"], ["mirror.beta", "positive"]),
         (["mirror=entropy", "reg=box", "reg.lower=-1", "reg.upper=0"], ["mirror=entropy", "reg.upper=0"]),
-        (["mirror=entropy", "reg=l2"], ["mirror=entropy", "reg=l2", "Simplex"]),
+        (["mirror=entropy", "reg=l2"], ["mirror=entropy", "reg=l2", "simplex"]),
         (["mirror=diagonal", "reg=tv"], ["mirror=diagonal", "reg=tv"]),
     ],
 )

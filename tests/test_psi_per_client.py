@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import ragged, small, snapshots
 
-from fcorun import UserError
+from fcorun import UserError, run
 from fcorun.experiment import across_clients, prepare
 from fcorun.regularizers import L1
 
@@ -35,14 +35,17 @@ def whole(rows):
     return lambda w: 2 * x.T @ (x @ w - y) / len(y)
 
 
+@pytest.mark.parametrize("cohort", ["null", "2"])
 @pytest.mark.parametrize("algo", ["fedmid", "feddualavg"])
-def test_each_client_applies_its_own_strength(tmp_path, algo):
+def test_each_client_applies_its_own_strength(tmp_path, algo, cohort):
     """Against the boxes in plain NumPy: client m with its own strength, the server with their weighted mean."""
     strengths = [0.2, 0.9, 0.4]
     config = ragged(tmp_path, f"algo={algo}", "algo.client_lr=0.05", "algo.server_lr=0.7", "local_epochs=null",
-                    "local_steps=2", "rounds=3", sizes=SIZES)  # fmt: skip
+                    "local_steps=2", "rounds=3", f"clients_per_round={cohort}", sizes=SIZES)  # fmt: skip
     found = last(per_client(config, strength=strengths))
     data = prepare(config).load()
+    drawn = prepare(config).engine(data).schedule.draw(0, 3).cohort
+    assert drawn.shape == (3, 3 if cohort == "null" else 2)
     gradients = [whole((data.x[a:b], data.y[a:b])) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
     share = np.array(SIZES) / sum(SIZES)
     mean, lr, steps = share @ strengths, 0.05, 2
@@ -51,9 +54,9 @@ def test_each_client_applies_its_own_strength(tmp_path, algo):
         return np.append(soft(z[:-1], t), z[-1])
 
     state, elapsed = np.zeros(7), 0.0
-    for _ in range(3):
+    for chosen in drawn:
         ends = []
-        for gradient, strength in zip(gradients, strengths, strict=True):
+        for gradient, strength in [(gradients[m], strengths[m]) for m in chosen]:
             z = state
             for k in range(steps):
                 if algo == "fedmid":
@@ -61,7 +64,7 @@ def test_each_client_applies_its_own_strength(tmp_path, algo):
                 else:
                     z = z - lr * gradient(prox(z, (elapsed + lr * k) * strength))
             ends.append(z)
-        state = state + 0.7 * (share @ np.array(ends) - state)
+        state = state + 0.7 * (share[chosen] @ np.array(ends) / share[chosen].sum() - state)
         elapsed += 0.7 * lr * steps
         if algo == "fedmid":
             state = prox(state, 0.7 * lr * steps * mean)
@@ -141,3 +144,47 @@ def test_apply_to(tmp_path):
 def test_a_shape_that_psi_cannot_act_on_is_refused():
     with pytest.raises(UserError, match="reg=nuclear cannot act on 'weights'"):
         problem_of(small("reg=nuclear"))
+
+
+def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
+    """Ridge regression with a column of ones, in closed form; F1 and recovery stay those of the weights."""
+    from fcorun.reference import optimum
+
+    config = ragged(
+        tmp_path, "reg=l2", "reg.strength=0.8", "reg.apply_to=[weights,bias]", "reference=true", sizes=SIZES
+    )
+    experiment = prepare(config)
+    data = experiment.load()
+    x = np.column_stack([data.x, np.ones(len(data.y))])
+    best = np.linalg.solve(x.T @ x / len(x) + 0.8 * np.eye(7), x.T @ data.y / len(x))
+    value = np.mean((x @ best - data.y) ** 2) + 0.8 * best @ best
+    found = optimum(experiment, data)
+    assert found["certified"]
+    assert found["objective"] == pytest.approx(value, rel=1e-9)
+    plain, both = (last(small("algo=fedmid", *more)).metrics for more in ([], ["reg.apply_to=[weights,bias]"]))
+    assert both["recovery_error"] == pytest.approx(plain["recovery_error"], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["reg.apply_to=[]"], "reg=none"),
+        (["algo=feddualavg_osp", "reg.applied_by=client"], "applies psi on the server only"),
+        (["mirror=entropy", "reference=true"], "mirror=entropy holds w >= 0"),
+        (["mirror=entropy", "algo=centralized"], "algo=centralized would be of another problem"),
+    ],
+    ids=["nothing", "osp", "reference", "baseline"],
+)
+def test_what_would_mean_nothing_is_refused(overrides, words):
+    with pytest.raises(UserError, match=words):
+        prepare(small(*overrides))
+
+
+def test_relative_and_per_client_exclude_each_other():
+    with pytest.raises(UserError, match="exclude each other"):
+        prepare(per_client(small("reg.relative=0.5"), strength=[0.1] * 6))
+
+
+def test_what_is_recorded_is_the_strength_of_the_whole(tmp_path):
+    record = run(per_client(ragged(tmp_path, "algo=fedmid", sizes=(5, 5)), strength=[0.2, 0.6]), tmp_path / "here")
+    assert record.summary["strength"] == pytest.approx(0.4)

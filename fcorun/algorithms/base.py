@@ -66,9 +66,11 @@ class Algorithm(ABC):
 
     Attributes:
         needs: the optional methods of the regularizer it calls; a regularizer without them is refused.
+        sides: who applies psi in it, of "client" and "server".
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
+    sides: ClassVar[tuple[str, ...]] = ("client", "server")
 
     @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[Tree, Tree]:

@@ -15,6 +15,8 @@ class FedMiDOSP(Algorithm):
     client_lr: Positive
     server_lr: Positive
 
+    sides = ("server",)
+
     def init(self, problem, w0):
         return w0, None
 

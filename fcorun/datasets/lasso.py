@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative
+from fcorun.config import Count, Index, NonNegative, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.errors import UserError
 
@@ -15,7 +15,8 @@ class Lasso(Dataset):
 
     With w = (1, .., 1, 0, .., 0) and b ~ N(0, 1), client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, and then
     x = mu_m + delta, y = x'w + b + eps with delta ~ N(0, I) and eps ~ N(0, 1). The validation rows of a client share
-    its mean. The paper prints the configurations; the law of the features is a reconstruction.
+    its mean. ``condition`` is ours: features 1..d of mu_m and delta are scaled from 1 down to condition^(-1/2), evenly
+    in logarithm. The paper prints the configurations; the law of the features is a reconstruction.
 
     Attributes:
         clients: number of clients, M.
@@ -23,6 +24,7 @@ class Lasso(Dataset):
         features: number of features, d.
         nonzeros: how many of the d coefficients are 1.
         mean_scale: standard deviation of the clients' means; 0 makes all clients alike.
+        condition: ratio of the largest to the smallest variance of a feature, from 1.
         validation_samples: validation rows of each client; 0 for none.
         seed: of the data alone; training rows do not depend on ``validation_samples``.
     """
@@ -32,6 +34,7 @@ class Lasso(Dataset):
     features: Count = 1024
     nonzeros: Count = 512
     mean_scale: NonNegative = 1.0
+    condition: Positive = 1.0
     validation_samples: Index = 32
     seed: Index = 0
 
@@ -41,6 +44,8 @@ class Lasso(Dataset):
                 f"data.nonzeros={self.nonzeros} is more than data.features={self.features}: "
                 f"give at most {self.features}"
             )
+        if self.condition < 1:
+            raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
 
     def load(self) -> FederatedData:
         """M * samples rows of d float32 features, and the true ``weights`` (d,) and ``bias`` ()."""
@@ -49,10 +54,13 @@ class Lasso(Dataset):
         bias = truth.standard_normal(dtype=np.float32)
         means = truth.standard_normal((self.clients, 1, self.features), dtype=np.float32) * np.float32(self.mean_scale)
 
+        scales = np.geomspace(1, self.condition**-0.5, self.features, dtype=np.float32)
+
         def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
             rng = stream(self.seed, "lasso", part)
             x = rng.standard_normal((self.clients, rows, self.features), dtype=np.float32)
             x += means
+            x *= scales
             x = x.reshape(-1, self.features)
             return x, x @ weights + bias + rng.standard_normal(len(x), dtype=np.float32)
 

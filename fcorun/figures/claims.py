@@ -20,21 +20,25 @@ def check(name: str, figure: Figure, grid: Frame, tuned: Frame, runs: Runs, best
     ``best`` holds the best rates of each algorithm.
     """
     rows = [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, grid, tuned, runs)} for c in figure.claims]
+    for row, claim in zip(rows, figure.claims, strict=True):
+        row["note"] = claim.note if row["holds"] == "no" else ""
     for algo, rates in (figure.printed or {}).items():
         found = best.get(algo)
         told = "not measured" if found is None else f"({found[0]:g}, {found[1]:g})"
         same = "not measured" if found is None else "yes" if np.allclose(found, rates, rtol=1e-6) else "no"
         printed = f"({rates[0]:g}, {rates[1]:g})"
         says = "best (client_lr, server_lr)"
-        rows.append({"figure": name, "algo": algo, "says": says, "measured": told, "wanted": printed, "holds": same})
-    return [row | {"note": figure.note if row["holds"] == "no" else ""} for row in rows]
+        note = figure.printed_note if same == "no" else ""
+        rows.append({"figure": name, "algo": algo, "says": says, "measured": told, "wanted": printed, "holds": same,
+                     "note": note})  # fmt: skip
+    return rows
 
 
 def _checked(claim: Claim, grid: Frame, tuned: Frame, runs: Runs) -> dict[str, str]:
     def measured(algo: str) -> float:
         return _measure(claim, algo, grid, tuned, runs)
 
-    ours, told, wanted, holds = measured(claim.algo), [], [], True
+    ours, wanted, holds = measured(claim.algo), [], True
     unknown = np.isnan(ours)
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
@@ -56,7 +60,6 @@ def _name(claim: Claim) -> str:
     goal = "" if claim.target is None else f"{claim.target:g}"
     return {
         "tail": f"{claim.metric}",
-        "final": f"final {claim.metric}",
         "worst": f"worst {claim.metric}",
         "reach": f"rounds to {claim.metric} {goal}",
         "share": f"share of points with {claim.metric} of {goal}",
@@ -83,15 +86,19 @@ def _measure(claim: Claim, algo: str, grid: Frame, tuned: Frame, runs: Runs) -> 
 def _passes(claim: Claim, values: Any) -> Any:
     """Which values have come to the target: beyond it where more or less is better, else just there."""
     higher = HIGHER_IS_BETTER.get(claim.metric)
-    return np.isclose(values, claim.target) if higher is None else (
+    return np.isclose(values, claim.target or 0) if higher is None else (
         values >= claim.target if higher else values <= claim.target
     )  # fmt: skip
 
 
 def _reach(claim: Claim, rows: Sequence[dict[str, float]]) -> float:
     values = np.array([row.get(claim.metric, np.nan) for row in rows])
-    there = np.flatnonzero(_passes(claim, values))
-    return float(rows[there[0]]["round"]) if len(there) else float("inf")
+    if np.isnan(values).all():
+        return float("nan")
+    there = _passes(claim, values)
+    if claim.metric not in HIGHER_IS_BETTER:  # an exact target is reached when it is not left again
+        there = np.logical_and.accumulate(there[::-1])[::-1]
+    return float(rows[int(np.argmax(there))]["round"]) if there.any() else float("inf")
 
 
 def _share(claim: Claim, points: Frame) -> float:

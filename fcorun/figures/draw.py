@@ -78,10 +78,11 @@ def bars(of: Drawing) -> Any:
     return figure
 
 
-def solutions_alone(of: Drawing) -> list[np.ndarray]:
-    """The weights that each client finds on its own data."""
+def solutions_alone(of: Drawing) -> dict[int, np.ndarray]:
+    """The weights that each client finds on its own data, by its number."""
     alone = [r for r, algo in zip(of.grid_records, of.grid["algo"], strict=True) if algo == "local" and r.finished]
-    return [record.solution["weights"] for record in sorted(alone, key=lambda r: r.config["algo"]["client"])]
+    found = {record.config["algo"]["client"]: record.solution["weights"] for record in alone}
+    return dict(sorted(found.items()))
 
 
 def averaging(of: Drawing) -> Any:
@@ -89,8 +90,8 @@ def averaging(of: Drawing) -> Any:
     from matplotlib.colors import ListedColormap
 
     alone = solutions_alone(of)
-    strips = [(f"client {m + 1} alone", w) for m, w in enumerate(alone)]
-    strips.append(("mean of the clients' solutions", np.mean(alone, axis=0)))
+    strips = [(f"client {m + 1} alone", w) for m, w in alone.items()]
+    strips.append(("mean of the clients' solutions", np.mean(list(alone.values()), axis=0)))
     for row in best_points(of.grid, of.metric).to_dict("records"):
         if row["seeds"] and row["algo"] != "local":
             strips.append((title(of.grid, row["algo"]), of.grid_records[row["rows"][0]].solution["weights"]))
@@ -114,13 +115,13 @@ def averaging(of: Drawing) -> Any:
 
 
 def rates(of: Drawing) -> Any:
-    """The measured gap against the rounds, and the bounds of theorems 4.1 to 4.3, for each pair of rates."""
+    """The gap against the rounds at each client_lr with its best server_lr, and the bounds of theorems 4.1 to 4.3."""
     from fcorun.figures.theory import measured
 
-    records = [record for record in of.grid_records if record.finished]
+    runs = measured(of.grid_records)
     looks = {f"theorem 4.{i + 1}": (COLOURS[i], DASHES[i + 1]) for i in range(3)}
-    figure, axes = page(len(records), min(3, len(records)), PAGE, height=1.9, left=0.6, top=0.25)
-    for ax, record, (rounds, gaps, bounds) in zip(axes, records, measured(records), strict=True):
+    figure, axes = page(len(runs), min(3, len(runs)), PAGE, height=1.9, left=0.6, top=0.25)
+    for ax, (record, rounds, gaps, bounds) in zip(axes, runs, strict=True):
         ax.plot(rounds, gaps, color="black", label="measured, last iterate")
         for text, bound in bounds.items():
             ax.plot(rounds, bound, color=looks[text][0], linestyle=looks[text][1], label=f"bound of {text}")

@@ -1,8 +1,11 @@
 """From a figure's name to its picture and the verdict on its claims: run what is missing, tune, draw, check."""
 
+import contextlib
+import hashlib
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcorun.config import LABELS
+from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
 from fcorun.experiment import prepare
 from fcorun.figures import claims, draw, theory
@@ -20,23 +23,28 @@ from fcorun.metrics import read_rows
 from fcorun.page import STYLE, content
 from fcorun.record import Record
 from fcorun.results import csv_bytes
-from fcorun.table import Frame, best_points, chosen, keys, table
+from fcorun.table import SEEDS, Frame, best_points, chosen, keys, table
 
 RATES = ("client_lr", "server_lr")
 
 
-def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> list[dict]:
-    """Make one figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv; the rows of claims.csv.
+def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> tuple[Path, list[dict]]:
+    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv; the folder, the rows of the last.
 
     Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
-    ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run. Raises UserError for a figure that
-    is not there, or whose runs cannot be had.
+    ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that change what is run make
+    the figure one of our own, in NAME-HASH, and marked so. Raises UserError for a figure that is not there, or whose
+    runs cannot be had.
     """
     told = [text for text in overrides if text.startswith(("metric=", "data.")) and ("," not in text or "[" in text)]
     figure, config = load(name, told)
-    prepare(config).data.load()  # before anything is written
+    experiment = prepare(config)
+    _ = experiment.fingerprint  # asks for the data's files before anything is written
     smaller = figure.fast if fast else []
-    ending = "-fast" if fast else ""
+    places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
+    own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
+    ending = ("-fast" if fast else "") + (f"-{hashlib.sha256(repr(own).encode()).hexdigest()[:6]}" if own else "")
+    mark = " ".join([*(["fast version:"] if fast else []), *smaller, *(["with", *own] if own else [])])
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
     common = [f"+experiment={name}", *smaller, *overrides]
     grid = _sweep(home / "runs", common)
@@ -45,35 +53,40 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     best = [row for row in best_points(grid, metric).to_dict("records") if row["seeds"]]
     if not best:
         raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
-    places = [place for row in best for place in row["rows"]]
+    kept = [place for row in best for place in row["rows"]]
     seeds = figure.seeds[:2] if fast else figure.seeds
     further = _with_seeds(home / "seeds", common, best, grid, seeds) if seeds else []
+    lost = Counter(record.config["algo"]["name"] for record in further if record.status.get("status") != "done")
+    further = [record for record in further if record.status.get("status") == "done"]
     every = table([*records, *further])  # of all, so that the columns are those of the grid
-    tuned = every.iloc[[*places, *range(len(records), len(every))]].reset_index(drop=True)
-    tuned.attrs, picked = every.attrs, [*(records[place] for place in places), *further]
+    tuned = every.iloc[[*kept, *range(len(records), len(every))]].reset_index(drop=True)
+    tuned.attrs, picked = every.attrs, [*(records[place] for place in kept), *further]
     of = draw.Drawing(figure, metric, grid, records, tuned, picked)
     folder.mkdir(parents=True, exist_ok=True)
-    _draw(of, folder, f"fast version: {' '.join(smaller)}" if fast else "")
+    _draw(of, folder, mark)
     used = {row["algo"]: records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
-    write_whole(folder / "table.csv", csv_bytes(_summary(tuned, rates)))
+    write_whole(folder / "table.csv", csv_bytes(_summary(tuned, rates, lost)))
     if figure.draw == "averaging":
         tuned = pd.concat([tuned, _averages(of)])
     runs: claims.Runs = {}
     for algo, record in zip(of.tuned["algo"], picked, strict=True):
         runs.setdefault(algo, []).append(read_rows(record.folder))
-    rows = theory.verdicts(name + ending, [r for r in records if r.finished]) if figure.draw == "rates" else []
+    rows = theory.verdicts(name + ending, records) if figure.draw == "rates" else []
     rows += claims.check(name + ending, figure, grid, tuned, runs, rates)
     write_whole(folder / "claims.csv", csv_bytes(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
-    return rows
+    return folder, rows
 
 
 def _sweep(folder: Path, overrides: Sequence[str]) -> Frame:
     """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
     before = time.time()
     command = [sys.executable, "-m", "fcorun", "-m", *overrides, f"hydra.sweep.dir='{folder}'"]
-    code = subprocess.run(command, check=False).returncode
-    if code in (130, -2):
+    with subprocess.Popen(command) as child:
+        while child.poll() is None:
+            with contextlib.suppress(KeyboardInterrupt):  # the child is told as well, keeps checkpoints, and says so
+                child.wait()
+    if child.returncode in (130, -2):
         raise KeyboardInterrupt
     found = folder / "results.csv"
     if not found.exists() or found.stat().st_mtime < before - 1:
@@ -90,20 +103,19 @@ def _with_seeds(folder: Path, common: Sequence[str], best: list[dict], grid: Fra
         if not read_rows(record.folder)[-1]["bytes_up"]:
             continue  # a baseline has no seed
         own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABELS}
-        own |= {key: row[key] for key in keys(grid) if key.partition(".")[0] in ("reg", "mirror") and "." in key}
+        own |= {key: row[key] for key in keys(grid) if not key.startswith("algo.") and key not in SEEDS}
         point = [
             f"algo={row['algo']}",
             *(f"{key}={value!r}" for key, value in own.items() if value is not None and value == value),
         ]
         jobs += [" ".join([*point, f"seed={seed}"]) for seed in seeds]
+    if not jobs:
+        return []
     listed = ",".join(f"'{job}'" for job in jobs)
-    fixed = [override for override in common if not override.startswith("algo")]
+    varied = {"algo", "seed", *keys(grid)}
+    fixed = [text for text in common if text.lstrip("+").partition("=")[0] not in varied]
     frame = _sweep(folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
-    return [
-        Record(folder / place)
-        for place, status in zip(frame["folder"], frame["status"], strict=True)
-        if status == "done"
-    ]
+    return [Record(folder / place) for place in frame["folder"]]
 
 
 def _draw(of: draw.Drawing, folder: Path, mark: str) -> None:
@@ -121,18 +133,19 @@ def _draw(of: draw.Drawing, folder: Path, mark: str) -> None:
 
 def _averages(of: draw.Drawing) -> Frame:
     """What is claimed of the solutions of single clients and of their mean, as rows of a table."""
-    alone, cutoff = draw.solutions_alone(of), of.grid.attrs["cutoff"]
+    alone, cutoff = list(draw.solutions_alone(of).values()), of.grid.attrs["cutoff"]
     density = {"mean of the clients": np.abs(np.mean(alone, axis=0)) > cutoff}
     shares = {name: float(np.mean(there)) for name, there in density.items()}
     shares["densest client"] = max(float(np.mean(np.abs(w) > cutoff)) for w in alone)
     return pd.DataFrame({"algo": list(shares), "tail_density": list(shares.values())})
 
 
-def _summary(tuned: Frame, rates: dict[str, tuple]) -> Frame:
+def _summary(tuned: Frame, rates: dict[str, tuple], lost: Counter) -> Frame:
     """The best point of each algorithm: its rates, the median and the 10-90 % band over seeds of each tail average."""
     rows: list[dict[str, Any]] = []
     for algo, own in tuned.groupby("algo", sort=False):
         row: dict[str, Any] = {"algo": algo, **dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+        row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):
             low, middle, high = own[name].quantile([0.1, 0.5, 0.9])
             row |= {name: middle, f"{name}_10%": low, f"{name}_90%": high}

@@ -14,21 +14,23 @@ from fcorun.errors import UserError, nearest
 class Claim:
     """What a paper says of a figure, so that it can be checked.
 
-    ``metric`` of ``algo`` is measured ``at``: the "tail" average, the "final" value, the first round at which it has
-    come to ``target`` ("reach"), each at the algorithm's best rates and in the median over seeds; the "worst" value at
-    any evaluation of any seed there; or the "share" of all grid points whose tail average is at least as good as
-    ``target``. The claim holds if that is above (below) each of the numbers, and ``times`` as much as each of the
-    algorithms, that are listed.
+    ``metric`` of ``algo`` is measured ``at``: the "tail" average, or the first round at which it has come to
+    ``target`` ("reach"; a target that is to be met exactly must be kept to the end), each at the algorithm's best rates
+    and in the median over seeds; the "worst" value at any evaluation of any seed there; or the "share" of all grid
+    points whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of the
+    numbers, and ``times`` as much as each of the algorithms, that are listed. ``note`` is what is known of it where it
+    does not hold.
     """
 
     says: str
     algo: str
     metric: str
-    at: Literal["tail", "final", "reach", "worst", "share"] = "tail"
+    at: Literal["tail", "reach", "worst", "share"] = "tail"
     target: float | None = None
     above: list[Any] = field(default_factory=list)
     below: list[Any] = field(default_factory=list)
     times: Positive = 1.0
+    note: str = ""
 
     def __post_init__(self):
         if (self.target is None) == (self.at in ("reach", "share")):
@@ -49,8 +51,8 @@ class Figure:
         runs: the figure whose sweep this one is drawn from; None: its own.
         seeds: with which the best points are run again, beside the seed of the grid.
         fast: overrides for a smaller version, run within a minute.
-        note: what is to be known of claims that do not hold.
         printed: the best rates that the paper prints, {algorithm: [client_lr, server_lr]}.
+        printed_note: what is known of those that are not the best here.
         claims: what the paper says.
     """
 
@@ -61,8 +63,8 @@ class Figure:
     runs: str | None = None
     seeds: list[int] = field(default_factory=list)
     fast: list[str] = field(default_factory=list)
-    note: str = ""
     printed: dict | None = None
+    printed_note: str = ""
     claims: list[Any] = field(default_factory=list)
 
     def __post_init__(self):

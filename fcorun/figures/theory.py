@@ -4,8 +4,10 @@ The theorems hold up to absolute constants, which are set to 1, and speak of the
 over all clients only, with the Euclidean mirror map: there every constant can be computed.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -92,8 +94,8 @@ def constants(experiment: Experiment, data: FederatedData) -> Constants:
         B=float(np.sum(best**2) / 2),
         M=len(owned),
         K=int(schedule.repeats or batches.shape[2]),
-        L=smooth,
-        L_norm=smooth_norm,
+        L=float(smooth),
+        L_norm=float(smooth_norm),
         variance=max(variance),
         variance_norm=max(variance_norm),
         heterogeneity_norm=max(heterogeneity),
@@ -118,34 +120,58 @@ def bounds(c: Constants, rate: float, server: float, rounds: np.ndarray) -> dict
 
 
 def verdicts(name: str, records: Sequence[Record]) -> list[dict[str, str]]:
-    """Of each run and each theorem that applies, whether the measured gap stays below the bound; and what pays."""
+    """Whether the measured gaps stay below the bounds, and which client learning rate comes first to a small gap."""
     rows, first = [], {}
-    for record, (rounds, gaps, found) in zip(records, measured(records), strict=True):
+    for record, rounds, gaps, found in measured(records):
         algo = record.config["algo"]
-        rates = f"client_lr={algo['client_lr']:g}, server_lr={algo['server_lr']:g}"
         there = np.flatnonzero(gaps <= _CLOSE)
-        first[rates] = rounds[there[0]] if len(there) else np.inf
+        first[algo["client_lr"]] = (rounds[there[0]] if len(there) else np.inf, algo["server_lr"])
         for theorem, bound in found.items():
             worst = float(np.max(gaps / bound))
-            rows.append({"figure": name, "algo": algo["name"], "says": f"{theorem} bounds the gap at {rates}",
+            rates = "client_lr={client_lr:g}, server_lr={server_lr:g}".format(**algo)
+            rows.append({"says": f"{theorem} bounds the gap at {rates}",
                          "measured": f"gap at most {worst:.3g} of the bound", "wanted": "at most 1, up to a constant",
-                         "holds": "yes" if worst <= 1 else "no", "note": ""})  # fmt: skip
-    large = max(records, key=lambda record: record.config["algo"]["client_lr"]).config["algo"]
-    told = "; ".join(f"{n:g} rounds with {rates}" for rates, n in first.items())
-    quickest = min(first, key=lambda rates: first[rates]).startswith(f"client_lr={large['client_lr']:g},")
-    rows.append({"figure": name, "algo": large["name"], "says": f"larger client steps come first to a gap of {_CLOSE}",
+                         "holds": "yes" if worst <= 1 else "no"})  # fmt: skip
+    told = "; ".join(f"{'never' if np.isinf(n) else f'{n:g} rounds'} with client_lr={rate:g}, server_lr={server:g}"
+                     for rate, (n, server) in first.items())  # fmt: skip
+    rows.append({"says": f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_CLOSE}",
                  "measured": told, "wanted": "fewest with the largest client_lr",
-                 "holds": "yes" if quickest else "no", "note": ""})  # fmt: skip
-    return rows
+                 "holds": "yes" if min(first, key=lambda rate: first[rate][0]) == max(first) else "no"})  # fmt: skip
+    return [{"figure": name, "algo": "feddualavg", **row, "note": ""} for row in rows]
 
 
-def measured(records: Sequence[Record]) -> Iterator[tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
-    """Rounds, gaps and bounds of each run; the runs differ in their rates only."""
-    first = prepare(records[0].config)
-    c = constants(first, first.load())
+@lru_cache(maxsize=1)
+def _constants(fingerprint: str, config: str) -> Constants:
+    experiment = prepare(json.loads(config))
+    return constants(experiment, experiment.load())
+
+
+def measured(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+    """For each client_lr the run with the best server_lr: record, rounds, gaps, bounds. The runs differ in these only.
+
+    The best is the first to come to the gap of interest; of those that do not, or come together, the lowest at the end.
+    Theorem 4.1 asks for a small client_lr and is left out for all but the smallest.
+    """
+    runs: dict[float, list] = {}
     for record in records:
         rows = read_rows(record.folder)[1:]
+        if record.status.get("status") == "done" and rows:
+            gaps = np.array([row["suboptimality"] for row in rows])
+            there = np.flatnonzero(gaps <= _CLOSE)
+            runs.setdefault(record.config["algo"]["client_lr"], []).append(
+                ((int(there[0]) if len(there) else len(rows), float(gaps[-1])), record, rows, gaps)
+            )
+    chosen = [min(runs[rate], key=lambda run: run[0]) for rate in sorted(runs)]
+    if not chosen:
+        raise UserError("no run came to an end")
+    first = prepare(chosen[0][1].config)
+    c = _constants(first.fingerprint, json.dumps(chosen[0][1].config))
+    found = []
+    for place, (_, record, rows, gaps) in enumerate(chosen):
         rounds = np.array([row["round"] for row in rows], float)
-        gaps = np.array([row["suboptimality"] for row in rows])
         algo = record.config["algo"]
-        yield rounds, gaps, bounds(c, algo["client_lr"], algo["server_lr"], rounds)
+        limits = bounds(c, algo["client_lr"], algo["server_lr"], rounds)
+        if place:
+            limits.pop("theorem 4.1", None)
+        found.append((record, rounds, gaps, limits))
+    return found

@@ -34,6 +34,10 @@ class MirrorMap(ABC):
         """Whether ``retrieve`` knows what to do with this regularizer."""
         return isinstance(psi, NoRegularizer) or type(psi) in self.pairs
 
+    def covers(self, psi: Regularizer) -> bool:
+        """Whether the domain of h holds that of psi, so that the map does not change the problem."""
+        return True
+
     @abstractmethod
     def to_primal(self, z: jax.Array) -> jax.Array:
         """The gradient of h* at z: ``retrieve`` without a regularizer."""

@@ -41,6 +41,10 @@ class Entropy(MirrorMap):
             raise UserError(f"mirror=entropy is for positive w, and reg.upper={psi.upper:g} allows none; raise it")
         return super().takes(psi)
 
+    def covers(self, psi):
+        low = psi.lower if isinstance(psi, Box) else None
+        return isinstance(psi, (Simplex, Nonneg, L1Nonneg)) or (low is not None and low >= 0)
+
     def to_dual(self, w):
         return jnp.log(w)
 

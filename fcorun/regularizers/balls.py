@@ -38,7 +38,8 @@ class L2Ball(Constraint):
     across_clients = {"radius": "min"}
 
     def project(self, z):
-        norm = jnp.sqrt((z**2).sum())
+        top = jnp.maximum(jnp.abs(z).max(), jnp.finfo(z.dtype).tiny)  # lest squares overflow
+        norm = top * jnp.sqrt(((z / top) ** 2).sum())
         return z * jnp.where(norm > self.radius, self.radius / norm, 1)
 
     def dual_scale(self, v):

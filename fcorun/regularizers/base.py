@@ -54,7 +54,7 @@ class Constraint(Regularizer):
     """The indicator of a closed convex set: 0 in it, inf outside. Its prox is the projection, whatever t is.
 
     Attributes:
-        tolerance: how far a point may lie outside, as a share of its norm, and count as in it: what rounding does.
+        tolerance: how far a point may lie outside, as a share of its norm or of 1 if that is more, and count as in it.
     """
 
     tolerance: ClassVar[float] = 1e-4
@@ -69,7 +69,8 @@ class Constraint(Regularizer):
 
     def value(self, w):
         norm = jnp.sqrt((w**2).sum())
-        return jnp.where(self.violation(w) <= self.tolerance * jnp.maximum(1, norm), 0.0, jnp.inf).astype(w.dtype)
+        near = (self.violation(w) <= self.tolerance * jnp.maximum(1, norm)) & jnp.isfinite(norm)
+        return jnp.where(near, 0.0, jnp.inf).astype(w.dtype)
 
     def prox(self, z, t):
         return self.project(z)

@@ -35,4 +35,6 @@ class Nonneg(Constraint):
 def refuse_crossed(lower, upper):
     """Raise UserError where a lower bound is above the upper one; traced bounds pass."""
     if isinstance(lower, float) and isinstance(upper, float) and lower > upper:
-        raise UserError(f"reg.lower={lower:g} is above reg.upper={upper:g}: nothing is between them; swap them")
+        raise UserError(
+            f"reg.lower={lower:g} is above reg.upper={upper:g}: nothing is between; lower the one or raise the other"
+        )

@@ -47,7 +47,7 @@ class Budget(Constraint):
             excess = w.sum() - self.budget
             low, high = jnp.where(excess > 0, theta, low), jnp.where(excess > 0, high, theta)
             newton = theta + excess / (w == z - theta).sum()
-            new = jnp.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
+            new = jnp.where((newton > low) & (newton <= high), newton, (low + high) / 2)
             return new, theta, low, high, count + 1
 
         def moving(state):

@@ -28,7 +28,8 @@ class FusedLasso(Regularizer):
         return self.strength * jnp.abs(w).sum() + self.strength_tv * jnp.abs(jnp.diff(w, axis=0)).sum()
 
     def prox(self, z, t):
-        return soft_threshold(chain_prox(z, t * self.strength_tv, t * self.strength_tv), t * self.strength)
+        weight = t * self.strength_tv
+        return soft_threshold(jnp.where(weight > 0, chain_prox(z, weight, weight), z), t * self.strength)
 
     def subgradient(self, w):
         return self.strength * jnp.sign(w) + self.strength_tv * tv_subgradient(w)

@@ -49,7 +49,7 @@ class Nuclear(Regularizer):
 def check_matrix(shape: tuple[int, ...]) -> None:
     """Raises ValueError unless a parameter of this shape is a matrix."""
     if len(shape) != 2:
-        raise ValueError(f"needs a matrix; this parameter has {len(shape)} axes")
+        raise ValueError("it acts on a matrix, such as data=lowrank and tasks of several classes have")
 
 
 def _svd(w):

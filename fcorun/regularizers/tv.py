@@ -21,7 +21,7 @@ class TV(Regularizer):
         return self.strength * jnp.abs(jnp.diff(w, axis=0)).sum()
 
     def prox(self, z, t):
-        return chain_prox(z, t * self.strength, t * self.strength)
+        return jnp.where(t * self.strength > 0, chain_prox(z, t * self.strength, t * self.strength), z)
 
     def subgradient(self, w):
         return self.strength * tv_subgradient(w)
