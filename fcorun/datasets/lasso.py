@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, NonNegative, Positive
-from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.synthetic import linear
 from fcorun.errors import UserError
 
 
@@ -49,29 +50,7 @@ class Lasso(Dataset):
 
     def load(self) -> FederatedData:
         """M * samples rows of d float32 features, and the true ``weights`` (d,) and ``bias`` ()."""
-        truth = stream(self.seed, "lasso", "truth")
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
-        bias = truth.standard_normal(dtype=np.float32)
-        means = truth.standard_normal((self.clients, 1, self.features), dtype=np.float32) * np.float32(self.mean_scale)
-
         scales = np.geomspace(1, self.condition**-0.5, self.features, dtype=np.float32)
-
-        def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-            rng = stream(self.seed, "lasso", part)
-            x = rng.standard_normal((self.clients, rows, self.features), dtype=np.float32)
-            x += means
-            x *= scales
-            x = x.reshape(-1, self.features)
-            return x, x @ weights + bias + rng.standard_normal(len(x), dtype=np.float32)
-
-        x, y = draw("training", self.samples)
-        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
-        return FederatedData(
-            x=x,
-            y=y,
-            offsets=np.arange(self.clients + 1) * self.samples,
-            x_val=x_val,
-            y_val=y_val,
-            truth={"weights": weights, "bias": np.asarray(bias)},
-            clients=tuple(f"client{m}" for m in range(self.clients)),
-        ).validate()
+        return linear("lasso", weights, self.clients, self.samples, self.validation_samples, self.mean_scale, self.seed,
+                      scales)  # fmt: skip

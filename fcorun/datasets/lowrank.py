@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.synthetic import linear
 from fcorun.errors import UserError
 
 
@@ -44,29 +45,8 @@ class LowRank(Dataset):
 
     def load(self) -> FederatedData:
         """M * samples raveled float32 matrices, and the true ``weights`` (rows, columns) and ``bias`` ()."""
-        truth = stream(self.seed, "lowrank", "truth")
-        size = self.rows * self.columns
-        weights = np.diag(np.arange(max(self.rows, self.columns)) < self.rank).astype(np.float32)
-        weights = weights[: self.rows, : self.columns]
-        bias = truth.standard_normal(dtype=np.float32)
-        means = truth.standard_normal((self.clients, 1, size), dtype=np.float32) * np.float32(self.mean_scale)
-
-        def draw(part: str, samples: int) -> tuple[np.ndarray, np.ndarray]:
-            rng = stream(self.seed, "lowrank", part)
-            x = rng.standard_normal((self.clients, samples, size), dtype=np.float32)
-            x += means
-            x = x.reshape(-1, size)
-            return x, x @ weights.ravel() + bias + rng.standard_normal(len(x), dtype=np.float32)
-
-        x, y = draw("training", self.samples)
-        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
-        return FederatedData(
-            x=x,
-            y=y,
-            offsets=np.arange(self.clients + 1) * self.samples,
-            x_val=x_val,
-            y_val=y_val,
-            truth={"weights": weights, "bias": np.asarray(bias)},
-            clients=tuple(f"client{m}" for m in range(self.clients)),
-            shape=(self.rows, self.columns),
-        ).validate()
+        weights = np.eye(self.rows, self.columns, dtype=np.float32)
+        weights[self.rank :] = 0
+        return linear(
+            "lowrank", weights, self.clients, self.samples, self.validation_samples, self.mean_scale, self.seed
+        )
