@@ -17,6 +17,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine import Engine, Numbers, Snapshot
 from fcorun.evaluate import Evaluation
 from fcorun.machine import cores, free_memory
+from fcorun.problem import Problem
 from fcorun.summary import summarize
 
 if TYPE_CHECKING:
@@ -206,10 +207,11 @@ def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) ->
     with jax.enable_x64(True):
         evaluation = Evaluation(data, settings.client_weighting, settings.cutoff)
         everyone, extra = reference.gathered(data, settings.client_weighting), evaluation.arrays("float64")
-        rows = reference.gathered(data, settings.client_weighting, algo.rows(data.offsets))
+        given = algo.rows(data.offsets)
+        rows = reference.gathered(data, settings.client_weighting, given)
         measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
         clock = time.perf_counter()
-        for now in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations):
+        for now in solver.minimize(_own(problem, data, given), rows, algo.tolerance, algo.max_iterations):
             counters = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
             if not np.isfinite(now.objective):
                 job.diverged = max(now.iteration, 1)
@@ -221,6 +223,17 @@ def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) ->
     job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}
     times = {"compile": 0.0, "steady": time.perf_counter() - clock, "batched_with": 1}
     _finish([job], data, [{name: np.asarray(value) for name, value in now.w.items()}], times, watch, submit)
+
+
+def _own(problem: Problem, data: FederatedData, rows: slice) -> Problem:
+    """The problem of whom these rows belong to: of one client, with its own numbers of the regularizer."""
+    owner = np.flatnonzero((data.offsets[:-1] == rows.start) & (data.offsets[1:] == rows.stop))
+    each = problem.regularizer.per_client or {}
+    return (
+        problem.with_numbers({name: float(values[owner[0]]) for name, values in each.items()})
+        if len(owner)
+        else problem
+    )
 
 
 def _finish(

@@ -188,3 +188,14 @@ def test_relative_and_per_client_exclude_each_other():
 def test_what_is_recorded_is_the_strength_of_the_whole(tmp_path):
     record = run(per_client(ragged(tmp_path, "algo=fedmid", sizes=(5, 5)), strength=[0.2, 0.6]), tmp_path / "here")
     assert record.summary["strength"] == pytest.approx(0.4)
+
+
+def test_a_client_alone_has_its_own_numbers(tmp_path):
+    strengths = [0.2, 2.5, 0.4]
+    config = ragged(tmp_path, "algo=local", "algo.client=1", "algo.tolerance=1e-12", sizes=SIZES)
+    data = prepare(config).load()
+    mine = slice(data.offsets[1], data.offsets[2])
+    own = ragged(tmp_path / "own", "algo=centralized", "algo.tolerance=1e-12", "reg.strength=2.5", sizes=(SIZES[1],),
+                 x=data.x[mine], y=data.y[mine])  # fmt: skip
+    ours = run(per_client(config, strength=strengths), tmp_path / "ours").solution["weights"]
+    np.testing.assert_allclose(ours, run(own, tmp_path / "theirs").solution["weights"], atol=1e-6)
