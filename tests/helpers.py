@@ -1,14 +1,17 @@
 """Small problems, and the plug-ins that there are: a new YAML file in conf/ is thereby tested."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 import yaml
 
 from fcorun.cli import compose, conf_dir
 from fcorun.config import locate
 from fcorun.engine import Snapshot
+from fcorun.errors import UserError
 from fcorun.experiment import prepare
 
 # Five examples a batch leave a short last one of two.
@@ -79,3 +82,14 @@ def flat(solution: dict) -> np.ndarray:
 def rows_of(record):
     """The metrics of a record without the time that they took."""
     return record.metrics.drop(columns="seconds")
+
+
+@contextmanager
+def fails(*words: str):
+    """A context in which a UserError of one line must be raised that holds each of ``words``."""
+    with pytest.raises(UserError) as caught:
+        yield
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message

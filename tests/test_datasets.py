@@ -3,19 +3,20 @@
 import bz2
 import gzip
 import os
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import fails
 
+from fcorun import compose
 from fcorun.config import build
 from fcorun.datasets.haxby import Haxby
 from fcorun.datasets.lasso import Lasso
 from fcorun.datasets.partition import hold_out, partition, standardize
 from fcorun.datasets.table import Table
-from fcorun.errors import UserError
+from fcorun.experiment import prepare
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "nilearn_data"
 
@@ -23,17 +24,6 @@ REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "nilearn_data"
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
-
-
-@contextmanager
-def fails(*words: str):
-    """A context in which a UserError of one line must be raised that holds each of ``words``."""
-    with pytest.raises(UserError) as caught:
-        yield
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
 
 
 # ---------------------------------------------------------------- federated LASSO
@@ -585,25 +575,37 @@ def offline(monkeypatch):
     monkeypatch.setattr(requests.Session, "send", send)
 
 
-@pytest.fixture
-def brains(tmp_path, offline):
-    """A tiny tree of two subjects, the second with one run fewer, in nilearn's layout."""
+def scanned(root: Path, runs: dict[int, int]) -> Path:
+    """A tree in nilearn's layout: tiny scans of subjects with so many runs each."""
     import nibabel
 
-    root, rng = tmp_path / "nilearn", np.random.default_rng(0)
-    folder = root / "haxby2001"
+    rng, folder = np.random.default_rng(0), root / "haxby2001"
     folder.mkdir(parents=True)
     mask = np.zeros((4, 3, 2), dtype=np.uint8)
     mask[1:3] = 1
     nibabel.save(nibabel.Nifti1Image(mask, np.eye(4)), folder / "mask.nii.gz")
-    for subject, runs in ((1, 3), (5, 2)):
+    for subject, count in runs.items():
         (folder / f"subj{subject}").mkdir()
-        volumes = len(SHOWN) * runs
-        scan = rng.integers(0, 2000, (4, 3, 2, volumes)).astype(np.int16)
+        scan = rng.integers(0, 2000, (4, 3, 2, len(SHOWN) * count)).astype(np.int16)
         nibabel.save(nibabel.Nifti1Image(scan, np.eye(4)), folder / f"subj{subject}" / "bold.nii.gz")
-        lines = [f"{shown} {run}" for run in range(runs) for shown in SHOWN]
+        lines = [f"{what} {run}" for run in range(count) for what in SHOWN]
         (folder / f"subj{subject}" / "labels.txt").write_text("labels chunks\n" + "\n".join(lines) + "\n")
     return root
+
+
+@pytest.fixture
+def brains(tmp_path, offline):
+    """Two subjects, the second with one run fewer."""
+    return scanned(tmp_path / "nilearn", {1: 3, 5: 2})
+
+
+def test_haxby_as_in_the_paper(tmp_path, offline):
+    """All six subjects as conf/data/haxby.yaml has them: 59 training clients, the 12 runs of the last one held out."""
+    root = scanned(tmp_path / "nilearn", {1: 12, 2: 12, 3: 12, 4: 12, 5: 11, 6: 12})
+    data = prepare(compose(["data=haxby", f"data.root={root}"])).load()
+    assert len(data.sizes) == 59
+    assert len(data.y_val) == 12 * 4
+    assert not any(name.startswith("subject6") for name in data.clients)
 
 
 def haxby(root, **options) -> Haxby:

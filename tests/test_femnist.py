@@ -10,7 +10,6 @@ import sys
 import tarfile
 import threading
 import time
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,13 +17,12 @@ import h5py
 import numpy as np
 import pytest
 import requests
-from helpers import snapshots
+from helpers import fails, snapshots
 
 from fcorun import compose
 from fcorun.config import build
 from fcorun.datasets import download, femnist
 from fcorun.datasets.femnist import Femnist
-from fcorun.errors import UserError
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data"
 NAME = "fed_emnist_digitsonly"
@@ -51,17 +49,6 @@ def isolated(tmp_path, monkeypatch):
     monkeypatch.setattr(requests.Session, "send", local)
     monkeypatch.setattr(download, "RETRIES", 1)
     monkeypatch.setattr(download, "CHUNK", 100)
-
-
-@contextmanager
-def fails(*words: str):
-    """A context in which a UserError of one line must be raised that holds each of ``words``."""
-    with pytest.raises(UserError) as caught:
-        yield
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
 
 
 # ---------------------------------------------------------------- files made up

@@ -134,9 +134,10 @@ def _draw(of: draw.Drawing, folder: Path, mark: str) -> None:
 def _averages(of: draw.Drawing) -> Frame:
     """What is claimed of the solutions of single clients and of their mean, as rows of a table."""
     alone, cutoff = list(draw.solutions_alone(of).values()), of.grid.attrs["cutoff"]
-    density = {"mean of the clients": np.abs(np.mean(alone, axis=0)) > cutoff}
-    shares = {name: float(np.mean(there)) for name, there in density.items()}
-    shares["densest client"] = max(float(np.mean(np.abs(w) > cutoff)) for w in alone)
+    shares = {
+        "mean of the clients": float(np.mean(np.abs(np.mean(alone, axis=0)) > cutoff)),
+        "densest client": max(float(np.mean(np.abs(w) > cutoff)) for w in alone),
+    }
     return pd.DataFrame({"algo": list(shares), "tail_density": list(shares.values())})
 
 
