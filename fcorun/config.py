@@ -21,6 +21,7 @@ from fcorun.errors import UserError, describe, nearest
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
 Fraction = Annotated[float, "between 0 and 1"]
+Relaxation = Annotated[float, "positive", "at most 2"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
 Path = Annotated[str, "how"]  # where something lies; no part of what a run is
@@ -34,6 +35,7 @@ _CONDITIONS = {
     "positive": lambda v: v > 0,
     "non-negative": lambda v: v >= 0,
     "between 0 and 1": lambda v: 0 <= v <= 1,
+    "at most 2": lambda v: v <= 2,
     "how": lambda v: True,
 }
 _NAMES = {
@@ -129,8 +131,9 @@ def check(value: Any, hint: Any, key: str) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         value = check(value, args[0], key)
-        if value is not None and not all(_CONDITIONS[c](value) for c in args[1:]):
-            raise UserError(f"{key}={value} must be {args[1]}")
+        for condition in args[1:]:
+            if value is not None and not _CONDITIONS[condition](value):
+                raise UserError(f"{key}={value} must be {condition}")
         return value
     if origin in (Union, types.UnionType):
         if value is None and type(None) in args:

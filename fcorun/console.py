@@ -52,6 +52,8 @@ class Console(Watcher):
             cohort = settings.clients_per_round or len(data.sizes)
             size = f"{settings.rounds} rounds, {cohort} clients a round, {size}"
         self.out.print(f"{job.label}: {size}" + (f"; goes on after round {resumed}" if resumed else ""))
+        if job.experiment.remark:
+            self.out.print(job.experiment.remark)
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 

@@ -21,11 +21,13 @@ from jax import lax
 from fcorun.algorithms.base import Algorithm, LocalData, Tree
 from fcorun.datasets.base import FederatedData
 from fcorun.evaluate import Evaluation, on_device, targets
-from fcorun.problem import Problem
+from fcorun.problem import Batch, Problem
+from fcorun.quadratic import Quadratic, decomposed
 from fcorun.schedule import START, Rounds, Schedule
 from fcorun.vector import Vector
+from fcorun.work import Work
 
-VERSION = 1  # raise it whenever the same configuration gives other numbers: old records are then not reused
+VERSION = 2  # raise it whenever the same configuration gives other numbers: old records are then not reused
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
 
@@ -41,6 +43,7 @@ class Snapshot:
         solution: the parameters of the output by name, with leading axis G.
         diverged: the round in which a run's state stopped being finite, 0 for those that go on, shape (G,).
         state: everything that a later call needs to go on from here; a pytree of arrays with leading axis G.
+        work: gradients of examples and proxes evaluated so far, over all clients and the server, shape (G, 2).
     """
 
     round: int
@@ -49,6 +52,7 @@ class Snapshot:
     solution: dict[str, np.ndarray]
     diverged: np.ndarray
     state: Tree
+    work: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,13 @@ class Engine:
         """The numbers of the regularizer that differ from client to client, each (M,)."""
         values = self.problem.regularizer.per_client or {}
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
+
+    @cached_property
+    def quadratics(self) -> Quadratic | None:
+        """The clients' losses decomposed, where they are quadratic and the algorithm takes all data at once."""
+        if not self.algorithm.deterministic:
+            return None
+        return decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
 
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
         """The algorithm and the problem with these numbers in them."""
@@ -116,43 +127,46 @@ class Engine:
         state: Tree = None,
         done: int = 0,
         seconds: float = 0.0,
+        work: np.ndarray | None = None,
     ) -> Iterator[Snapshot]:
         """Evaluate, then alternate rounds and evaluations to the end.
 
         ``seeds`` holds the seed of each run, by default the schedule's. Runs of one seed share their minibatches; if
         seeds differ, each run has its own.
-        ``state``, ``done`` and ``seconds`` of a snapshot of the same runs go on from there; the first snapshot is then
-        that one again. Ends early when every run has diverged.
+        ``state``, ``done``, ``seconds`` and ``work`` of a snapshot of the same runs go on from there; the first
+        snapshot is then that one again. Ends early when every run has diverged.
         """
         seeds = seeds or [self.schedule.seed] * len(points)
         numbers = self.stack(points)
         x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
-        extra = self.evaluation.arrays(self.precision)
+        extra, quadratics = self.evaluation.arrays(self.precision), jax.tree.map(jnp.asarray, self.quadratics)
+        work = np.zeros((len(points), 2), np.int64) if work is None else work
         state = self.start(points, seeds) if state is None else jax.tree.map(jnp.asarray, state)
         evaluate = self._compiled(self._evaluate, numbers, state["server"], x, y, extra)
         clock = time.perf_counter() - seconds
 
-        def snapshot(state):
+        def snapshot(state, work):
             metrics, solution = jax.tree.map(np.asarray, evaluate(numbers, state["server"], x, y, extra))
             diverged = np.asarray(state["diverged"])
             lost = (diverged == 0) & ~np.isfinite(metrics["train_loss"])
             diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
             state = state | {"diverged": jnp.asarray(diverged)}
-            return Snapshot(done, time.perf_counter() - clock, metrics, solution, diverged, state)
+            return Snapshot(done, time.perf_counter() - clock, metrics, solution, diverged, state, work)
 
-        now = snapshot(state)
+        now = snapshot(state, work)
         rounds = self._draw(done, seeds)
         while True:
             paused = time.perf_counter()
             yield now
             if rounds is None or now.diverged.all():
                 return
-            advance = self._compiled(self._advance, numbers, now.state, x, y, rounds, np.int32(done))
+            given = (numbers, now.state, x, y, quadratics, rounds, np.int32(done))
+            advance = self._compiled(self._advance, *given)
             clock += time.perf_counter() - paused
-            state = advance(numbers, now.state, x, y, rounds, np.int32(done))  # returns before it has finished,
+            state, more = advance(*given)  # returns before it has finished,
             done = min(done + self.eval_every - done % self.eval_every, self.rounds)
             rounds = self._draw(done, seeds)  # so that the next rounds are drawn meanwhile
-            now = snapshot(state)
+            now = snapshot(state, now.work + np.asarray(more).sum(axis=1, dtype=np.int64))
 
     def _draw(self, done: int, seeds: list[int]) -> Rounds | None:
         """The rounds up to the next evaluation; with a leading axis for the runs, if their seeds differ."""
@@ -182,23 +196,34 @@ class Engine:
 
         return jax.vmap(one)(numbers, server)
 
-    def _advance(self, numbers, state, x, y, rounds, start):
-        """The runs after ``rounds``; a function of arrays only, for jit."""
+    def _advance(self, numbers, state, x, y, quadratics, rounds, start):
+        """The runs after ``rounds``, and the work of each client and, last, the server; of arrays only, for jit."""
         single = state["diverged"].shape[0] == 1
         shared = rounds.cohort.ndim == 2
         parallel = single or not shared or jax.default_backend() != "cpu"
+        every = self.schedule.cohort_size == len(self.data.sizes)  # then the cohort is all clients in their order
+        whole = self._whole(x, y, quadratics)
 
         def one(numbers, state, rounds):
             algorithm, problem = self.bind(numbers)
 
             def one_round(carry, inputs):
-                state, number = carry
-                cohort, rows, weight = inputs
-                clients = jax.tree.map(lambda v: v[cohort], state["clients"])
-                own = {name: jnp.asarray(values)[cohort] for name, values in self.per_client.items()}
-                work = (clients, rows, own)
-                mean, clients = self._local(algorithm, problem, state["server"], x, y, work, weight, parallel)
-                server = algorithm.server(problem.on("server"), state["server"], mean)
+                state, number, work = carry
+                cohort, rows, weight, share, chance = inputs
+
+                def take(tree):
+                    return tree if every else jax.tree.map(lambda v: v[cohort], tree)
+
+                own = {name: jnp.asarray(values) for name, values in self.per_client.items()}
+                theirs = (*take((state["clients"], own, whole)), self._rows(cohort, rows))
+                mean, clients, spent = self._local(
+                    algorithm, problem, state["server"], x, y, theirs, weight, chance, parallel
+                )
+                counted = Work()
+                whom = replace(problem.on("server"), share=share.astype(self.precision), work=counted)
+                server = algorithm.server(whom, state["server"], mean)
+                work = work.at[:-1].add(spent) if every else work.at[cohort].add(spent)
+                work = work.at[-1].add(counted.totals())
                 finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(server)]).all()
                 alive = (state["diverged"] == 0) & finite
 
@@ -208,44 +233,69 @@ class Engine:
                 new = {
                     "server": jax.tree.map(keep, server, state["server"]),
                     "clients": jax.tree.map(
-                        lambda every, new: every.at[cohort].set(keep(new, every[cohort])), state["clients"], clients
+                        lambda old, new: keep(new, old) if every else old.at[cohort].set(keep(new, old[cohort])),
+                        state["clients"],
+                        clients,
                     ),
                     "diverged": jnp.where(state["diverged"] + finite == 0, number + 1, state["diverged"]),
                 }
-                return (new, number + 1), None
+                return (new, number + 1, work), None
 
-            return lax.scan(one_round, (state, start), tuple(rounds))[0][0]
+            idle = jnp.zeros((len(self.data.sizes) + 1, 2), jnp.int32)
+            state, _, work = lax.scan(one_round, (state, start, idle), tuple(rounds))[0]
+            return state, work
 
         if single:  # a vmap over one would turn the products into matrix-matrix ones of width 1
             numbers, state = jax.tree.map(lambda v: v[0], (numbers, state))
             return jax.tree.map(lambda v: v[None], one(numbers, state, rounds))
         return jax.vmap(one, (0, 0, None if shared else 0))(numbers, state, rounds)
 
-    def _local(self, algorithm, problem, server, x, y, work, weight, parallel: bool):
-        """The weighted mean of the cohort's uploads, and the clients' new states.
+    def _whole(self, x, y, quadratics) -> Batch | Quadratic | None:
+        """Each client's data as one batch, stacked, where they are taken at once and need no gathering of rows."""
+        sizes = self.data.sizes
+        if quadratics is not None or not self.schedule.repeats or (sizes != sizes[0]).any():
+            return quadratics
+        shape = (len(sizes), int(sizes[0]))
+        count = jnp.full(shape[:1], sizes[0], jnp.int32)
+        return Batch(x.reshape(*shape, -1), y.reshape(shape), jnp.full(shape, 1 / sizes[0], self.precision), count)
 
-        ``work`` holds for each client of the cohort its state, its rows, and its own numbers of the regularizer.
+    def _rows(self, cohort, rows):
+        """The rows of the cohort's batches; where a batch is all of a client's data they were not drawn."""
+        if not self.schedule.repeats:
+            return rows
+        place = jnp.arange(self.schedule.batch)
+        start, size = jnp.asarray(self.data.offsets[:-1], jnp.int32)[cohort], jnp.asarray(self.data.sizes)[cohort]
+        return jnp.where(place < size[:, None], start[:, None] + place, -1)[:, None, :]
+
+    def _local(self, algorithm, problem, server, x, y, theirs, weight, chance, parallel: bool):
+        """The weighted mean of the cohort's uploads, the clients' new states, and their work.
+
+        ``theirs`` holds of each client its state, its own numbers of the regularizer, its whole data and its rows.
         """
         repeats, uneven = self.schedule.repeats, self.schedule.uneven
         weight = weight.astype(self.precision)  # before the division, lest float64 keep seven digits
         weight = weight / weight.sum()
+        received = algorithm.broadcast(server)
 
-        def local(client, rows, own):
-            mine = problem.with_numbers(own).on("client")
-            return algorithm.local(mine, server, client, LocalData(x, y, rows, self.precision, repeats, uneven))
+        def local(client, own, whole, rows):
+            work = Work()
+            mine = replace(problem.with_numbers(own).on("client"), work=work)
+            data = LocalData(x, y, rows, self.precision, repeats, uneven, whole, chance.astype(self.precision), work)
+            return *algorithm.local(mine, received, client, data), work.totals()
 
         if parallel:
-            uploads, clients = jax.vmap(local)(*work)
-            return jax.tree.map(lambda u: jnp.tensordot(weight, u, axes=1), uploads), clients
+            uploads, clients, spent = jax.vmap(local)(*theirs)
+            return jax.tree.map(lambda u: jnp.tensordot(weight, u, axes=1), uploads), clients, spent
 
         def body(total, inputs):
             mine, share = inputs
-            upload, client = local(*mine)
-            return jax.tree.map(lambda t, u: t + share * u, total, upload), client
+            upload, *rest = local(*mine)
+            return jax.tree.map(lambda t, u: t + share * u, total, upload), tuple(rest)
 
-        one_client = jax.tree.map(lambda v: v[0], work)
+        one_client = jax.tree.map(lambda v: v[0], theirs)
         empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(local, *one_client)[0])
-        return lax.scan(body, empty, (work, weight))
+        mean, (clients, spent) = lax.scan(body, empty, (theirs, weight))
+        return mean, clients, spent
 
     def _shape(self, point: Numbers) -> Tree:
         """What the state of one run looks like."""
@@ -271,16 +321,11 @@ class Engine:
         def trees(numbers):
             algorithm, problem = self.bind(numbers)
             server, client = algorithm.init(problem, problem.zeros(self.precision))
-            rows = jnp.asarray(self.schedule.draw(0, 1).rows[0, 0])
-            data = LocalData(
-                on_device(self.data.x[:1], self.precision),
-                targets(self.data, self.data.y[:1], self.precision),
-                rows,
-                self.precision,
-                self.schedule.repeats,
-                self.schedule.uneven,
-            )
-            return algorithm.local(problem, server, client, data)[0], server
+            rows = jnp.zeros((1 if self.schedule.repeats else int(self.schedule.steps.max()), 1), jnp.int32)
+            x, y = on_device(self.data.x[:1], self.precision), targets(self.data, self.data.y[:1], self.precision)
+            data = LocalData(x, y, rows, self.precision, self.schedule.repeats, self.schedule.uneven)
+            received = algorithm.broadcast(server)
+            return algorithm.local(problem, received, client, data)[0], received
 
         upload, server = jax.eval_shape(trees, point)
         up, down = (sum(s.size * s.dtype.itemsize for s in jax.tree.leaves(t)) for t in (upload, server))

@@ -45,7 +45,7 @@ class Evaluation:
             return {f"{name}_{key}": weight @ value for key, value in scores.items()}
 
         found = part("train", x, y, extra["weight"])
-        found = {"objective": found["train_loss"] + problem.psi(w), **found}
+        found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
         if "x_val" in extra:
             count = len(extra["y_val"])
             found |= part("val", extra["x_val"], extra["y_val"], jnp.full(count, 1 / count, w.dtype))

@@ -34,6 +34,7 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Su
     submit = submit or at_once
     for job in jobs:
         job.experiment = replace(job.experiment, reg=reference.with_strength(job.experiment, data))
+        job.experiment, job.bounds = job.experiment.resolved(data)
         if job.experiment.settings.reference:
             job.optimum = reference.optimum(job.experiment, data)
             if not job.optimum["certified"]:
@@ -142,15 +143,16 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> list["Job"]:
         seeds = [job.experiment.settings.seed for job in jobs]
         seeds += seeds[-1:] * (width - len(seeds))
         up, down = engine.bytes_per_round(points[0])
-        state, done, seconds = _resume(engine, jobs, points)
+        state, done, seconds, work = _resume(engine, jobs, points)
         saved, now, back = time.perf_counter(), None, []
         try:
-            for now in engine.run(points, seeds, state, done, seconds):
+            for now in engine.run(points, seeds, state, done, seconds, work):
                 traffic = {"bytes_up": up * now.round, "bytes_down": down * now.round}
                 for g, job in enumerate(jobs):
                     job.diverged = int(now.diverged[g])
                     if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
-                        counters = {"round": now.round, "seconds": now.seconds / len(jobs), **traffic}
+                        evals = dict(zip(("grad_evals", "prox_evals"), now.work[g].tolist(), strict=True))
+                        counters = {"round": now.round, "seconds": now.seconds / len(jobs), **traffic, **evals}
                         row = job.add(counters, {name: float(value[g]) for name, value in now.metrics.items()})
                         crew.watch.row(job, row)
                 if crew.stop.is_set():
@@ -183,20 +185,22 @@ def _checkpoint(jobs: list["Job"], now: Snapshot, places: Sequence[int] | None =
         job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
 
 
-def _resume(engine: Engine, jobs: list["Job"], points: list[Numbers]) -> tuple[Tree, int, float]:
-    """The state, round and seconds of the jobs' checkpoints; nothing when they start."""
+def _resume(engine: Engine, jobs: list["Job"], points: list[Numbers]) -> tuple[Tree, int, float, np.ndarray | None]:
+    """The state, round, seconds and work of the jobs' checkpoints; nothing when they start."""
     kept = [checkpoint for job in jobs if (checkpoint := job.folder.load_checkpoint()) is not None]
     if len(kept) < len(jobs):
         for job in jobs:
             job.rows = []
-        return None, 0, 0.0
+        return None, 0, 0.0, None
     structure = engine.structure(points[0])
     states = []
     for job, (leaves, _, _, rows) in zip(jobs, kept, strict=True):
         job.rows = rows
         states.append(jax.tree.unflatten(structure, leaves))
     states += states[-1:] * (len(points) - len(jobs))
-    return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs)
+    work = np.array([[job.rows[-1]["grad_evals"], job.rows[-1]["prox_evals"]] for job in jobs], np.int64)
+    work = np.concatenate([work, np.zeros((len(points) - len(jobs), 2), np.int64)])
+    return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs), work
 
 
 def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) -> None:
@@ -212,7 +216,8 @@ def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) ->
         measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
         clock = time.perf_counter()
         for now in solver.minimize(_own(problem, data, given), rows, algo.tolerance, algo.max_iterations):
-            counters = {"round": now.iteration, "seconds": time.perf_counter() - clock, "bytes_up": 0, "bytes_down": 0}
+            counters = {"round": now.iteration, "seconds": time.perf_counter() - clock}
+            counters |= dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
             if not np.isfinite(now.objective):
                 job.diverged = max(now.iteration, 1)
                 break

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,12 @@ from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError, nearest
 from fcorun.evaluate import Evaluation, row_weights
 from fcorun.mirror_maps.base import MirrorMap
+from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
+from fcorun.quadratic import curvature
 from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.none import NoRegularizer
 from fcorun.schedule import Schedule
 from fcorun.trackers.base import Tracker
 from fcorun.trackers.none import NoTracker
@@ -115,11 +118,17 @@ class Experiment:
                 + (" or data.task" if hasattr(self.data, "task") else "")
             )
         asked = self.settings.clients_per_round
-        if asked is not None and asked > len(data.sizes) and isinstance(self.algo, Algorithm):
-            raise UserError(
-                f"clients_per_round={asked} is more than the {len(data.sizes)} clients of data={self.names['data']}; "
-                "lower it, or set it to null for all of them"
-            )
+        if asked is not None and isinstance(self.algo, Algorithm):
+            if asked > len(data.sizes):
+                raise UserError(
+                    f"clients_per_round={asked} is more than the {len(data.sizes)} clients of "
+                    f"data={self.names['data']}; lower it, or set it to null for all of them"
+                )
+            if asked < len(data.sizes) and not self.algo.partial:
+                raise UserError(
+                    f"algo={self.names['algo']} needs all clients in every round; give clients_per_round=null, or an "
+                    "algo that takes a part of them"
+                )
         return data
 
     def problem(self, data: FederatedData) -> Problem:
@@ -141,6 +150,23 @@ class Experiment:
                 raise UserError(f"reg={self.names['reg']} cannot act on '{name}', {size}: {error}") from error
         return problem
 
+    @property
+    def remark(self) -> str:
+        """What a user should know of this combination before it runs, or nothing."""
+        if isinstance(self.algo, Algorithm) and not self.algo.sides and not isinstance(self.reg, NoRegularizer):
+            return f"algo={self.names['algo']} leaves psi out: reg={self.names['reg']} is measured, not minimised"
+        return ""
+
+    def resolved(self, data: FederatedData) -> tuple["Experiment", dict | None]:
+        """This experiment with numbers for what is "auto" in the algorithm, and the bounds that they come from."""
+        if not isinstance(self.algo, Algorithm) or not self.algo.needs_curvature:
+            return self, None
+        least, most = _curvature(self.fingerprint, self.objective, data)
+        told = {"least": least, "most": most, "condition": most / least if least > 0 else None}
+        algo = self.algo.resolved(least, most)
+        changed = {f"algo.{k}": v for k, v in numbers(algo).items() if getattr(self.algo, k) == "auto"}
+        return replace(self, algo=algo), {**told, **changed}
+
     def engine(self, data: FederatedData) -> engine.Engine:
         """The engine for runs like this one."""
         assert isinstance(self.algo, Algorithm)
@@ -149,9 +175,10 @@ class Experiment:
             data.offsets, s.seed, s.clients_per_round, s.batch_size, s.local_epochs, s.local_steps, s.client_weighting
         )
         evaluation = Evaluation(data, s.client_weighting, s.cutoff)
-        return engine.Engine(
-            self.problem(data), self.algo, data, schedule, evaluation, s.rounds, s.eval_every, s.precision
-        )
+        problem = self.problem(data)
+        if self.algo.needs_curvature:
+            problem = replace(problem, curvature=_curvature(self.fingerprint, self.objective, data))
+        return engine.Engine(problem, self.algo, data, schedule, evaluation, s.rounds, s.eval_every, s.precision)
 
 
 class _ByFingerprint:
@@ -176,6 +203,17 @@ def _load(fingerprint: str, data: Dataset) -> FederatedData:
     return _load_once(_ByFingerprint(fingerprint, data))
 
 
+_BOUNDS: dict[tuple[str, str], tuple[float, float]] = {}
+
+
+def _curvature(fingerprint: str, objective: Objective, data: FederatedData) -> tuple[float, float]:
+    """Bounds on the curvature of each client's loss, worked out once."""
+    key = fingerprint, repr(objective)
+    if key not in _BOUNDS:
+        _BOUNDS[key] = curvature(objective, data)
+    return _BOUNDS[key]
+
+
 def prepare(config: Mapping[str, Any]) -> Experiment:
     """The experiment of a configuration: the sections algo, data, reg, objective, mirror, and root keys.
 
@@ -189,7 +227,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         settings = replace(settings, local_epochs=None)
     elif settings.local_epochs is None:
         raise UserError("local_epochs and local_steps are both null: set one of them")
-    plugins, names = {}, {}
+    plugins: dict[str, Any] = {}
+    names: dict[str, str] = {}
     for section, kind in SECTIONS.items():
         values = config.get(section)
         if not isinstance(values, Mapping):
@@ -200,6 +239,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
             kinds = kind if isinstance(kind, tuple) else (kind,)
             raise UserError(f"{section}.class={values['class']} is no {' or '.join(k.__name__ for k in kinds)}; "
                             f"derive the class from {kinds[0].__module__}.{kinds[0].__name__}")  # fmt: skip
+    if getattr(plugins["algo"], "deterministic", False):
+        settings = _deterministic(settings, names["algo"])
     _check_fit(plugins, names)
     _check_optimum(plugins, names, settings)
     plain = asdict(settings)
@@ -212,6 +253,14 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         raise UserError(f"tracker.class={config['tracker']['class']} is no Tracker; "
                         "derive the class from fcorun.trackers.base.Tracker")  # fmt: skip
     return Experiment(**plugins, settings=settings, config=plain, names=names, tracker=tracker)
+
+
+def _deterministic(settings: Settings, algo: str) -> Settings:
+    """The settings of an algorithm whose clients take all their data at once, and steps of its own."""
+    if settings.local_steps is not None or settings.local_epochs != 1:
+        raise UserError(f"algo={algo} takes all data of a client and counts its own steps: leave local_epochs and "
+                        "local_steps out, and see the keys of algo")  # fmt: skip
+    return replace(settings, batch_size=None)
 
 
 def _spelled(cls: type) -> str:
@@ -250,6 +299,14 @@ def _check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Set
 
 def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     reg, mirror = plugins["reg"], plugins["mirror"]
+    if not getattr(plugins["algo"], "mirrored", True) and not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
+    if getattr(plugins["algo"], "needs_curvature", False) and not hasattr(plugins["objective"], "curvature"):
+        auto = [f"algo.{f.name}" for f in fields(plugins["algo"]) if getattr(plugins["algo"], f.name) == "auto"]
+        raise UserError(
+            f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
+            f"does not have; give {' and '.join(auto) or 'algo.solver=newton'} a value"
+        )
     for piece in getattr(plugins["algo"], "needs", ()):
         if not hasattr(reg, piece):
             raise UserError(
@@ -264,8 +321,10 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
         )
     if reg.apply_to == []:
         raise UserError("reg.apply_to=[] leaves psi nothing to act on: name parameters, or give reg=none")
-    if reg.applied_by == "client" and "client" not in getattr(plugins["algo"], "sides", ("client",)):
-        raise UserError(f"reg.applied_by=client: algo={names['algo']} applies psi on the server only; give both")
+    sides = getattr(plugins["algo"], "sides", ())
+    if reg.applied_by != "both" and sides and reg.applied_by not in sides:
+        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {sides[0]} only; "
+                        "give both")  # fmt: skip
     if reg.per_client and getattr(reg, "relative", None) is not None:
         raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
     for name, values in (reg.per_client or {}).items():

@@ -1,6 +1,6 @@
 """The problem min F(w) + psi(w), as an algorithm sees it: functions of a vector w."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import jax
@@ -8,17 +8,20 @@ import jax.numpy as jnp
 
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
+from fcorun.quadratic import Quadratic
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.vector import Vector
+from fcorun.work import Work
 
 
 class Batch(NamedTuple):
-    """Examples x (n, d), targets y (n,), and the weight of each in the mean (n,), which sum to one."""
+    """Examples x (n, d), targets y (n,), the weight of each in the mean (n,), which sum to one, and how many count."""
 
     x: jax.Array
     y: jax.Array
     weight: jax.Array
+    count: jax.Array | int = 0
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,9 @@ class Problem:
     Attributes:
         shapes: of each parameter.
         scale: what stored examples are multiplied by to be features.
+        share: of the round's cohort in F: the sum of its clients' weights there, 1 if all take part.
+        curvature: (l, L), bounds on the curvature of each client's loss; only where an algorithm asks for them.
+        work: counts the gradients and proxes that are evaluated, or None.
     """
 
     objective: Objective
@@ -38,6 +44,9 @@ class Problem:
     mirror: MirrorMap
     shapes: dict[str, tuple[int, ...]]
     scale: float = 1.0
+    share: jax.Array | float = 1.0
+    curvature: tuple[float, float] | None = None
+    work: Work | None = field(default=None, compare=False, repr=False)
 
     @property
     def regularized(self) -> tuple[str, ...]:
@@ -78,12 +87,22 @@ class Problem:
         """Predictions of the stored examples x (n, d)."""
         return self.objective.predict(w, self.features(x, w.dtype))
 
-    def loss(self, w: Vector, batch: Batch) -> jax.Array:
-        """f(w; batch), the weighted mean loss."""
-        return batch.weight @ self.objective.loss(self.predict(w, batch.x), batch.y)
+    def ridge(self, w: Vector) -> jax.Array:
+        """ridge / 2 ||w||^2 over the parameters that the objective regularises."""
+        chosen = Vector({name: w[name] for name in self.objective.regularized})
+        return self.objective.ridge / 2 * chosen.dot(chosen)
 
-    def gradient(self, w: Vector, batch: Batch) -> Vector:
+    def loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
+        """f(w; batch), the weighted mean loss, with the objective's ridge."""
+        if isinstance(batch, Quadratic):
+            return batch.value(w)
+        mean = batch.weight @ self.objective.loss(self.predict(w, batch.x), batch.y)
+        return mean + self.ridge(w) if self.objective.ridge else mean
+
+    def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:
         """The gradient of f(. ; batch) at w."""
+        if self.work is not None:
+            self.work.add(gradients=batch.count)
         return jax.grad(self.loss)(w, batch)
 
     def psi(self, w: Vector) -> jax.Array:
@@ -109,6 +128,7 @@ class Problem:
 
     def prox(self, w: Vector, t: jax.Array | float) -> Vector:
         """argmin_u t psi(u) + ||u - w||^2 / 2."""
+        self._count_prox()
         return self._map(lambda p: self.regularizer.prox(p, t), w)
 
     def to_dual(self, w: Vector) -> Vector:
@@ -121,4 +141,9 @@ class Problem:
 
     def retrieve(self, z: Vector, t: jax.Array | float) -> Vector:
         """grad (h + t psi)*(z) = argmin_w h(w) + t psi(w) - <z, w>."""
+        self._count_prox()
         return self._map(lambda p: self.mirror.retrieve(p, t, self.regularizer), z)
+
+    def _count_prox(self) -> None:
+        if self.work is not None and not isinstance(self.regularizer, NoRegularizer):
+            self.work.add(proxes=1)

@@ -61,11 +61,11 @@ class Record:
 
     @cached_property
     def metrics(self) -> "pd.DataFrame":
-        """A row an evaluation: round, seconds, bytes_up, bytes_down, then metrics."""
+        """A row an evaluation: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
         import pandas as pd
 
         text = pd.read_csv(self.folder / "metrics.csv", dtype=str)  # Python's float() is exact in any version of pandas
-        counts = ("round", "bytes_up", "bytes_down")
+        counts = ("round", "bytes_up", "bytes_down", "grad_evals", "prox_evals")
         return text.astype({name: int if name in counts else float for name in text})
 
     @cached_property

@@ -46,6 +46,7 @@ class Job:
         optimum, certificate: of fcorun.reference.optimum; of a baseline.
         diverged: the round in which its state stopped being finite, or 0.
         reason: a remark on a run that is done.
+        bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
     """
 
     experiment: Experiment
@@ -58,6 +59,7 @@ class Job:
     certificate: dict | None = None
     diverged: int = 0
     reason: str = ""
+    bounds: dict | None = None
 
     @property
     def label(self) -> str:
@@ -179,6 +181,8 @@ def run_jobs(jobs: list[Job], watch: Watcher, submit: Submit | None = None) -> N
             job.folder.set_status("running", job.label, pid=os.getpid())
             job.folder.write("config.yaml", yaml_text(job.experiment.config))
             job.folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
+            if job.experiment.remark:
+                job.folder.log(job.experiment.remark)
             watch.starts(job, data, kept[1] if kept else 0)
             job.setup = time.perf_counter() - begun
         for same_round in together.values():

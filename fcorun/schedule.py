@@ -9,15 +9,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-START, _COHORT, _BATCHES = 0, 1, 2
+START, _COHORT, _BATCHES, _CHANCE = 0, 1, 2, 3
 
 
 class Rounds(NamedTuple):
-    """T rounds: cohorts (T, S), the rows of each batch (T, S, K, B) with -1 for none, clients' weights (T, S)."""
+    """T rounds: cohorts (T, S), the rows of each batch (T, S, K, B) with -1 for none, clients' weights (T, S).
+
+    Where each batch is all of a client's data, there are no rows to draw: (T, S, 0). ``share`` is the cohort's part of
+    all weights, ``chance`` a number drawn uniformly from [0, 1) for all clients of the round, both (T,).
+    """
 
     cohort: np.ndarray
     rows: np.ndarray
     weight: np.ndarray
+    share: np.ndarray
+    chance: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Schedule:
         drawn = [self._round(r) for r in range(start, start + count)]
         return Rounds(*(np.stack(parts) for parts in zip(*drawn, strict=True)))
 
-    def _round(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _round(self, number: int) -> tuple:
         clients = len(self.sizes)
         cohort = np.arange(clients)
         if self.cohort_size < clients:
@@ -81,13 +87,10 @@ class Schedule:
                 clients, self.cohort_size, replace=False
             )
         weight = self.sizes[cohort] if self.client_weighting == "examples" else np.ones(len(cohort))
-        rows = self._full(cohort) if self.repeats else self._batches(cohort, number)
-        return cohort.astype(np.int32), rows.astype(np.int32), weight.astype(np.float32)
-
-    def _full(self, cohort: np.ndarray) -> np.ndarray:
-        place = np.arange(self.batch)
-        rows = self.offsets[cohort][:, None] + place
-        return np.where(place < self.sizes[cohort][:, None], rows, -1)[:, None, :]
+        share = weight.sum() / (self.sizes.sum() if self.client_weighting == "examples" else clients)
+        rows = np.empty((len(cohort), 0)) if self.repeats else self._batches(cohort, number)
+        chance = np.random.default_rng([self.seed, _CHANCE, number]).random()
+        return cohort.astype(np.int32), rows.astype(np.int32), weight.astype(np.float32), share, chance
 
     def _batches(self, cohort: np.ndarray, number: int) -> np.ndarray:
         rng, size, sizes = np.random.default_rng([self.seed, _BATCHES, number]), self.batch, self.sizes[cohort]

@@ -123,7 +123,7 @@ def has_gap(problem: Problem) -> bool:
     """Whether this problem offers a duality gap: conjugates on both sides, a linear model, one output."""
     conjugates = hasattr(problem.objective, "conjugate") and hasattr(problem.regularizer, "conjugate")
     conjugates = conjugates and getattr(problem.regularizer, "strength", 1) > 0  # without it only 0 is feasible
-    conjugates = conjugates and problem.regularized == ("weights",)
+    conjugates = conjugates and problem.regularized == ("weights",) and not problem.objective.ridge
     return conjugates and set(problem.shapes) == {"weights", "bias"} and problem.shapes["bias"] == ()
 
 

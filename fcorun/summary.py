@@ -27,6 +27,7 @@ def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict
         "strength": getattr(job.experiment.problem(data).regularizer, "strength", None),
         "reference": job.optimum,
         "certificate": job.certificate,
+        "curvature": job.bounds,
         "bytes_up": last["bytes_up"],
         "bytes_down": last["bytes_down"],
         "seconds": times,

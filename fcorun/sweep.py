@@ -75,6 +75,8 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
         line = f"{found['finished']} done, {found['new'] + found['resume']} to run"
         line += f" ({found['resume']} of them go on)" if found["resume"] else ""
         console.out.print(line + (f", {failed} cannot run" if failed else "") + f"; records in {folder}/")
+        for remark in dict.fromkeys(p.experiment.remark for p in points if p.experiment and p.experiment.remark):
+            console.out.print(remark)
         if options.dry_run:
             _list(points, console)
             return 1 if failed else 0

@@ -1,24 +1,26 @@
 """What an algorithm is to fcorun: four pure functions that read like its box in the paper."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from fcorun.config import Count, Positive
 from fcorun.problem import Batch, Problem
+from fcorun.quadratic import Quadratic
 from fcorun.vector import Vector
+from fcorun.work import Work
 
 Tree = Any  # a pytree of arrays: an array, or tuples and dicts of them
 
 
 @dataclass(frozen=True)
 class LocalData:
-    """The minibatches of one client in one round.
+    """The data of one client in one round.
 
     Attributes:
         x, y: the rows of all clients, (N, d) and (N,).
@@ -26,6 +28,9 @@ class LocalData:
             batch (1, B) that each of the ``repeats`` steps takes.
         repeats: number of local steps that share the one batch, or None.
         uneven: whether this client may have fewer than K steps (a step without rows is none).
+        all: the client's whole data where they need not be gathered by their rows, or None.
+        chance: a number drawn uniformly from [0, 1) in each round, the same for all clients.
+        work: counts the gradients and proxes of the loops below.
     """
 
     x: jax.Array
@@ -34,26 +39,46 @@ class LocalData:
     dtype: Any
     repeats: int | None = None
     uneven: bool = False
+    all: Batch | Quadratic | None = None
+    chance: jax.Array | float = 0.0
+    work: Work = field(default_factory=Work, compare=False, repr=False)
+
+    @property
+    def whole(self) -> Batch | Quadratic:
+        """The client's whole data as one batch, for algorithms that are ``deterministic``, or with batch_size=null."""
+        return self._batch(self.rows[0]) if self.all is None else self.all
+
+    def repeat(self, count: Count | jax.Array, step: Callable[[Tree], Tree], start: Tree) -> Tree:
+        """``start`` after ``count`` times ``step(value)``; ``count`` may be traced."""
+        if isinstance(count, int):
+            return self.work.scan(lambda value, _: step(value), start, None, count)
+        counted = self.work.while_loop(lambda v: v[1] < count, lambda v: (step(v[0]), v[1] + 1), (start, 0))
+        return counted[0]
+
+    def rounds_apart(self, probability: jax.Array | float) -> jax.Array:
+        """How many steps a client takes until it communicates, if it does so with this probability after each."""
+        return 1 + jnp.floor(jnp.log1p(-self.chance) / jnp.log1p(-probability)).astype(jnp.int32)
+
+    def _batch(self, rows: jax.Array) -> Batch:
+        there = (rows >= 0).astype(self.dtype)
+        count = (rows >= 0).sum(dtype=jnp.int32)
+        rows = jnp.maximum(rows, 0)
+        return Batch(self.x[rows], self.y[rows], there / jnp.maximum(there.sum(), 1), count)
 
     def steps(self, step: Callable[[Tree, Batch], Tree], start: Tree) -> Tree:
         """``start`` after ``step(value, batch)`` for each of the client's own K local steps."""
-
-        def batch(rows):
-            there = (rows >= 0).astype(self.dtype)
-            rows = jnp.maximum(rows, 0)
-            return Batch(self.x[rows], self.y[rows], there / jnp.maximum(there.sum(), 1))
-
         if self.repeats is not None:
-            whole = batch(self.rows[0])
-            return lax.scan(lambda value, _: (step(value, whole), None), start, length=self.repeats)[0]
+            whole = self.whole
+            return self.repeat(self.repeats, lambda value: step(value, whole), start)
 
         def body(value, rows):
-            new = step(value, batch(rows))
+            new = step(value, self._batch(rows))
             if self.uneven:
                 new = jax.tree.map(lambda n, v: jnp.where(rows[0] >= 0, n, v), new, value)
-            return new, None
+                self.work.only_if(rows[0] >= 0)
+            return new
 
-        return lax.scan(body, start, self.rows)[0]
+        return self.work.scan(body, start, self.rows)
 
 
 @dataclass(frozen=True)
@@ -61,16 +86,29 @@ class Algorithm(ABC):
     """An algorithm plug-in: a frozen dataclass of its hyper-parameters with four pure functions.
 
     server, client and upload are pytrees of arrays. The engine keeps them, samples the cohort, cuts the batches, takes
-    the weighted mean of the uploads, and counts the bytes of what goes up (upload) and down (server). Fields that are
-    real numbers may be traced: no Python ``if`` on them.
+    the weighted mean of the uploads, and counts the bytes of what goes up (upload) and down (broadcast), and the
+    gradients and proxes. Fields that are real numbers may be traced: no Python ``if`` on them. A field that may also be
+    "auto" is worked out before the run by ``auto``.
+
+    The mean is weighted as the clients are in F. In a paper that weighs all alike, read |S|/n, the share of the cohort,
+    as ``problem.share``.
 
     Attributes:
         needs: the optional methods of the regularizer it calls; a regularizer without them is refused.
-        sides: who applies psi in it, of "client" and "server".
+        sides: who applies psi in it, of "client" and "server"; nobody: it leaves psi out, which is said.
+        mirrored: whether it knows mirror maps; if not, only the Euclidean one is let through.
+        partial: whether it works with a cohort that is not all clients; if not, that is refused.
+        deterministic: whether its clients use all their data at once, ``data.whole``, instead of minibatches.
+        exact: of which problems it reaches the optimum, given full gradients and exact solves: "smooth" (psi = 0),
+            "composite" (any), or none, "".
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
     sides: ClassVar[tuple[str, ...]] = ("client", "server")
+    mirrored: ClassVar[bool] = True
+    partial: ClassVar[bool] = True
+    deterministic: ClassVar[bool] = False
+    exact: ClassVar[Literal["smooth", "composite", ""]] = ""
 
     @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[Tree, Tree]:
@@ -87,6 +125,32 @@ class Algorithm(ABC):
     @abstractmethod
     def output(self, problem: Problem, server: Tree) -> Vector:
         """The solution w to be evaluated."""
+
+    def broadcast(self, server: Tree) -> Tree:
+        """What of the server's state goes down to the clients, and is given to ``local``; by default all of it."""
+        return server
+
+    def auto(self, least: float, most: float) -> dict[str, float]:
+        """A value for each field that may be "auto", from bounds on the curvature of the clients' losses."""
+        return {}
+
+    @property
+    def needs_curvature(self) -> bool:
+        """Whether it wants ``problem.curvature``: a field is "auto", or an inner solver needs it."""
+        return any(getattr(self, f.name) == "auto" for f in fields(self))
+
+    def resolved(self, least: float, most: float) -> "Algorithm":
+        """The same algorithm with numbers for the fields that are "auto"."""
+        found = self.auto(least, most)
+        return replace(self, **{k: float(v) for k, v in found.items() if getattr(self, k) == "auto"})
+
+
+def balanced(least: float, most: float) -> float:
+    """The step 1 / sqrt(l L) of a client's prox, theorem 1 of Pathak and Wainwright (2020).
+
+    Where no curvature is known from below, l is taken as a ten thousandth of L: our choice.
+    """
+    return 1 / math.sqrt(max(least, 1e-4 * most) * most)
 
 
 @dataclass(frozen=True)

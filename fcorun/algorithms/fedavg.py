@@ -13,6 +13,9 @@ class FedAvg(Algorithm):
     client_lr: Positive
     server_lr: Positive
 
+    sides = ()
+    mirrored = False
+
     def init(self, problem, w0):
         return w0, None
 

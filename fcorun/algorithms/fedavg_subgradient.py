@@ -18,6 +18,8 @@ class FedAvgSubgradient(Algorithm):
     server_lr: Positive
 
     needs = ("subgradient",)
+    sides = ("client",)
+    mirrored = False
 
     def init(self, problem, w0):
         return w0, None

@@ -74,11 +74,12 @@ def constants(experiment: Experiment, data: FederatedData) -> Constants:
         return 2 * x[rows].T @ (x[rows] @ w - y[rows]) / len(y[rows])
 
     schedule = experiment.engine(data).schedule
-    batches = schedule.draw(0, 1 if schedule.repeats else _ROUNDS).rows  # (rounds, clients, K, batch)
+    batches = schedule.draw(0, _ROUNDS).rows  # (rounds, clients, K, batch)
     smooth, smooth_norm = 0.0, 0.0
     variance, variance_norm, heterogeneity, largest = ([0.0] for _ in range(4))
     for m, own in enumerate(owned):
-        picked = [rows[rows >= 0] for rows in batches[:, m].reshape(-1, batches.shape[-1]) if (rows >= 0).any()]
+        drawn = [] if schedule.repeats else batches[:, m].reshape(-1, batches.shape[-1])
+        picked = [rows[rows >= 0] for rows in drawn if (rows >= 0).any()] or [np.arange(own.start, own.stop)]
         for rows in picked:
             part = x[rows] / np.sqrt(len(rows) / 2)
             smooth = max(smooth, np.linalg.norm(part, 2) ** 2)

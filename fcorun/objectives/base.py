@@ -8,16 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.config import NonNegative
+
 Params = dict[str, jax.Array]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Objective(ABC):
     """An objective plug-in: a frozen dataclass that turns examples into predictions and predictions into losses.
 
-    The default model is linear, ``<x, weights> + bias``; override ``shapes``, ``predict`` and ``start`` for another.
-
     Attributes:
+        ridge: adds ridge / 2 times the squared norm of the regularised parameters to every client's loss. Part of the
+            losses f, not of psi: client proxes and bounds on the curvature know of it.
         tasks: the kinds of targets it fits: "regression", "binary", "multiclass".
         convex: whether the mean loss is convex in the parameters, so that there is one optimum to measure against.
         regularized: the parameters psi acts on. The others (the intercept) are trained, never regularised.
@@ -27,22 +29,22 @@ class Objective(ABC):
     convex: ClassVar[bool] = True
     regularized: ClassVar[tuple[str, ...]] = ("weights",)
 
+    ridge: NonNegative = 0.0
+
+    @abstractmethod
     def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:
         """The shape of each parameter, from that of an example, (d,) or that of a matrix.
 
         ``classes`` is 0 for a regression; more than two make one column a class.
         """
-        outputs = (classes,) if classes > 2 else ()
-        return {"weights": (*features, *outputs), "bias": outputs}
 
     def start(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Where to start from, before the regularizer and the mirror map have their say: zeros."""
         return {name: np.zeros(shape) for name, shape in shapes.items()}
 
+    @abstractmethod
     def predict(self, params: Params, x: jax.Array) -> jax.Array:
         """Predictions (n,) or (n, classes) of the examples x (n, d), matrices raveled."""
-        weights, bias = params["weights"], params["bias"]
-        return x @ weights.reshape(x.shape[1], *bias.shape) + bias
 
     @abstractmethod
     def loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
@@ -53,6 +55,46 @@ class Objective(ABC):
         return {}
 
     # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,).
+    # Optional, for steps that are "auto": curvature(features, outputs), see LinearModel.
+    # Optional, for client proxes in closed form: quadratic(features, y), see LeastSquares.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearModel(Objective):
+    """Predictions ``<x, weights> + bias``, one column of weights a class if there are more than two.
+
+    Attributes:
+        intercept: whether there is a bias.
+    """
+
+    intercept: bool = True
+
+    @abstractmethod
+    def second_derivative(self, outputs: int) -> tuple[float, float]:
+        """Bounds on that of an example's loss in its prediction; of several outputs, on the eigenvalues of the matrix."""
+
+    def shapes(self, features, classes):
+        outputs = (classes,) if classes > 2 else ()
+        return {"weights": (*features, *outputs), **({"bias": outputs} if self.intercept else {})}
+
+    def predict(self, params, x):
+        weights = params["weights"]
+        outputs = weights.size // x.shape[1]
+        prediction = x @ weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ()))
+        return prediction + params["bias"] if self.intercept else prediction
+
+    def design(self, features: np.ndarray) -> np.ndarray:
+        """The examples (n, d), with a feature of ones if there is an intercept."""
+        return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
+
+    def curvature(self, features: np.ndarray, outputs: int) -> tuple[float, float]:
+        """Bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64."""
+        x = self.design(features)
+        n, d = x.shape
+        eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
+        low, high = self.second_derivative(outputs)
+        least = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
+        return low * least + (0 if self.intercept else self.ridge), high * float(eigenvalues[-1]) + self.ridge
 
 
 def binary_conjugate(u: jax.Array, y: jax.Array) -> jax.Array:

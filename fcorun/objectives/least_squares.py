@@ -2,17 +2,39 @@
 
 from dataclasses import dataclass
 
-from fcorun.objectives.base import Objective
+import numpy as np
+
+from fcorun.objectives.base import LinearModel
 
 
 @dataclass(frozen=True)
-class LeastSquares(Objective):
+class LeastSquares(LinearModel):
     """Mean of (x'w + b - y)^2, without the factor 1/2, as in section 5.1 of Yuan, Zaheer and Reddi (ICML 2021)."""
 
     tasks = ("regression",)
+
+    def second_derivative(self, outputs):
+        return 2.0, 2.0
 
     def loss(self, prediction, y):
         return (prediction - y) ** 2
 
     def conjugate(self, u, y):
         return u * y + u**2 / 4
+
+    def quadratic(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """The mean loss over examples (n, d), float64, as constant + sum_k curvature_k a_k^2 / 2 - slope_k a_k.
+
+        a_k = <basis_k, w> with orthonormal rows basis_k, (r, p) for p parameters, the bias last. Returns basis,
+        curvature (r,), slope (r,), constant.
+        """
+        x, n = self.design(features), len(y)
+        if self.ridge or len(x) >= x.shape[1]:
+            ridge = np.full(x.shape[1], self.ridge)
+            ridge[features.shape[1] :] = 0  # not on the intercept
+            curvature, basis = np.linalg.eigh(2 / n * x.T @ x + np.diag(ridge))
+            basis, curvature = basis.T, np.maximum(curvature, 0)
+        else:
+            _, size, basis = np.linalg.svd(x, full_matrices=False)
+            curvature = 2 / n * size**2
+        return basis, curvature, basis @ (2 / n * x.T @ y), float(np.mean(y**2))

@@ -1,0 +1,44 @@
+"""The alternating direction method of multipliers, with partial participation."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.base import balanced
+from fcorun.algorithms.proximal import ProximalAlgorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class FedADMM(ProximalAlgorithm):
+    """FedADMM, algorithm 3 of Wang, Marella and Anderson (CDC 2022).
+
+    Attributes:
+        rho: the penalty; "auto" is sqrt(l L).
+    """
+
+    rho: Literal["auto"] | Positive = "auto"
+
+    sides = ("server",)
+    exact = "composite"
+
+    def auto(self, least, most):
+        return {"rho": 1 / balanced(least, most)}
+
+    def init(self, problem, w0):
+        return {"x": w0, "mean": w0}, {"dual": 0 * w0, "sent": w0}
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def local(self, problem, server, client, data):
+        x = self.prox(problem, data, server - client["dual"] / self.rho, 1 / self.rho)
+        dual = client["dual"] + self.rho * (x - server)
+        sent = x + dual / self.rho
+        return sent - client["sent"], {"dual": dual, "sent": sent}
+
+    def server(self, problem, server, mean):
+        mean = server["mean"] + problem.share * mean  # over all clients' latest
+        return {"x": problem.prox(mean, 1 / self.rho), "mean": mean}
+
+    def output(self, problem, server):
+        return server["x"]

@@ -1,0 +1,46 @@
+"""Randomized Douglas-Rachford splitting."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.base import balanced
+from fcorun.algorithms.proximal import ProximalAlgorithm
+from fcorun.config import Positive, Relaxation
+
+
+@dataclass(frozen=True)
+class FedDR(ProximalAlgorithm):
+    """FedDR, algorithm 1 of Tran-Dinh, Pham, Phan and Nguyen (NeurIPS 2021).
+
+    Attributes:
+        step: eta; "auto" is 1 / sqrt(l L).
+        relaxation: alpha, between 0 and 2; 1 is Douglas and Rachford's.
+    """
+
+    step: Literal["auto"] | Positive = "auto"
+    relaxation: Relaxation = 1.0
+
+    sides = ("server",)
+    exact = "composite"
+
+    def auto(self, least, most):
+        return {"step": balanced(least, most)}
+
+    def init(self, problem, w0):
+        return {"x": w0, "mean": w0}, {"y": w0, "x": w0, "reflected": w0}
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def local(self, problem, server, client, data):
+        y = client["y"] + self.relaxation * (server - client["x"])  # line 7
+        x = self.prox(problem, data, y, self.step)  # line 8
+        reflected = 2 * x - y  # line 9
+        return reflected - client["reflected"], {"y": y, "x": x, "reflected": reflected}
+
+    def server(self, problem, server, mean):
+        mean = server["mean"] + problem.share * mean  # line 12, over all clients' latest
+        return {"x": problem.prox(mean, self.step), "mean": mean}  # line 13
+
+    def output(self, problem, server):
+        return server["x"]

@@ -1,0 +1,37 @@
+"""Federated dual averaging, the server taking the mean dual update for a gradient."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.feddualavg import FedDualAvg
+from fcorun.algorithms.fedopt import server_optimizer
+from fcorun.config import Fraction, Positive
+
+
+@dataclass(frozen=True)
+class FedDualOpt(FedDualAvg):
+    """FedDualAvg whose lines 12 and 13 are a step of an optimiser of optax on the dual; a combination of ours.
+
+    The coefficient of psi goes through the optimiser like another coordinate of the dual, so that momentum keeps the
+    weight of psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
+
+    Attributes:
+        optimizer, beta1, beta2, epsilon: as in FedOpt.
+    """
+
+    optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "momentum"
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.99
+    epsilon: Positive = 1e-3
+
+    def init(self, problem, w0):
+        start, client = super().init(problem, w0)
+        return start | {"moments": server_optimizer(self).init(start)}, client
+
+    def broadcast(self, server):
+        return {name: server[name] for name in ("dual", "elapsed")}
+
+    def server(self, problem, server, mean):
+        against = {name: -change for name, change in mean.items()}
+        step, moments = server_optimizer(self).update(against, server["moments"], self.broadcast(server))
+        return {name: server[name] + step[name] for name in step} | {"moments": moments}  # lines 12-13

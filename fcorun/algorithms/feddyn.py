@@ -1,0 +1,43 @@
+"""Federated learning with dynamic regularization."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.base import balanced
+from fcorun.algorithms.proximal import ProximalAlgorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class FedDyn(ProximalAlgorithm):
+    """FedDyn, algorithm 1 of Acar et al. (ICLR 2021).
+
+    Attributes:
+        alpha: the weight of the dynamic regularizer; "auto" is sqrt(l L).
+    """
+
+    alpha: Literal["auto"] | Positive = "auto"
+
+    sides = ()
+    exact = "smooth"
+
+    def auto(self, least, most):
+        return {"alpha": 1 / balanced(least, most)}
+
+    def init(self, problem, w0):
+        return {"x": w0, "h": 0 * w0}, 0 * w0
+
+    def broadcast(self, server):
+        return server["x"]
+
+    def local(self, problem, server, client, data):
+        x, g = server, client
+        local = self.prox(problem, data, x + g / self.alpha, 1 / self.alpha)  # argmin f - <g, .> + alpha/2 ||. - x||^2
+        return local - x, g - self.alpha * (local - x)
+
+    def server(self, problem, server, mean):
+        h = server["h"] - self.alpha * problem.share * mean
+        return {"x": server["x"] + mean - h / self.alpha, "h": h}
+
+    def output(self, problem, server):
+        return server["x"]

@@ -1,0 +1,46 @@
+"""Federated gradient descent."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Count, Positive
+
+
+@dataclass(frozen=True)
+class FedGD(Algorithm):
+    """FedGD(s, e), equation (4) of Pathak and Wainwright (NeurIPS 2020): e gradient steps on all data, then the mean.
+
+    For e > 1 its fixed point is not the optimum, equation (5).
+
+    Attributes:
+        step: s; "auto" is 1 / L.
+        steps: e.
+    """
+
+    step: Literal["auto"] | Positive = "auto"
+    steps: Count = 1
+
+    sides = ()
+    mirrored = False
+    deterministic = True
+
+    @property
+    def exact(self):  # type: ignore[override]
+        return "smooth" if self.steps == 1 else ""
+
+    def auto(self, least, most):
+        return {"step": 1 / most}
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        x = data.repeat(self.steps, lambda x: x - self.step * problem.gradient(x, data.whole), server)  # (4a)
+        return x - server, client
+
+    def server(self, problem, server, mean):
+        return server + mean  # (4b)
+
+    def output(self, problem, server):
+        return server

@@ -1,0 +1,57 @@
+"""A primal-dual method that may skip communication."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.base import balanced
+from fcorun.algorithms.proximal import ProximalAlgorithm
+from fcorun.config import Fraction, Positive
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class FedPD(ProximalAlgorithm):
+    """FedPD, algorithm 1 of Zhang, Hong, Dhople, Yin and Liu (IEEE Trans. Signal Processing 2021).
+
+    A round ends with a communication; those that are skipped lie within it. Held at a constant ``skip``, it need not
+    come to the optimum.
+
+    Attributes:
+        step: eta; "auto" is 1 / sqrt(l L).
+        skip: the probability p with which clients go on without communicating, less than 1.
+    """
+
+    step: Literal["auto"] | Positive = "auto"
+    skip: Fraction = 0.0
+
+    partial = False
+    sides = ()
+
+    def __post_init__(self):
+        if isinstance(self.skip, float) and self.skip >= 1:
+            raise UserError(f"algo.skip={self.skip} never communicates: give less than 1")
+
+    @property
+    def exact(self):  # type: ignore[override]
+        return "" if self.skip else "smooth"
+
+    def auto(self, least, most):
+        return {"step": balanced(least, most)}
+
+    def init(self, problem, w0):
+        return w0, 0 * w0
+
+    def local(self, problem, server, client, data):
+        def step(state):
+            center, dual = state
+            x = self.prox(problem, data, center - self.step * dual, self.step)  # argmin f + <dual, .> + ||. - c||^2/2s
+            dual = dual + (x - center) / self.step
+            return x + self.step * dual, dual
+
+        return data.repeat(data.rounds_apart(1 - self.skip), step, (server, client))
+
+    def server(self, problem, server, mean):
+        return mean
+
+    def output(self, problem, server):
+        return server

@@ -1,0 +1,53 @@
+"""Federated operator splitting."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.base import balanced
+from fcorun.algorithms.proximal import ProximalAlgorithm
+from fcorun.config import NonNegative, Positive, Relaxation
+
+
+@dataclass(frozen=True)
+class FedSplit(ProximalAlgorithm):
+    """FedSplit, algorithm 1 of Pathak and Wainwright (NeurIPS 2020), with psi on the server.
+
+    With psi = 0 the server's prox is the identity and this is the algorithm as printed. Exact solves with the step
+    "auto" contract by 1 - 2 / (sqrt(L / l) + 1) a round.
+
+    Attributes:
+        step: s; "auto" is 1 / sqrt(l L).
+        relaxation: 2 as printed (Peaceman and Rachford), 1 after Douglas and Rachford, which converges without strong
+            convexity too.
+        anchor: lambda of theorem 2, for losses that are not strongly convex: adds lambda / 2 ||. - x_1||^2 to each.
+    """
+
+    step: Literal["auto"] | Positive = "auto"
+    relaxation: Relaxation = 2.0
+    anchor: NonNegative = 0.0
+
+    partial = False
+    sides = ("server",)
+
+    @property
+    def exact(self):  # type: ignore[override]
+        return "" if self.anchor else "composite"
+
+    def auto(self, least, most):
+        return {"step": balanced(least + self.anchor, most + self.anchor)}
+
+    def init(self, problem, w0):
+        return w0, {"z": w0, "start": w0}
+
+    def local(self, problem, server, client, data):
+        x, z, pull = server, client["z"], self.step * self.anchor
+        v = (2 * x - z + pull * client["start"]) / (1 + pull)  # the prox of f + lambda / 2 ||. - x_1||^2 is one of f
+        half = self.prox(problem, data, v, self.step / (1 + pull))  # line 1a
+        z = z + self.relaxation * (half - x)  # line 1b
+        return z, client | {"z": z}
+
+    def server(self, problem, server, mean):
+        return problem.prox(mean, self.step)  # line 2
+
+    def output(self, problem, server):
+        return server

@@ -1,0 +1,46 @@
+"""What the methods have in common whose clients evaluate the prox of their own loss."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+
+from fcorun import inner
+from fcorun.algorithms.base import Algorithm, LocalData
+from fcorun.config import Count, NonNegative
+from fcorun.problem import Problem
+from fcorun.quadratic import Quadratic
+from fcorun.vector import Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProximalAlgorithm(Algorithm):
+    """An algorithm whose clients solve argmin_u s f(u) + ||u - v||^2 / 2 on all their data.
+
+    Attributes:
+        solver: exact (in closed form for least squares, else Newton's method), gradient, accelerated, or newton.
+        iterations: at most so many of the inner solver.
+        tolerance: the norm of the gradient s grad f(u) + u - v at which the inner solver stops.
+    """
+
+    solver: Literal["exact", "gradient", "accelerated", "newton"] = "exact"
+    iterations: Count = 100
+    tolerance: NonNegative = 1e-10
+
+    mirrored = False
+    deterministic = True
+
+    @property
+    def needs_curvature(self):
+        return super().needs_curvature or self.solver in ("gradient", "accelerated")
+
+    def prox(
+        self, problem: Problem, data: LocalData, v: Vector, s: jax.Array | float, tolerance: jax.Array | None = None
+    ) -> Vector:
+        """prox_{s f}(v) for the client's loss f; ``tolerance`` in place of its own."""
+        batch = data.whole
+        if self.solver == "exact" and isinstance(batch, Quadratic):
+            data.work.add(proxes=1)
+            return batch.prox(v, s)
+        solve = inner.SOLVERS["newton" if self.solver == "exact" else self.solver]
+        return solve(problem, batch, v, s, self.iterations, self.tolerance if tolerance is None else tolerance)

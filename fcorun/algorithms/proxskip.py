@@ -1,0 +1,57 @@
+"""Local gradient steps with a prox, and communication, now and then."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Fraction, Positive
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class ProxSkip(Algorithm):
+    """ProxSkip of Mishchenko, Malinovsky, Stich and Richtarik (ICML 2022); with psi = 0, Scaffnew, their algorithm 2.
+
+    A round is the steps up to a communication: all clients draw their number from one geometric law. The prox that is
+    skipped is that of consensus and psi together.
+
+    Attributes:
+        step: gamma; "auto" is 1 / L.
+        probability: p, of communication after a step; "auto" is sqrt(l / L), at least 0.01.
+    """
+
+    step: Literal["auto"] | Positive = "auto"
+    probability: Literal["auto"] | Fraction = "auto"
+
+    partial = False
+    sides = ("server",)
+    mirrored = False
+    deterministic = True
+    exact = "composite"
+
+    def __post_init__(self):
+        if isinstance(self.probability, float) and not self.probability:
+            raise UserError("algo.probability=0 never communicates: give more than 0")
+
+    def auto(self, least, most):
+        return {"step": 1 / most, "probability": math.sqrt(max(least / most, 1e-4))}
+
+    def init(self, problem, w0):
+        return w0, {"x": w0, "h": 0 * w0}
+
+    def local(self, problem, server, client, data):
+        longer = self.step / self.probability
+        h = client["h"] + (server - client["x"]) / longer  # line 10, for the communication that ended the last round
+
+        def step(x):
+            return x - self.step * (problem.gradient(x, data.whole) - h)  # line 4
+
+        x = data.repeat(data.rounds_apart(self.probability), step, server)
+        return x - longer * h, {"x": x, "h": h}
+
+    def server(self, problem, server, mean):
+        return problem.prox(mean, self.step / self.probability)  # line 7
+
+    def output(self, problem, server):
+        return server

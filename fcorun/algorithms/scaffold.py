@@ -1,0 +1,53 @@
+"""Stochastic controlled averaging."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class Scaffold(Algorithm):
+    """SCAFFOLD, algorithm 1 of Karimireddy et al. (ICML 2020).
+
+    Attributes:
+        option: how a client renews its control variate (line 12): 1, the mean gradient of its minibatches at x; 2, what
+            its steps have moved.
+    """
+
+    client_lr: Positive
+    server_lr: Positive = 1.0
+    option: Literal[1, 2] = 2
+
+    sides = ()
+    mirrored = False
+    exact = "smooth"
+
+    def init(self, problem, w0):
+        return {"x": w0, "c": 0 * w0}, 0 * w0  # line 1
+
+    def local(self, problem, server, client, data):
+        x, c, own = server["x"], server["c"], client
+
+        def step(state, batch):
+            y, at_start, count = state
+            y = y - self.client_lr * (problem.gradient(y, batch) - own + c)  # lines 9-10
+            if self.option == 1:
+                at_start = at_start + problem.gradient(x, batch)
+            return y, at_start, count + 1
+
+        y, at_start, count = data.steps(step, (x, 0 * x, jnp.zeros((), x.dtype)))  # lines 7-8
+        new = at_start / count if self.option == 1 else own - c + (x - y) / (count * self.client_lr)  # line 12
+        return {"x": y - x, "c": new - own}, new  # line 13
+
+    def server(self, problem, server, mean):
+        return {
+            "x": server["x"] + self.server_lr * mean["x"],  # lines 16-17
+            "c": server["c"] + problem.share * mean["c"],
+        }
+
+    def output(self, problem, server):
+        return server["x"]
