@@ -1,0 +1,93 @@
+"""Synthetic least squares with Gaussian features, or with features of a given condition number."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fcorun.config import Count, Index, NonNegative, Positive
+from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class LeastSquares(Dataset):
+    """The synthetic data of Pathak and Wainwright, FedSplit (NeurIPS 2020), figures 1 and 3.
+
+    Client j has y = A_j x_j + v with A_j of N(0, 1) entries, v ~ N(0, noise^2) and x_j = x0, uniform on the unit
+    sphere. With ``condition`` the n rows of A_j are such that A_j'A_j / n has eigenvalues from exactly 1 to exactly
+    ``condition``, so that the Hessian 2/n A_j'A_j of a client's mean loss has that condition number. Ours are the
+    eigenvalues between, drawn uniformly in logarithm by each client, and the eigenvectors: with a common basis the
+    mean of the clients' losses has that condition number too, as figure 3 needs; with a basis for each client the
+    mean is well conditioned, whatever the clients are. Ours is ``heterogeneity`` as well: x_j = x0 + heterogeneity *
+    u_j with u_j ~ N(0, I). The paper's supplement is not at hand; the laws of A_j, v and x0 are a reconstruction.
+
+    Attributes:
+        clients: number of clients, m.
+        samples: training rows of each client, n.
+        features: number of features, d.
+        noise: standard deviation of v.
+        condition: condition number of each client's loss, from 1; None for Gaussian features.
+        basis: whether the clients have their eigenvectors in common; without ``condition`` there are none.
+        heterogeneity: standard deviation of the clients' own coefficients about x0; 0 for one truth.
+        validation_samples: validation rows of each client, of the same covariance; 0 for none.
+        seed: of the data alone; training rows do not depend on ``validation_samples``.
+    """
+
+    clients: Count = 25
+    samples: Count = 5000
+    features: Count = 100
+    noise: NonNegative = 0.5
+    condition: Positive | None = None
+    basis: Literal["common", "own"] = "common"
+    heterogeneity: NonNegative = 0.0
+    validation_samples: Index = 0
+    seed: Index = 0
+
+    def __post_init__(self):
+        if self.condition is None:
+            return
+        if self.condition < 1:
+            raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
+        if self.samples < self.features:
+            raise UserError(f"data.samples={self.samples} is less than data.features={self.features}, "
+                            f"so that data.condition cannot be had: give at least {self.features}")  # fmt: skip
+        if self.features < 2 and self.condition > 1:
+            raise UserError(f"data.features=1 has condition number 1, not data.condition={self.condition}: "
+                            "give at least 2")  # fmt: skip
+
+    def load(self) -> FederatedData:
+        """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
+        truth = stream(self.seed, "least_squares", "truth")
+        center = truth.standard_normal(self.features)
+        center /= np.linalg.norm(center)
+        own = center + self.heterogeneity * truth.standard_normal((self.clients, self.features))
+        roots = None if self.condition is None else self._roots(self.condition)
+
+        def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
+            rng = stream(self.seed, "least_squares", part)
+            x = rng.standard_normal((self.clients, rows, self.features))
+            if roots is not None:
+                x = (np.linalg.qr(x)[0] * rows**0.5 if part == "training" else x) @ roots
+            y = np.einsum("mnd,md->mn", x, own) + self.noise * rng.standard_normal((self.clients, rows))
+            return x.reshape(-1, self.features), y.ravel()
+
+        x, y = draw("training", self.samples)
+        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
+        return FederatedData(
+            x=x,
+            y=y,
+            offsets=np.arange(self.clients + 1) * self.samples,
+            x_val=x_val,
+            y_val=y_val,
+            truth={"weights": center, "bias": np.zeros(())},
+            clients=tuple(f"client{j}" for j in range(self.clients)),
+        ).validate()
+
+    def _roots(self, condition: float) -> np.ndarray:
+        """R_j of each client with R_j'R_j = A_j'A_j / n, shape (clients or 1, d, d)."""
+        rng = stream(self.seed, "least_squares", "spectrum")
+        powers = rng.random((self.clients, self.features))
+        powers[:, 0], powers[:, -1] = 0, 1
+        basis = rng.standard_normal((self.clients if self.basis == "own" else 1, self.features, self.features))
+        return condition ** (np.sort(powers)[..., None] / 2) * np.linalg.qr(basis)[0]

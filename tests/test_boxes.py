@@ -1,0 +1,200 @@
+"""The oracles of boxes.py against the optimum, the closed forms of where they stop, and each other."""
+
+import boxes
+import numpy as np
+import pytest
+
+P = np.array([0.1, 0.3, 0.05, 0.35, 0.2])
+LOCAL_STEPS = list(np.random.default_rng(2).geometric(0.25, 400))
+COHORTS = [list(np.random.default_rng([3, r]).choice(5, 2, replace=False)) for r in range(700)]
+
+
+def quadratics(seed=0, clients=5, d=6, low=0.5, high=5.0):
+    """Clients with other curvatures, eigenvectors and minimisers each."""
+    rng = np.random.default_rng(seed)
+    bases = np.linalg.qr(rng.standard_normal((clients, d, d)))[0]
+    values = np.geomspace(low, high, d) * rng.uniform(0.6, 1, (clients, 1))
+    return bases * values[:, None] @ bases.mT, 2 * rng.standard_normal((clients, d))
+
+
+H, C = quadratics()
+START = np.random.default_rng(1).standard_normal(6)
+SMALLEST, LARGEST = np.linalg.eigvalsh(H).min(), np.linalg.eigvalsh(H).max()  # 0.30 and 4.9
+STEP = (SMALLEST * LARGEST) ** -0.5
+L1 = boxes.soft(0.8)
+SMOOTH, SPARSE = boxes.optimum(H, C, P), boxes.optimum(H, C, P, L1)
+
+
+def gaps(points, target) -> np.ndarray:
+    return np.array([np.linalg.norm(x - target) for x in points])
+
+
+def solve(name, rounds=300, **options):
+    return getattr(boxes, name)(H, C, P, START, rounds, **options)
+
+
+def test_optima():
+    np.testing.assert_allclose(np.tensordot(P, H, 1) @ SMOOTH, P @ C, atol=1e-14)
+    slope = P @ C - np.tensordot(P, H, 1) @ SPARSE
+    assert 0 < (SPARSE != 0).sum() < 6
+    np.testing.assert_allclose(slope[SPARSE != 0], 0.8 * np.sign(SPARSE[SPARSE != 0]), atol=1e-14)
+    assert (abs(slope) <= 0.8 + 1e-14).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedgd", {"s": 1 / LARGEST, "e": 1}),
+        ("fedsplit", {"s": STEP}),
+        ("feddyn", {"alpha": 3.0}),
+        ("feddyn", {"alpha": 3.0, "cohorts": COHORTS}),
+        ("fedpd", {"s": 0.3}),
+        ("scaffold", {"client_lr": 0.3 / LARGEST, "server_lr": 1.0, "steps": 5, "option": 1}),
+        ("scaffold", {"client_lr": 0.3 / LARGEST, "server_lr": 1.0, "steps": 5, "option": 2}),
+        ("scaffold", {"client_lr": 0.3 / LARGEST, "server_lr": 1.0, "steps": 5, "option": 1, "cohorts": COHORTS}),
+        ("scaffold", {"client_lr": 0.3 / LARGEST, "server_lr": 1.0, "steps": 5, "option": 2, "cohorts": COHORTS}),
+        ("proxskip", {"gamma": 1 / LARGEST, "probability": 0.25, "steps": LOCAL_STEPS}),
+        ("feddr", {"eta": STEP}),
+        ("feddr", {"eta": STEP, "alpha": 1.9, "cohorts": COHORTS}),
+        ("fedadmm", {"rho": 3.0}),
+        ("zhang", {"eta": 0.2 / LARGEST, "eta_g": 2.0, "steps": 5}),
+    ],
+)
+def test_exact(name, options):
+    points = solve(name, **options)
+    assert len(points) == 300
+    assert gaps(points, SMOOTH)[0] > 0.1
+    assert gaps(points, SMOOTH)[-1] < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedsplit", {"s": STEP, "relaxation": 2.0}),
+        ("fedsplit", {"s": STEP, "relaxation": 1.0}),
+        ("feddr", {"eta": STEP}),
+        ("feddr", {"eta": STEP, "alpha": 1.9}),
+        ("feddr", {"eta": STEP, "cohorts": COHORTS}),
+        ("feddr", {"eta": STEP, "alpha": 1.9, "cohorts": COHORTS}),
+        ("fedadmm", {"rho": 3.0}),
+        ("fedadmm", {"rho": 3.0, "cohorts": COHORTS}),
+        ("proxskip", {"gamma": 1 / LARGEST, "probability": 0.25, "steps": LOCAL_STEPS}),
+        ("proxskip", {"gamma": 1 / LARGEST, "probability": 0.25, "steps": [4] * 300}),
+        ("zhang", {"eta": 0.2 / LARGEST, "eta_g": 1.0, "steps": 5}),
+        ("zhang", {"eta": 0.2 / LARGEST, "eta_g": 2.0, "steps": 5}),
+        ("fast_fedda", {"gamma": LARGEST, "mu": SMALLEST, "steps": 1}),
+    ],
+)
+def test_exact_composite(name, options):
+    points = solve(name, psi_prox=L1, **options)
+    assert gaps(points, SPARSE)[0] > 0.1
+    assert gaps(points, SPARSE)[-1] < 1e-8
+
+
+def test_fast_fedda_with_local_steps_goes_there_slowly():
+    gap = gaps(solve("fast_fedda", 800, gamma=LARGEST, mu=SMALLEST, steps=5, psi_prox=L1), SPARSE)
+    np.testing.assert_allclose(gap[[199, 399]] / gap[[399, 799]], 2, rtol=0.1)
+    assert gap[-1] < 2e-3
+
+
+# ---------------------------------------------------------------- wrong fixed points
+
+
+@pytest.mark.parametrize("e", [1, 2, 10, 100])
+def test_fixed_point_of_fedgd(e):
+    s = 0.5 / LARGEST
+    found, closed = solve("fedgd", s=s, e=e)[-1], boxes.fedgd_fixed_point(H, C, P, s, e)
+    np.testing.assert_allclose(found, closed, atol=1e-12)
+    assert (np.linalg.norm(closed - SMOOTH) < 1e-12) == (e == 1)
+    assert e <= 2 or np.linalg.norm(closed - SMOOTH) > 0.1
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 10.0])
+def test_fixed_point_of_fedprox(mu):
+    found, closed = solve("fedprox", 600, mu=mu)[-1], boxes.fedprox_fixed_point(H, C, P, 1 / mu)
+    np.testing.assert_allclose(found, closed, atol=1e-12)
+    assert np.linalg.norm(closed - SMOOTH) > 0.05
+
+
+def test_fixed_points_are_right_where_all_clients_agree():
+    alike = np.einsum("mij,j->mi", H, START)
+    np.testing.assert_allclose(boxes.fedgd_fixed_point(H, alike, P, 0.1, 7), START)
+    np.testing.assert_allclose(boxes.fedprox_fixed_point(H, alike, P, 0.4), START)
+
+
+# ---------------------------------------------------------------- theorems of the FedSplit paper
+
+
+@pytest.mark.parametrize("condition", [10.0, 1000.0])
+def test_rate_of_fedsplit(condition):
+    """Theorem 1; the fixed point of z_i is x* + s grad f_i(x*), and p weights the distance of z from it."""
+    h, c = quadratics(low=1.0, high=condition)
+    low, high = np.linalg.eigvalsh(h).min(), np.linalg.eigvalsh(h).max()
+    s, best = (low * high) ** -0.5, boxes.optimum(h, c, P)
+    points = [START, *boxes.fedsplit(h, c, P, START, 100, s)]
+    z = best + s * (h @ best - c)
+    bound = (1 - 2 / (np.sqrt(high / low) + 1)) ** np.arange(101) * np.sqrt(P @ ((START - z) ** 2).sum(axis=1))
+    assert (gaps(points, best) <= bound + 1e-12).all()
+
+
+@pytest.mark.parametrize("eps", [1e-1, 1e-3])
+def test_fedsplit_without_strong_convexity(eps):
+    """Theorem 2: a ridge of eps / ||x1 - x*||^2 costs at most eps of the objective."""
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((5, 3, 20))  # 15 rows in all for 20 coefficients
+    h, c = a.mT @ a, np.einsum("mnd,mn->md", a, rng.standard_normal((5, 3)))
+    start, mean = np.zeros(20), np.tensordot(P, h, 1)
+    best = np.linalg.pinv(mean) @ (P @ c)
+    ridge = eps / np.linalg.norm(best) ** 2
+    s = (ridge * (np.linalg.eigvalsh(h).max() + ridge)) ** -0.5
+    x = boxes.fedsplit(h, c, P, start, 4000, s, ridge=ridge)[-1]
+    np.testing.assert_allclose(x, np.linalg.solve(mean + ridge * np.eye(20), P @ c), atol=1e-8)
+    assert 0 < (x - best) @ mean @ (x - best) / 2 < eps
+
+
+# ---------------------------------------------------------------- identities
+
+
+@pytest.mark.parametrize("psi_prox", [boxes.no_prox, L1])
+@pytest.mark.parametrize("cohorts", [None, COHORTS])
+def test_fedadmm_is_feddr(psi_prox, cohorts):
+    one = solve("fedadmm", 20, rho=2.0, psi_prox=psi_prox, cohorts=cohorts)
+    np.testing.assert_allclose(one, solve("feddr", 20, eta=0.5, psi_prox=psi_prox, cohorts=cohorts), atol=1e-12)
+
+
+def test_all_at_once_feddyn_is_fedpd_is_fedadmm():
+    one = solve("fedpd", 20, s=0.5)
+    np.testing.assert_allclose(one, solve("feddyn", 20, alpha=2.0), atol=1e-12)
+    np.testing.assert_allclose(one, solve("fedadmm", 20, rho=2.0), atol=1e-12)
+
+
+def test_one_local_step_is_gradient_descent():
+    s = 0.7 / LARGEST
+    one = solve("fedgd", 20, s=s, e=1)
+    for option in (1, 2):
+        alike = solve("scaffold", 20, client_lr=s, server_lr=1.0, steps=1, option=option)
+        np.testing.assert_allclose(one, alike, atol=1e-12)
+    np.testing.assert_allclose(one, solve("zhang", 20, eta=s, eta_g=1.0, steps=1), atol=1e-12)
+    np.testing.assert_allclose(one, solve("proxskip", 20, gamma=s, probability=1.0, steps=[1] * 20), atol=1e-12)
+
+
+def test_one_local_step_is_proximal_gradient():
+    s, x, points = 0.7 / LARGEST, START, []
+    for _ in range(20):
+        x = L1(x - s * (np.tensordot(P, H, 1) @ x - P @ C), s)
+        points.append(x)
+    found = solve("proxskip", 20, gamma=s, probability=1.0, steps=[1] * 20, psi_prox=L1)
+    np.testing.assert_allclose(points, found, atol=1e-12)
+
+
+def test_cohort_of_all_is_no_cohort():
+    for name, options in {
+        "fedgd": {"s": 0.1, "e": 3},
+        "fedprox": {"mu": 1.0},
+        "scaffold": {"client_lr": 0.1, "server_lr": 0.5, "steps": 3},
+        "feddyn": {"alpha": 1.0},
+        "feddr": {"eta": 1.0},
+        "fedadmm": {"rho": 1.0},
+    }.items():
+        everyone = solve(name, 5, cohorts=[[4, 2, 0, 1, 3]] * 5, **options)
+        np.testing.assert_allclose(solve(name, 5, **options), everyone, atol=1e-14)
