@@ -22,6 +22,9 @@ Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
 Fraction = Annotated[float, "between 0 and 1"]
 Relaxation = Annotated[float, "positive", "at most 2"]
+AutoPositive = Annotated[float, "or auto", "positive"]
+AutoNonNegative = Annotated[float, "or auto", "non-negative"]
+AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
 Path = Annotated[str, "how"]  # where something lies; no part of what a run is
@@ -37,7 +40,9 @@ _CONDITIONS = {
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "at most 2": lambda v: v <= 2,
     "how": lambda v: True,
+    "or auto": lambda v: True,
 }
+AUTO: Any = "auto"  # a number that is worked out before the run
 _NAMES = {
     float: "a number",
     int: "a whole number",
@@ -130,6 +135,10 @@ def check(value: Any, hint: Any, key: str) -> Any:
     """``value`` as the type ``hint``, or a UserError that names ``key``."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
+        if "or auto" in args and isinstance(value, str):
+            if value == AUTO:
+                return value
+            raise UserError(f"{key}={value} must be a number, or auto")
         value = check(value, args[0], key)
         for condition in args[1:]:
             if value is not None and not _CONDITIONS[condition](value):

@@ -49,7 +49,7 @@ class Quadratic(NamedTuple):
 def decomposed(
     objective: Objective, data: FederatedData, shapes: dict[str, tuple[int, ...]], dtype
 ) -> Quadratic | None:
-    """Each client's mean loss, stacked along a leading axis M; None where the losses are not quadratic, or too large."""
+    """Each client's mean loss, stacked along a leading axis M; None where they are not quadratic, or too large."""
     quadratic = getattr(objective, "quadratic", None)
     size = sum(int(np.prod(shape)) for shape in shapes.values())
     ranks = np.full(len(data.sizes), size) if objective.ridge else np.minimum(data.sizes, size)

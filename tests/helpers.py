@@ -47,6 +47,12 @@ def small(*overrides: str) -> dict:
     return compose([*SMALL, *overrides])
 
 
+def small_for(algo: str, *overrides: str) -> dict:
+    """``small`` with an algorithm, and all clients for one that needs them."""
+    partial = getattr(plugin_class("algo", algo), "partial", True)
+    return small(f"algo={algo}", *([] if partial else ["clients_per_round=null"]), *overrides)
+
+
 def ragged(
     folder: Path, *overrides: str, sizes=(3, 7, 10), features: int = 6, task: str = "regression", x=None, y=None
 ):
@@ -68,7 +74,7 @@ def ragged(
 
 def snapshots(*configs: dict) -> list[Snapshot]:
     """The evaluations of configurations that differ in numbers only, run as one program."""
-    experiments = [prepare(config) for config in configs]
+    experiments = [(e := prepare(config)).resolved(e.load())[0] for config in configs]
     with jax.enable_x64(experiments[0].settings.precision == "float64"):
         engine = experiments[0].engine(experiments[0].load())
         return list(engine.run([experiment.numbers() for experiment in experiments]))

@@ -165,7 +165,8 @@ def test_the_losses_are_the_known_ones(scale):
 @pytest.mark.parametrize(("objective", "task"), CASES)
 def test_float32_stays_float32(objective, task):
     problem = problem_of(objective, task)
-    w, batch = jax.tree.map(lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v, example(problem, task))
+    w, batch = jax.tree.map(lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v,
+                            jax.tree.map(jnp.asarray, example(problem, task)))  # fmt: skip
     assert problem.loss(w, batch).dtype == jnp.float32
     assert problem.gradient(w, batch).dtype == jnp.float32
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import small
+from helpers import flat, ragged, small, snapshots
 from scipy.stats import chisquare
 
 from fcorun.experiment import prepare
@@ -84,10 +84,37 @@ def test_local_steps_are_exact(batch, steps):
 def test_without_a_batch_size_the_whole_data_are_taken():
     schedule = Schedule(OFFSETS, 0, local_epochs=2)
     assert schedule.repeats == 2
-    rows = schedule.draw(0, 1).rows[0]
-    assert rows.shape == (4, 1, 10)
-    for m, client in enumerate(rows):
-        assert taken(client).tolist() == list(range(OFFSETS[m], OFFSETS[m + 1]))
+    assert schedule.draw(0, 1).rows.size == 0  # nothing to draw
+
+
+@pytest.mark.parametrize("cohort", ["null", "2"])
+@pytest.mark.parametrize("sizes", [(3, 7, 10), (5, 5, 5)])
+def test_the_whole_data_of_a_client_are_its_rows(sizes, cohort, tmp_path):
+    config = ragged(tmp_path, "algo=fedavg", f"clients_per_round={cohort}", "rounds=1", sizes=sizes)
+    experiment = prepare(config)
+    data, now = experiment.load(), snapshots(config)[-1]
+    drawn = experiment.engine(data).schedule.draw(0, 1)
+    rate = config["algo"]["client_lr"] * config["algo"]["server_lr"]
+    x, expected = np.column_stack([data.x, np.ones(len(data.x))]), np.zeros(7)
+    for m in drawn.cohort[0]:
+        rows = slice(data.offsets[m], data.offsets[m + 1])
+        step = 2 * x[rows].T @ data.y[rows] / data.sizes[m]
+        expected += data.sizes[m] / data.sizes[drawn.cohort[0]].sum() * rate * step
+    np.testing.assert_allclose(flat({k: v[0] for k, v in now.solution.items()}), expected, atol=1e-12)
+
+
+def test_chance_is_one_number_a_round_between_0_and_1():
+    chance = Schedule(OFFSETS, 0).draw(0, 2000).chance
+    assert chance.shape == (2000,)
+    assert ((chance >= 0) & (chance < 1)).all()
+    np.testing.assert_allclose(np.quantile(chance, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.05)
+
+
+def test_share_is_the_cohorts_part_of_all_weights():
+    drawn = Schedule(OFFSETS, 0, clients_per_round=3).draw(0, 20)
+    np.testing.assert_allclose(drawn.share, np.array([3, 7, 10, 1])[drawn.cohort].sum(axis=1) / 21)
+    assert (Schedule(OFFSETS, 0, clients_per_round=3, client_weighting="uniform").draw(0, 4).share == 0.75).all()
+    assert (Schedule(OFFSETS, 0).draw(0, 4).share == 1).all()
 
 
 @pytest.mark.parametrize("batch", [None, 4])
@@ -125,6 +152,6 @@ def test_algorithms_share_cohorts_and_minibatches():
 
 
 def test_weights():
-    cohort, _, weight = Schedule(OFFSETS, 0, clients_per_round=3).draw(0, 4)
+    cohort, _, weight, *_ = Schedule(OFFSETS, 0, clients_per_round=3).draw(0, 4)
     np.testing.assert_array_equal(weight, np.array([3, 7, 10, 1])[cohort])
     assert (Schedule(OFFSETS, 0, clients_per_round=3, client_weighting="uniform").draw(0, 4).weight == 1).all()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from fcorun.config import Count, Positive
+from fcorun.config import AUTO, Count, Positive
 from fcorun.problem import Batch, Problem
 from fcorun.quadratic import Quadratic
 from fcorun.vector import Vector
@@ -65,7 +65,7 @@ class LocalData:
         rows = jnp.maximum(rows, 0)
         return Batch(self.x[rows], self.y[rows], there / jnp.maximum(there.sum(), 1), count)
 
-    def steps(self, step: Callable[[Tree, Batch], Tree], start: Tree) -> Tree:
+    def steps(self, step: Callable[[Tree, Any], Tree], start: Tree) -> Tree:
         """``start`` after ``step(value, batch)`` for each of the client's own K local steps."""
         if self.repeats is not None:
             whole = self.whole
@@ -137,12 +137,12 @@ class Algorithm(ABC):
     @property
     def needs_curvature(self) -> bool:
         """Whether it wants ``problem.curvature``: a field is "auto", or an inner solver needs it."""
-        return any(getattr(self, f.name) == "auto" for f in fields(self))
+        return any(isinstance(getattr(self, f.name), str) and getattr(self, f.name) == AUTO for f in fields(self))
 
     def resolved(self, least: float, most: float) -> "Algorithm":
         """The same algorithm with numbers for the fields that are "auto"."""
         found = self.auto(least, most)
-        return replace(self, **{k: float(v) for k, v in found.items() if getattr(self, k) == "auto"})
+        return replace(self, **{k: float(v) for k, v in found.items() if getattr(self, k) == AUTO})
 
 
 def balanced(least: float, most: float) -> float:

@@ -1,12 +1,11 @@
 """Fast federated dual averaging."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.config import NonNegative, Positive
+from fcorun.config import AUTO, AutoNonNegative, AutoPositive
 
 
 @dataclass(frozen=True)
@@ -20,8 +19,8 @@ class FastFedDA(Algorithm):
         gamma: how strongly the start holds; "auto" is 2 L.
     """
 
-    mu: Literal["auto"] | NonNegative = "auto"
-    gamma: Literal["auto"] | Positive = "auto"
+    mu: AutoNonNegative = AUTO
+    gamma: AutoPositive = AUTO
 
     mirrored = False
 

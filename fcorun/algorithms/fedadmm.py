@@ -1,11 +1,10 @@
 """The alternating direction method of multipliers, with partial participation."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import Positive
+from fcorun.config import AUTO, AutoPositive
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class FedADMM(ProximalAlgorithm):
         rho: the penalty; "auto" is sqrt(l L).
     """
 
-    rho: Literal["auto"] | Positive = "auto"
+    rho: AutoPositive = AUTO
 
     sides = ("server",)
     exact = "composite"

@@ -1,11 +1,10 @@
 """Randomized Douglas-Rachford splitting."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import Positive, Relaxation
+from fcorun.config import AUTO, AutoPositive, Relaxation
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class FedDR(ProximalAlgorithm):
         relaxation: alpha, between 0 and 2; 1 is Douglas and Rachford's.
     """
 
-    step: Literal["auto"] | Positive = "auto"
+    step: AutoPositive = AUTO
     relaxation: Relaxation = 1.0
 
     sides = ("server",)

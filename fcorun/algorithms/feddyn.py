@@ -1,11 +1,10 @@
 """Federated learning with dynamic regularization."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import Positive
+from fcorun.config import AUTO, AutoPositive
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class FedDyn(ProximalAlgorithm):
         alpha: the weight of the dynamic regularizer; "auto" is sqrt(l L).
     """
 
-    alpha: Literal["auto"] | Positive = "auto"
+    alpha: AutoPositive = AUTO
 
     sides = ()
     exact = "smooth"

@@ -1,10 +1,9 @@
 """Federated gradient descent."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.config import Count, Positive
+from fcorun.config import AUTO, AutoPositive, Count
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class FedGD(Algorithm):
         steps: e.
     """
 
-    step: Literal["auto"] | Positive = "auto"
+    step: AutoPositive = AUTO
     steps: Count = 1
 
     sides = ()

@@ -1,11 +1,10 @@
 """A primal-dual method that may skip communication."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import Fraction, Positive
+from fcorun.config import AUTO, AutoPositive, Fraction
 from fcorun.errors import UserError
 
 
@@ -21,7 +20,7 @@ class FedPD(ProximalAlgorithm):
         skip: the probability p with which clients go on without communicating, less than 1.
     """
 
-    step: Literal["auto"] | Positive = "auto"
+    step: AutoPositive = AUTO
     skip: Fraction = 0.0
 
     partial = False

@@ -1,11 +1,11 @@
 """Federated proximal point."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import Fraction, Positive
+from fcorun.config import AUTO, AutoPositive, Fraction
+from fcorun.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,19 @@ class FedProx(ProximalAlgorithm):
 
     Attributes:
         mu: the weight of the proximal term mu / 2 ||u - x||^2; "auto" is sqrt(l L).
-        gamma: how exact a client is, definition 2: its inner solver, unless solver=exact, stops as soon as the gradient
-            of f + mu / 2 ||. - x||^2 is gamma times that at x.
+        gamma: how exact a client is, definition 2: its inner solver stops as soon as the gradient of
+            f + mu / 2 ||. - x||^2 is gamma times that at x.
     """
 
-    mu: Literal["auto"] | Positive = "auto"
+    mu: AutoPositive = AUTO
     gamma: Fraction = 0.0
 
     sides = ()
+
+    def __post_init__(self):
+        if self.solver == "exact" and isinstance(self.gamma, float) and self.gamma:
+            raise UserError(f"algo.gamma={self.gamma} needs a solver that can stop early: give algo.solver=gradient, "
+                            "accelerated or newton")  # fmt: skip
 
     def auto(self, least, most):
         return {"mu": 1 / balanced(least, most)}
@@ -33,8 +38,10 @@ class FedProx(ProximalAlgorithm):
         return w0, None
 
     def local(self, problem, server, client, data):
-        slope = problem.gradient(server, data.whole).norm() if self.solver != "exact" else 0.0
-        x = self.prox(problem, data, server, 1 / self.mu, self.tolerance + self.gamma * slope / self.mu)  # line 5
+        enough = self.tolerance
+        if self.solver != "exact":
+            enough = enough + self.gamma * problem.gradient(server, data.whole).norm() / self.mu
+        x = self.prox(problem, data, server, 1 / self.mu, enough)  # line 5
         return x - server, client
 
     def server(self, problem, server, mean):

@@ -1,11 +1,10 @@
 """Federated operator splitting."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import NonNegative, Positive, Relaxation
+from fcorun.config import AUTO, AutoPositive, NonNegative, Relaxation
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class FedSplit(ProximalAlgorithm):
         anchor: lambda of theorem 2, for losses that are not strongly convex: adds lambda / 2 ||. - x_1||^2 to each.
     """
 
-    step: Literal["auto"] | Positive = "auto"
+    step: AutoPositive = AUTO
     relaxation: Relaxation = 2.0
     anchor: NonNegative = 0.0
 

@@ -1,7 +1,7 @@
 """What the methods have in common whose clients evaluate the prox of their own loss."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
@@ -34,9 +34,7 @@ class ProximalAlgorithm(Algorithm):
     def needs_curvature(self):
         return super().needs_curvature or self.solver in ("gradient", "accelerated")
 
-    def prox(
-        self, problem: Problem, data: LocalData, v: Vector, s: jax.Array | float, tolerance: jax.Array | None = None
-    ) -> Vector:
+    def prox(self, problem: Problem, data: LocalData, v: Vector, s: jax.Array | float, tolerance: Any = None) -> Vector:
         """prox_{s f}(v) for the client's loss f; ``tolerance`` in place of its own."""
         batch = data.whole
         if self.solver == "exact" and isinstance(batch, Quadratic):

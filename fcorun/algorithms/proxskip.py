@@ -2,10 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.config import Fraction, Positive
+from fcorun.config import AUTO, AutoFraction, AutoPositive
 from fcorun.errors import UserError
 
 
@@ -21,8 +20,8 @@ class ProxSkip(Algorithm):
         probability: p, of communication after a step; "auto" is sqrt(l / L), at least 0.01.
     """
 
-    step: Literal["auto"] | Positive = "auto"
-    probability: Literal["auto"] | Fraction = "auto"
+    step: AutoPositive = AUTO
+    probability: AutoFraction = AUTO
 
     partial = False
     sides = ("server",)

@@ -71,7 +71,7 @@ class LinearModel(Objective):
 
     @abstractmethod
     def second_derivative(self, outputs: int) -> tuple[float, float]:
-        """Bounds on that of an example's loss in its prediction; of several outputs, on the eigenvalues of the matrix."""
+        """Bounds on that of an example's loss in its prediction; of several outputs, on its eigenvalues."""
 
     def shapes(self, features, classes):
         outputs = (classes,) if classes > 2 else ()
