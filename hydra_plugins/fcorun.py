@@ -51,14 +51,17 @@ class FcorunSweeper(Sweeper):
         return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
 
     def further(self, overrides: list[Override]) -> list[list[str]]:
-        """The overrides of each job that stands beside the product: what is fixed for all, and its own."""
+        """The overrides of each job that stands beside the product: what is fixed for all, and its own, with all
+        combinations of their values."""
         jobs = []
         for job in self.also:
-            own = job.split()
-            keys = [override.get_key_element() for override in self.parser.parse_overrides(own)]
+            own = re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", job)  # at spaces, but for those within quotes
+            parsed = self.parser.parse_overrides(own)
+            keys = [override.get_key_element() for override in parsed]
             fixed = [o for o in overrides if not o.is_sweep_override()]
             fixed = [o for o in fixed if not any(f"{o.get_key_element()}.".startswith(f"{key}.") for key in keys)]
-            jobs.append([*(str(o.input_line) for o in fixed), *own])
+            each = BasicSweeper.split_arguments(parsed, None)[0]
+            jobs += [[*(str(o.input_line) for o in fixed), *values] for values in each]
         return jobs
 
     def jobs(self, overrides: list[Override]) -> list[list[str]]:

@@ -135,6 +135,33 @@ def rates(of: Drawing) -> Any:
     return figure
 
 
+def conditioning(of: Drawing) -> Any:
+    """The gap against the rounds at three condition numbers, and the rounds to a gap of 1e-3 against all of them."""
+    from fcorun.figures.fedsplit import iterations
+
+    figure, (left, right) = page(2, 2, PAGE, height=2.0, left=0.6)
+    shown = sorted({record.config["data"]["condition"] for record in of.grid_records if record.finished})[::-1]
+    shown = [kappa for kappa in shown if np.log10(kappa) % 1 == 0][:3][::-1]
+    for record in of.grid_records:
+        kappa, name = record.config["data"]["condition"], record.config["algo"]["name"]
+        rows = read_rows(record.folder)[1:]
+        if kappa in shown and rows:
+            left.plot([row["round"] for row in rows], [row["suboptimality"] for row in rows], color=of.looks[name].colour,
+                      linestyle=DASHES[shown.index(kappa)], label=f"{title(of.grid, name)}, κ = {kappa:,.0f}")  # fmt: skip
+    left.axhline(1e-3, color="0.6", linewidth=0.6)
+    left.set(xscale="log", yscale="log", xlabel="communication round", ylabel=words("suboptimality", None))
+    left.set_ylim(bottom=1e-6)
+    for name, (kappas, rounds) in iterations(of.grid_records).items():
+        look, slope = of.looks[name], 0.5 if name == "fedsplit" else 1.0
+        right.plot(kappas, rounds, color=look.colour, marker=look.marker, label=f"{title(of.grid, name)}")
+        right.plot(kappas, rounds[-1] * (kappas / kappas[-1]) ** slope, color="0.5", linestyle=":", linewidth=0.8,
+                   label=f"slope {slope:g}")  # fmt: skip
+    right.set(xscale="log", yscale="log", xlabel="condition number κ", ylabel="rounds to a gap of 10$^{-3}$")
+    right.legend(frameon=False)
+    legend(figure, *left.get_legend_handles_labels())
+    return figure
+
+
 def fast_mark(figure: Any, text: str) -> None:
     """Say in a picture that it is a smaller version."""
     figure.text(0.995, -0.005, text, ha="right", va="top", fontsize=6, color="#D55E00", style="italic")

@@ -16,7 +16,7 @@ import pandas as pd
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
 from fcorun.experiment import prepare
-from fcorun.figures import claims, draw, theory
+from fcorun.figures import claims, draw, fedsplit, theory
 from fcorun.figures.spec import load
 from fcorun.files import write_whole
 from fcorun.metrics import read_rows
@@ -72,7 +72,8 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     runs: claims.Runs = {}
     for algo, record in zip(of.tuned["algo"], picked, strict=True):
         runs.setdefault(algo, []).append(read_rows(record.folder))
-    rows = theory.verdicts(name + ending, records) if figure.draw == "rates" else []
+    told = {"bounds": theory.verdicts, "fixed_points": fedsplit.fixed_points, "conditioning": fedsplit.conditioning}
+    rows = [{"figure": name + ending, **row} for row in told[figure.verdicts](records)] if figure.verdicts else []
     rows += claims.check(name + ending, figure, grid, tuned, runs, rates)
     write_whole(folder / "claims.csv", csv_bytes(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     return folder, rows
@@ -106,7 +107,7 @@ def _with_seeds(folder: Path, common: Sequence[str], best: list[dict], grid: Fra
         own |= {key: row[key] for key in keys(grid) if not key.startswith("algo.") and key not in SEEDS}
         point = [
             f"algo={row['algo']}",
-            *(f"{key}={value!r}" for key, value in own.items() if value is not None and value == value),
+            *(f"{key}={value}" for key, value in own.items() if value is not None and value == value),
         ]
         jobs += [" ".join([*point, f"seed={seed}"]) for seed in seeds]
     if not jobs:

@@ -46,6 +46,8 @@ class Figure:
     Attributes:
         title: what is shown, in a line.
         draw: the function of fcorun.figures.draw that draws it.
+        verdicts: what is worked out of the records beside the claims: bounds of fcorun.figures.theory, fixed_points or
+            conditioning of fcorun.figures.fedsplit.
         panels: the metrics to draw, one a panel.
         only: the algorithms to draw; none: all.
         runs: the figure whose sweep this one is drawn from; None: its own.
@@ -57,7 +59,8 @@ class Figure:
     """
 
     title: str
-    draw: Literal["curves", "bars", "scatter", "averaging", "rates"] = "curves"
+    draw: Literal["curves", "bars", "scatter", "averaging", "rates", "conditioning"] = "curves"
+    verdicts: Literal["bounds", "fixed_points", "conditioning"] | None = None
     panels: list[str] = field(default_factory=list)
     only: list[str] = field(default_factory=list)
     runs: str | None = None

@@ -120,7 +120,7 @@ def bounds(c: Constants, rate: float, server: float, rounds: np.ndarray) -> dict
     return found
 
 
-def verdicts(name: str, records: Sequence[Record]) -> list[dict[str, str]]:
+def verdicts(records: Sequence[Record]) -> list[dict[str, str]]:
     """Whether the measured gaps stay below the bounds, and which client learning rate comes first to a small gap."""
     rows, first = [], {}
     for record, rounds, gaps, found in measured(records):
@@ -138,7 +138,7 @@ def verdicts(name: str, records: Sequence[Record]) -> list[dict[str, str]]:
     rows.append({"says": f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_CLOSE}",
                  "measured": told, "wanted": "fewest with the largest client_lr",
                  "holds": "yes" if min(first, key=lambda rate: first[rate][0]) == max(first) else "no"})  # fmt: skip
-    return [{"figure": name, "algo": "feddualavg", **row, "note": ""} for row in rows]
+    return [{"algo": "feddualavg", **row, "note": ""} for row in rows]
 
 
 @lru_cache(maxsize=1)
