@@ -9,9 +9,12 @@ from scipy.special import log_expit, log_softmax
 
 from fcorun import compose
 from fcorun.config import build_plugin
+from fcorun.datasets import FederatedData
 from fcorun.experiment import prepare
 from fcorun.mirror_maps import Euclidean
+from fcorun.objectives import LeastSquares, LinearModel, Logistic, OneVsRest
 from fcorun.problem import Batch, Problem
+from fcorun.quadratic import decomposed
 from fcorun.regularizers import L1
 from fcorun.vector import Vector
 
@@ -176,3 +179,46 @@ def test_by_task_takes_the_natural_objective():
         config = compose(["data=table", "data.path=x", f"data.task={task}"])
         assert type(build_plugin("objective", config["objective"])).__name__ == name
     assert type(prepare(small()).objective).__name__ == "LeastSquares"
+
+
+@pytest.mark.parametrize(("objective", "task"), [case for case in CASES if isinstance(case.values[0], LinearModel)])
+def test_bounds_on_the_second_derivative(objective, task):
+    outputs = CLASSES[task] if CLASSES[task] > 2 else 1
+    low, high = objective.second_derivative(outputs)
+    rng, most = np.random.default_rng(4), 0.0
+    for scale in (0.01, 1, 5):
+        for _ in range(30):
+            p = jnp.asarray(scale * rng.standard_normal((1, outputs) if outputs > 1 else 1))
+            y = jnp.asarray(rng.integers(max(outputs, 2), size=1))
+            second = jax.hessian(lambda p, y=y: objective.loss(p, y)[0])(p).reshape(outputs, outputs)
+            values = np.linalg.eigvalsh(second)
+            assert low - 1e-12 <= values[0] <= values[-1] <= high + 1e-12
+            most = max(most, values[-1])
+    assert most > 0.6 * high  # not too large either
+
+
+def test_one_vs_rest_is_a_logistic_regression_a_class():
+    one_vs_rest, logistic = OneVsRest(), Logistic()
+    rng = np.random.default_rng(1)
+    p, y = jnp.asarray(rng.standard_normal((8, 4))), jnp.asarray(rng.integers(4, size=8))
+    each = sum(logistic.loss(p[:, k], (y == k).astype(float)) for k in range(4))
+    np.testing.assert_allclose(one_vs_rest.loss(p, y), each, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [3, 12])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.4])
+def test_least_squares_decomposed(rows, intercept, ridge):
+    """Value, gradient and prox of the quadratic are those of the batch."""
+    objective = LeastSquares(intercept=intercept, ridge=ridge)
+    problem = Problem(objective, L1(0.3), Euclidean(), objective.shapes((5,), 0))
+    w, batch = example(problem, "regression", count=rows)
+    batch = Batch(batch.x, batch.y, jnp.full(rows, 1 / rows))
+    data = FederatedData(np.asarray(batch.x), np.asarray(batch.y), np.array([0, rows]))
+    quadratic = jax.tree.map(lambda v: jnp.asarray(v[0]), decomposed(objective, data, problem.shapes, "float64"))
+    assert problem.loss(w, quadratic) == pytest.approx(float(problem.loss(w, batch)), abs=1e-12)
+    ours, theirs = problem.gradient(w, quadratic), problem.gradient(w, batch)
+    assert (ours - theirs).norm() < 1e-12
+    for s in (0.1, 10.0):
+        u = quadratic.prox(w, s)
+        assert (s * problem.gradient(u, batch) + (u - w)).norm() < 1e-11

@@ -146,8 +146,9 @@ def conditioning(of: Drawing) -> Any:
         kappa, name = record.config["data"]["condition"], record.config["algo"]["name"]
         rows = read_rows(record.folder)[1:]
         if kappa in shown and rows:
-            left.plot([row["round"] for row in rows], [row["suboptimality"] for row in rows], color=of.looks[name].colour,
-                      linestyle=DASHES[shown.index(kappa)], label=f"{title(of.grid, name)}, κ = {kappa:,.0f}")  # fmt: skip
+            gaps = {row["round"]: row["suboptimality"] for row in rows}
+            look = {"color": of.looks[name].colour, "linestyle": DASHES[shown.index(kappa)]}
+            left.plot(list(gaps), list(gaps.values()), **look, label=f"{title(of.grid, name)}, κ = {kappa:,.0f}")
     left.axhline(1e-3, color="0.6", linewidth=0.6)
     left.set(xscale="log", yscale="log", xlabel="communication round", ylabel=words("suboptimality", None))
     left.set_ylim(bottom=1e-6)

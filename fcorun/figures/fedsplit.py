@@ -1,4 +1,4 @@
-"""What Pathak and Wainwright (NeurIPS 2020) say of FedGD, FedProx and FedSplit, in closed form, beside what is measured."""
+"""FedGD, FedProx and FedSplit of Pathak and Wainwright (NeurIPS 2020): closed forms beside what is measured."""
 
 from collections.abc import Sequence
 from typing import Any
