@@ -107,7 +107,7 @@ class Engine:
 
     def stack(self, points: list[Numbers]) -> Any:
         """The numbers of all runs as arrays with leading axis G."""
-        return jax.tree.map(lambda *v: jnp.asarray(v, self.precision), *points)
+        return jax.tree.map(lambda *v: jax.device_put(np.asarray(v, self.precision)), *points)
 
     def run(
         self,
@@ -128,7 +128,7 @@ class Engine:
         numbers = self.stack(points)
         x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
         extra = self.evaluation.arrays(self.precision)
-        state = self.start(points, seeds) if state is None else jax.tree.map(jnp.asarray, state)
+        state = self.start(points, seeds) if state is None else jax.device_put(state)
         evaluate = self._compiled(self._evaluate, numbers, state["server"], x, y, extra)
         clock = time.perf_counter() - seconds
 
@@ -137,7 +137,7 @@ class Engine:
             diverged = np.asarray(state["diverged"])
             lost = (diverged == 0) & ~np.isfinite(metrics["train_loss"])
             diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
-            state = state | {"diverged": jnp.asarray(diverged)}
+            state = state | {"diverged": jax.device_put(diverged)}
             return Snapshot(done, time.perf_counter() - clock, metrics, solution, diverged, state)
 
         now = snapshot(state)
