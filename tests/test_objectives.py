@@ -12,6 +12,7 @@ from fcorun.config import build_plugin
 from fcorun.experiment import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.problem import Batch, Problem
+from fcorun.product import product
 from fcorun.regularizers import L1
 from fcorun.vector import Vector
 
@@ -175,3 +176,16 @@ def test_by_task_takes_the_natural_objective():
         config = compose(["data=table", "data.path=x", f"data.task={task}"])
         assert type(build_plugin("objective", config["objective"])).__name__ == name
     assert type(prepare(small()).objective).__name__ == "LeastSquares"
+
+
+@pytest.mark.parametrize("runs", [1, 3, 8, 11])
+@pytest.mark.parametrize("outputs", [(), (3,)])
+def test_the_product_of_many_runs_is_that_of_each(runs, outputs):
+    rng = np.random.default_rng(0)
+    x, w = jnp.asarray(rng.standard_normal((20, 5))), jnp.asarray(rng.standard_normal((runs, 5, *outputs)))
+    together = jax.jit(jax.vmap(product, (None, 0)))(x, w)
+    np.testing.assert_allclose(together, jnp.stack([x @ each for each in w]), rtol=1e-12)
+    own = jax.vmap(product)(jnp.stack([x * g for g in range(runs)]), w)
+    np.testing.assert_allclose(own, jnp.stack([g * x @ each for g, each in enumerate(w)]), rtol=1e-12)
+    gradient = jax.vmap(jax.grad(lambda each: (product(x, each) ** 2).sum()))(w)
+    np.testing.assert_allclose(gradient, jnp.stack([2 * x.T @ (x @ each) for each in w]), rtol=1e-12)

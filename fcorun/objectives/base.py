@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.product import product
+
 Params = dict[str, jax.Array]
 
 
@@ -42,7 +44,7 @@ class Objective(ABC):
     def predict(self, params: Params, x: jax.Array) -> jax.Array:
         """Predictions (n,) or (n, classes) of the examples x (n, d), matrices raveled."""
         weights, bias = params["weights"], params["bias"]
-        return x @ weights.reshape(x.shape[1], *bias.shape) + bias
+        return product(x, weights.reshape(x.shape[1], *bias.shape)) + bias
 
     @abstractmethod
     def loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
