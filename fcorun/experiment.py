@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from fcorun.evaluate import Evaluation, row_weights
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
+from fcorun.processes import in_thread
 from fcorun.regularizers.base import Regularizer
 from fcorun.schedule import Schedule
 from fcorun.trackers.base import Tracker
@@ -104,6 +106,10 @@ class Experiment:
         """The numbers that a grid may vary."""
         return {section: numbers(getattr(self, section)) for section in ("algo", "reg", "mirror")}
 
+    def load_ahead(self) -> None:
+        """Begin to load the data in a thread; the next ``load`` waits for it and raises what it raised."""
+        _ahead[self.fingerprint] = in_thread(_load_once, _ByFingerprint(self.fingerprint, self.data))
+
     def load(self) -> FederatedData:
         """The data, checked; kept for the next experiment on the same."""
         data = _load(self.fingerprint, self.data)
@@ -172,8 +178,12 @@ def _load_once(key: _ByFingerprint) -> FederatedData:
     return key.data.load().validate()
 
 
+_ahead: dict[str, Future] = {}  # data on their way, by fingerprint
+
+
 def _load(fingerprint: str, data: Dataset) -> FederatedData:
-    return _load_once(_ByFingerprint(fingerprint, data))
+    begun = _ahead.pop(fingerprint, None)
+    return begun.result() if begun else _load_once(_ByFingerprint(fingerprint, data))
 
 
 def prepare(config: Mapping[str, Any]) -> Experiment:
