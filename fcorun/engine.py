@@ -77,6 +77,12 @@ class Engine:
         values = self.problem.regularizer.per_client or {}
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
 
+    @cached_property
+    def arrays(self) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+        """Examples, targets, and what the evaluation needs beside them, on the device."""
+        x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
+        return x, y, self.evaluation.arrays(self.precision)
+
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
         """The algorithm and the problem with these numbers in them."""
         reg = {name: value for name, value in numbers.get("reg", {}).items() if name not in self.per_client}
@@ -126,8 +132,8 @@ class Engine:
         """
         seeds = seeds or [self.schedule.seed] * len(points)
         numbers = self.stack(points)
-        x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
-        extra = self.evaluation.arrays(self.precision)
+        with self.compiling:  # one thread makes them
+            x, y, extra = self.arrays
         state = self.start(points, seeds) if state is None else jax.device_put(state)
         evaluate = self._compiled(self._evaluate, numbers, state["server"], x, y, extra)
         clock = time.perf_counter() - seconds
