@@ -82,11 +82,14 @@ class Engine:
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
 
     @cached_property
-    def quadratics(self) -> Quadratic | None:
-        """The clients' losses decomposed, where they are quadratic and the algorithm takes all data at once."""
-        if not self.algorithm.deterministic:
-            return None
-        return decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
+    def arrays(self) -> tuple[jax.Array, jax.Array, dict[str, jax.Array], Quadratic | None]:
+        """Examples, targets, what the evaluation needs beside them, and the clients' losses decomposed where they are
+        quadratic and the algorithm takes all data at once; on the device."""
+        x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
+        losses = None
+        if self.algorithm.deterministic:
+            losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
+        return x, y, self.evaluation.arrays(self.precision), jax.device_put(losses)
 
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
         """The algorithm and the problem with these numbers in them."""
@@ -118,7 +121,7 @@ class Engine:
 
     def stack(self, points: list[Numbers]) -> Any:
         """The numbers of all runs as arrays with leading axis G."""
-        return jax.tree.map(lambda *v: jnp.asarray(v, self.precision), *points)
+        return jax.tree.map(lambda *v: jax.device_put(np.asarray(v, self.precision)), *points)
 
     def run(
         self,
@@ -138,10 +141,10 @@ class Engine:
         """
         seeds = seeds or [self.schedule.seed] * len(points)
         numbers = self.stack(points)
-        x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
-        extra, quadratics = self.evaluation.arrays(self.precision), jax.tree.map(jnp.asarray, self.quadratics)
+        with self.compiling:  # one thread makes them
+            x, y, extra, quadratics = self.arrays
+        state = self.start(points, seeds) if state is None else jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
-        state = self.start(points, seeds) if state is None else jax.tree.map(jnp.asarray, state)
         evaluate = self._compiled(self._evaluate, numbers, state["server"], x, y, extra)
         clock = time.perf_counter() - seconds
 
@@ -150,7 +153,7 @@ class Engine:
             diverged = np.asarray(state["diverged"])
             lost = (diverged == 0) & ~np.isfinite(metrics["train_loss"])
             diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
-            state = state | {"diverged": jnp.asarray(diverged)}
+            state = state | {"diverged": jax.device_put(diverged)}
             return Snapshot(done, time.perf_counter() - clock, metrics, solution, diverged, state, work)
 
         now = snapshot(state, work)

@@ -29,11 +29,11 @@ class Evaluation:
     def arrays(self, dtype) -> dict[str, jax.Array]:
         """Validation rows, row weights and ground truth, beside the training rows, on the device."""
         data, found = self.data, {}
-        found["weight"] = jnp.asarray(row_weights(data, self.client_weighting).astype(dtype))
+        found["weight"] = jax.device_put(row_weights(data, self.client_weighting).astype(dtype))
         if data.x_val is not None and data.y_val is not None and len(data.y_val):
             found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
         for name, value in (data.truth or {}).items():
-            found["true_" + name] = jnp.asarray(np.asarray(value).astype(dtype))
+            found["true_" + name] = jax.device_put(np.asarray(value).astype(dtype))
         return found
 
     def measure(self, problem: Problem, w: Vector, x: jax.Array, y: jax.Array, extra: dict) -> dict[str, jax.Array]:
@@ -69,10 +69,13 @@ def recovery(w: jax.Array, truth: jax.Array, cutoff: float | None) -> dict[str, 
 
 
 def on_device(x: np.ndarray, dtype) -> jax.Array:
-    """Examples on the device: in the run's precision, but for whole numbers of at most two bytes, kept as stored."""
-    return jnp.asarray(x if x.dtype.kind in "bui" and x.dtype.itemsize <= 2 else x.astype(dtype))
+    """Examples on the device: in the run's precision, but for whole numbers of at most two bytes, kept as stored.
+
+    By ``device_put``, since ``jnp.asarray`` may compile a program for each new shape.
+    """
+    return jax.device_put(x if x.dtype.kind in "bui" and x.dtype.itemsize <= 2 else x.astype(dtype, copy=False))
 
 
 def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     """Targets on the device: class indices of more than two classes stay whole numbers."""
-    return jnp.asarray(y.astype(np.int32 if data.task == "multiclass" else dtype))
+    return jax.device_put(y.astype(np.int32 if data.task == "multiclass" else dtype))

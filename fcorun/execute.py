@@ -50,7 +50,9 @@ def execute(jobs: list["Job"], data: FederatedData, watch: "Watcher", submit: Su
     parts = cores() if jax.default_backend() == "cpu" else 1
     with jax.enable_x64(engine.precision == "float64"):
         batches = [batch for same in _by_seed(jobs) for batch in _cut(engine, same, parts)]
-    crew = _Crew(engine, watch, submit, threading.Event(), threading.Event())
+        up, down = engine.bytes_per_round(jobs[0].experiment.numbers())
+    traffic = {"bytes_up": up, "bytes_down": down}
+    crew = _Crew(engine, traffic, watch, submit, threading.Event(), threading.Event())
     if len(batches) == 1:
         while batches:
             batches = [rest for batch in batches if (rest := _run_or_halve(crew, batch, len(batch)))]
@@ -85,10 +87,12 @@ def _run_side_by_side(crew: "_Crew", batches: list[list["Job"]], parts: int) -> 
 class _Crew:
     """What the threads of one call share.
 
-    ``stop`` asks them to keep a checkpoint and leave, ``idle`` says that one of them has nothing to do.
+    ``traffic`` is what a round of one run adds to its counters of bytes. ``stop`` asks the threads to keep a checkpoint
+    and leave, ``idle`` says that one of them has nothing to do.
     """
 
     engine: Engine
+    traffic: dict[str, int]
     watch: "Watcher"
     submit: Submit
     stop: threading.Event
@@ -142,12 +146,11 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> list["Job"]:
         points += points[-1:] * (width - len(points))
         seeds = [job.experiment.settings.seed for job in jobs]
         seeds += seeds[-1:] * (width - len(seeds))
-        up, down = engine.bytes_per_round(points[0])
         state, done, seconds, work = _resume(engine, jobs, points)
         saved, now, back = time.perf_counter(), None, []
         try:
             for now in engine.run(points, seeds, state, done, seconds, work):
-                traffic = {"bytes_up": up * now.round, "bytes_down": down * now.round}
+                traffic = {name: each * now.round for name, each in crew.traffic.items()}
                 for g, job in enumerate(jobs):
                     job.diverged = int(now.diverged[g])
                     if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from fcorun.mirror_maps.base import MirrorMap
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
+from fcorun.processes import in_thread
 from fcorun.quadratic import curvature
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
@@ -106,6 +108,10 @@ class Experiment:
     def numbers(self) -> engine.Numbers:
         """The numbers that a grid may vary."""
         return {section: numbers(getattr(self, section)) for section in ("algo", "reg", "mirror")}
+
+    def load_ahead(self) -> None:
+        """Begin to load the data in a thread; the next ``load`` waits for it and raises what it raised."""
+        _ahead[self.fingerprint] = in_thread(_load_once, _ByFingerprint(self.fingerprint, self.data))
 
     def load(self) -> FederatedData:
         """The data, checked; kept for the next experiment on the same."""
@@ -199,8 +205,12 @@ def _load_once(key: _ByFingerprint) -> FederatedData:
     return key.data.load().validate()
 
 
+_ahead: dict[str, Future] = {}  # data on their way, by fingerprint
+
+
 def _load(fingerprint: str, data: Dataset) -> FederatedData:
-    return _load_once(_ByFingerprint(fingerprint, data))
+    begun = _ahead.pop(fingerprint, None)
+    return begun.result() if begun else _load_once(_ByFingerprint(fingerprint, data))
 
 
 _BOUNDS: dict[tuple[str, str], tuple[float, float]] = {}

@@ -14,6 +14,7 @@ from fcorun.experiment import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, LinearModel, Logistic, OneVsRest
 from fcorun.problem import Batch, Problem
+from fcorun.product import product
 from fcorun.quadratic import decomposed
 from fcorun.regularizers import L1
 from fcorun.vector import Vector
@@ -222,3 +223,16 @@ def test_least_squares_decomposed(rows, intercept, ridge):
     for s in (0.1, 10.0):
         u = quadratic.prox(w, s)
         assert (s * problem.gradient(u, batch) + (u - w)).norm() < 1e-11
+
+
+@pytest.mark.parametrize("runs", [1, 3, 8, 11])
+@pytest.mark.parametrize("outputs", [(), (3,)])
+def test_the_product_of_many_runs_is_that_of_each(runs, outputs):
+    rng = np.random.default_rng(0)
+    x, w = jnp.asarray(rng.standard_normal((20, 5))), jnp.asarray(rng.standard_normal((runs, 5, *outputs)))
+    together = jax.jit(jax.vmap(product, (None, 0)))(x, w)
+    np.testing.assert_allclose(together, jnp.stack([x @ each for each in w]), rtol=1e-12)
+    own = jax.vmap(product)(jnp.stack([x * g for g in range(runs)]), w)
+    np.testing.assert_allclose(own, jnp.stack([g * x @ each for g, each in enumerate(w)]), rtol=1e-12)
+    gradient = jax.vmap(jax.grad(lambda each: (product(x, each) ** 2).sum()))(w)
+    np.testing.assert_allclose(gradient, jnp.stack([2 * x.T @ (x @ each) for each in w]), rtol=1e-12)

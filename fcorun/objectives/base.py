@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.config import NonNegative
+from fcorun.product import product
 
 Params = dict[str, jax.Array]
 
@@ -80,7 +81,7 @@ class LinearModel(Objective):
     def predict(self, params, x):
         weights = params["weights"]
         outputs = weights.size // x.shape[1]
-        prediction = x @ weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ()))
+        prediction = product(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
         return prediction + params["bias"] if self.intercept else prediction
 
     def design(self, features: np.ndarray) -> np.ndarray:
