@@ -27,8 +27,7 @@ def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict
         "strength": getattr(job.experiment.problem(data).regularizer, "strength", None),
         "reference": job.optimum,
         "certificate": job.certificate,
-        "bytes_up": last["bytes_up"],
-        "bytes_down": last["bytes_down"],
+        **{name: last.get(name) for name in COUNTERS[2:]},
         "seconds": times,
         "data": {
             "clients": len(data.sizes),
