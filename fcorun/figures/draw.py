@@ -1,18 +1,19 @@
 """How figures are drawn from records. Each function takes what ``Drawing`` holds and returns a matplotlib figure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fcorun.curves import COLOURS, DASHES
 from fcorun.figures.spec import Figure
+from fcorun.lines import Line, draw_lines
 from fcorun.metrics import read_rows
-from fcorun.page import PAGE, Look, legend, looks_of, page, title, words
-from fcorun.pictures import draw_best, draw_structure
+from fcorun.page import PAGE, Look, legend, look, looks_of, page, title, words
+from fcorun.pictures import SHORT, draw_best, draw_structure, label
 from fcorun.record import Record
-from fcorun.table import Frame, best_points
+from fcorun.table import Frame, best_points, keys, points
 
 LOGARITHMIC = ("suboptimality", "objective", "val_loss", "train_loss", "recovery_error")
 
@@ -34,6 +35,11 @@ class Drawing:
     tuned_records: Sequence[Record]
 
     @property
+    def shown(self) -> list[tuple[str, bool]]:
+        """The metrics to draw, each with whether its axis is logarithmic."""
+        return [(name, name in LOGARITHMIC) for name in self.figure.panels]
+
+    @property
     def looks(self) -> dict[str, Look]:
         """The look of each algorithm, in all figures of this table."""
         return looks_of(self.grid)
@@ -46,12 +52,29 @@ class Drawing:
 
 
 def curves(of: Drawing) -> Any:
-    """Metrics against rounds at each algorithm's best rates, median and band over seeds."""
-    shown = [(name, name in LOGARITHMIC) for name in of.figure.panels]
+    """Metrics at each algorithm's best rates, median and band over seeds."""
     places = [i for i, algo in enumerate(of.tuned["algo"]) if algo in of.algorithms]
     tuned = of.tuned.iloc[places].reset_index(drop=True)
     tuned.attrs = of.tuned.attrs
-    return draw_best(tuned, of.metric, of.looks, [of.tuned_records[i] for i in places], read_rows, shown)
+    return draw_best(tuned, of.metric, of.looks, [of.tuned_records[i] for i in places], read_rows, of.shown,
+                     of.figure.x)  # fmt: skip
+
+
+def lines(of: Drawing) -> Any:
+    """Metrics at each point of the grid, a line a point; of baselines none, of what did not end well its name only."""
+    folded, drawn = points(of.grid, of.metric), []
+    for row in folded.to_dict("records"):
+        own = folded[folded["algo"] == row["algo"]]
+        vary = [key for key in ("data", *keys(of.grid)) if key in own and own[key].nunique(dropna=False) > 1]
+        names = {key: of.figure.labels.get(key, SHORT.get(key, key.rpartition(".")[2])) for key in vary}
+        text = label(of.grid, row, [key for key in vary if names[key]], names)
+        runs = [rows for place in row["rows"] if (rows := read_rows(of.grid_records[place].folder))]
+        line = Line(text, look(len(drawn)), runs)
+        if row["algo"] not in (of.figure.only or of.looks) or line.level:
+            continue
+        well = row["status"] == "done"
+        drawn.append(line if well else replace(line, label=f"{text} ({row['status']})", runs=[]))
+    return draw_lines(drawn, of.shown, of.figure.x, of.grid.attrs.get("cutoff"), marked=True)
 
 
 def scatter(of: Drawing) -> Any:
