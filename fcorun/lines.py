@@ -1,5 +1,6 @@
 """Curves of several runs side by side: a panel for each metric and what it is drawn against."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,11 @@ class Line:
     runs: Runs
 
     @property
+    def name(self) -> str:
+        """Its label in plain text."""
+        return re.sub(r"[$\\]", "", self.label)
+
+    @property
     def level(self) -> bool:
         """Whether it is a baseline's: it communicates nothing, its iterations are no rounds, its solution counts."""
         return bool(self.runs) and len(self.runs[0]) > 1 and not self.runs[0][-1]["bytes_up"]
@@ -41,13 +47,15 @@ def draw_lines(
     not count an x.
     """
     curves = [line for line in lines if not line.level]
-    places = {x: [value for line in curves for rows in line.runs for value in along(rows, x, line.label)] for x in xs}
+    places = {x: [value for line in curves for rows in line.runs for value in along(rows, x, line.name)] for x in xs}
     units = {x: unit(x, max(values, default=0)) for x, values in places.items()}
     panels = [(name, log, x) for name, log in shown for x in xs]
     crossed = len(xs) > 1
     across = len(xs) if crossed else {1: 1, 2: 2, 3: 3, 4: 2}.get(len(panels), 3)
     width, height = (PAGE, 1.65) if across > 1 else (COLUMN, 2.0)
-    figure, axes = page(len(panels), across, width, height=height, gap=(0.15, 0.15) if crossed else (0.58, 0.5))
+    narrow = len(xs) > 3  # panels so narrow that the unit goes below
+    figure, axes = page(len(panels), across, width, height=height, bottom=0.56 if narrow else 0.42,
+                        gap=(0.15, 0.15) if crossed else (0.58, 0.5))  # fmt: skip
     for place, (ax, (name, log, x)) in enumerate(zip(axes, panels, strict=True)):
         if crossed:
             _share(ax, axes[place - place % across], axes[place % across - across])
@@ -60,7 +68,7 @@ def draw_lines(
         if name in ("f1", "precision", "recall", "density") or name.endswith("accuracy"):
             ax.set_ylim(-0.03, 1.03)
         if not crossed or place >= len(panels) - across:
-            ax.set_xlabel(label if len(xs) < 4 else label.replace(" (", "\n("))
+            ax.set_xlabel(label.replace(" (", "\n(") if narrow else label)
         if not crossed or place % across == 0:
             ax.set_ylabel(words(name, cutoff))
         ax.margins(x=0.02)
@@ -105,7 +113,7 @@ def _bands(line: Line, name: str, x: str) -> tuple[np.ndarray, np.ndarray, np.nd
     """At the rounds that all runs have: the median of ``x``, the 10 %, 50 % and 90 % quantiles of a metric."""
     common = sorted(set.intersection(*({row["round"] for row in rows} for rows in line.runs)))
     found = [{row["round"]: row for row in rows} for rows in line.runs]
-    across = np.median([along([at[r] for r in common], x, line.label) for at in found], axis=0)
+    across = np.median([along([at[r] for r in common], x, line.name) for at in found], axis=0)
     values = np.array([[at[r].get(name, np.nan) for r in common] for at in found])
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
     return across, low, middle, high

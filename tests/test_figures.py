@@ -4,17 +4,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from fabricate import config, record, rows
 from helpers import names, small, snapshots
 
-from fcorun import UserError
+from fcorun import UserError, load_records
 from fcorun.cli import compose, conf_dir
 from fcorun.experiment import prepare
-from fcorun.figures import Claim, Figure, claims, load, reproduce, theory
+from fcorun.figures import Claim, Figure, claims, draw, load, reproduce, spec, theory
 from fcorun.figures.spec import names as figures
 from fcorun.metrics import ORDER
+from fcorun.page import STYLE, content
+from fcorun.table import table
 
 SCRIPT = Path(conf_dir()).parent / "scripts" / "reproduce.py"
 SMALL = (
@@ -49,6 +53,60 @@ def test_every_figure_has_something_to_check():
 def test_no_such_figure():
     with pytest.raises(UserError, match="fco_fig3a"):
         load("fco_fig3")
+
+
+def test_what_a_figure_is_drawn_against(monkeypatch):
+    assert load("fco_fig3a")[0].x == ["rounds"]
+    assert load("fco_fig3a", ["x=bytes"])[0].x == ["bytes"]
+    own = compose(["+experiment=fco_fig3a"])
+    own["figure"]["x"] = ["rounds", "grad_evals"]
+    monkeypatch.setattr(spec, "compose", lambda overrides: own | {"x": "seconds"})
+    assert load("fco_fig3a")[0].x == ["rounds", "grad_evals"]
+    assert load("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line goes before
+    own["figure"]["x"] = ["epochs"]
+    with pytest.raises(UserError, match=r"figure.x=epochs is not a choice"):
+        load("fco_fig3a")
+
+
+def lines_of(**changes):
+    """A figure of lines from the records in s, its axes and its legend."""
+    there = load_records("s")
+    frame = table(there)
+    figure = Figure("t", draw="lines", **({"panels": ["objective"]} | changes))
+    with mpl.rc_context(STYLE):
+        found = draw.lines(draw.Drawing(figure, "f1", frame, there, frame, there))
+        assert content(found).startswith(b"\x89PNG")
+    return found.axes, [text.get_text() for text in found.legends[0].get_texts()]
+
+
+def stepping(name, title, steps, seed=0, table=None, status="done"):
+    settings = config(name, seed=seed)
+    settings["algo"] |= {"title": title, "steps": steps}
+    record(f"s/{name}-{steps:03}-{seed}", settings, table or rows(1 / steps, grads=64 * steps), status)
+
+
+def test_a_line_for_each_point():
+    for steps in (1, 10, 100):
+        stepping("a_gd", "FedGD", steps)
+        stepping("a_gd", "FedGD", steps, 1)
+    stepping("b_prox", "FedProx", 5)
+    stepping("b_prox", "FedProx", 7, status="diverged")
+    stepping("c_split", "FedSplit", 5)
+    record("s/z", config("centralized"), rows(0.01, rounds=900, silent=True))
+    (ax,), told = lines_of(labels={"algo.steps": "$e$"})
+    assert told == [
+        *("FedGD: $e$ = 1", "FedGD: $e$ = 10", "FedGD: $e$ = 100", "FedProx: $e$ = 5", "FedProx: $e$ = 7 (diverged)"),
+        *("FedSplit", "median and 10-90 % over 2 seeds"),
+    ]
+    assert [line.get_ydata()[-1:].tolist() for line in ax.lines] == [[1], [0.1], [0.01], [0.2], [], [0.2]]
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}) == 6
+    assert ax.get_yscale() == "log"
+    assert ax.get_xlim()[1] < 50
+    axes, told = lines_of(only=["a_gd"], x=["rounds", "grad_evals"], panels=["objective", "f1"])
+    assert told[:3] == ["FedGD: steps = 1", "FedGD: steps = 10", "FedGD: steps = 100"]
+    assert [line.get_xdata()[-1] for line in axes[3].lines] == [2.56, 25.6, 256]
+    assert axes[3].get_xlabel() == "gradient evaluations (10$^3$ examples)"
+    assert lines_of(only=["b_prox"], labels={"algo.steps": ""})[1] == ["FedProx", "FedProx (diverged)"]
 
 
 @pytest.mark.slow

@@ -124,7 +124,8 @@ def test_the_config_of_a_record_is_that_run(overrides):
 
 
 @pytest.mark.parametrize(
-    "how", ["verbose=false", "force=true", "debug=true", "tail_rounds=7", "checkpoint_every=0", "algo.name=mine"]
+    "how",
+    ["verbose=false", "force=true", "debug=true", "tail_rounds=7", "checkpoint_every=0", "algo.name=mine", "x=bytes"],
 )
 def test_how_is_no_part_of_the_identity(how):
     assert identity(how) == identity()
