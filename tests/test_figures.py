@@ -63,6 +63,8 @@ def test_what_a_figure_is_drawn_against(monkeypatch):
     monkeypatch.setattr(spec, "compose", lambda overrides: own | {"x": "seconds"})
     assert load("fco_fig3a")[0].x == ["rounds", "grad_evals"]
     assert load("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line goes before
+    del own["figure"]["x"]
+    assert load("fco_fig3a")[0].x == ["seconds"]  # the root key of the experiment
     own["figure"]["x"] = ["epochs"]
     with pytest.raises(UserError, match=r"figure.x=epochs is not a choice"):
         load("fco_fig3a")
@@ -127,6 +129,9 @@ def test_a_figure_from_start_to_end(tmp_path):
     assert len(before) == 4 * 2 + 1 + 4 * 4
     assert reproduce("fco_fig3a", tmp_path, overrides=SMALL) == (folder, rows)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
+    picture = (folder / "figure.png").read_bytes()
+    assert reproduce("fco_fig3a", tmp_path, overrides=(*SMALL, "x=bytes"))[0] == folder
+    assert (folder / "figure.png").read_bytes() != picture
 
 
 @pytest.mark.slow

@@ -380,6 +380,15 @@ def test_seeds_are_matched_by_round_and_placed_at_their_median():
     assert ax.collections[0].get_datalim(ax.transData).x1 == 40
 
 
+def test_bands_are_in_the_unit_of_the_axis():
+    ax = best_of(grid("s", client=(0.1,), server=(1.0,)), "f1", None, ["bytes"]).axes[0]
+    there = [record(f"t/{seed}", config(seed=seed), rows(1.0 + seed, rounds=4000, every=1000)) for seed in range(3)]
+    wide = best_of(there, "f1", None, ["bytes"]).axes[0]
+    for one, most in ((ax, 640), (wide, 64)):
+        assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
+    assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
+
+
 def test_a_column_for_each_x():
     there = [record("a", table=rows(grads=10**6)), record("b", config("fedmid"), rows(2.0, grads=10**5))]
     shown, xs = [("objective", True), ("f1", False)], ["rounds", "bytes", "grad_evals", "seconds"]
@@ -392,12 +401,12 @@ def test_a_column_for_each_x():
     ]
     beside = [ax.get_ylabel() for ax in found.axes]
     assert [bool(label) for label in beside] == [True, False, False, False] * 2
-    for ax, x in zip(found.axes, xs * 2, strict=True):
-        first = found.axes[0 if ax in found.axes[:4] else 4]
-        assert ax.get_ylim() == first.get_ylim()
+    for place, (ax, x) in enumerate(zip(found.axes, xs * 2, strict=True)):
+        assert ax.get_shared_y_axes().joined(ax, found.axes[place // 4 * 4])
+        assert ax.get_shared_x_axes().joined(ax, found.axes[4 + place % 4])
         factor = {"grad_evals": 1e6}.get(x, 1)
         assert ax.lines[0].get_xdata()[-1] * factor == pytest.approx(along(rows(grads=10**6), x, "a")[-1])
-    assert found.axes[0].get_xlim() == found.axes[4].get_xlim() != found.axes[1].get_xlim()
+    assert found.axes[0].get_xlim() != found.axes[1].get_xlim()
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -14,8 +14,12 @@ from rich.console import Console
 
 import fcorun
 from fcorun import UserError, cli, load_records, run, run_grid
+from fcorun.experiment import prepare
 from fcorun.metrics import aggregate, read_rows
+from fcorun.record import RunFolder
 from fcorun.results import best_points, points, report, show, table
+from fcorun.runner import Job
+from fcorun.summary import summarize
 from fcorun.table import keys
 
 
@@ -95,6 +99,14 @@ def test_counters_are_whole_numbers_and_may_lack():
     text = Path("s/results.csv").read_text()
     assert text.splitlines()[1].endswith(f",320,320,{40_000_040},440")
     assert text.splitlines()[2].endswith(",320,320,,")
+
+
+@pytest.mark.parametrize(("grads", "told"), [(5, [320, 320, 200, 440]), (None, [320, 320, None, None])])
+def test_summaries_hold_the_counters(grads, told):
+    experiment = prepare(small())
+    job = Job(experiment, RunFolder(Path("a"), ""), rows=rows(grads=grads))
+    summary = summarize(job, experiment.load(), "done", {})
+    assert [summary[name] for name in ("bytes_up", "bytes_down", "grad_evals", "prox_evals")] == told
 
 
 def test_metrics_are_read_at_most_once():
