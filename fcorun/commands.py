@@ -5,18 +5,19 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fcorun.config import Axis
 from fcorun.errors import UserError, describe
 from fcorun.files import write_whole
 from fcorun.metrics import HIGHER_IS_BETTER, read_rows
 from fcorun.record import Record, RunFolder, load_records
 from fcorun.results import STATUSES, caption, csv_bytes, head, number, parquet_bytes, print_whole
-from fcorun.table import STRUCTURE, best_points, chosen, keys, table, values_of
+from fcorun.table import STRUCTURE, best_points, chosen, flat_config, keys, table, values_of
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,6 +88,7 @@ def plot(argv: Sequence[str]) -> int:
     parser = _parser("plot", plot.__doc__)
     _judging(parser)
     parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png", help="of the pictures of sweeps")
+    parser.add_argument("--x", choices=get_args(Axis), help="what curves are drawn against; default: as runs were told")
     asked = parser.parse_args(argv)
     _records(asked.folders)
     from fcorun.curves import draw_curves
@@ -97,12 +99,15 @@ def plot(argv: Sequence[str]) -> int:
         records = load_records(folder)
         for record in (record for record in records if record.folder not in drawn):
             if rows := read(record.folder):
-                label = str(record.status.get("label", record.folder.name))
-                write_whole(record.folder / "curves.png", draw_curves(rows, label, float(record.config["cutoff"])))
+                label, config = str(record.status.get("label", record.folder.name)), record.config
+                picture = draw_curves(rows, label, float(config["cutoff"]), asked.x or config.get("x", "rounds"))
+                write_whole(record.folder / "curves.png", picture)
                 drawn.add(record.folder)
         if len(records) > 1:
             frame = table(records, asked.tail_rounds, read=read)
-            for path in draw_sweep(folder, records, frame, asked.metric, asked.format):
+            told = {flat_config(record).get("x", "rounds") for record in records}
+            x = asked.x or (told.pop() if len(told) == 1 else "rounds")
+            for path in draw_sweep(folder, records, frame, asked.metric, asked.format, x=x):
                 console.print(escape(str(path)))
     console.print(f"{len(drawn)} curves.png")
     return 0

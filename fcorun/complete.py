@@ -4,14 +4,16 @@ import json
 import time
 
 from fcorun.curves import draw_curves
-from fcorun.record import RunFolder, csv_text, npz_bytes
+from fcorun.record import Record, RunFolder, csv_text, npz_bytes
+from fcorun.table import flat_config
 
 
 def complete(folder: RunFolder, rows: list[dict], solution: dict, summary: dict, reason: str, diverged: int) -> None:
     """Write what a record is made of; its status comes last."""
     label, status = summary["label"], summary["status"]
     begun = time.perf_counter()
-    folder.write("curves.png", draw_curves(rows, label, summary["cutoff"]))
+    x = flat_config(Record(folder.folder)).get("x", "rounds")
+    folder.write("curves.png", draw_curves(rows, label, summary["cutoff"], x))
     summary["seconds"]["picture"] = time.perf_counter() - begun
     folder.write("metrics.csv", csv_text(rows))
     folder.write("solution.npz", npz_bytes(solution))

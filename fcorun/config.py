@@ -33,6 +33,7 @@ Metric = Literal[
     "objective", "train_loss", "val_loss", "suboptimality", "recovery_error",
     "train_accuracy", "val_accuracy", "f1", "precision", "recall",
 ]  # fmt: skip
+Axis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
 
 _CONDITIONS = {
     "positive": lambda v: v > 0,
@@ -75,6 +76,7 @@ class Settings:
     # how, not what: none of these changes a row of metrics.csv
     tail_rounds: Annotated[Count, "how"] = 100
     metric: Annotated[Metric | None, "how"] = None
+    x: Annotated[Axis, "how"] = "rounds"
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
     force: Annotated[bool, "how"] = False

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.axis import along, unit
+
 # Okabe and Ito's palette, told apart by colour-blind readers too, and lines told apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
@@ -124,13 +126,12 @@ class _Page:
         self.large, self.small = (ImageFont.truetype(findfont("DejaVu Sans"), size * _DPI / 72) for size in (10, 8))
         self.palette = _palette()
 
-    def draw(self, rows: list[dict[str, float]], title: str) -> bytes:
+    def draw(self, rows: list[dict[str, float]], along: Sequence[float], title: str) -> bytes:
         from PIL import Image, ImageDraw
 
-        rounds = [row["round"] for row in rows]
-        across = _scale(rounds if len(rows) > 1 else [0, 1], log=False)
+        across = _scale(along if len(rows) > 1 else [0, 1, *along], log=False)
         scales = [self._up(panel, rows) for panel in self.panels]
-        self._draw_lines(rows, across.places(rounds), scales, [place for place, _ in _ticks(across)[0]])
+        self._draw_lines(rows, across.places(along), scales, [place for place, _ in _ticks(across)[0]])
         picture = Image.fromarray(np.asarray(self.canvas.buffer_rgba())).convert("RGB")
         pen = ImageDraw.Draw(picture)
         for (left, bottom, width, height), up in zip(self.boxes, scales, strict=True):
@@ -191,16 +192,29 @@ def scale_y(ax: Any, values: list[float]) -> None:
     ax.set_ylim(bottom=scale.low)
     ax.yaxis.set_major_locator(LogLocator(subs=scale.subs, numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+
+
+def _power(value: float) -> str:
+    """A number as a tick says it: a very large or small one as a power of ten."""
+    digits, e, exponent = f"{value:g}".partition("e")
+    times = "" if digits == "1" else f"{digits}\\cdot"
+    return f"${times}10^{{{int(exponent)}}}$" if e else digits
 
 
 _page = lru_cache(maxsize=4)(_Page)
 _drawing = threading.Lock()  # matplotlib is not made for threads
 
 
-def draw_curves(rows: list[dict[str, float]], title: str, cutoff: float) -> bytes:
-    """curves.png: what this problem is about, against the rounds, as PNG bytes. No rows give empty axes."""
+def draw_curves(rows: list[dict[str, float]], title: str, cutoff: float, x: str = "rounds") -> bytes:
+    """curves.png: what this problem is about, against ``x``, as PNG bytes. No rows give empty axes.
+
+    A baseline is drawn against its iterations where it has no ``x``. Raises UserError for others that have not.
+    """
     names = list(rows[-1]) if rows else ["objective", "train_loss"]
     silent = len(rows) > 1 and not rows[-1].get("bytes_up")
+    x = "iterations" if silent and not rows[-1].get(x) else x
+    places = along(rows, x, title)
+    factor, label = unit(x, max(places, default=0))
     with _drawing:
-        return _page(panels(names, cutoff), "iteration" if silent else "communication round").draw(rows, title)
+        return _page(panels(names, cutoff), label).draw(rows, [place / factor for place in places], title)

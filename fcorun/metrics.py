@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 COUNTERS = ("round", "seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals")
+WHOLE = tuple(name for name in COUNTERS if name != "seconds")  # those that are whole numbers
 # Each metric and whether more of it is better; the others are figures of structure, better in no direction.
 HIGHER_IS_BETTER = {
     "objective": False,
@@ -65,5 +66,5 @@ def read_rows(folder: Path) -> list[dict[str, float]]:
             names, *lines = csv.reader(file)
     except (OSError, ValueError):
         return []
-    kinds = [int if name in ("round", *COUNTERS[2:]) else float for name in names]
+    kinds = [int if name in WHOLE else float for name in names]
     return [{n: kind(v) for n, kind, v in zip(names, kinds, line, strict=True)} for line in lines]

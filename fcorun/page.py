@@ -15,7 +15,7 @@ STYLE: dict[Any, Any] = {
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25},
     **{"grid.linewidth": 0.5, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "axes.axisbelow": True},
 }
-_MARKERS = "os^DvPX"
+_MARKERS = "os^DvPX<"
 _WORDS = {
     "objective": "objective  Φ(w) = F(w) + ψ(w)",
     "suboptimality": "gap  Φ(w) - Φ*",
@@ -34,7 +34,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Look:
-    """How an algorithm is drawn, in every picture of a sweep."""
+    """How an algorithm is drawn in every picture of a sweep, or a point in a picture of points."""
 
     colour: str
     dash: Any
@@ -44,7 +44,12 @@ class Look:
 def looks_of(frame: Frame) -> dict[str, Look]:
     """The look of each algorithm of a table, in the order of the table."""
     names = dict.fromkeys(name for name in frame["algo"] if isinstance(name, str))
-    return {name: Look(COLOURS[i % 7], DASHES[(i + i // 7) % 7], _MARKERS[i % 7]) for i, name in enumerate(names)}
+    return {name: look(i) for i, name in enumerate(names)}
+
+
+def look(i: int) -> Look:
+    """The i-th of 49 looks; the first seven differ in colour, dash and marker."""
+    return Look(COLOURS[i % 7], DASHES[(i + i // 7) % 7], _MARKERS[i % 8])
 
 
 def title(frame: Frame, algo: str) -> str:

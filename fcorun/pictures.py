@@ -8,14 +8,18 @@ import numpy as np
 
 from fcorun.curves import scale_y
 from fcorun.files import write_whole
+from fcorun.lines import Line, draw_lines
 from fcorun.metrics import read_rows
-from fcorun.page import COLUMN, PAGE, STYLE, Look, content, legend, looks_of, page, title, words
+from fcorun.page import COLUMN, STYLE, Look, content, legend, looks_of, page, title, words
 from fcorun.rates import draw_rates
 from fcorun.record import Record
-from fcorun.table import SEEDS, Frame, Rows, best_points, chosen, keys, points
+from fcorun.table import Frame, Rows, best_points, chosen, keys, points
 
 KINDS = ("rates", "best", "structure")
-_SHORT = {"algo.client_lr": "$\\eta_c$", "algo.server_lr": "$\\eta_s$", "reg.strength": "strength"}
+_SHORT = {
+    **{"algo.client_lr": "$\\eta_c$", "algo.server_lr": "$\\eta_s$", "reg.strength": "strength", "algo.step": "s"},
+    **{"algo.rho": "$\\rho$", "algo.mu": "$\\mu$", "algo.alpha": "$\\alpha$", "algo.gamma": "$\\gamma$"},
+}
 _RATES = ("algo.client_lr", "algo.server_lr")
 
 
@@ -26,13 +30,14 @@ def draw_sweep(
     metric: str | None = None,
     format: str = "png",
     kinds: Sequence[str] = KINDS,
+    x: str = "rounds",
 ) -> list[Path]:
     """Draw what a sweep shows into ``folder``, and take away its pictures that no longer hold; the files written.
 
     rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
-    each algorithm against the rounds. structure.png: density or rank against quality. With several data sets, each has
+    each algorithm against ``x``. structure.png: density or rank against quality. With several data sets, each has
     its own, rates-DATA.png. ``frame`` is fcorun.table.table of ``records``; ``format`` is png, pdf or svg; ``kinds``
-    are those to draw. Raises UserError as ``best_points``.
+    are those to draw. Raises UserError as ``best_points``, and for a run that did not count ``x``.
     """
     metric = chosen(frame, metric)
     looks = looks_of(frame)
@@ -44,20 +49,20 @@ def draw_sweep(
         part.attrs = frame.attrs
         for kind in kinds:
             path = folder / (f"{kind}-{name}.{format}" if len(sets) > 1 else f"{kind}.{format}")
-            if _draw(kind, path, part, metric, looks, [records[i] for i in places], format):
+            if _draw(kind, path, part, metric, looks, [records[i] for i in places], format, x):
                 written.append(path)
     return written
 
 
 def _draw(
-    kind: str, path: Path, frame: Frame, metric: str, looks: dict, records: Sequence[Record], format: str
+    kind: str, path: Path, frame: Frame, metric: str, looks: dict, records: Sequence[Record], format: str, x: str
 ) -> bool:
     """Draw one picture; whether there is one."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
         if kind == "best":
-            figure = draw_best(frame, metric, looks, records, read_rows)
+            figure = draw_best(frame, metric, looks, records, read_rows, xs=[x])
         else:
             figure = {"rates": draw_rates, "structure": draw_structure}[kind](frame, metric, looks)
         if figure is None:
@@ -82,48 +87,22 @@ def draw_best(
     records: Sequence[Record],
     read: Rows,
     shown: Sequence[tuple[str, bool]] | None = None,
+    xs: Sequence[str] = ("rounds",),
 ) -> Any | None:
-    """The best point of each algorithm against the rounds, a figure; or None if nothing is done. One data set.
+    """The best point of each algorithm, a figure; or None if nothing is done. One data set.
 
-    ``shown`` is what ``panels`` would choose otherwise.
+    ``shown`` is what ``panels`` would choose otherwise, ``xs`` what it is drawn against. Raises UserError for a run
+    that did not count an x.
     """
     best = [row for row in best_points(frame, metric).to_dict("records") if row["seeds"]]
     if not best:
         return None
-    runs = {row["algo"]: [rows for i in row["rows"] if (rows := read(records[i].folder))] for row in best}
-    names = list(runs[best[0]["algo"]][0][-1])
-    shown = shown or panels(names)
-    labels = {row["algo"]: _label(frame, row) for row in best}
-    seeds = sorted({row["seeds"] for row in best} - {1})
-    across = {1: 1, 2: 2, 3: 3, 4: 2}.get(len(shown), 3)
-    figure, axes = page(len(shown), across, PAGE if across > 1 else COLUMN, height=1.65)
-    for ax, (name, log) in zip(axes, shown, strict=True):
-        values: list[float] = []
-        for algo, seeds_of in runs.items():
-            look = looks[algo]
-            rounds, low, middle, high = _bands(seeds_of, name)
-            if not seeds_of[0][-1]["bytes_up"] and len(rounds) > 1:  # its iterations are no rounds
-                handle = ax.axhline(middle[-1], color=look.colour, linestyle=look.dash)
-                handle.set_label(labels[algo] + " (its solution)")
-                values.append(middle[-1])
-            else:
-                ax.plot(rounds, middle, color=look.colour, linestyle=look.dash, label=labels[algo])
-                if len(seeds_of) > 1:
-                    ax.fill_between(rounds, low, high, color=look.colour, alpha=0.2, linewidth=0)
-                values += [*low, *high]
-        scale_y(ax, values if log else [])
-        if name in ("f1", "precision", "recall", "density") or name.endswith("accuracy"):
-            ax.set_ylim(-0.03, 1.03)
-        ax.set(xlabel="communication round", ylabel=words(name, frame.attrs.get("cutoff")))
-        ax.margins(x=0.02)
-    handles, texts = axes[0].get_legend_handles_labels()
-    if seeds:
-        from matplotlib.patches import Patch
-
-        handles.append(Patch(color="0.5", alpha=0.35, linewidth=0))
-        texts.append(f"median and 10-90 % over {' or '.join(map(str, seeds))} seeds")
-    legend(figure, handles, texts)
-    return figure
+    looked = [
+        Line(_label(frame, row), looks[row["algo"]], [rows for i in row["rows"] if (rows := read(records[i].folder))])
+        for row in best
+    ]
+    shown = shown or panels(list(looked[0].runs[0][-1]))
+    return draw_lines(looked, shown, xs, frame.attrs.get("cutoff"))
 
 
 def draw_structure(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | None:
@@ -154,18 +133,9 @@ def draw_structure(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | N
 
 
 def _label(frame: Frame, row: dict[str, Any]) -> str:
-    """An algorithm with the keys of its best point."""
-    told = [key for key in keys(frame) if key not in SEEDS and row[key] is not None and row[key] == row[key]]
-    told = [key for key in told if key in _RATES or frame[key].nunique(dropna=False) > 1]
+    """An algorithm with the keys of its best point: those that vary among its points, and rates."""
+    vary = frame.attrs.get("varied", {}).get(row["algo"], [])
+    told = [key for key in keys(frame) if key in vary or (key in _RATES and row[key] is not None)]
     texts = [f"{_SHORT.get(key, key)} = {row[key]:g}" if isinstance(row[key], float) else f"{key} = {row[key]}"
-             for key in told]  # fmt: skip
+             for key in told if row[key] == row[key]]  # fmt: skip
     return title(frame, row["algo"]) + (": " + ", ".join(texts) if texts else "")
-
-
-def _bands(runs: list[list[dict[str, float]]], name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The rounds that all runs have, and the 10 %, 50 % and 90 % quantiles of a metric over the runs, at each."""
-    common = sorted(set.intersection(*({row["round"] for row in rows} for rows in runs)))
-    found = [{row["round"]: row.get(name, np.nan) for row in rows} for rows in runs]
-    values = np.array([[at[r] for r in common] for at in found])
-    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
-    return np.array(common), low, middle, high

@@ -19,6 +19,7 @@ import yaml
 
 from fcorun.errors import UserError
 from fcorun.files import write_whole
+from fcorun.metrics import WHOLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +66,7 @@ class Record:
         import pandas as pd
 
         text = pd.read_csv(self.folder / "metrics.csv", dtype=str)  # Python's float() is exact in any version of pandas
-        counts = ("round", "bytes_up", "bytes_down", "grad_evals", "prox_evals")
-        return text.astype({name: int if name in counts else float for name in text})
+        return text.astype({name: int if name in WHOLE else float for name in text})
 
     @cached_property
     def solution(self) -> dict[str, np.ndarray]:

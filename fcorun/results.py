@@ -94,6 +94,7 @@ def report(
     tail_rounds: int | None,
     console: Console,
     submit: Callable[..., Any] | None = None,
+    x: str = "rounds",
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder`` and show its best points; the files written.
 
@@ -102,7 +103,7 @@ def report(
     concurrent.futures; this process then does without pandas and matplotlib.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    asked = (folder, records, metric, tail_rounds)
+    asked = (folder, records, metric, tail_rounds, x)
     if submit is None:
         parts = [_part(*asked, ("results", *KINDS))]
     else:
@@ -115,7 +116,7 @@ def report(
 
 
 def _part(
-    folder: Path, records: Sequence[Record], metric: str | None, tail_rounds: int | None, kinds: Sequence[str]
+    folder: Path, records: Sequence[Record], metric: str | None, tail_rounds: int | None, x: str, kinds: Sequence[str]
 ) -> tuple[list[Path], list[Table | str]]:
     """Write these kinds of files of a report; they, and what is to be shown with "results"."""
     frame = table(records, tail_rounds, root=folder)
@@ -127,7 +128,7 @@ def _part(
         for row in frame[~frame["status"].isin(["done", "diverged", "failed"])].to_dict("records"):
             lines.append(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))
     if len(frame):
-        written += draw_sweep(folder, records, frame, metric, kinds=[kind for kind in KINDS if kind in kinds])
+        written += draw_sweep(folder, records, frame, metric, kinds=[kind for kind in KINDS if kind in kinds], x=x)
     return written, lines
 
 

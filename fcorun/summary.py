@@ -28,8 +28,7 @@ def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict
         "reference": job.optimum,
         "certificate": job.certificate,
         "curvature": job.bounds,
-        "bytes_up": last["bytes_up"],
-        "bytes_down": last["bytes_down"],
+        **{name: last.get(name) for name in COUNTERS[2:]},
         "seconds": times,
         "data": {
             "clients": len(data.sizes),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fcorun.config import Count, Metric
+from fcorun.config import Axis, Count, Metric
 from fcorun.console import SweepConsole
 from fcorun.errors import UserError, describe
 from fcorun.execute import Submit
@@ -66,6 +66,7 @@ class Options:
     fail_fast: bool = False
     metric: Metric | None = None
     tail_rounds: Count = 100
+    x: Axis = "rounds"
     verbose: bool = True
     executor: Literal["inline", "joblib", "submitit"] = "inline"
     batch: Count | None = None
@@ -110,7 +111,7 @@ def _report(
     """The table and the pictures of the points; 2 if they were not measured by the metric that was asked for."""
     records = [Record(place) for place in dict.fromkeys(p.folder for p in points) if Record(place).status]
     try:
-        report(folder, records, options.metric, options.tail_rounds, console.out, submit)
+        report(folder, records, options.metric, options.tail_rounds, console.out, submit, options.x)
     except UserError as error:
         console.say(f"fcorun: {error}")
         return 2

@@ -30,9 +30,10 @@ def table(
 
     Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, rounds,
     final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
-    as many as the run was told), seconds (without set-up and compilation), bytes_up, bytes_down. A key that an
-    algorithm does not have is empty. ``attrs`` holds the tail's length and the cutoff, where the records agree on them,
-    and what pictures call the algorithms. ``read`` gives the rows of a folder's metrics.csv.
+    as many as the run was told), seconds (without set-up and compilation), then the other counters (bytes_up, ...).
+    A key that an algorithm does not have is empty, and so is a counter that a record does not have. ``attrs`` holds the
+    tail's length and the cutoff, where the records agree on them, what pictures call the algorithms, and which keys
+    vary among the records of each. ``read`` gives the rows of a folder's metrics.csv.
     """
     import pandas as pd
 
@@ -73,7 +74,11 @@ def table(
     frame = pd.DataFrame(rows, columns=columns)
     titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
     frame.attrs["titles"] = titles
-    for name in (done, "bytes_up", "bytes_down", *varied):
+    frame.attrs["varied"] = {
+        algo: [key for key in varied if key not in SEEDS and len({str(v) for v in values_of(own[key])}) > 1]
+        for algo, own in frame.groupby("algo")
+    }
+    for name in (done, *COUNTERS[2:], *varied):
         if all(type(row[name]) is int for row in rows if row[name] is not None):
             frame[name] = frame[name].astype("Int64")
     for name, kind in (("tail_rounds", "tail_rounds"), ("cutoff", "cutoff")):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from fcorun.metrics import aggregate
+from fcorun.metrics import COUNTERS, aggregate
 from fcorun.record import Record, csv_text
 
 
@@ -26,12 +26,16 @@ def config(algo="feddualavg", data="lasso", **changed):
     return found
 
 
-def rows(level=1.0, rounds=40, every=10, silent=False, **metrics):
-    """Rows whose objective falls to ``level`` and whose f1 rises to 1/(1 + level); more metrics are constants."""
+def rows(level=1.0, rounds=40, every=10, silent=False, grads=None, **metrics):
+    """Rows whose objective falls to ``level`` and whose f1 rises to 1/(1 + level); more metrics are constants.
+
+    ``grads`` gradients are evaluated a round, and eleven proximal operators; None: nobody counted them.
+    """
     found = []
     for r in range(0, rounds + 1, every):
         share = r / rounds if rounds else 1.0
         row = {"round": r, "seconds": 0.1 * r, "bytes_up": 0 if silent else 8 * r, "bytes_down": 0 if silent else 8 * r}
+        row |= {} if grads is None else {"grad_evals": grads * r, "prox_evals": 11 * r}
         row |= {"objective": level * (3 - 2 * share), "train_loss": level, "val_loss": level * (4 - 3 * share)}
         found.append(row | {"f1": share / (1 + level), "density": 1 - share / 2} | metrics)
     return found
@@ -55,7 +59,7 @@ def record(folder, settings=None, table=None, status="done", reason="", tail_rou
             "cutoff": settings["cutoff"],
             "seconds": {"steady": table[-1]["seconds"]},
         }
-        summary |= {name: table[-1][name] for name in ("bytes_up", "bytes_down")}
+        summary |= {name: table[-1][name] for name in COUNTERS[2:] if name in table[-1]}
         (folder / "summary.json").write_text(json.dumps(summary))
     return Record(folder)
 

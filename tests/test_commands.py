@@ -7,7 +7,7 @@ from pathlib import Path
 import filelock
 import pandas as pd
 import pytest
-from fabricate import config, grid, record
+from fabricate import config, grid, record, rows
 
 from fcorun.commands import COMMANDS, main
 from fcorun.record import Record
@@ -115,6 +115,48 @@ def test_plot_of_one_record_is_its_curves(call):
     record("s/a")
     assert call("plot", "s/a")[1] == "1 curves.png\n"
     assert not list(Path("s").glob("*.png"))
+
+
+def pictures():
+    """The pictures of the folder s and below it."""
+    return {str(path): path.read_bytes() for path in Path("s").rglob("*.png")}
+
+
+def test_plot_against_something_else(call):
+    for i, x in enumerate((None, "seconds")):
+        settings = config(algo__client_lr=0.1 * (1 + i)) | ({} if x is None else {"x": x})
+        record(f"s/{i}", settings, rows(rounds=4000, every=1000, grads=7))
+    call("plot", "s")
+    told = pictures()  # the first against rounds, as older records without the key, the second against seconds
+    assert call("plot", "s", "--x", "rounds")[0] == 0
+    rounds = pictures()
+    changed = [name for name in told if told[name] != rounds[name]]
+    assert changed == ["s/1/curves.png"]  # runs that were told different things are drawn against rounds together
+    for x in ("bytes", "grad_evals", "seconds"):
+        assert call("plot", "s", "--x", x)[0] == 0
+        found = pictures()
+        changed = {name for name in rounds if found[name] != rounds[name]}
+        assert changed == {"s/0/curves.png", "s/1/curves.png", "s/best.png"}
+    assert told["s/1/curves.png"] == pictures()["s/1/curves.png"]
+
+
+def test_plot_draws_a_sweep_as_it_was_told(call):
+    for i in range(2):
+        record(f"s/{i}", config(algo__client_lr=0.1 * (1 + i)) | {"x": "bytes"})
+    call("plot", "s")
+    told = pictures()
+    call("plot", "s", "--x", "bytes")
+    assert pictures() == told
+    call("plot", "s", "--x", "rounds")
+    assert pictures()["s/best.png"] != told["s/best.png"]
+
+
+def test_plot_against_what_was_not_counted(call):
+    record("s/a")
+    code, _, err = call("plot", "s", "--x", "grad_evals")
+    assert code == 2
+    assert err.startswith("fcorun: x=grad_evals was not counted in algo=feddualavg data=lasso; choose x as one of")
+    assert call("plot", "s", "--x", "prox_evals")[0] == 2  # no choice
 
 
 # ---------------------------------------------------------------- rm

@@ -1,5 +1,6 @@
 """Figures: every one of conf/experiment is well formed, and small ones are made from start to end."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from helpers import names, small, snapshots
 from fcorun import UserError
 from fcorun.cli import compose, conf_dir
 from fcorun.experiment import prepare
-from fcorun.figures import Claim, Figure, claims, load, reproduce, theory
+from fcorun.figures import Claim, Figure, claims, load, reproduce, spec, theory
 from fcorun.figures.spec import names as figures
 from fcorun.metrics import ORDER
 
@@ -30,9 +31,10 @@ def test_every_figure_is_well_formed(name):
     figure, config = load(name)
     text = (Path(conf_dir()) / "experiment" / f"{name}.yaml").read_text()
     assert figure.title
-    assert figure.panels or figure.draw == "averaging"
+    assert figure.panels or figure.draw in ("averaging", "conditioning")
     prepare(config)
-    known = {*names("algo"), "mean of the clients", "densest client"}
+    named = set(re.findall(r"algo\.name=(\w+)", text))  # variants of an algorithm, by names of their own
+    known = {*names("algo"), *named, "mean of the clients", "densest client"}
     told = [c.algo for c in figure.claims] + [
         o for c in figure.claims for o in (*c.above, *c.below) if isinstance(o, str)
     ]
@@ -43,12 +45,27 @@ def test_every_figure_is_well_formed(name):
 
 
 def test_every_figure_has_something_to_check():
-    assert all(load(name)[0].claims for name in figures() if name != "fco_rates")
+    assert all(figure.claims or figure.verdicts for figure in (load(name)[0] for name in figures()))
 
 
 def test_no_such_figure():
     with pytest.raises(UserError, match="fco_fig3a"):
         load("fco_fig3")
+
+
+def test_what_a_figure_is_drawn_against(monkeypatch):
+    assert load("fco_fig3a")[0].x == ["rounds"]
+    assert load("fco_fig3a", ["x=bytes"])[0].x == ["bytes"]
+    own = compose(["+experiment=fco_fig3a"])
+    own["figure"]["x"] = ["rounds", "grad_evals"]
+    monkeypatch.setattr(spec, "compose", lambda overrides: own | {"x": "seconds"})
+    assert load("fco_fig3a")[0].x == ["rounds", "grad_evals"]
+    assert load("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line goes before
+    del own["figure"]["x"]
+    assert load("fco_fig3a")[0].x == ["seconds"]  # the root key of the experiment
+    own["figure"]["x"] = ["epochs"]
+    with pytest.raises(UserError, match=r"figure.x=epochs is not a choice"):
+        load("fco_fig3a")
 
 
 @pytest.mark.slow
@@ -69,6 +86,9 @@ def test_a_figure_from_start_to_end(tmp_path):
     assert len(before) == 4 * 2 + 1 + 4 * 4
     assert reproduce("fco_fig3a", tmp_path, overrides=SMALL) == (folder, rows)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
+    picture = (folder / "figure.png").read_bytes()
+    assert reproduce("fco_fig3a", tmp_path, overrides=(*SMALL, "x=bytes"))[0] == folder
+    assert (folder / "figure.png").read_bytes() != picture
 
 
 @pytest.mark.slow

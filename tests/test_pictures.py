@@ -8,12 +8,14 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from fabricate import config, grid, record, rows
+from helpers import small
 from PIL import Image
 
-from fcorun import load_records
+from fcorun import UserError, curves, load_records, run
+from fcorun.axis import along, unit
 from fcorun.curves import COLOURS, draw_curves
 from fcorun.metrics import read_rows
-from fcorun.page import STYLE, content, looks_of, words
+from fcorun.page import STYLE, content, look, looks_of, words
 from fcorun.pictures import draw_best, draw_structure, draw_sweep, panels
 from fcorun.rates import cells, draw_rates, scale
 from fcorun.results import points, table
@@ -31,8 +33,8 @@ def figure(draw, records, metric="f1", *more):
     return found
 
 
-def best_of(records, metric="f1"):
-    return figure(draw_best, records, metric, records, read_rows)
+def best_of(records, metric="f1", *more):
+    return figure(draw_best, records, metric, records, read_rows, *more)
 
 
 def outside(figure):
@@ -128,6 +130,81 @@ def test_curves_of_odd_values(values):
 
 def test_curves_of_nothing():
     assert draw_curves([], "a", 1e-4).startswith(b"\x89PNG")
+
+
+# ---------------------------------------------------------------- what curves are drawn against
+
+
+def test_along():
+    table = rows(grads=3)
+    assert along(table, "rounds", "a") == [0, 10, 20, 30, 40]
+    assert along(table, "bytes", "a") == [0, 160, 320, 480, 640]
+    assert along(table, "grad_evals", "a") == [0, 30, 60, 90, 120]
+    assert along(table, "seconds", "a") == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_what_was_not_counted_is_refused():
+    said = "x=grad_evals was not counted in mine; choose x as one of rounds, bytes, seconds, or run it again with force"
+    with pytest.raises(UserError, match=said):
+        along(rows(), "grad_evals", "mine")
+    with pytest.raises(UserError, match=r"x=grad_evals was not counted in feddualavg: eta_s = 1;"):
+        best_of(grid("s", client=(0.1,)), "f1", None, ["grad_evals"])
+
+
+@pytest.mark.parametrize(
+    ("x", "most", "factor", "label"),
+    [
+        ("rounds", 1e7, 1, "communication round"),
+        ("seconds", 5000, 1, "time (s)"),
+        ("bytes", 0, 1, "communication, up and down (B)"),
+        ("bytes", 999, 1, "communication, up and down (B)"),
+        ("bytes", 1e6, 1e6, "communication, up and down (MB)"),
+        ("bytes", 9e17, 1e12, "communication, up and down (TB)"),
+        ("grad_evals", 12, 1, "gradient evaluations (examples)"),
+        ("grad_evals", 4.1e6, 1e6, "gradient evaluations (10$^6$ examples)"),
+    ],
+)  # fmt: skip
+def test_units(x, most, factor, label):
+    assert unit(x, most) == (factor, label)
+
+
+@pytest.mark.parametrize(
+    ("table", "x", "label", "places"),
+    [
+        (rows(), "rounds", "communication round", [0, 10, 20, 30, 40]),
+        (rows(), "bytes", "communication, up and down (B)", [0, 160, 320, 480, 640]),
+        (rows(grads=100), "grad_evals", "gradient evaluations (10$^3$ examples)", [0, 1, 2, 3, 4]),
+        (rows(silent=True), "rounds", "iteration", [0, 10, 20, 30, 40]),
+        (rows(silent=True), "bytes", "iteration", [0, 10, 20, 30, 40]),
+        (rows(silent=True), "grad_evals", "iteration", [0, 10, 20, 30, 40]),
+        (rows(silent=True, grads=2), "grad_evals", "gradient evaluations (examples)", [0, 20, 40, 60, 80]),
+        (rows(silent=True), "seconds", "time (s)", [0, 1, 2, 3, 4]),
+        (rows()[:1], "bytes", "communication, up and down (B)", [0]),
+        ([], "grad_evals", "gradient evaluations (examples)", []),
+    ],
+)
+def test_curves_against(monkeypatch, table, x, label, places):
+    seen = []
+
+    class Page(curves._Page):
+        def __init__(self, chosen, across):
+            super().__init__(chosen, across)
+            seen.append(across)
+
+        def draw(self, rows, along, title):
+            seen.append(along)
+            return super().draw(rows, along, title)
+
+    monkeypatch.setattr(curves, "_page", Page)
+    assert draw_curves(table, "a", 1e-4, x).startswith(b"\x89PNG")
+    assert seen == [label, pytest.approx(places)]
+
+
+def test_a_run_is_drawn_against_what_it_was_told():
+    record = run(small("x=bytes", "rounds=2"))
+    table, label = read_rows(record.folder), record.status["label"]
+    written = (record.folder / "curves.png").read_bytes()
+    assert written == draw_curves(table, label, 1e-4, "bytes") != draw_curves(table, label, 1e-4)
 
 
 # ---------------------------------------------------------------- rates
@@ -283,6 +360,61 @@ def test_a_baseline_is_a_level_line():
     assert legend_of(found) == ["feddualavg", "centralized (its solution)"]
 
 
+def test_best_points_against_bytes():
+    there = [record("a"), record("b", config("fedmid"), rows(rounds=4000, every=1000))]
+    there.append(record("c", config("centralized"), rows(0.5, rounds=700, silent=True)))
+    for ax in best_of(there, "f1", None, ["bytes"]).axes:
+        assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([0.64, 64.0])
+        assert ax.get_xlabel() == "communication, up and down (kB)"
+        assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
+
+
+def test_seeds_are_matched_by_round_and_placed_at_their_median():
+    for seed, pace in enumerate((1.0, 2.0, 7.0)):
+        table = [row | {"seconds": pace * row["round"]} for row in rows(1.0 + seed)]
+        record(f"s/{seed}", config(seed=seed), table[: 5 - seed])
+    ax = best_of(load_records("s"), "f1", None, ["seconds"]).axes[0]
+    assert ax.lines[0].get_xdata().tolist() == [0, 20, 40]  # the rounds that all have, at the pace of the second
+    assert ax.lines[0].get_ydata().tolist() == [row["objective"] for row in rows(2.0)[:3]]
+    assert ax.collections[0].get_datalim(ax.transData).x1 == 40
+
+
+def test_bands_are_in_the_unit_of_the_axis():
+    ax = best_of(grid("s", client=(0.1,), server=(1.0,)), "f1", None, ["bytes"]).axes[0]
+    there = [record(f"t/{seed}", config(seed=seed), rows(1.0 + seed, rounds=4000, every=1000)) for seed in range(3)]
+    wide = best_of(there, "f1", None, ["bytes"]).axes[0]
+    for one, most in ((ax, 640), (wide, 64)):
+        assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
+    assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
+
+
+def test_a_column_for_each_x():
+    there = [record("a", table=rows(grads=10**6)), record("b", config("fedmid"), rows(2.0, grads=10**5))]
+    shown, xs = [("objective", True), ("f1", False)], ["rounds", "bytes", "grad_evals", "seconds"]
+    found = best_of(there, "f1", shown, xs)  # which sees to it that no label covers another
+    below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
+    assert below[:4] == [""] * 4
+    assert below[4:] == [
+        *("communication round", "communication, up and down (B)"),
+        *("gradient evaluations (10$^6$ examples)", "time (s)"),
+    ]
+    beside = [ax.get_ylabel() for ax in found.axes]
+    assert [bool(label) for label in beside] == [True, False, False, False] * 2
+    for place, (ax, x) in enumerate(zip(found.axes, xs * 2, strict=True)):
+        assert ax.get_shared_y_axes().joined(ax, found.axes[place // 4 * 4])
+        assert ax.get_shared_x_axes().joined(ax, found.axes[4 + place % 4])
+        factor = {"grad_evals": 1e6}.get(x, 1)
+        assert ax.lines[0].get_xdata()[-1] * factor == pytest.approx(along(rows(grads=10**6), x, "a")[-1])
+    assert found.axes[0].get_xlim() != found.axes[1].get_xlim()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_columns_of_fewer_x(count):
+    found = best_of(grid("s"), "f1", [("objective", True)], ["rounds", "bytes", "seconds"][:count])
+    assert len(found.axes) == count
+    assert all(ax.get_xlabel() for ax in found.axes)
+
+
 @pytest.mark.parametrize("count", [2, 4, 7])
 def test_best_points_of_many_algorithms(count):
     names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
@@ -331,3 +463,12 @@ def test_looks_differ():
     frame = table([record(f"r{i:02}", config(f"algo{i:02}")) for i in range(14)])
     looks = looks_of(frame)
     assert len({(look.colour, str(look.dash)) for look in looks.values()}) == 14
+
+
+def test_eight_looks_differ_in_print_without_colours():
+    eight = [look(i) for i in range(8)]
+    assert len({one.marker for one in eight}) == 8
+    assert len({str(one.dash) for one in eight[:7]}) == 7
+    first, last = (np.dot(mpl.colors.to_rgb(one.colour), (0.3, 0.59, 0.11)) for one in (eight[1], eight[7]))
+    assert eight[1].dash == eight[7].dash
+    assert first - last > 0.2

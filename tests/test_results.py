@@ -14,8 +14,12 @@ from rich.console import Console
 
 import fcorun
 from fcorun import UserError, cli, load_records, run, run_grid
+from fcorun.experiment import prepare
 from fcorun.metrics import aggregate, read_rows
+from fcorun.record import RunFolder
 from fcorun.results import best_points, points, report, show, table
+from fcorun.runner import Job
+from fcorun.summary import summarize
 from fcorun.table import keys
 
 
@@ -34,13 +38,16 @@ def test_columns_and_their_order():
     names = list(frame)
     assert names[:8] == ["folder", "algo", "data", "seed", "algo.client_lr", "algo.server_lr", "status", "reason"]
     assert names[8:11] == ["rounds", "final_objective", "final_train_loss"]
-    assert names[-3:] == ["seconds", "bytes_up", "bytes_down"]
+    assert names[-5:] == ["seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals"]
     assert [n for n in names if n.startswith("tail_")] == [
         *("tail_objective", "tail_train_loss", "tail_val_loss", "tail_f1", "tail_density"),
     ]
     assert "best_density" not in names  # better in no direction
     assert keys(frame) == ["seed", "algo.client_lr", "algo.server_lr"]
     assert str(frame["seed"].dtype) == "Int64"
+    assert frame.attrs.pop("varied") == {
+        name: ["algo.client_lr", "algo.server_lr"] for name in ("feddualavg", "fedmid")
+    }
     assert frame.attrs == {"tail_rounds": 20, "cutoff": 1e-4, "titles": {}}
 
 
@@ -80,6 +87,29 @@ def test_the_tail_is_the_summarys_or_computed_again():
     record("b", tail_rounds=10)
     assert table(load_records("."))["tail_objective"].notna().all()
     assert table(load_records(".")).attrs["tail_rounds"] is None
+
+
+def test_counters_are_whole_numbers_and_may_lack():
+    there = [record("a", table=rows(grads=1_000_001)), record("b", config("fedmid"), rows())]
+    frame = table(there, 40)
+    assert frame["grad_evals"][0] == 40_000_040
+    assert frame["prox_evals"][0] == 440
+    assert frame[["grad_evals", "prox_evals"]].isna().to_numpy().tolist() == [[False] * 2, [True] * 2]
+    assert not [name for name in frame if "grad" in name and name.startswith(("final", "best", "tail"))]
+    assert there[0].metrics["grad_evals"].tolist() == [r * 1_000_001 for r in range(0, 41, 10)]
+    assert list(there[1].metrics)[3:5] == ["bytes_down", "objective"]
+    assert report(Path("s"), there, None, None, Console(file=io.StringIO()))
+    text = Path("s/results.csv").read_text()
+    assert text.splitlines()[1].endswith(f",320,320,{40_000_040},440")
+    assert text.splitlines()[2].endswith(",320,320,,")
+
+
+@pytest.mark.parametrize(("grads", "told"), [(5, [320, 320, 200, 440]), (None, [320, 320, None, None])])
+def test_summaries_hold_the_counters(grads, told):
+    experiment = prepare(small())
+    job = Job(experiment, RunFolder(Path("a"), ""), rows=rows(grads=grads))
+    summary = summarize(job, experiment.load(), "done", {})
+    assert [summary[name] for name in ("bytes_up", "bytes_down", "grad_evals", "prox_evals")] == told
 
 
 def test_metrics_are_read_at_most_once():

@@ -55,9 +55,9 @@ def test_a_record_is_complete():
     assert record.folder.name == f"feddualavg-{identity('reference=true', 'rounds=5')[:8]}"
     assert sorted(path.name for path in record.folder.iterdir()) == FILES
     metrics = record.metrics
-    assert list(metrics)[:4] == ["round", "seconds", "bytes_up", "bytes_down"]
+    assert list(metrics)[:6] == ["round", "seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals"]
     expected = "objective suboptimality train_loss val_loss f1 precision recall density recovery_error"
-    assert list(metrics)[4:] == expected.split()
+    assert list(metrics)[6:] == expected.split()
     assert metrics["round"].tolist() == [0, 2, 4, 5]
     assert (metrics["seconds"].diff()[1:] > 0).all()
     assert record.solution["weights"].shape == (20,)
@@ -96,7 +96,7 @@ def test_metrics_are_those_of_the_solution(tmp_path):
 def test_summary_is_that_of_the_metrics():
     record = run(small("rounds=8", "tail_rounds=4"))
     metrics, summary = record.metrics, record.summary
-    for name in list(metrics)[4:]:
+    for name in list(metrics)[6:]:
         assert summary["final"][name] == metrics[name].iloc[-1]
         assert summary["tail"][name] == pytest.approx(metrics[name][metrics["round"] > 4].mean())
     for name, pick in {"objective": "idxmin", "f1": "idxmax"}.items():
@@ -124,7 +124,8 @@ def test_the_config_of_a_record_is_that_run(overrides):
 
 
 @pytest.mark.parametrize(
-    "how", ["verbose=false", "force=true", "debug=true", "tail_rounds=7", "checkpoint_every=0", "algo.name=mine"]
+    "how",
+    ["verbose=false", "force=true", "debug=true", "tail_rounds=7", "checkpoint_every=0", "algo.name=mine", "x=bytes"],
 )
 def test_how_is_no_part_of_the_identity(how):
     assert identity(how) == identity()

@@ -14,6 +14,7 @@ import pytest
 from helpers import SMALL, rows_of
 
 from fcorun import cli, compose, execute, load_records, run, sweep
+from fcorun.commands import main
 from fcorun.runner import Watcher
 
 RATES = ("algo.client_lr=1e-3,3e-3,1e-2", "algo.server_lr=0.3,1")
@@ -58,6 +59,16 @@ def test_a_metric_that_a_wide_sweep_did_not_measure_is_refused_at_its_end(capsys
     assert command(*RATES, "seed=0,1", "metric=val_accuracy", "hydra.sweep.dir=s") == 2
     assert "val_accuracy" in capsys.readouterr().err
     assert len(table("s")) == 12
+
+
+def test_a_sweep_is_drawn_against_what_it_is_told():
+    pictures = {}
+    for x in ("bytes", "rounds"):  # the second time the records are there, and are drawn as the second command says
+        assert command("algo.client_lr=1e-3,3e-3", f"x={x}", "hydra.sweep.dir=s") == 0
+        pictures[x] = Path("s/best.png").read_bytes()
+        assert main(["plot", "s", "--x", x]) == 0
+        assert Path("s/best.png").read_bytes() == pictures[x]
+    assert pictures["bytes"] != pictures["rounds"]
 
 
 def test_each_point_leaves_the_record_of_the_run_alone(capsys):

@@ -34,6 +34,11 @@ class Drawing:
     tuned_records: Sequence[Record]
 
     @property
+    def shown(self) -> list[tuple[str, bool]]:
+        """The metrics to draw, each with whether its axis is logarithmic."""
+        return [(name, name in LOGARITHMIC) for name in self.figure.panels]
+
+    @property
     def looks(self) -> dict[str, Look]:
         """The look of each algorithm, in all figures of this table."""
         return looks_of(self.grid)
@@ -46,12 +51,12 @@ class Drawing:
 
 
 def curves(of: Drawing) -> Any:
-    """Metrics against rounds at each algorithm's best rates, median and band over seeds."""
-    shown = [(name, name in LOGARITHMIC) for name in of.figure.panels]
+    """Metrics at each algorithm's best rates, median and band over seeds."""
     places = [i for i, algo in enumerate(of.tuned["algo"]) if algo in of.algorithms]
     tuned = of.tuned.iloc[places].reset_index(drop=True)
     tuned.attrs = of.tuned.attrs
-    return draw_best(tuned, of.metric, of.looks, [of.tuned_records[i] for i in places], read_rows, shown)
+    return draw_best(tuned, of.metric, of.looks, [of.tuned_records[i] for i in places], read_rows, of.shown,
+                     of.figure.x)  # fmt: skip
 
 
 def scatter(of: Drawing) -> Any:

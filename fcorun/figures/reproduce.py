@@ -36,7 +36,9 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     the figure one of our own, in NAME-HASH, and marked so. Raises UserError for a figure that is not there, or whose
     runs cannot be had.
     """
-    told = [text for text in overrides if text.startswith(("metric=", "data.")) and ("," not in text or "[" in text)]
+    told = [
+        text for text in overrides if text.startswith(("metric=", "x=", "data.")) and ("," not in text or "[" in text)
+    ]
     figure, config = load(name, told)
     experiment = prepare(config)
     _ = experiment.fingerprint  # asks for the data's files before anything is written

@@ -1,12 +1,12 @@
 """What a figure is: the section ``figure`` of a file in conf/experiment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from fcorun.cli import compose, conf_dir
-from fcorun.config import Positive, build
+from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
 
 
@@ -49,6 +49,7 @@ class Figure:
         verdicts: what is worked out of the records beside the claims: bounds of fcorun.figures.theory, fixed_points or
             conditioning of fcorun.figures.fedsplit.
         panels: the metrics to draw, one a panel.
+        x: what curves are drawn against; several make a column of panels each.
         only: the algorithms to draw; none: all.
         runs: the figure whose sweep this one is drawn from; None: its own.
         seeds: with which the best points are run again, beside the seed of the grid.
@@ -62,6 +63,7 @@ class Figure:
     draw: Literal["curves", "bars", "scatter", "averaging", "rates", "conditioning"] = "curves"
     verdicts: Literal["bounds", "fixed_points", "conditioning"] | None = None
     panels: list[str] = field(default_factory=list)
+    x: list[Axis] = field(default_factory=lambda: ["rounds"])
     only: list[str] = field(default_factory=list)
     runs: str | None = None
     seeds: list[int] = field(default_factory=list)
@@ -82,8 +84,14 @@ def names() -> list[str]:
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[str, Any]]:
-    """A figure, and the configuration that its runs have in common. Raises UserError if there is no such figure."""
+    """A figure, and the configuration that its runs have in common; ``x=...`` in ``overrides`` replaces its own.
+
+    Raises UserError if there is no such figure.
+    """
     if name not in names():
         raise UserError(f"there is no figure '{name}': {nearest(name, names())}")
     config = compose([f"+experiment={name}", *overrides])
-    return build(Figure, config["figure"], "figure"), config
+    figure = build(Figure, config["figure"], "figure")
+    if "x" not in config["figure"] or any(text.startswith("x=") for text in overrides):
+        figure = replace(figure, x=[check(config["x"], Axis, "x")])
+    return figure, config
