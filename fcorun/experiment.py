@@ -4,8 +4,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+<<<<<<< HEAD
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
+=======
+from dataclasses import asdict, dataclass, replace
+>>>>>>> parent of ef02f2b (A sweep loads its data while the other points are composed)
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,11 @@ from fcorun.mirror_maps.base import MirrorMap
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
+<<<<<<< HEAD
 from fcorun.processes import in_thread
 from fcorun.quadratic import curvature
+=======
+>>>>>>> parent of ef02f2b (A sweep loads its data while the other points are composed)
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.schedule import Schedule
@@ -108,10 +115,6 @@ class Experiment:
     def numbers(self) -> engine.Numbers:
         """The numbers that a grid may vary."""
         return {section: numbers(getattr(self, section)) for section in ("algo", "reg", "mirror")}
-
-    def load_ahead(self) -> None:
-        """Begin to load the data in a thread; the next ``load`` waits for it and raises what it raised."""
-        _ahead[self.fingerprint] = in_thread(_load_once, _ByFingerprint(self.fingerprint, self.data))
 
     def load(self) -> FederatedData:
         """The data, checked; kept for the next experiment on the same."""
@@ -205,12 +208,8 @@ def _load_once(key: _ByFingerprint) -> FederatedData:
     return key.data.load().validate()
 
 
-_ahead: dict[str, Future] = {}  # data on their way, by fingerprint
-
-
 def _load(fingerprint: str, data: Dataset) -> FederatedData:
-    begun = _ahead.pop(fingerprint, None)
-    return begun.result() if begun else _load_once(_ByFingerprint(fingerprint, data))
+    return _load_once(_ByFingerprint(fingerprint, data))
 
 
 _BOUNDS: dict[tuple[str, str], tuple[float, float]] = {}

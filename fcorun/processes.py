@@ -29,20 +29,6 @@ def import_ahead(imports: Sequence[str]) -> None:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def in_thread(function: Callable, *arguments: Any) -> Future:
-    """The call, in a thread that ends with the process, as a future."""
-    future: Future = Future()
-
-    def call() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=call, daemon=True).start()
-    return future
-
-
 class Helpers:
     """Some processes that call functions of picklable arguments. A context manager, which waits for all calls.
 

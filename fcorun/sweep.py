@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -48,13 +48,6 @@ class Point:
     def broken(cls, overrides: str, sweep_dir: str, error: BaseException) -> "Point":
         """A point whose configuration is no good; its record says so."""
         return cls(overrides, _failed_folder(Path(sweep_dir), overrides), error=error)
-
-    def load_ahead(self, force: bool) -> None:
-        """Begin to load the data, if this point is to run."""
-        if self.experiment is not None:
-            with suppress(UserError):  # which _look raises again
-                if RunFolder(self.folder, self.experiment.identity).look(force) != "finished":
-                    self.experiment.load_ahead()
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,7 @@ class FcorunLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from fcorun.processes import MANY, RECORDS, import_ahead
 
-        here = self.options.get("executor") == "inline" and not self.config.get("dry_run")
-        ahead = here and len(job_overrides) >= MANY
-        if ahead:
+        if len(job_overrides) >= MANY and self.options.get("executor") == "inline" and not self.config.get("dry_run"):
             import_ahead(RECORDS)
         from fcorun.config import how_keys
         from fcorun.sweep import Point
@@ -119,8 +117,6 @@ class FcorunLauncher(Launcher):
                 except Exception as error:
                     composed[key] = error
             points.append(self._point(composed[key], settable, number, list(overrides)))
-            if ahead and len(points) == 1:
-                points[0].load_ahead(bool(self.config.get("force")))
         values = self.task.sweep(points, self.config, self.options)  # type: ignore[attr-defined]
         return [
             JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=v)

@@ -201,40 +201,6 @@ def test_what_is_done_is_reused_and_only_new_points_run(capsys, monkeypatch):
     assert all(p.stat().st_mtime_ns > t for p, t in before.items())
 
 
-def test_a_wide_sweep_loads_its_data_once_and_only_to_run(user_module, capsys):
-    source = (
-        "from dataclasses import dataclass\n"
-        "from pathlib import Path\n"
-        "from fcorun.datasets.lasso import Lasso\n"
-        "from fcorun.errors import UserError\n"
-        "@dataclass(frozen=True)\n"
-        "class Counted(Lasso):\n"
-        "    def load(self):\n"
-        "        Path(f'loads-{len(list(Path().glob(\"loads-*\")))}').touch()\n"
-        "        if Path('bad').exists():\n"
-        "            raise UserError('data: no good')\n"
-        "        return super().load()\n"
-    )
-    user_module("mine", source)
-    axes = ("data.class=mine.Counted", "algo.client_lr=1e-4,2e-4,3e-4,4e-4", "algo.server_lr=.3,1", "hydra.sweep.dir=s")
-
-    def loads() -> int:
-        return len(list(Path().glob("loads-*")))
-
-    Path("bad").touch()
-    assert command(*axes) == 1
-    assert loads() == 1
-    assert capsys.readouterr().err.count("data: no good") == 8
-    assert not list(Path("s").glob("*/config.yaml"))
-    Path("bad").unlink()
-    assert command(*axes, "dry_run=true") == 0
-    assert loads() == 1
-    assert command(*axes) == 0
-    assert loads() == 2
-    assert command(*axes) == 0
-    assert loads() == 2
-
-
 def test_a_dry_run_says_what_would_run_and_runs_nothing(capsys):
     assert command(*RATES, "dry_run=true") == 0
     said = capsys.readouterr().out
