@@ -4,12 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-<<<<<<< HEAD
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
-=======
-from dataclasses import asdict, dataclass, replace
->>>>>>> parent of ef02f2b (A sweep loads its data while the other points are composed)
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,11 +21,7 @@ from fcorun.mirror_maps.base import MirrorMap
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
-<<<<<<< HEAD
-from fcorun.processes import in_thread
 from fcorun.quadratic import curvature
-=======
->>>>>>> parent of ef02f2b (A sweep loads its data while the other points are composed)
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.schedule import Schedule

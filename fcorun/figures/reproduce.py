@@ -37,7 +37,9 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     runs cannot be had.
     """
     told = [
-        text for text in overrides if text.startswith(("metric=", "x=", "data.")) and ("," not in text or "[" in text)
+        text
+        for text in overrides
+        if text.startswith(("metric=", "x=", "data=", "data.")) and ("," not in text or "[" in text)
     ]
     figure, config = load(name, told)
     experiment = prepare(config)
