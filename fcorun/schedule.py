@@ -5,6 +5,7 @@ run draws what an unbroken one would have drawn.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ class Schedule:
     local_steps: int | None = None
     client_weighting: str = "examples"
 
-    @property
+    @cached_property
     def sizes(self) -> np.ndarray:
         return np.diff(self.offsets)
 
@@ -51,19 +52,19 @@ class Schedule:
     def cohort_size(self) -> int:
         return self.clients_per_round or len(self.sizes)
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """The longest batch, B."""
         return int(min(self.batch_size or self.sizes.max(), self.sizes.max()))
 
-    @property
+    @cached_property
     def steps(self) -> np.ndarray:
         """Local steps of each client, shape (M,)."""
         if self.local_steps is not None:
             return np.full(len(self.sizes), self.local_steps)
         return -(-self.sizes // self.batch) * (self.local_epochs or 1)
 
-    @property
+    @cached_property
     def repeats(self) -> int | None:
         """The number of local steps, where all of them take the client's whole data; else None."""
         full = self.batch >= self.sizes.max()
