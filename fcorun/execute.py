@@ -184,7 +184,7 @@ def _run_batch(crew: _Crew, jobs: list["Job"], width: int) -> list["Job"]:
 def _checkpoint(jobs: list["Job"], now: Snapshot, places: Sequence[int] | None = None) -> None:
     """Keep what the jobs, or those at ``places``, need to go on."""
     for g in range(len(jobs)) if places is None else places:
-        job, leaves = jobs[g], [leaf[g] for leaf in jax.tree.leaves(now.state)]
+        job, leaves = jobs[g], [leaf[g] for leaf in (*jax.tree.leaves(now.state), now.work)]
         job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
 
 
@@ -196,14 +196,14 @@ def _resume(engine: Engine, jobs: list["Job"], points: list[Numbers]) -> tuple[T
             job.rows = []
         return None, 0, 0.0, None
     structure = engine.structure(points[0])
-    states = []
-    for job, (leaves, _, _, rows) in zip(jobs, kept, strict=True):
+    states, work = [], []
+    for job, ((*leaves, spent), _, _, rows) in zip(jobs, kept, strict=True):
         job.rows = rows
         states.append(jax.tree.unflatten(structure, leaves))
+        work.append(spent)
     states += states[-1:] * (len(points) - len(jobs))
-    work = np.array([[job.rows[-1]["grad_evals"], job.rows[-1]["prox_evals"]] for job in jobs], np.int64)
-    work = np.concatenate([work, np.zeros((len(points) - len(jobs), 2), np.int64)])
-    return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs), work
+    work += work[-1:] * (len(points) - len(jobs))
+    return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs), np.array(work)
 
 
 def _solve(job: "Job", data: FederatedData, watch: "Watcher", submit: Submit) -> None:

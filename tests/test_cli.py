@@ -3,12 +3,13 @@
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SMALL, flat, matrices_only, names, rows_of, small
+from helpers import SMALL, flat, matrices_only, names, plugin_class, rows_of, small
 from hydra.core.global_hydra import GlobalHydra
 
 from fcorun import Record, UserError, compose, load_records, run
@@ -323,9 +324,8 @@ def test_every_data_set_runs(fcorun, name):
 def test_every_algorithm_classifies(fcorun, name, task):
     table("rows.csv", task)
     rest = [f"algo={name}", f"data.task={task}", "rounds=30", "eval_every=30", "hydra.run.dir=here"]
-    code, _, err = fcorun(
-        "data=table", *REST["table"], *rest, *(["algo.client_lr=0.3"] if name.startswith("fed") else [])
-    )
+    rates = {f.name for f in fields(plugin_class("algo", name))} & {"client_lr"}
+    code, _, err = fcorun("data=table", *REST["table"], *rest, *(f"algo.{rate}=0.3" for rate in rates))
     assert code == 0, err
     record = Record(Path("here"))
     assert record.config["objective"]["name"] == "logistic"
