@@ -21,6 +21,7 @@ from fcorun.errors import UserError, describe, nearest
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
 Fraction = Annotated[float, "between 0 and 1"]
+Decay = Annotated[float, "between 0 and 1", "less than 1"]
 Relaxation = Annotated[float, "positive", "at most 2"]
 AutoPositive = Annotated[float, "or auto", "positive"]
 AutoNonNegative = Annotated[float, "or auto", "non-negative"]
@@ -40,8 +41,8 @@ _CONDITIONS = {
     "non-negative": lambda v: v >= 0,
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "at most 2": lambda v: v <= 2,
+    "less than 1": lambda v: v < 1,
     "how": lambda v: True,
-    "or auto": lambda v: True,
 }
 AUTO: Any = "auto"  # a number that is worked out before the run
 _NAMES = {
@@ -137,10 +138,13 @@ def check(value: Any, hint: Any, key: str) -> Any:
     """``value`` as the type ``hint``, or a UserError that names ``key``."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        if "or auto" in args and isinstance(value, str):
-            if value == AUTO:
+        if "or auto" in args:
+            if isinstance(value, str) and value == AUTO:
                 return value
-            raise UserError(f"{key}={value} must be a number, or auto")
+            try:
+                return check(value, Annotated[args[0], *(mark for mark in args[1:] if mark != "or auto")], key)
+            except UserError as error:
+                raise UserError(f"{error}, or auto") from error
         value = check(value, args[0], key)
         for condition in args[1:]:
             if value is not None and not _CONDITIONS[condition](value):

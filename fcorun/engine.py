@@ -6,6 +6,7 @@ the minibatches are shared, so that a matrix-vector product becomes a matrix-mat
 different seeds have minibatches of their own, and their clients are a ``vmap``.
 """
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -87,7 +88,8 @@ class Engine:
         quadratic and the algorithm takes all data at once; on the device."""
         x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
         losses = None
-        if self.algorithm.deterministic:
+        examples, parameters = self.data.sizes.max(), sum(math.prod(shape) for shape in self.problem.shapes.values())
+        if self.algorithm.proximal or (self.algorithm.deterministic and examples > parameters):
             losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
         return x, y, self.evaluation.arrays(self.precision), jax.device_put(losses)
 
@@ -169,7 +171,9 @@ class Engine:
             state, more = advance(*given)  # returns before it has finished,
             done = min(done + self.eval_every - done % self.eval_every, self.rounds)
             rounds = self._draw(done, seeds)  # so that the next rounds are drawn meanwhile
-            now = snapshot(state, now.work + np.asarray(more).sum(axis=1, dtype=np.int64))
+            examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
+            gradients = examples.sum(axis=1) + passes[:, :-1] @ self.data.sizes
+            now = snapshot(state, now.work + np.stack([gradients, proxes.sum(axis=1)], axis=1))
 
     def _draw(self, done: int, seeds: list[int]) -> Rounds | None:
         """The rounds up to the next evaluation; with a leading axis for the runs, if their seeds differ."""
@@ -244,7 +248,7 @@ class Engine:
                 }
                 return (new, number + 1, work), None
 
-            idle = jnp.zeros((len(self.data.sizes) + 1, 2), jnp.int32)
+            idle = jnp.zeros((len(self.data.sizes) + 1, 3), jnp.int32)
             state, _, work = lax.scan(one_round, (state, start, idle), tuple(rounds))[0]
             return state, work
 
@@ -259,8 +263,8 @@ class Engine:
         if quadratics is not None or not self.schedule.repeats or (sizes != sizes[0]).any():
             return quadratics
         shape = (len(sizes), int(sizes[0]))
-        count = jnp.full(shape[:1], sizes[0], jnp.int32)
-        return Batch(x.reshape(*shape, -1), y.reshape(shape), jnp.full(shape, 1 / sizes[0], self.precision), count)
+        once, weight = jnp.ones(shape[:1], jnp.int32), jnp.full(shape, 1 / sizes[0], self.precision)
+        return Batch(x.reshape(*shape, -1), y.reshape(shape), weight, 0 * once, once)
 
     def _rows(self, cohort, rows):
         """The rows of the cohort's batches; where a batch is all of a client's data they were not drawn."""

@@ -162,6 +162,9 @@ class Experiment:
         if not isinstance(self.algo, Algorithm) or not self.algo.needs_curvature:
             return self, None
         least, most = _curvature(self.fingerprint, self.objective, data)
+        if most == 0:
+            raise UserError(f"algo={self.names['algo']}: the losses are flat, for all features are 0: give its steps, "
+                            "instead of auto")  # fmt: skip
         told = {"least": least, "most": most, "condition": most / least if least > 0 else None}
         algo = self.algo.resolved(least, most)
         changed = {f"algo.{k}": v for k, v in numbers(algo).items() if getattr(self.algo, k) == "auto"}
@@ -302,10 +305,13 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if not getattr(plugins["algo"], "mirrored", True) and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
     if getattr(plugins["algo"], "needs_curvature", False) and not hasattr(plugins["objective"], "curvature"):
-        auto = [f"algo.{f.name}" for f in fields(plugins["algo"]) if getattr(plugins["algo"], f.name) == "auto"]
+        wanted = [f"a value for algo.{f.name}" for f in fields(plugins["algo"])
+                  if getattr(plugins["algo"], f.name) == "auto"]  # fmt: skip
+        if getattr(plugins["algo"], "solver", "newton") not in ("exact", "newton"):
+            wanted.append("algo.solver=newton")
         raise UserError(
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
-            f"does not have; give {' and '.join(auto) or 'algo.solver=newton'} a value"
+            f"does not have; give {' and '.join(wanted)}"
         )
     for piece in getattr(plugins["algo"], "needs", ()):
         if not hasattr(reg, piece):
@@ -325,6 +331,9 @@ def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if reg.applied_by != "both" and sides and reg.applied_by not in sides:
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {sides[0]} only; "
                         "give both")  # fmt: skip
+    if reg.applied_by != "both" and len(sides) == 2 and getattr(plugins["algo"], "exact", ""):
+        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
+                        "apply psi; give both")  # fmt: skip
     if reg.per_client and getattr(reg, "relative", None) is not None:
         raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
     for name, values in (reg.per_client or {}).items():

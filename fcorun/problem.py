@@ -16,12 +16,16 @@ from fcorun.work import Work
 
 
 class Batch(NamedTuple):
-    """Examples x (n, d), targets y (n,), the weight of each in the mean (n,), which sum to one, and how many count."""
+    """Examples x (n, d), targets y (n,), and the weight of each in the mean (n,), which sum to one.
+
+    A gradient on it counts as ``count`` gradients of examples, and ``passes`` of all examples of a client.
+    """
 
     x: jax.Array
     y: jax.Array
     weight: jax.Array
     count: jax.Array | int = 0
+    passes: jax.Array | int = 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Problem:
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:
         """The gradient of f(. ; batch) at w."""
         if self.work is not None:
-            self.work.add(gradients=batch.count)
+            self.work.gradient(batch)
         return jax.grad(self.loss)(w, batch)
 
     def psi(self, w: Vector) -> jax.Array:
@@ -146,4 +150,4 @@ class Problem:
 
     def _count_prox(self) -> None:
         if self.work is not None and not isinstance(self.regularizer, NoRegularizer):
-            self.work.add(proxes=1)
+            self.work.prox()

@@ -22,14 +22,15 @@ class Quadratic(NamedTuple):
         basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r.
         curvature, slope: (r,).
         constant: ().
-        count: how many examples it stands for, ().
+        count, passes: as of a Batch.
     """
 
     basis: Vector
     curvature: jax.Array
     slope: jax.Array
     constant: jax.Array
-    count: jax.Array
+    count: jax.Array | int = 0
+    passes: jax.Array | int = 1
 
     def coordinates(self, w: Vector) -> jax.Array:
         """a, shape (r,)."""
@@ -65,7 +66,8 @@ def decomposed(
     for name, shape in shapes.items():
         parts[name] = basis[..., place : place + int(np.prod(shape))].reshape(*basis.shape[:2], *shape)
         place += int(np.prod(shape))
-    return Quadratic(Vector(parts), curvature, slope, constant, data.sizes.astype(np.int32))  # type: ignore[arg-type]
+    once = np.ones(len(ranks), np.int32)
+    return Quadratic(Vector(parts), curvature, slope, constant, 0 * once, once)  # type: ignore[arg-type]
 
 
 def features_of(data: FederatedData, rows: slice) -> np.ndarray:

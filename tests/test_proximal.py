@@ -242,6 +242,40 @@ def test_first_proximal_points_of_logistic_regression(task, ridge, solver_of, tm
     np.testing.assert_allclose(flat({k: v[0] for k, v in found.items()}), expected, atol=2e-6)
 
 
+def test_newton_on_a_loss_that_is_not_convex_lowers_it(tmp_path):
+    rest = ("objective=mlp", "objective.hidden=[4]", "reg=none", "rounds=1", "algo.iterations=30")
+    config = ragged(tmp_path, "algo=fedprox", "algo.mu=0.05", *rest, task="binary", sizes=(20,))
+    start, end = snapshots(config)
+    moved = sum(np.sum((end.solution[k] - start.solution[k]) ** 2) for k in end.solution)
+    assert moved > 1e-3
+    assert end.metrics["train_loss"][0] + 0.05 / 2 * moved < start.metrics["train_loss"][0] - 1e-3
+
+
+def test_newton_stops_where_rounding_ends_it(tmp_path):
+    rest = ("algo=fedprox", "algo.mu=1e-4", "algo.solver=newton", "rounds=2", "eval_every=2")
+    exact = ragged(tmp_path, *rest[:2], *rest[3:], sizes=SIZES)
+    single = ragged(tmp_path, *rest, sizes=SIZES) | {"precision": "float32"}
+    np.testing.assert_allclose(path(single)[-1], path(exact)[-1], rtol=2e-3, atol=2e-3)
+    assert snapshots(single)[-1].work[0, 0] < 2 * 78 * 150  # of 2 * 78 examples, not all 100 steps of Newton's method
+
+
+def test_more_gradients_than_32_bits_hold_are_counted(tmp_path):
+    config = ragged(
+        tmp_path, "algo=fedgd", "algo.steps=30000000", "algo.step=1e-9", "rounds=1", sizes=(100,), features=1
+    )
+    experiment = prepare(config)
+    assert experiment.load().sizes.tolist() == [1000]
+    with jax.enable_x64(True):
+        assert [s.work[0, 0] for s in experiment.engine(experiment.load()).run([experiment.numbers()])][-1] == 3 * 10**9
+
+
+def test_flat_losses_have_no_auto_step(tmp_path):
+    config = ragged(tmp_path, "algo=fedgd", "objective.intercept=false", x=np.zeros((20, 6)))
+    experiment = prepare(config)
+    with fails("algo=fedgd", "flat", "auto"):
+        experiment.resolved(experiment.load())
+
+
 def test_a_gamma_inexact_solve_stops_at_gamma_times_the_gradient(tmp_path):
     rest = ("algo=fedprox", "algo.mu=0.1", "algo.solver=gradient", "algo.iterations=10000", "reg=none", "rounds=1")
     taken, distance = [], []
@@ -304,6 +338,8 @@ def test_the_bounds_are_in_the_summary(tmp_path):
 def test_what_auto_cannot_know_is_refused(tmp_path):
     with fails("algo=fedsplit", "objective=mlp", "algo.step"):
         prepare(ragged(tmp_path, "algo=fedsplit", "objective=mlp", task="binary"))
+    with fails("a value for algo.step", "algo.solver=newton"):
+        prepare(ragged(tmp_path, "algo=fedsplit", "objective=mlp", "algo.solver=gradient", task="binary"))
     with fails("algo.step=large", "number", "auto"):
         prepare(small("algo=fedsplit", "algo.step=large"))
     with fails("algo.step=-1.0", "positive"):
@@ -417,7 +453,10 @@ def test_steps_of_a_random_number_are_counted(tmp_path):
     assert [s.work[0, 0] for s in snapshots(config)] == [0, *(20 * np.cumsum(steps))]
 
 
-@pytest.mark.parametrize(("name", "up", "down"), [("scaffold", 14, 14), ("fedadam", 7, 7), ("feddr", 7, 7)])
+@pytest.mark.parametrize(
+    ("name", "up", "down"),
+    [("scaffold", 14, 14), ("fedadam", 7, 7), ("feddr", 7, 7), ("fedcomposite", 8, 7), ("fast_fedda", 15, 15)],
+)
 def test_only_what_a_client_needs_is_sent(name, up, down, tmp_path):
     metrics = run(ragged(tmp_path, f"algo={name}", "rounds=1"), "run").metrics
     assert metrics["bytes_up"].iloc[-1] == 3 * 8 * up

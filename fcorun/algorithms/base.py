@@ -46,7 +46,7 @@ class LocalData:
     @property
     def whole(self) -> Batch | Quadratic:
         """The client's whole data as one batch, for algorithms that are ``deterministic``, or with batch_size=null."""
-        return self._batch(self.rows[0]) if self.all is None else self.all
+        return self._batch(self.rows[0])._replace(count=0, passes=1) if self.all is None else self.all
 
     def repeat(self, count: Count | jax.Array, step: Callable[[Tree], Tree], start: Tree) -> Tree:
         """``start`` after ``count`` times ``step(value)``; ``count`` may be traced."""
@@ -57,7 +57,8 @@ class LocalData:
 
     def rounds_apart(self, probability: jax.Array | float) -> jax.Array:
         """How many steps a client takes until it communicates, if it does so with this probability after each."""
-        return 1 + jnp.floor(jnp.log1p(-self.chance) / jnp.log1p(-probability)).astype(jnp.int32)
+        chance = jnp.minimum(self.chance, 1 - jnp.finfo(self.dtype).epsneg)  # a draw just below 1 may be rounded to 1
+        return 1 + jnp.floor(jnp.log1p(-chance) / jnp.log1p(-probability)).astype(jnp.int32)
 
     def _batch(self, rows: jax.Array) -> Batch:
         there = (rows >= 0).astype(self.dtype)
@@ -98,6 +99,7 @@ class Algorithm(ABC):
         sides: who applies psi in it, of "client" and "server"; nobody: it leaves psi out, which is said.
         mirrored: whether it knows mirror maps; if not, only the Euclidean one is let through.
         partial: whether it works with a cohort that is not all clients; if not, that is refused.
+        proximal: whether its clients evaluate the prox of their own loss.
         deterministic: whether its clients use all their data at once, ``data.whole``, instead of minibatches.
         exact: of which problems it reaches the optimum, given full gradients and exact solves: "smooth" (psi = 0),
             "composite" (any), or none, "".
@@ -107,6 +109,7 @@ class Algorithm(ABC):
     sides: ClassVar[tuple[str, ...]] = ("client", "server")
     mirrored: ClassVar[bool] = True
     partial: ClassVar[bool] = True
+    proximal: ClassVar[bool] = False
     deterministic: ClassVar[bool] = False
     exact: ClassVar[Literal["smooth", "composite", ""]] = ""
 

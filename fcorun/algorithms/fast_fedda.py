@@ -28,7 +28,10 @@ class FastFedDA(Algorithm):
         return {"mu": least, "gamma": 2 * most}
 
     def init(self, problem, w0):
-        return {"gradients": 0 * w0, "iterates": 0 * w0, "start": w0, "count": jnp.zeros((), w0.dtype)}, None
+        return {"gradients": 0 * w0, "iterates": 0 * w0, "start": w0, "count": jnp.zeros((), w0.dtype)}, w0
+
+    def broadcast(self, server):
+        return {name: server[name] for name in ("gradients", "iterates", "count")}
 
     def point(self, problem, sums):
         """argmin_w <G, w> / t + mu / 4t sum ||w - w_i||^2 + gamma / 2t ||w - w_0||^2 + psi(w)."""
@@ -46,7 +49,7 @@ class FastFedDA(Algorithm):
                 "count": sums["count"] + 1,
             }
 
-        sums = data.steps(step, server)
+        sums = data.steps(step, server | {"start": client})
         return {name: sums[name] - server[name] for name in ("gradients", "iterates", "count")}, client
 
     def server(self, problem, server, mean):

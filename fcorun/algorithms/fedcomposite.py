@@ -12,9 +12,8 @@ from fcorun.config import Positive
 class FedComposite(Algorithm):
     """The method of Zhang, Hu and Johansson, Composite federated learning with heterogeneous data (ICASSP 2024).
 
-    Clients decouple gradient and prox steps, and correct their drift with what the server sends anyway. The server
-    starts from w_0 itself instead of its prox, since it does not know the clients' number of steps yet; all clients
-    should have the same.
+    Clients decouple gradient and prox steps, and correct their drift with what the server sends anyway. It starts from
+    w_0 itself instead of its prox, since the number of local steps is not known yet; all clients should have the same.
     """
 
     client_lr: Positive
@@ -25,10 +24,17 @@ class FedComposite(Algorithm):
     exact = "composite"
 
     def init(self, problem, w0):
-        return {"prox": w0, "drift": 0 * w0}, 0 * w0
+        nothing = jnp.zeros((), w0.dtype)
+        return {"x": w0, "prox": w0}, {"prox": w0, "gradients": 0 * w0, "length": nothing}
+
+    def broadcast(self, server):
+        return server["x"]
 
     def local(self, problem, server, client, data):
-        correction = server["drift"] - client
+        length = client["length"]  # eta eta_g tau, known after the first round
+        start = problem.prox(server, length)
+        drift = (client["prox"] - server) / jnp.where(length > 0, length, 1)  # the server has not moved before that
+        correction = drift - client["gradients"]
 
         def step(state, batch):
             dual, primal, gradients, elapsed = state
@@ -37,14 +43,14 @@ class FedComposite(Algorithm):
             elapsed = elapsed + self.client_lr
             return dual, problem.prox(dual, elapsed), gradients + g, elapsed
 
-        start = (server["prox"], server["prox"], 0 * client, jnp.zeros((), client.dtype))
-        dual, _, gradients, elapsed = data.steps(step, start)
-        return {"dual": dual, "elapsed": elapsed}, gradients * (self.client_lr / elapsed)
+        dual, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, jnp.zeros_like(length)))
+        mean = gradients * (self.client_lr / elapsed)
+        kept = {"prox": start, "gradients": mean, "length": self.server_lr * elapsed}
+        return {"dual": dual, "elapsed": elapsed}, kept
 
     def server(self, problem, server, mean):
         x = server["prox"] + self.server_lr * (mean["dual"] - server["prox"])
-        length = self.server_lr * mean["elapsed"]  # eta eta_g tau
-        return {"prox": problem.prox(x, length), "drift": (server["prox"] - x) / length}
+        return {"x": x, "prox": problem.prox(x, self.server_lr * mean["elapsed"])}
 
     def output(self, problem, server):
         return server["prox"]

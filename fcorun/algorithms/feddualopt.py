@@ -5,7 +5,7 @@ from typing import Literal
 
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedopt import server_optimizer
-from fcorun.config import Fraction, Positive
+from fcorun.config import Decay, Positive
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class FedDualOpt(FedDualAvg):
     """
 
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "momentum"
-    beta1: Fraction = 0.9
-    beta2: Fraction = 0.99
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
     epsilon: Positive = 1e-3
 
     def init(self, problem, w0):

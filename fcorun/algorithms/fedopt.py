@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fcorun.algorithms.fedavg import FedAvg
-from fcorun.config import Fraction, Positive
+from fcorun.config import Decay, Positive
 
 
 @dataclass(frozen=True)
 class FedOpt(FedAvg):
     """FedOpt, algorithm 1 of Reddi et al. (ICLR 2021), with the optimisers of optax. It leaves psi out.
 
-    optax corrects the bias of adam's moments, which the paper's algorithm 2 does not.
+    They differ from the paper's algorithm 2 in details: Adam's and Yogi's moments are corrected for their bias, and
+    Adagrad's sum starts at 0.1.
 
     Attributes:
         optimizer: of the server, with server_lr as its learning rate.
@@ -21,8 +22,8 @@ class FedOpt(FedAvg):
     """
 
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "adam"
-    beta1: Fraction = 0.9
-    beta2: Fraction = 0.99
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
     epsilon: Positive = 1e-3
 
     def init(self, problem, w0):

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from fcorun.algorithms.base import balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
-from fcorun.config import AUTO, AutoPositive, Fraction
-from fcorun.errors import UserError
+from fcorun.config import AUTO, AutoPositive, Decay
 
 
 @dataclass(frozen=True)
@@ -21,14 +20,10 @@ class FedPD(ProximalAlgorithm):
     """
 
     step: AutoPositive = AUTO
-    skip: Fraction = 0.0
+    skip: Decay = 0.0
 
     partial = False
     sides = ()
-
-    def __post_init__(self):
-        if isinstance(self.skip, float) and self.skip >= 1:
-            raise UserError(f"algo.skip={self.skip} never communicates: give less than 1")
 
     @property
     def exact(self):  # type: ignore[override]

@@ -38,10 +38,7 @@ class FedProx(ProximalAlgorithm):
         return w0, None
 
     def local(self, problem, server, client, data):
-        enough = self.tolerance
-        if self.solver != "exact":
-            enough = enough + self.gamma * problem.gradient(server, data.whole).norm() / self.mu
-        x = self.prox(problem, data, server, 1 / self.mu, enough)  # line 5
+        x = self.prox(problem, data, server, 1 / self.mu, self.gamma)  # line 5
         return x - server, client
 
     def server(self, problem, server, mean):

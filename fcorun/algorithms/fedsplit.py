@@ -12,7 +12,7 @@ class FedSplit(ProximalAlgorithm):
     """FedSplit, algorithm 1 of Pathak and Wainwright (NeurIPS 2020), with psi on the server.
 
     With psi = 0 the server's prox is the identity and this is the algorithm as printed. Exact solves with the step
-    "auto" contract by 1 - 2 / (sqrt(L / l) + 1) a round.
+    "auto" contract by 1 - 2 / (sqrt(L / l) + 1) a round if l > 0; if not, relaxation=1 is the safe choice.
 
     Attributes:
         step: s; "auto" is 1 / sqrt(l L).

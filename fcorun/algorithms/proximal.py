@@ -1,7 +1,7 @@
 """What the methods have in common whose clients evaluate the prox of their own loss."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
@@ -11,6 +11,8 @@ from fcorun.config import Count, NonNegative
 from fcorun.problem import Problem
 from fcorun.quadratic import Quadratic
 from fcorun.vector import Vector
+
+Real = jax.Array | float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +30,18 @@ class ProximalAlgorithm(Algorithm):
     tolerance: NonNegative = 1e-10
 
     mirrored = False
+    proximal = True
     deterministic = True
 
     @property
     def needs_curvature(self):
         return super().needs_curvature or self.solver in ("gradient", "accelerated")
 
-    def prox(self, problem: Problem, data: LocalData, v: Vector, s: jax.Array | float, tolerance: Any = None) -> Vector:
-        """prox_{s f}(v) for the client's loss f; ``tolerance`` in place of its own."""
+    def prox(self, problem: Problem, data: LocalData, v: Vector, s: Real, relative: Real = 0.0) -> Vector:
+        """prox_{s f}(v) for the client's loss f; an inner solver may stop at ``relative`` times the first slope too."""
         batch = data.whole
         if self.solver == "exact" and isinstance(batch, Quadratic):
-            data.work.add(proxes=1)
+            data.work.prox()
             return batch.prox(v, s)
         solve = inner.SOLVERS["newton" if self.solver == "exact" else self.solver]
-        return solve(problem, batch, v, s, self.iterations, self.tolerance if tolerance is None else tolerance)
+        return solve(problem, batch, v, s, inner.Stop(self.iterations, self.tolerance, relative))

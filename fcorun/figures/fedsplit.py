@@ -24,19 +24,18 @@ def gradients(data: FederatedData, objective: Any) -> tuple[np.ndarray, np.ndarr
     return np.array([h for h, _ in found]), np.array([c for _, c in found])
 
 
-def wrong_point(algo: dict, h: np.ndarray, c: np.ndarray, p: np.ndarray, most: float, mu: float) -> np.ndarray:
+def wrong_point(algo: dict, h: np.ndarray, c: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Where FedGD (equation 10) or FedProx (the display before it) ends, with clients weighted by p.
 
     Both are sum_j p_j Q_j (H_j x - c_j) = 0, with Q_j the sum of (I - s H_j)^k over k < e, or (H_j + mu I)^-1.
     """
     eye = np.eye(h.shape[1])
     if "mu" in algo:
-        weights = np.linalg.inv(h + (mu if algo["mu"] == "auto" else algo["mu"]) * eye)
+        weights = np.linalg.inv(h + algo["mu"] * eye)
     else:
-        step = 1 / most if algo["step"] == "auto" else algo["step"]
         powers = [np.broadcast_to(eye, h.shape)]
         for _ in range(algo["steps"] - 1):
-            powers.append(powers[-1] @ (eye - step * h))
+            powers.append(powers[-1] @ (eye - algo["step"] * h))
         weights = sum(powers)
     return np.linalg.solve(np.tensordot(p, weights @ h, 1), np.einsum("m,mij,mj->i", p, weights, c))
 
@@ -75,8 +74,9 @@ def fixed_points(records: Sequence[Record]) -> list[dict[str, str]]:
         assert isinstance(experiment.objective, LeastSquares)
         h, c = gradients(data, experiment.objective)
         p = data.sizes / data.sizes.sum()
-        values = np.linalg.eigvalsh(h)
-        wrong = wrong_point(algo, h, c, p, values.max(), np.sqrt(max(values.min(), 1e-4 * values.max()) * values.max()))
+        found = record.summary["curvature"] or {}
+        used = algo | {key: found[f"algo.{key}"] for key in ("step", "mu") if f"algo.{key}" in found}
+        wrong = wrong_point(used, h, c, p)
         right = np.linalg.solve(np.tensordot(p, h, 1), p @ c)
         ended = np.concatenate([np.ravel(v) for v in record.solution.values()])
         distance, off = float(np.linalg.norm(ended - wrong)), float(np.linalg.norm(wrong - right))

@@ -35,6 +35,7 @@ class LeastSquares(LinearModel):
             curvature, basis = np.linalg.eigh(2 / n * x.T @ x + np.diag(ridge))
             basis, curvature = basis.T, np.maximum(curvature, 0)
         else:
-            _, size, basis = np.linalg.svd(x, full_matrices=False)
-            curvature = 2 / n * size**2
+            across, rest = np.linalg.qr(x.T)  # first, for it leaves a small matrix
+            _, size, basis = np.linalg.svd(rest.T)
+            basis, curvature = basis @ across.T, 2 / n * size**2
         return basis, curvature, basis @ (2 / n * x.T @ y), float(np.mean(y**2))
