@@ -12,6 +12,7 @@ from helpers import fails
 
 from fcorun import compose
 from fcorun.config import build
+from fcorun.datasets.base import FederatedData
 from fcorun.datasets.haxby import Haxby
 from fcorun.datasets.lasso import Lasso
 from fcorun.datasets.partition import hold_out, partition, standardize
@@ -37,6 +38,7 @@ def test_lasso_shapes_and_truth():
     assert data.x_val.shape == (12, 7)
     assert data.y_val.shape == (12,)
     assert data.sizes.tolist() == [5, 5, 5]
+    assert data.offsets_val.tolist() == [0, 4, 8, 12]
     assert len(data.clients) == 3
     assert data.task == "regression"
     np.testing.assert_array_equal(data.truth["weights"], [1, 1, 0, 0, 0, 0, 0])
@@ -75,8 +77,7 @@ def test_lasso_seeds():
     assert one.truth["bias"] != other.truth["bias"]
     longer = Lasso(**small, validation_samples=0).load()
     np.testing.assert_array_equal(one.y, longer.y)
-    assert longer.x_val is None
-    assert longer.y_val is None
+    assert longer.x_val is longer.y_val is longer.offsets_val is None
     assert Lasso(**small).fingerprint() == Lasso(**small).fingerprint() != Lasso(**small, seed=1).fingerprint()
 
 
@@ -128,7 +129,9 @@ def test_npz_round_trip(tmp_path):
     np.savez(tmp_path / "t.npz", X=X.astype(np.float32), y=Y, client=CLIENT, validation=held)
     data = Table(str(tmp_path / "t.npz")).load()
     np.testing.assert_array_equal(data.x, X[[1, 3, 0, 4]])
-    np.testing.assert_array_equal(data.y_val, Y[held])
+    np.testing.assert_array_equal(data.y_val, Y[[5, 2]])
+    np.testing.assert_array_equal(data.x_val, X[[5, 2]])
+    assert data.offsets_val.tolist() == [0, 1, 2]
     assert data.x.dtype == np.float32
     assert data.sizes.tolist() == [2, 2]
     assert data.clients == ("a", "b")
@@ -150,6 +153,7 @@ def test_npz_without_clients_deals_out_only_training_rows(tmp_path):
     assert data.sizes.tolist() == [1, 1, 1, 1]
     assert sorted(data.y) == [2, 3, 4, 5]
     assert data.y_val.tolist() == [0.5, 1]
+    assert data.offsets_val is None
     assert (data.x == 0).all()  # one row a client is constant
 
 
@@ -307,7 +311,37 @@ def test_clients_held_out(tmp_path):
     data = build(Table, options, "data").load()  # numbers in a list become names
     assert data.clients == ("2",)
     assert data.y.tolist() == [1, 4]
-    assert data.y_val.tolist() == [0.5, 2, 3, 5]
+    assert data.y_val.tolist() == [0.5, 3, 2, 5]  # client 1's, then client 3's
+    assert data.offsets_val is None
+
+
+def test_validation_rows_lie_client_by_client(tmp_path):
+    rng = np.random.default_rng(0)
+    site = rng.choice(4, 200, p=[0.5, 0.3, 0.19, 0.01])
+    path = save(tmp_path, "t.csv", pd.DataFrame({"site": site, "row": range(200), "price": rng.random(200)}))
+    for options in ({}, {"client": None, "partition": "sorted", "clients": 5}):
+        data = priced(path, validation=0.25, **options).load()
+        counts = np.diff(data.offsets_val)
+        np.testing.assert_array_equal(counts, (data.sizes + counts) // 4)
+        for m in range(len(counts)):
+            own = data.x_val[data.offsets_val[m] : data.offsets_val[m + 1], -1].astype(int)
+            assert (np.diff(own) > 0).all()
+            assert options or (site[own] == m).all()
+    assert priced(path, validation=0.0).load().offsets_val is None
+
+
+def test_npz_that_marks_all_rows_of_a_client(tmp_path):
+    np.savez(tmp_path / "t.npz", X=X, y=Y, client=CLIENT, validation=(CLIENT == "a") | (Y == 0.5))
+    data = Table(str(tmp_path / "t.npz")).load()
+    assert data.y_val.tolist() == [1, 3, 5, 0.5]
+    assert data.offsets_val is None
+
+
+@pytest.mark.parametrize("offsets_val", [[0, 2], [0, 1, 3], [1, 1, 2], [0, 3, 2]])
+def test_validation_rows_that_belong_to_nobody(offsets_val):
+    data = FederatedData(X, Y, np.array([0, 3, 6]), x_val=X[:2], y_val=Y[:2], offsets_val=np.array(offsets_val))
+    with fails("data: offsets_val", "2 validation rows", "2 clients", "3 numbers"):
+        data.validate()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])

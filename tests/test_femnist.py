@@ -99,6 +99,7 @@ def agrees(data, train: Writers, test: Writers, names: list[str]) -> None:
     assert data.x.dtype == data.x_val.dtype == np.uint8
     assert data.y.dtype == data.y_val.dtype == np.int32
     assert data.sizes.tolist() == [len(train[n][1]) for n in names]
+    assert np.diff(data.offsets_val).tolist() == [len(test[n][1]) for n in names]
     for x, y, writers in ((data.x, data.y, train), (data.x_val, data.y_val, test)):
         np.testing.assert_array_equal(x, 255 - np.concatenate([writers[n][0].reshape(-1, 784) for n in names]))
         np.testing.assert_array_equal(y, np.concatenate([writers[n][1] for n in names]))
@@ -120,6 +121,8 @@ def test_the_real_images():
     with h5py.File(REAL / PAIR[0]) as file:
         pixels = file["examples/f0001_00/pixels"][()]
         labels = file["examples/f0001_00/label"][()]
+    assert data.offsets_val[-1] == 606
+    assert (np.diff(data.offsets_val) > 0).all()
     rows = slice(data.offsets[1], data.offsets[2])
     np.testing.assert_allclose(data.x[rows] * data.scale, 1 - pixels.reshape(-1, 784), atol=1e-6)
     np.testing.assert_array_equal(data.y[rows], labels)
@@ -243,6 +246,14 @@ def test_leaf_is_parsed_once(tmp_path, monkeypatch):
     for kept in Path(os.environ["FCORUN_CACHE"], "femnist").iterdir():
         kept.write_bytes(kept.read_bytes()[:100])
     agrees(options.load(), train, test, sorted(train))  # a damaged cache is made anew
+
+
+def test_a_writer_without_test_images(tmp_path):
+    train, test = some(), some(seed=1)
+    del test["w03"]
+    data = Femnist(str(save(tmp_path, train, test)), fraction_clients=0.5).load()
+    assert data.sizes.tolist() == [10, 9, 8, 7, 6]
+    assert np.diff(data.offsets_val).tolist() == [10, 9, 8, 0, 6]
 
 
 def test_leaf_split_by_writers(tmp_path):

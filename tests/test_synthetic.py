@@ -37,6 +37,7 @@ def test_shapes_and_truth(kind):
     assert data.y_val.shape == (12,)
     assert data.x.dtype == data.x_val.dtype == np.float64
     assert data.sizes.tolist() == [12, 12, 12]
+    assert data.offsets_val.tolist() == [0, 4, 8, 12]
     assert len(data.clients) == 3
     assert np.linalg.norm(data.truth["weights"]) == pytest.approx(1)
     assert data.truth["bias"] == 0
@@ -62,8 +63,7 @@ def test_seeds(kind, options):
     longer = kind(**small, validation_samples=7).load()
     np.testing.assert_array_equal(one.x, longer.x)
     np.testing.assert_array_equal(one.y, longer.y)
-    assert one.x_val is None
-    assert one.y_val is None
+    assert one.x_val is one.y_val is one.offsets_val is None
     assert kind(**small).fingerprint() == kind(**small).fingerprint() != kind(**small, seed=1).fingerprint()
 
 

@@ -23,7 +23,9 @@ class FederatedData:
         task: what y holds.
         classes: the labels as the source wrote them, in the order of the class indices; empty for a regression.
         x_val, y_val: the validation split, of the same form, or None.
+        offsets_val: whose validation rows are whose, like ``offsets``; None where they are no clients' own.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
+        truths: those of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         clients, features: names, or empty.
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
@@ -36,7 +38,9 @@ class FederatedData:
     classes: tuple = ()
     x_val: np.ndarray | None = None
     y_val: np.ndarray | None = None
+    offsets_val: np.ndarray | None = None
     truth: dict[str, np.ndarray] | None = None
+    truths: dict[str, np.ndarray] | None = None
     clients: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
@@ -67,6 +71,11 @@ class FederatedData:
             raise UserError(f"data: client {name} has no training rows; use fewer clients or a smaller data.validation")
         if self.task != "regression" and len(np.unique(self.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
+        if self.offsets_val is not None:
+            rows, ends = 0 if self.y_val is None else len(self.y_val), self.offsets_val
+            if ends.shape != self.offsets.shape or ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
+                raise UserError(f"data: offsets_val does not deal {rows} validation rows out to {len(self.sizes)} "
+                                f"clients; give {len(self.offsets)} numbers from 0 up to {rows}, or None")  # fmt: skip
         return self
 
 

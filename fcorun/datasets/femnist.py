@@ -92,6 +92,7 @@ class Femnist(Dataset):
             classes=classes,
             x_val=np.concatenate([x for x, _ in held]),
             y_val=np.concatenate([y for _, y in held]),
+            offsets_val=np.cumsum([0] + [len(validation[name][1]) if name in validation else 0 for name in names]),
             clients=tuple(names),
             scale=1 / 255,
         ).validate()

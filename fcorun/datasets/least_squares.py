@@ -80,6 +80,7 @@ class LeastSquares(Dataset):
             offsets=np.arange(self.clients + 1) * self.samples,
             x_val=x_val,
             y_val=y_val,
+            offsets_val=np.arange(self.clients + 1) * self.validation_samples if self.validation_samples else None,
             truth={"weights": center, "bias": np.zeros(())},
             clients=tuple(f"client{j}" for j in range(self.clients)),
         ).validate()

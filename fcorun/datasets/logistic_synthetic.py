@@ -58,6 +58,7 @@ class LogisticSynthetic(Dataset):
             classes=(-1, 1),
             x_val=x_val,
             y_val=y_val,
+            offsets_val=np.arange(self.clients + 1) * self.validation_samples if self.validation_samples else None,
             truth={"weights": center, "bias": np.zeros(())},
             clients=tuple(f"client{j}" for j in range(self.clients)),
         ).validate()

@@ -40,6 +40,7 @@ def linear(
         offsets=np.arange(clients + 1) * samples,
         x_val=x_val,
         y_val=y_val,
+        offsets_val=np.arange(clients + 1) * validation_samples if validation_samples else None,
         truth={"weights": weights, "bias": np.asarray(bias)},
         clients=tuple(f"client{m}" for m in range(clients)),
         shape=weights.shape if weights.ndim > 1 else (),

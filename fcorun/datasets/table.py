@@ -56,7 +56,10 @@ class Table(Dataset):
             )
 
     def load(self) -> FederatedData:
-        """The rows sorted by client, in the order of the file within a client; clients are sorted by name."""
+        """The rows sorted by client, in the order of the file within a client; clients are sorted by name.
+
+        ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
+        """
         rows = read(self.path, self.target, self.client)
         y, classes = self._targets(rows.y)
         names, owner = self._owners(rows, y)
@@ -71,16 +74,19 @@ class Table(Dataset):
         if self.standardize != "none":
             x = standardize(x, owner if self.standardize == "per_client" else np.zeros_like(owner), held)
         # a client all of whose rows are held out takes no part in training
-        kept = np.flatnonzero(~held)[np.argsort(owner[~held], kind="stable")]
+        order = np.argsort(owner, kind="stable")
+        kept, tested = order[~held[order]], order[held[order]]
         present, counts = np.unique(owner[kept], return_counts=True)
+        own = held.any() and np.isin(owner[tested], present).all()
         return FederatedData(
             x=x[kept],
             y=y[kept],
             offsets=np.concatenate([[0], np.cumsum(counts)]),
             task=self.task,
             classes=classes,
-            x_val=x[held] if held.any() else None,
-            y_val=y[held] if held.any() else None,
+            x_val=x[tested] if held.any() else None,
+            y_val=y[tested] if held.any() else None,
+            offsets_val=np.append(np.searchsorted(owner[tested], present), len(tested)) if own else None,
             clients=tuple(names[m] for m in present),
             features=rows.features,
         ).validate()

@@ -1,0 +1,98 @@
+"""Synthetic classification where every client has a model of its own, known by its parts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.config import Count, Index, NonNegative
+from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class Heterogeneous(Dataset):
+    """Clients whose models are w_m = shared * s + dense * u_m + sparse * v_m; the law is ours.
+
+    s is common to all: 1 or -1 at ``shared_nonzeros`` places and 0 elsewhere, or dense of N(0, I/d). The parts of
+    client m are u_m ~ N(0, I/d) and v_m, which is 1 or -1 at ``nonzeros`` places of its own. With more than two
+    classes all of this holds of each class's column. Client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, then
+    x ~ N(mu_m, I) and the label from the sigmoid of x'w_m, or from the softmax. There is no bias. The validation rows
+    of a client have its mean and its model.
+
+    Attributes:
+        clients: number of clients, M.
+        samples: training rows of each client.
+        features: number of features, d.
+        classes: number of labels; 2 make the task binary.
+        shared, dense, sparse: strengths of the three parts; 0 leaves a part out and the others as they are.
+        shared_nonzeros: how many coefficients of s are not 0; None for a dense s.
+        nonzeros: how many coefficients of each v_m are not 0.
+        mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
+        validation_samples: validation rows of each client; 0 for none.
+        seed: of the data alone; training rows do not depend on ``validation_samples``.
+    """
+
+    clients: Count = 32
+    samples: Count = 64
+    features: Count = 64
+    classes: Count = 2
+    shared: NonNegative = 1.0
+    dense: NonNegative = 0.5
+    sparse: NonNegative = 1.0
+    shared_nonzeros: Count | None = 8
+    nonzeros: Count = 2
+    mean_scale: NonNegative = 0.3
+    validation_samples: Index = 64
+    seed: Index = 0
+
+    def __post_init__(self):
+        for key in ("nonzeros", "shared_nonzeros"):
+            if (getattr(self, key) or 0) > self.features:
+                raise UserError(f"data.{key}={getattr(self, key)} is more than data.features={self.features}: "
+                                f"give at most {self.features}")  # fmt: skip
+        if self.classes < 2:
+            raise UserError(f"data.classes={self.classes} leaves nothing to tell apart: give at least 2")
+
+    def load(self) -> FederatedData:
+        """M * rows of d float32 features; ``truth`` is shared * s and 0, ``truths`` all w_m (M, d) and 0 (M,).
+
+        With k > 2 classes the weights are (d, k) and (M, d, k).
+        """
+        columns, d = (self.classes,) if self.classes > 2 else (), self.features
+
+        def part(name: str, count: int, nonzeros: int | None) -> np.ndarray:
+            rng, shape = stream(self.seed, "heterogeneous", name), (count, *columns, d)
+            if nonzeros is None:
+                return np.moveaxis(rng.standard_normal(shape) / d**0.5, -1, 1)
+            places = rng.permuted(np.broadcast_to(np.arange(d) < nonzeros, shape), axis=-1)
+            return np.moveaxis(places * rng.choice([-1.0, 1.0], shape), -1, 1)
+
+        shared = self.shared * part("shared", 1, self.shared_nonzeros)
+        own = shared + self.dense * part("dense", self.clients, None)
+        own = own + self.sparse * part("sparse", self.clients, self.nonzeros)
+        means = stream(self.seed, "heterogeneous", "means").standard_normal((self.clients, 1, d)) * self.mean_scale
+
+        def draw(name: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
+            rng = stream(self.seed, "heterogeneous", name)
+            x = rng.standard_normal((self.clients, rows, d)) + means
+            scores = np.zeros((self.clients, rows, self.classes))
+            scores[..., 0 if columns else 1 :] = x @ own.reshape(self.clients, d, -1)
+            # the largest of scores with Gumbel noise follows their softmax, which of 0 and a score is the sigmoid
+            y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1)
+            return x.reshape(-1, d).astype(np.float32), y.ravel().astype(np.int32)
+
+        x, y = draw("training", self.samples)
+        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
+        return FederatedData(
+            x=x,
+            y=y,
+            offsets=np.arange(self.clients + 1) * self.samples,
+            task="multiclass" if columns else "binary",
+            classes=tuple(range(self.classes)),
+            x_val=x_val,
+            y_val=y_val,
+            offsets_val=np.arange(self.clients + 1) * self.validation_samples if self.validation_samples else None,
+            truth={"weights": shared[0], "bias": np.zeros(columns)},
+            truths={"weights": own, "bias": np.zeros((self.clients, *columns))},
+            clients=tuple(f"client{m}" for m in range(self.clients)),
+        ).validate()

@@ -1,0 +1,349 @@
+"""The boxes of personalised federated methods in plain NumPy, for quadratics: oracles that share no code with fcorun.
+
+Clients have f_i(x) = x'H_i x / 2 - c_i'x and weights p that sum to one, as in boxes.py; every client's model starts at
+the server's start. A method returns two lists with an entry a round: the server's points (d,), and the personal models
+(M, d) as the clients last had them. ``cohorts`` holds the clients of each round, by default all; a mean over a cohort
+is weighted by p. What a rule leaves open is said where it is settled.
+
+F_i of pFedMe and of pFedMac are quadratics again, so that with exact inner solves both are FedGD on other H and c:
+``envelopes`` and ``correlations`` give these, and ``boxes.fedgd_fixed_point`` where the methods stop.
+"""
+
+from itertools import pairwise
+
+import boxes
+import numpy as np
+
+
+def solve(h, b, u=None):
+    """argmin u'h u / 2 - b'u, wherever one starts."""
+    return np.linalg.solve(h, b)
+
+
+def gradients(H, c, x):
+    """Of all clients' f_i, each at its own x_i."""
+    return np.einsum("mij,mj->mi", H, x) - c
+
+
+# ---------------------------------------------------------------- inner problems of pFedMac-S: + gamma phi(u)
+
+
+def l1(gamma):
+    """phi = ||u||_1: proximal gradient until its signs are those of the minimiser, which they give exactly."""
+
+    def minimise(h, b, u):
+        s = 1 / np.linalg.norm(h, 2)
+        while True:
+            for _ in range(10):
+                u = boxes.soft(gamma)(u - s * (h @ u - b), s)
+            on, exact = u != 0, np.zeros(len(u))
+            exact[on] = np.linalg.solve(h[on][:, on], (b - gamma * np.sign(u))[on])
+            if (np.sign(exact) == np.sign(u)).all() and (abs(b - h @ exact)[~on] <= gamma).all():
+                return exact
+
+    return minimise
+
+
+def huber(gamma, rho):
+    """phi = sum of u^2 / (2 rho) up to rho and of |u| - rho / 2 beyond, an envelope of ||u||_1; solved as that is."""
+
+    def pattern(u):
+        return np.sign(u) * (abs(u) > rho)
+
+    def minimise(h, b, u):
+        s = 1 / np.linalg.norm(h, 2)
+        while True:
+            for _ in range(10):
+                v = u - s * (h @ u - b)
+                u = np.where(abs(v) <= rho + s * gamma, v / (1 + s * gamma / rho), v - s * gamma * np.sign(v))
+            beyond = pattern(u)
+            exact = np.linalg.solve(h + np.diag((beyond == 0) * gamma / rho), b - gamma * beyond)
+            if (pattern(exact) == beyond).all():
+                return exact
+
+    return minimise
+
+
+def logcosh(gamma, rho):
+    """phi = rho sum log cosh(u / rho): Newton's method, its steps halved until the gradient shrinks."""
+
+    def minimise(h, b, u):
+        def gradient(u):
+            return h @ u - b + gamma * np.tanh(u / rho)
+
+        while np.linalg.norm(g := gradient(u)) > 1e-14 * (1 + np.linalg.norm(b)):
+            curvature, t = (1 - np.tanh(u / rho) ** 2) / rho, 1.0
+            step = np.linalg.solve(h + gamma * np.diag(curvature), g)
+            while np.linalg.norm(gradient(u - t * step)) >= np.linalg.norm(g):
+                t /= 2
+                if t < 1e-12:  # rounding has the last word
+                    return u
+            u = u - t * step
+        return u
+
+    return minimise
+
+
+# ---------------------------------------------------------------- methods
+
+
+def apfl(H, c, p, start, rounds, eta, steps, alpha, adaptive=False, cohorts=None):
+    """APFL with full gradients; also returns the mixing weights (M,) after each round.
+
+    All that a step needs is taken before it: w_i, v_i and, if ``adaptive``, alpha_i move at once, alpha_i in every
+    local step. The personal model is alpha_i v_i + (1 - alpha_i) w with the server's new w.
+    """
+    w, v, alpha = start, boxes.copies(start, len(p)), np.array(alpha, float)
+    points, models, weights = [], [], []
+    for cohort in boxes.everyone(cohorts, rounds, len(p)):
+        y = boxes.copies(w, len(p))
+        for i in cohort:
+            for _ in range(steps):
+                own = H[i] @ y[i] - c[i]
+                mixed = H[i] @ (alpha[i] * v[i] + (1 - alpha[i]) * y[i]) - c[i]
+                slope = (v[i] - y[i]) @ mixed
+                y[i] -= eta * own
+                v[i] -= eta * alpha[i] * mixed
+                if adaptive:
+                    alpha[i] = np.clip(alpha[i] - eta * slope, 0, 1)
+        w = boxes.mean(p, y, cohort)
+        points.append(w)
+        models.append(alpha[:, None] * v + (1 - alpha[:, None]) * w)
+        weights.append(alpha.copy())
+    return points, models, weights
+
+
+def pfedme(H, c, p, start, rounds, lam, eta, steps, beta=1.0, cohorts=None):
+    """pFedMe: theta = argmin f_i + lam/2 ||. - y||^2; the personal model is the last theta, from the last y but one."""
+    x, theta, points, models = start, boxes.copies(start, len(p)), [], []
+    for cohort in boxes.everyone(cohorts, rounds, len(p)):
+        y = boxes.copies(x, len(p))
+        for i in cohort:
+            for _ in range(steps):
+                theta[i] = boxes.prox(H[i], c[i], 1 / lam, y[i])
+                y[i] -= eta * lam * (y[i] - theta[i])
+        x = (1 - beta) * x + beta * boxes.mean(p, y, cohort)
+        points.append(x)
+        models.append(theta.copy())
+    return points, models
+
+
+def mixture(H, c, p, start, coins, step, lam, probability):
+    """L2GD, one coin a step, 1 to pull to the mean; here an entry a step, and the server's point is the mean.
+
+    The rule has 1/n for the clients' weights. With others p is in the mean alone and the steps keep their 1/n: they are
+    then gradient steps in the norm that p weights, and pulling leaves the mean where it is.
+    """
+    x, n, points, models = boxes.copies(start, len(p)), len(p), [], []
+    for coin in coins:
+        if coin:
+            x = x - step * lam / (n * probability) * (x - p @ x)
+        else:
+            x = x - step / (n * (1 - probability)) * gradients(H, c, x)
+        points.append(p @ x)
+        models.append(x)
+    return points, models
+
+
+def communications(coins):
+    """How often L2GD communicates: when 1 follows 0. A 1 at the start pulls equal models together: nothing to send."""
+    return sum(a == 0 and b == 1 for a, b in pairwise(coins))
+
+
+def pfedmac(H, c, p, start, rounds, lam, eta, steps, beta=1.0, inner=solve, cohorts=None):
+    """pFedMac: u = argmin f_i - lam <., y>; pFedMac-S with another ``inner``. The personal model is the last u.
+
+    It converges where F_i is convex, that is where f_i is lam-strongly convex; that F_i is finite is not enough.
+    """
+    x, u, points, models = start, boxes.copies(start, len(p)), [], []
+    for cohort in boxes.everyone(cohorts, rounds, len(p)):
+        y = boxes.copies(x, len(p))
+        for i in cohort:
+            for _ in range(steps):
+                u[i] = inner(H[i], c[i] + lam * y[i], u[i])
+                y[i] -= eta * lam * (y[i] - u[i])
+        x = (1 - beta) * x + beta * boxes.mean(p, y, cohort)
+        points.append(x)
+        models.append(u.copy())
+    return points, models
+
+
+def pfedmac_sh(
+    H, c, p, start, rounds, edges, lam_1, lam_2, eta_1, eta_2, steps, edge_steps, beta=1.0, inner=solve, restart=True
+):
+    """pFedMac-SH as the slide's box has it, but with lam_1 in the client's line; also returns the edges' models.
+
+    ``edges`` lists the clients of each edge, whose weights sum to that of the edge. Clients start from their edge's
+    mean y_i, or without ``restart``, as the box prints it, from their own y_ij, which begins at the cloud's point.
+    """
+    x, u, points, models, middles = start, boxes.copies(start, len(p)), [], [], []
+    for _ in range(rounds):
+        edge = boxes.copies(x, len(edges))
+        for e, members in enumerate(edges):
+            y = boxes.copies(x, len(p))
+            for _ in range(edge_steps):
+                for j in members:
+                    for _ in range(steps):
+                        u[j] = inner(H[j], c[j] + lam_1 * y[j], u[j])
+                        y[j] -= eta_1 * lam_1 * (y[j] - u[j])
+                mean = boxes.mean(p, y, members)
+                edge[e] -= eta_2 * lam_2 * (edge[e] - mean)
+                if restart:
+                    y[members] = mean
+        x = (1 - beta) * x + beta * sum(p[members].sum() * edge[e] for e, members in enumerate(edges))
+        points.append(x)
+        models.append(u.copy())
+        middles.append(edge)
+    return points, models, middles
+
+
+def pfedmac_sh_nested(H, c, p, start, rounds, edges, lam_1, lam_2, eta_2, edge_steps, beta=1.0):
+    """Gradient steps on the slide's problem of three levels, both inner problems solved; the box does not do this.
+
+    x_i -= eta_2 lam_2 (x_i - y_i) with y_i = argmin over y of mean_j F_ij(y) - lam_2 <y, x_i>, which is where the box
+    has the mean of y_ij -= eta_1 lam_1 (y_ij - u_ij), without the lam_2 x_i of that problem's gradient.
+    """
+    x, points, models = start, [], []
+    for _ in range(rounds):
+        edge, u = boxes.copies(x, len(edges)), boxes.copies(x, len(p))
+        for e, members in enumerate(edges):
+            h, b = edge_quadratic(H, c, p, members, lam_1)
+            for _ in range(edge_steps):
+                y = np.linalg.solve(h, b + lam_2 * edge[e])
+                edge[e] -= eta_2 * lam_2 * (edge[e] - y)
+            for j in members:
+                u[j] = np.linalg.solve(H[j], c[j] + lam_1 * y)
+        x = (1 - beta) * x + beta * sum(p[members].sum() * edge[e] for e, members in enumerate(edges))
+        points.append(x)
+        models.append(u)
+    return points, models
+
+
+def ditto(H, c, p, start, rounds, s, e, lam, eta, steps, cohorts=None):
+    """Ditto beside FedGD(s, e): v_i -= eta (grad f_i(v_i) + lam (v_i - w)) with the w that the round began with."""
+    points = boxes.fedgd(H, c, p, start, rounds, s, e, cohorts)
+    v, models = boxes.copies(start, len(p)), []
+    for w, cohort in zip([start, *points], boxes.everyone(cohorts, rounds, len(p)), strict=False):
+        for i in cohort:
+            for _ in range(steps):
+                v[i] -= eta * (H[i] @ v[i] - c[i] + lam * (v[i] - w))
+        models.append(v.copy())
+    return points, models
+
+
+# ---------------------------------------------------------------- the functions that they minimise
+
+
+def envelopes(H, c, lam):
+    """pFedMe's F_i = min f_i(u) + lam/2 ||u - .||^2 as quadratics, up to a constant: their H and c."""
+    inverse = np.linalg.inv(H + lam * np.eye(H.shape[1]))
+    return lam * H @ inverse, lam * np.einsum("mij,mj->mi", inverse, c)
+
+
+def correlations(H, c, lam):
+    """pFedMac's F_i = lam/2 ||.||^2 - f_i*(lam .) as quadratics, up to a constant; convex where H_i >= lam I."""
+    inverse = np.linalg.inv(H)
+    return lam * np.eye(H.shape[1]) - lam**2 * inverse, lam * np.einsum("mij,mj->mi", inverse, c)
+
+
+def conjugate(h, c, y):
+    """f*(y) of f = x'h x / 2 - c'x."""
+    return (y + c) @ np.linalg.solve(h, y + c) / 2
+
+
+def edge_quadratic(H, c, p, members, lam):
+    """mean_j F_ij of pFedMac over the clients of an edge, its H and its c."""
+    h, b = correlations(H[members], c[members], lam)
+    q = p[members] / p[members].sum()
+    return np.tensordot(q, h, 1), q @ b
+
+
+# ---------------------------------------------------------------- where they stop, in closed form
+
+
+def affine(a, b):
+    """x -> a x + b as one matrix, so that maps are composed by products."""
+    return np.block([[a, b[:, None]], [np.zeros((1, len(b))), np.ones((1, 1))]])
+
+
+def fixed_point(map):
+    """x = a x + b."""
+    return np.linalg.solve(np.eye(len(map) - 1) - map[:-1, :-1], map[:-1, -1])
+
+
+def apfl_fixed_point(H, c, p, eta, steps, alpha):
+    """w, and the personal models of fixed weights alpha > 0; these are the local optima if there is one local step."""
+    w, eye, models = boxes.fedgd_fixed_point(H, c, p, eta, steps), np.eye(H.shape[1]), []
+    for h, b, a in zip(H, c, alpha, strict=True):
+        y, map = w, affine(eye, np.zeros(len(w)))
+        for _ in range(steps):
+            map = affine(eye - eta * a**2 * h, eta * a * (b - (1 - a) * h @ y)) @ map
+            y = y - eta * (h @ y - b)
+        models.append(a * fixed_point(map) + (1 - a) * w)
+    return w, np.array(models)
+
+
+def mixture_optimum(H, c, p, lam):
+    """The minimiser of sum_i p_i f_i(x_i) + lam/2 sum_i p_i ||x_i - sum_j p_j x_j||^2."""
+    d, blocks = H.shape[1], _blocks(H)
+    left = blocks + lam * (np.eye(len(blocks)) - np.kron(np.ones((len(p), 1)) * p, np.eye(d)))
+    return np.linalg.solve(left, c.ravel()).reshape(-1, d)
+
+
+def mixture_cycle(H, c, p, coins, step, lam, probability):
+    """Where L2GD is after each turn of ``coins``, repeated for ever: near the optimum, not at it."""
+    n, d, blocks = len(p), H.shape[1], _blocks(H)
+    eye, pull, descend = np.eye(n * d), step * lam / (n * probability), step / (n * (1 - probability))
+    mean = np.kron(np.ones((n, 1)) * p, np.eye(d))
+    maps = {
+        0: affine(eye - descend * blocks, descend * c.ravel()),
+        1: affine((1 - pull) * eye + pull * mean, 0 * c.ravel()),
+    }
+    turn = affine(eye, 0 * c.ravel())
+    for coin in coins:
+        turn = maps[coin] @ turn
+    return fixed_point(turn).reshape(-1, d)
+
+
+def _blocks(H):
+    n, d = H.shape[:2]
+    return (np.eye(n)[:, None, :, None] * H[:, :, None, :]).reshape(n * d, n * d)
+
+
+def pfedmac_optimum(H, c, p, lam, phi_prox=boxes.no_prox, steps=100_000):
+    """The minimiser over x and all u_i of sum_i p_i (f_i(u_i) - lam <u_i, x> + lam/2 ||x||^2 + phi(u_i)); x and u.
+
+    x is the mean of u; proximal gradient on u, in the norm that p weights, until it hardly moves.
+    """
+    u, s = np.zeros_like(c), 1 / np.linalg.eigvalsh(H).max()
+    for _ in range(steps):
+        u, before = phi_prox(u - s * (gradients(H, c, u) - lam * p @ u), s), u
+        if np.abs(u - before).max() < 1e-14:
+            break
+    return p @ u, u
+
+
+def pfedmac_sh_fixed_point(H, c, p, edges, lam_1, lam_2, eta_1, eta_2, steps, edge_steps, restart=True):
+    """Of the slide's box; with one step of both kinds that of pFedMac with lam_1, whatever lam_2 is."""
+    h, b = correlations(H, c, lam_1)
+    eye, theta, power = np.eye(H.shape[1]), eta_2 * lam_2, np.linalg.matrix_power
+    client = [power(affine(eye - eta_1 * h[j], eta_1 * b[j]), steps) for j in range(len(p))]
+    whole = 0
+    for members in edges:
+        q, edge = p[members] / p[members].sum(), affine(eye, np.zeros(len(eye)))
+        for r in range(1, edge_steps + 1):
+            if restart:
+                mean = power(sum(a * client[j] for a, j in zip(q, members, strict=True)), r)
+            else:
+                mean = sum(a * power(client[j], r) for a, j in zip(q, members, strict=True))
+            edge = (1 - theta) * edge + theta * mean
+        whole = whole + p[members].sum() * edge
+    return fixed_point(whole)
+
+
+def pfedmac_sh_optimum(H, c, p, edges, lam_1, lam_2):
+    """The minimiser x of the slide's problem of three levels; convex where mean_j F_ij is lam_2-strongly convex."""
+    edge = [edge_quadratic(H, c, p, members, lam_1) for members in edges]
+    h, b = correlations(np.array([e[0] for e in edge]), np.array([e[1] for e in edge]), lam_2)
+    q = np.array([p[members].sum() for members in edges])
+    return np.linalg.solve(np.tensordot(q, h, 1), q @ b)
