@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import boxes
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ from helpers import names, small, snapshots
 from fcorun import UserError
 from fcorun.cli import compose, conf_dir
 from fcorun.experiment import prepare
-from fcorun.figures import Claim, Figure, claims, load, reproduce, spec, theory
+from fcorun.figures import Claim, Figure, claims, fedsplit, load, reproduce, spec, theory
 from fcorun.figures.spec import names as figures
 from fcorun.metrics import ORDER
 
@@ -231,3 +232,35 @@ def test_lowrank_data():
 def test_lowrank_refuses_an_impossible_rank():
     with pytest.raises(UserError, match=r"data\.rank=33"):
         prepare(compose(["data=lowrank", "data.rank=33"]))
+
+
+@pytest.mark.slow
+def test_the_wrong_points_and_the_factor_of_fedsplit(tmp_path):
+    """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
+    less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
+    folder, rows = reproduce("fedsplit_fig1", tmp_path, overrides=(*less, "rounds=80"))
+    assert (folder / "figure.png").exists()
+    assert {row["algo"] for row in rows} == {"fedgd_1", "fedgd_10", "fedgd_100", "fedprox", "fedsplit"}
+    assert {row["holds"] for row in rows} == {"yes"}
+    assert sum("wrong point" in row["says"] for row in rows) == 3
+
+
+@pytest.mark.parametrize("which", ["steps", "mu"])
+def test_wrong_points_in_closed_form(which):
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal((4, 5, 5))
+    h, c, p = half @ half.mT / 5, rng.standard_normal((4, 5)), np.array([0.1, 0.2, 0.3, 0.4])
+    if which == "steps":
+        ours, theirs = (
+            fedsplit.wrong_point({"step": 0.1, "steps": 7}, h, c, p),
+            boxes.fedgd_fixed_point(h, c, p, 0.1, 7),
+        )
+    else:
+        ours, theirs = fedsplit.wrong_point({"mu": 0.7}, h, c, p), boxes.fedprox_fixed_point(h, c, p, 1 / 0.7)
+    np.testing.assert_allclose(ours, theirs, atol=1e-10)
+
+
+def test_the_measured_factor():
+    rows = [{"round": r, "suboptimality": 3 * 0.25**r} for r in range(40)]
+    assert fedsplit.factor(rows) == pytest.approx(0.5)
+    assert fedsplit.predicted(9.0) == pytest.approx(0.5)

@@ -248,6 +248,15 @@ def test_fail_fast_stops_at_the_first_failure():
     assert {r.status["status"] for r in load_records("s")} == {"failed"}
 
 
+def test_further_runs_may_have_axes_and_spaces():
+    job = "algo=fedmid algo.client_lr=1e-3,2e-3 algo.title='mirror descent'"
+    assert command(f'hydra.sweeper.also=["{job}"]', "hydra.sweep.dir=s") == 0
+    told = [
+        (r.config["algo"]["name"], r.config["algo"]["client_lr"], r.config["algo"]["title"]) for r in load_records("s")
+    ]
+    assert sorted(told) == [("fedmid", 1e-3, "mirror descent"), ("fedmid", 2e-3, "mirror descent")]
+
+
 def test_divergence_is_a_result():
     assert command("algo.client_lr=1e-3,1e6", "rounds=20", "hydra.sweep.dir=s") == 0
     assert sorted(table("s")["status"]) == ["diverged", "done"]
