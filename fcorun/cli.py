@@ -156,6 +156,9 @@ def main() -> None:
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
+        if isinstance(error, BrokenPipeError) and not failures:  # the reader of --help or --cfg has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
         if isinstance(error, OSError) and not isinstance(error, HydraException) and not failures:  # Hydra makes folders
             error = UserError(f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder")
         if error not in failures:

@@ -2,23 +2,20 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fcorun import engine, solver
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import Settings, build, build_plugin, check, class_id, meaning, numbers, type_hints
+from fcorun.config import Settings, build, build_plugin, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError, nearest
 from fcorun.evaluate import Evaluation, row_weights
+from fcorun.fit import across_clients, check_fit, check_optimum, deterministic
 from fcorun.mirror_maps.base import MirrorMap
-from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective
 from fcorun.problem import Problem
 from fcorun.quadratic import curvature
@@ -243,9 +240,9 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
             raise UserError(f"{section}.class={values['class']} is no {' or '.join(k.__name__ for k in kinds)}; "
                             f"derive the class from {kinds[0].__module__}.{kinds[0].__name__}")  # fmt: skip
     if getattr(plugins["algo"], "deterministic", False):
-        settings = _deterministic(settings, names["algo"])
-    _check_fit(plugins, names)
-    _check_optimum(plugins, names, settings)
+        settings = deterministic(settings, names["algo"])
+    check_fit(plugins, names)
+    check_optimum(plugins, names, settings)
     plain = asdict(settings)
     for section, plugin in plugins.items():
         labels = {"name": names[section], "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
@@ -256,95 +253,3 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         raise UserError(f"tracker.class={config['tracker']['class']} is no Tracker; "
                         "derive the class from fcorun.trackers.base.Tracker")  # fmt: skip
     return Experiment(**plugins, settings=settings, config=plain, names=names, tracker=tracker)
-
-
-def _deterministic(settings: Settings, algo: str) -> Settings:
-    """The settings of an algorithm whose clients take all their data at once, and steps of its own."""
-    if settings.local_steps is not None or settings.local_epochs != 1:
-        raise UserError(f"algo={algo} takes all data of a client and counts its own steps: leave local_epochs and "
-                        "local_steps out, and see the keys of algo")  # fmt: skip
-    return replace(settings, batch_size=None)
-
-
-def _spelled(cls: type) -> str:
-    """A class's name as conf/ spells it: L1Box, l1_box."""
-    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-
-
-def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray) -> Regularizer:
-    """The regularizer of the problem as a whole: of numbers that differ from client to client, their mean (weighted
-    as the clients are in F), least or largest. Raises UserError when there is not one value a client."""
-    weight = np.add.reduceat(row_weight, offsets[:-1])
-    ways = {"mean": lambda v: float(weight @ v / weight.sum()), "min": min, "max": max}
-    numbers = {}
-    for name, values in (reg.per_client or {}).items():
-        if len(values) != len(weight):
-            raise UserError(f"reg.per_client.{name} has {len(values)} values for {len(weight)} clients; give one each")
-        numbers[name] = float(ways[reg.across_clients[name]](np.asarray(values)))
-    return replace(reg, **numbers)
-
-
-def _check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
-    """Refuse what is measured against, or solved to, an optimum that the problem does not have."""
-    baseline = isinstance(plugins["algo"], Baseline)
-    relative = getattr(plugins["reg"], "relative", None) is not None
-    if not (settings.reference or baseline or relative):
-        return
-    asked = f"algo={names['algo']}" if baseline else "reference=true" if settings.reference else "reg.relative"
-    if not plugins["objective"].convex:
-        raise UserError(f"{asked} needs one optimum, and objective={names['objective']} is not convex; leave it out")
-    if not plugins["mirror"].covers(plugins["reg"]) and not relative:
-        raise UserError(
-            f"{asked} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
-            "not; choose reg=nonneg, l1_nonneg or simplex"
-        )
-
-
-def _check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
-    reg, mirror = plugins["reg"], plugins["mirror"]
-    if not getattr(plugins["algo"], "mirrored", True) and not isinstance(mirror, Euclidean):
-        raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
-    if getattr(plugins["algo"], "needs_curvature", False) and not hasattr(plugins["objective"], "curvature"):
-        wanted = [f"a value for algo.{f.name}" for f in fields(plugins["algo"])
-                  if getattr(plugins["algo"], f.name) == "auto"]  # fmt: skip
-        if getattr(plugins["algo"], "solver", "newton") not in ("exact", "newton"):
-            wanted.append("algo.solver=newton")
-        raise UserError(
-            f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
-            f"does not have; give {' and '.join(wanted)}"
-        )
-    for piece in getattr(plugins["algo"], "needs", ()):
-        if not hasattr(reg, piece):
-            raise UserError(
-                f"algo={names['algo']} needs the {piece} of the regularizer, which reg={names['reg']} does "
-                "not have; choose another algo or another reg"
-            )
-    if not mirror.takes(reg):
-        known = ", ".join(sorted(_spelled(cls) for cls in mirror.pairs))
-        raise UserError(
-            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows none, {known}: choose "
-            "one of them, or mirror=euclidean, which takes any"
-        )
-    if reg.apply_to == []:
-        raise UserError("reg.apply_to=[] leaves psi nothing to act on: name parameters, or give reg=none")
-    sides = getattr(plugins["algo"], "sides", ())
-    if reg.applied_by != "both" and sides and reg.applied_by not in sides:
-        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {sides[0]} only; "
-                        "give both")  # fmt: skip
-    if reg.applied_by != "both" and len(sides) == 2 and getattr(plugins["algo"], "exact", ""):
-        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
-                        "apply psi; give both")  # fmt: skip
-    if reg.per_client and getattr(reg, "relative", None) is not None:
-        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
-    for name, values in (reg.per_client or {}).items():
-        if name in reg.across_clients:
-            for value in values:
-                check(value, type_hints(type(reg))[name], f"reg.per_client.{name}")
-        else:
-            known = ", ".join(reg.across_clients) or "none"
-            raise UserError(
-                f"reg.per_client: '{name}' of reg={names['reg']} cannot differ between clients; {known} can"
-            )
-    if getattr(reg, "relative", None) is not None and not hasattr(reg, "strength_max"):
-        raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
-                        "give reg.strength")  # fmt: skip

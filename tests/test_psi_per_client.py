@@ -5,7 +5,8 @@ import pytest
 from helpers import ragged, small, snapshots
 
 from fcorun import UserError, run
-from fcorun.experiment import across_clients, prepare
+from fcorun.experiment import prepare
+from fcorun.fit import across_clients
 from fcorun.regularizers import L1
 
 SIZES = (3, 7, 10)
