@@ -10,7 +10,7 @@ import pytest
 from helpers import fails, flat, names, plugin_class, ragged, small, snapshots
 from scipy.optimize import minimize
 
-from fcorun import reference, run, solver
+from fcorun import compose, reference, run, solver
 from fcorun.algorithms import Algorithm
 from fcorun.console import Console
 from fcorun.experiment import prepare
@@ -416,6 +416,16 @@ def test_without_strong_convexity_fast_fedda_is_feddualavg(tmp_path):
     fast = ragged(tmp_path, "algo=fast_fedda", "algo.mu=0", "algo.gamma=25", *rest)
     dual = ragged(tmp_path, "algo=feddualavg", "algo.client_lr=0.04", "algo.server_lr=1", *rest)
     np.testing.assert_allclose(path(fast), path(dual), atol=1e-12)
+
+
+def test_fast_fedda_with_the_nuclear_norm():
+    rest = ["data=lowrank", "data.clients=4", "data.samples=12", "data.rows=6", "data.columns=6", "data.rank=2",
+            "data.validation_samples=2", "clients_per_round=2", "batch_size=4", "rounds=8", "eval_every=8",
+            "precision=float64"]  # fmt: skip
+    fast = snapshots(compose(["algo=fast_fedda", "algo.mu=0", "algo.gamma=100", *rest]))[-1]
+    dual = snapshots(compose(["algo=feddualavg", "algo.client_lr=0.01", "algo.server_lr=1", *rest]))[-1]
+    np.testing.assert_allclose(fast.solution["weights"], dual.solution["weights"], atol=1e-12)
+    assert 0 < np.linalg.matrix_rank(fast.solution["weights"][0], tol=1e-6) < 6
 
 
 # ---------------------------------------------------------------- what is counted, sent, refused and said
