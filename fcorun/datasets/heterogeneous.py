@@ -6,6 +6,7 @@ import numpy as np
 
 from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.synthetic import alike
 from fcorun.errors import UserError
 
 
@@ -81,18 +82,13 @@ class Heterogeneous(Dataset):
             y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1)
             return x.reshape(-1, d).astype(np.float32), y.ravel().astype(np.int32)
 
-        x, y = draw("training", self.samples)
-        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
-        return FederatedData(
-            x=x,
-            y=y,
-            offsets=np.arange(self.clients + 1) * self.samples,
+        return alike(
+            draw,
+            self.clients,
+            self.samples,
+            self.validation_samples,
             task="multiclass" if columns else "binary",
             classes=tuple(range(self.classes)),
-            x_val=x_val,
-            y_val=y_val,
-            offsets_val=np.arange(self.clients + 1) * self.validation_samples if self.validation_samples else None,
             truth={"weights": shared[0], "bias": np.zeros(columns)},
             truths={"weights": own, "bias": np.zeros((self.clients, *columns))},
-            clients=tuple(f"client{m}" for m in range(self.clients)),
-        ).validate()
+        )

@@ -7,6 +7,7 @@ import numpy as np
 
 from fcorun.config import Count, Index, NonNegative, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.synthetic import alike
 from fcorun.errors import UserError
 
 
@@ -72,18 +73,9 @@ class LeastSquares(Dataset):
             y = np.einsum("mnd,md->mn", x, own) + self.noise * rng.standard_normal((self.clients, rows))
             return x.reshape(-1, self.features), y.ravel()
 
-        x, y = draw("training", self.samples)
-        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
-        return FederatedData(
-            x=x,
-            y=y,
-            offsets=np.arange(self.clients + 1) * self.samples,
-            x_val=x_val,
-            y_val=y_val,
-            offsets_val=np.arange(self.clients + 1) * self.validation_samples if self.validation_samples else None,
-            truth={"weights": center, "bias": np.zeros(())},
-            clients=tuple(f"client{j}" for j in range(self.clients)),
-        ).validate()
+        return alike(
+            draw, self.clients, self.samples, self.validation_samples, truth={"weights": center, "bias": np.zeros(())}
+        )
 
     def _roots(self, condition: float) -> np.ndarray:
         """R_j of each client with R_j'R_j = A_j'A_j / n, shape (clients or 1, d, d)."""

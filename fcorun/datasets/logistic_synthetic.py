@@ -6,6 +6,7 @@ import numpy as np
 
 from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.synthetic import alike
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,7 @@ class LogisticSynthetic(Dataset):
             y = rng.random((self.clients, rows)) < likely
             return x.reshape(-1, self.features), y.ravel().astype(np.int32)
 
-        x, y = draw("training", self.samples)
-        x_val, y_val = draw("validation", self.validation_samples) if self.validation_samples else (None, None)
-        return FederatedData(
-            x=x,
-            y=y,
-            offsets=np.arange(self.clients + 1) * self.samples,
-            task="binary",
-            classes=(-1, 1),
-            x_val=x_val,
-            y_val=y_val,
-            offsets_val=np.arange(self.clients + 1) * self.validation_samples if self.validation_samples else None,
-            truth={"weights": center, "bias": np.zeros(())},
-            clients=tuple(f"client{j}" for j in range(self.clients)),
-        ).validate()
+        known = {"weights": center, "bias": np.zeros(())}
+        return alike(
+            draw, self.clients, self.samples, self.validation_samples, task="binary", classes=(-1, 1), truth=known
+        )

@@ -1,8 +1,13 @@
-"""Synthetic regression over clients whose features have different means; what lasso and lowrank have in common."""
+"""What synthetic data sets have in common: clients of the same size, and regression on features of different means."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.base import FederatedData, stream
+
+Draw = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 
 
 def linear(
@@ -32,16 +37,24 @@ def linear(
         x = x.reshape(-1, features)
         return x, x @ weights.ravel() + bias + rng.standard_normal(len(x), dtype=np.float32)
 
+    shape = weights.shape if weights.ndim > 1 else ()
+    truth_of = {"weights": weights, "bias": np.asarray(bias)}
+    return alike(draw, clients, samples, validation_samples, truth=truth_of, shape=shape)
+
+
+def alike(draw: Draw, clients: int, samples: int, validation_samples: int, **fields: Any) -> FederatedData:
+    """Data of clients with as many rows each. ``draw(part, rows)`` gives x and y of so many rows of each, in their
+    order; ``fields`` are further ones of FederatedData."""
     x, y = draw("training", samples)
     x_val, y_val = draw("validation", validation_samples) if validation_samples else (None, None)
+    each = np.arange(clients + 1)
     return FederatedData(
         x=x,
         y=y,
-        offsets=np.arange(clients + 1) * samples,
+        offsets=each * samples,
         x_val=x_val,
         y_val=y_val,
-        offsets_val=np.arange(clients + 1) * validation_samples if validation_samples else None,
-        truth={"weights": weights, "bias": np.asarray(bias)},
+        offsets_val=each * validation_samples if validation_samples else None,
         clients=tuple(f"client{m}" for m in range(clients)),
-        shape=weights.shape if weights.ndim > 1 else (),
+        **fields,
     ).validate()
