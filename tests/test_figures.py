@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import names, small, snapshots
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
 from fcorun.cli import compose, conf_dir
@@ -43,6 +44,7 @@ def test_every_figure_is_well_formed(name):
     assert {c.metric for c in figure.claims} | set(figure.panels) <= set(ORDER)
     assert text.startswith("# @package _global_\n#")
     compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
+    OverridesParser.create().parse_overrides(figure.fast)
 
 
 def test_every_figure_has_something_to_check():
