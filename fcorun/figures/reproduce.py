@@ -36,15 +36,11 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     the figure one of our own, in NAME-HASH, and marked so. Raises UserError for a figure that is not there, or whose
     runs cannot be had.
     """
-    told = [
-        text
-        for text in overrides
-        if text.startswith(("metric=", "x=", "data=", "data.")) and ("," not in text or "[" in text)
-    ]
-    figure, config = load(name, told)
+    figure, _ = load(name, _plain(overrides))
+    smaller = figure.fast if fast else []
+    figure, config = load(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
     _ = experiment.fingerprint  # asks for the data's files before anything is written
-    smaller = figure.fast if fast else []
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
     own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
     ending = ("-fast" if fast else "") + (f"-{hashlib.sha256(repr(own).encode()).hexdigest()[:6]}" if own else "")
@@ -81,6 +77,12 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     rows += claims.check(name + ending, figure, grid, tuned, runs, rates)
     write_whole(folder / "claims.csv", csv_bytes(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     return folder, rows
+
+
+def _plain(overrides: Sequence[str]) -> list[str]:
+    """Those that say which data there must be, how they are judged and drawn, and are no axes."""
+    chosen = [text for text in overrides if text.startswith(("metric=", "x=", "data=", "data."))]
+    return [text for text in chosen if "," not in text or "[" in text]
 
 
 def _sweep(folder: Path, overrides: Sequence[str]) -> Frame:
