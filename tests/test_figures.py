@@ -266,3 +266,17 @@ def test_the_measured_factor():
     rows = [{"round": r, "suboptimality": 3 * 0.25**r} for r in range(40)]
     assert fedsplit.factor(rows) == pytest.approx(0.5)
     assert fedsplit.predicted(9.0) == pytest.approx(0.5)
+
+
+def test_a_smaller_version_asks_for_its_own_data(monkeypatch, tmp_path):
+    asked = []
+
+    def stop(config):
+        asked.append(config["data"]["only_digits"])
+        raise UserError("stop")
+
+    monkeypatch.setattr(sys.modules["fcorun.figures.reproduce"], "prepare", stop)
+    for fast in (True, False):
+        with pytest.raises(UserError, match="stop"):
+            reproduce("fedsplit_fig2b", tmp_path, fast=fast)
+    assert asked == [True, False]
