@@ -13,20 +13,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fcorun.cli import compose
+    from fcorun.cli.cli import compose
     from fcorun.errors import UserError
-    from fcorun.record import Record, load_records
-    from fcorun.runner import Watcher, grid, run, run_grid
+    from fcorun.records.record import Record, load_records
+    from fcorun.runs.runner import Watcher, grid, run, run_grid
 
 _PLACES = {
     "UserError": "errors",
-    "Record": "record",
-    "load_records": "record",
-    "compose": "cli",
-    "Watcher": "runner",
-    "grid": "runner",
-    "run": "runner",
-    "run_grid": "runner",
+    "Record": "records.record",
+    "load_records": "records.record",
+    "compose": "cli.cli",
+    "Watcher": "runs.runner",
+    "grid": "runs.runner",
+    "run": "runs.runner",
+    "run_grid": "runs.runner",
 }
 
 __all__ = ["Record", "UserError", "Watcher", "compose", "grid", "load_records", "run", "run_grid"]

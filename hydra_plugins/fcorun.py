@@ -1,6 +1,6 @@
 """fcorun's multirun: a sweeper that knows zipped axes, a launcher that composes once for jobs that differ in numbers.
 
-It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.sweep.
+It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.runs.sweep.
 """
 
 import hashlib
@@ -97,12 +97,12 @@ class FcorunLauncher(Launcher):
         self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from fcorun.processes import MANY, RECORDS, import_ahead
+        from fcorun.runs.processes import MANY, RECORDS, import_ahead
 
         if len(job_overrides) >= MANY and self.options.get("executor") == "inline" and not self.config.get("dry_run"):
             import_ahead(RECORDS)
         from fcorun.config import how_keys
-        from fcorun.sweep import Point
+        from fcorun.runs.sweep import Point
 
         setup_globals()
         points: list[Point] = []
@@ -137,8 +137,8 @@ class FcorunLauncher(Launcher):
         return settable, (*sorted(rest), *sorted(settable))
 
     def _point(self, found: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
-        from fcorun.cli import is_bad_input, sentence
-        from fcorun.sweep import Point
+        from fcorun.cli.cli import is_bad_input, sentence
+        from fcorun.runs.sweep import Point
 
         text = " ".join(o for o in overrides if o.partition("=")[0] not in self.how)
         if isinstance(found, Exception):
@@ -159,7 +159,7 @@ class FcorunLauncher(Launcher):
 
 def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:
     """The plain values of a configuration, if no others can change when these numbers are set to something else."""
-    from fcorun.cli import plain
+    from fcorun.cli.cli import plain
 
     if any(key.count(".") > 1 or key.startswith("hydra.") for key in settable):
         return None

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.cli import compose
-from fcorun.engine import Engine
-from fcorun.experiment import prepare
+from fcorun.cli.cli import compose
+from fcorun.engine.engine import Engine
+from fcorun.experiment.experiment import prepare
 
 RATES = [1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 2e-3], [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]  # 49 points
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import sequential_vmap
 
-from fcorun.machine import cores
 from fcorun.regularizers.nuclear import shrink
+from fcorun.system.machine import cores
 
 N, COUNT, WIDTH, T = 32, 3136, 28, 3.0
 

@@ -22,8 +22,8 @@ from rich.table import Table
 from fcorun import UserError
 from fcorun.figures import load, reproduce
 from fcorun.figures.spec import names
-from fcorun.files import write_whole
-from fcorun.results import csv_bytes
+from fcorun.reports.results import csv_bytes
+from fcorun.system.files import write_whole
 
 
 def main() -> int:

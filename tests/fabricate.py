@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from fcorun.metrics import COUNTERS, aggregate
-from fcorun.record import Record, csv_text
+from fcorun.records.record import Record, csv_text
 
 
 def config(algo="feddualavg", data="lasso", **changed):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from fcorun.cli import compose, conf_dir
+from fcorun.cli.cli import compose, conf_dir
 from fcorun.config import locate
-from fcorun.engine import Engine, Snapshot
+from fcorun.engine.engine import Engine, Snapshot
 from fcorun.errors import UserError
-from fcorun.experiment import prepare
+from fcorun.experiment.experiment import prepare
 
 # Five examples a batch leave a short last one of two.
 SMALL = (

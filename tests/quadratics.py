@@ -5,7 +5,7 @@ import numpy as np
 import personal_boxes
 from helpers import flat, snapshots
 
-from fcorun.experiment import prepare
+from fcorun.experiment.experiment import prepare
 
 SIZES = (12, 20, 16, 30)
 

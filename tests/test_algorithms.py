@@ -10,7 +10,7 @@ from helpers import engine_of, flat, names, plugin_class, ragged, rows_of, small
 from fcorun import Watcher, grid, run, run_grid
 from fcorun.algorithms import Algorithm, Baseline
 from fcorun.config import Positive, numbers
-from fcorun.experiment import prepare
+from fcorun.experiment.experiment import prepare
 from fcorun.regularizers import Regularizer
 
 FEDERATED = [name for name in names("algo") if issubclass(plugin_class("algo", name), Algorithm)]

@@ -13,7 +13,7 @@ from helpers import SMALL, flat, matrices_only, names, plugin_class, rows_of, sm
 from hydra.core.global_hydra import GlobalHydra
 
 from fcorun import Record, UserError, compose, load_records, run
-from fcorun.cli import main
+from fcorun.cli.cli import main
 
 HAXBY = Path(__file__).resolve().parents[2] / "shared" / "data" / "nilearn_data"
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
@@ -269,7 +269,7 @@ def test_a_mistake_in_a_process_of_its_own(tmp_path):
 
 
 def test_help_needs_no_jax():
-    code = "import sys; from fcorun.cli import main; main(); assert 'jax' not in sys.modules"
+    code = "import sys; from fcorun.cli.cli import main; main(); assert 'jax' not in sys.modules"
     found = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
 

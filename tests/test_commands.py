@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from fabricate import config, grid, record, rows
 
-from fcorun.commands import COMMANDS, main
-from fcorun.record import Record
+from fcorun.cli.commands.commands import COMMANDS, main
+from fcorun.records.record import Record
 
 
 @pytest.fixture
@@ -239,5 +239,5 @@ def test_help(capsys, name):
 
 
 def test_reading_records_needs_no_jax():
-    source = "import sys, fcorun.commands; assert not {'jax', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules)"
+    source = "import sys, fcorun.cli.commands.commands; assert not {'jax', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", source], check=True)

@@ -17,7 +17,7 @@ from fcorun.datasets.haxby import Haxby
 from fcorun.datasets.lasso import Lasso
 from fcorun.datasets.partition import hold_out, partition, standardize
 from fcorun.datasets.table import Table
-from fcorun.experiment import prepare
+from fcorun.experiment.experiment import prepare
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "nilearn_data"
 

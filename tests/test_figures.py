@@ -13,9 +13,10 @@ from helpers import names, small, snapshots
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
-from fcorun.cli import compose, conf_dir
-from fcorun.experiment import prepare
-from fcorun.figures import Claim, Figure, claims, fedsplit, load, reproduce, spec, theory
+from fcorun.cli.cli import compose, conf_dir
+from fcorun.experiment.experiment import prepare
+from fcorun.figures import Claim, Figure, claims, load, reproduce, spec
+from fcorun.figures.papers import fedsplit, theory
 from fcorun.figures.spec import names as figures
 from fcorun.metrics import ORDER
 

@@ -10,14 +10,14 @@ from scipy.special import log_expit, log_softmax
 from fcorun import compose
 from fcorun.config import build_plugin
 from fcorun.datasets import FederatedData
-from fcorun.experiment import prepare
+from fcorun.experiment.experiment import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, LinearModel, Logistic, OneVsRest
-from fcorun.problem import Batch, Problem
-from fcorun.product import product
-from fcorun.quadratic import decomposed
+from fcorun.objectives.product import product
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.quadratic import decomposed
+from fcorun.problem.vector import Vector
 from fcorun.regularizers import L1
-from fcorun.vector import Vector
 
 TASKS = ("regression", "binary", "multiclass")
 CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}

@@ -12,9 +12,9 @@ from quadratics import SIZES, Quadratics
 from fcorun import compose, grid, run, run_grid
 from fcorun.algorithms import Algorithm
 from fcorun.datasets.heterogeneous import Heterogeneous
-from fcorun.experiment import prepare
-from fcorun.record import Record
-from fcorun.table import best_points, keys, table
+from fcorun.experiment.experiment import prepare
+from fcorun.records.record import Record
+from fcorun.reports.table import best_points, keys, table
 
 PERSONAL = [
     name
@@ -90,7 +90,7 @@ def test_distance_to_each_clients_truth():
 def test_many_clients_are_measured_in_parts(monkeypatch):
     config = compose([*HETEROGENEOUS, "algo=local", "reg=l1", "rounds=2", "precision=float64"])
     whole = run(config, "whole").metrics.drop(columns="seconds")
-    monkeypatch.setattr("fcorun.evaluate._TOGETHER", 12 * 8 * 4)  # four clients at a time, then two
+    monkeypatch.setattr("fcorun.engine.evaluate._TOGETHER", 12 * 8 * 4)  # four clients at a time, then two
     parts = run(config, "parts").metrics.drop(columns="seconds")
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
 

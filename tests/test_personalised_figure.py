@@ -5,12 +5,13 @@ import pandas as pd
 import pytest
 
 from fcorun import compose, run
-from fcorun.curves import panels as panels_of_a_run
-from fcorun.figures import draw, personalised
+from fcorun.figures import draw
+from fcorun.figures.papers import personalised
 from fcorun.figures.spec import Figure
 from fcorun.metrics import read_rows
-from fcorun.pictures import draw_best, draw_structure, panels
-from fcorun.table import best_points, measured, structure, table
+from fcorun.reports.pictures.curves import panels as panels_of_a_run
+from fcorun.reports.pictures.sweep import draw_best, draw_structure, panels
+from fcorun.reports.table import best_points, measured, structure, table
 
 SMALL = ("data=heterogeneous", "data.clients=6", "data.samples=16", "data.features=8", "data.shared_nonzeros=4",
          "data.validation_samples=8", "clients_per_round=null", "batch_size=null", "rounds=6", "eval_every=2",

@@ -11,14 +11,15 @@ from fabricate import config, grid, record, rows
 from helpers import small
 from PIL import Image
 
-from fcorun import UserError, curves, load_records, run
-from fcorun.axis import along, unit
-from fcorun.curves import COLOURS, draw_curves
+from fcorun import UserError, load_records, run
 from fcorun.metrics import read_rows
-from fcorun.page import STYLE, content, look, looks_of, words
-from fcorun.pictures import draw_best, draw_structure, draw_sweep, panels
-from fcorun.rates import cells, draw_rates, scale
-from fcorun.results import points, table
+from fcorun.reports.pictures import curves
+from fcorun.reports.pictures.axis import along, unit
+from fcorun.reports.pictures.curves import COLOURS, draw_curves
+from fcorun.reports.pictures.page import STYLE, content, look, looks_of, words
+from fcorun.reports.pictures.rates import cells, draw_rates, scale
+from fcorun.reports.pictures.sweep import draw_best, draw_structure, draw_sweep, panels
+from fcorun.reports.results import points, table
 
 
 def figure(draw, records, metric="f1", *more):

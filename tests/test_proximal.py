@@ -11,11 +11,12 @@ from helpers import fails, flat, names, plugin_class, ragged, small, small_for, 
 from quadratics import SIZES, Quadratics, path
 from scipy.optimize import minimize
 
-from fcorun import compose, reference, run, solver
+from fcorun import compose, run
 from fcorun.algorithms import Algorithm
-from fcorun.console import Console
-from fcorun.experiment import prepare
-from fcorun.quadratic import curvature
+from fcorun.cli.console import Console
+from fcorun.experiment.experiment import prepare, reference
+from fcorun.problem.problem import solver
+from fcorun.problem.quadratic import curvature
 
 STEPS = ("local_epochs=null", "local_steps=4")
 LONG = ("reg=none", "rounds=2000", "eval_every=2000")

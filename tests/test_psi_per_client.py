@@ -5,8 +5,8 @@ import pytest
 from helpers import ragged, small, snapshots
 
 from fcorun import UserError, run
-from fcorun.experiment import prepare
-from fcorun.fit import across_clients
+from fcorun.experiment.experiment import prepare
+from fcorun.experiment.fit import across_clients
 from fcorun.regularizers import L1
 
 SIZES = (3, 7, 10)
@@ -104,7 +104,7 @@ def test_applied_by_the_clients_leaves_the_mean_as_it_is(tmp_path):
     config = ragged(tmp_path, "algo=fedmid", "reg.applied_by=client", "reg.strength=0.4", "algo.server_lr=1",
                     "algo.client_lr=0.02", "rounds=3000", "eval_every=3000", "reference=true", sizes=(40,))  # fmt: skip
     found = last(config)
-    from fcorun.reference import optimum
+    from fcorun.experiment.reference import optimum
 
     experiment = prepare(config)
     assert found.metrics["objective"] - optimum(experiment, experiment.load())["objective"] < 1e-8
@@ -149,7 +149,7 @@ def test_a_shape_that_psi_cannot_act_on_is_refused():
 
 def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
     """Ridge regression with a column of ones, in closed form; F1 and recovery stay those of the weights."""
-    from fcorun.reference import optimum
+    from fcorun.experiment.reference import optimum
 
     config = ragged(
         tmp_path, "reg=l2", "reg.strength=0.8", "reg.apply_to=[weights,bias]", "reference=true", sizes=SIZES

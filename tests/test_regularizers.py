@@ -11,7 +11,7 @@ from helpers import names, small, snapshots
 
 from fcorun import UserError
 from fcorun.config import numbers
-from fcorun.experiment import prepare
+from fcorun.experiment.experiment import prepare
 from fcorun.regularizers import Constraint
 
 REGULARIZERS = names("reg")

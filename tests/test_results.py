@@ -13,14 +13,15 @@ from helpers import SMALL, small
 from rich.console import Console
 
 import fcorun
-from fcorun import UserError, cli, load_records, run, run_grid
-from fcorun.experiment import prepare
+from fcorun import UserError, load_records, run, run_grid
+from fcorun.cli.cli import cli
+from fcorun.experiment.experiment import prepare
 from fcorun.metrics import aggregate, read_rows
-from fcorun.record import RunFolder
-from fcorun.results import best_points, points, report, show, table
-from fcorun.runner import Job
-from fcorun.summary import summarize
-from fcorun.table import keys
+from fcorun.records.record import RunFolder
+from fcorun.reports.results import best_points, points, report, show, table
+from fcorun.reports.table import keys
+from fcorun.runs.runner import Job
+from fcorun.runs.summary import summarize
 
 
 def shown(function, *arguments):

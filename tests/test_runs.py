@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 from helpers import SMALL, flat, rows_of, small
 
-from fcorun import Record, UserError, Watcher, compose, execute, grid, load_records, run, run_grid
-from fcorun.evaluate import on_device
-from fcorun.experiment import prepare
-from fcorun.record import RunFolder
+from fcorun import Record, UserError, Watcher, compose, grid, load_records, run, run_grid
+from fcorun.engine.evaluate import on_device
+from fcorun.experiment.experiment import prepare
+from fcorun.records.record import RunFolder
+from fcorun.runs import execute
 
 FILES = ["config.yaml", "curves.png", "metrics.csv", "run.log", "solution.npz", "status.json", "summary.json"]
 
@@ -452,7 +453,7 @@ def test_a_kill_at_any_file_blocks_nothing(after, monkeypatch):
             written.append(target)
             if len(written) == after:
                 for method in ("write", "log"):  # the dead write no more
-                    patch.setattr(f"fcorun.record.RunFolder.{method}", lambda *args: None)
+                    patch.setattr(f"fcorun.records.record.RunFolder.{method}", lambda *args: None)
                 raise Killed
 
         patch.setattr(os, "replace", dying)
@@ -477,7 +478,7 @@ def test_a_mishap_before_the_first_round_is_not_hidden(monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.record.RunFolder.load_checkpoint", full)
+        patch.setattr("fcorun.records.record.RunFolder.load_checkpoint", full)
         with pytest.raises(OSError, match="No space left"):
             run(small(), "here")
     assert Record(Path("here")).status["status"] == "failed"

@@ -5,8 +5,8 @@ import pytest
 from helpers import flat, ragged, small, snapshots
 from scipy.stats import chisquare
 
-from fcorun.experiment import prepare
-from fcorun.schedule import Schedule
+from fcorun.engine.schedule import Schedule
+from fcorun.experiment.experiment import prepare
 
 OFFSETS = np.array([0, 3, 10, 20, 21])  # clients of 3, 7, 10 and 1 rows
 

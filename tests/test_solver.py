@@ -8,11 +8,11 @@ import sklearn
 from helpers import flat, matrices_only, names, plugin_class, ragged, small
 from sklearn import linear_model
 
-from fcorun import grid, reference, run, solver
-from fcorun.experiment import prepare
+from fcorun import grid, run
+from fcorun.experiment.experiment import prepare, reference
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
-from fcorun.problem import Batch, Problem
+from fcorun.problem.problem import Batch, Problem, solver
 from fcorun.regularizers import L1
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]

@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 from helpers import SMALL, rows_of
 
-from fcorun import cli, compose, execute, load_records, run, sweep
-from fcorun.commands import main
-from fcorun.runner import Watcher
+from fcorun import compose, load_records, run
+from fcorun.cli.cli import cli
+from fcorun.cli.commands.commands import main
+from fcorun.runs import execute, sweep
+from fcorun.runs.runner import Watcher
 
 RATES = ("algo.client_lr=1e-3,3e-3,1e-2", "algo.server_lr=0.3,1")
 COMMAND = [sys.executable, "-m", "fcorun", "-m", *SMALL]
@@ -282,7 +284,7 @@ def test_an_interrupted_sweep_goes_on(monkeypatch):
 def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
     assert command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
     with pytest.MonkeyPatch.context() as patch:
-        from fcorun.record import RunFolder
+        from fcorun.records.record import RunFolder
 
         def full(self, name, content):
             if name == "metrics.csv":
@@ -335,7 +337,7 @@ def test_two_sweeps_at_once_do_each_run_once():
 def test_helpers_leave_when_their_parent_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(
         "import os, time\n"
-        "from fcorun.processes import Helpers\n"
+        "from fcorun.runs.processes import Helpers\n"
         "if __name__ == '__main__':\n"
         "    helpers = Helpers(2, ['json'])\n"
         "    print(helpers.submit(os.getpid).result(), flush=True)\n"

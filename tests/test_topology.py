@@ -9,7 +9,7 @@ from quadratics import SIZES, Quadratics, path
 
 from fcorun import compose, run, run_grid
 from fcorun.algorithms import Algorithm
-from fcorun.experiment import prepare
+from fcorun.experiment.experiment import prepare
 
 TREE = "topology=tree"
 KINDS = {name: plugin_class("algo", name) for name in names("algo")}

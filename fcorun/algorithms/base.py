@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.config import AUTO, Count, Positive
-from fcorun.problem import Batch, Problem
-from fcorun.quadratic import Quadratic
-from fcorun.vector import Vector
-from fcorun.work import Work
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.vector import Vector
+from fcorun.problem.work import Work
 
 Tree = Any  # a pytree of arrays: an array, or tuples and dicts of them
 
@@ -205,7 +205,7 @@ def balanced(least: float, most: float) -> float:
 
 @dataclass(frozen=True)
 class Baseline(ABC):
-    """A solver without communication: fcorun.solver.minimize on rows gathered in one place."""
+    """A solver without communication: fcorun.problem.solver.minimize on rows gathered in one place."""
 
     tolerance: Positive = 1e-9
     max_iterations: Count = 100_000

@@ -6,13 +6,12 @@ from typing import Literal
 
 import jax
 
-from fcorun import inner
 from fcorun.algorithms.base import Algorithm
 from fcorun.config import AUTO, AutoPositive, Count, NonNegative, Positive
 from fcorun.errors import UserError
-from fcorun.problem import Problem
-from fcorun.quadratic import Quadratic
-from fcorun.vector import Vector
+from fcorun.problem.problem import Problem, inner
+from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.vector import Vector
 
 Real = jax.Array | float
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fcorun import inner
 from fcorun.algorithms.pfedmac import PFedMac
 from fcorun.config import Positive
+from fcorun.problem.problem import inner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,11 @@ from typing import Literal
 
 import jax
 
-from fcorun import inner
 from fcorun.algorithms.base import Algorithm, LocalData
 from fcorun.config import Count, NonNegative
-from fcorun.problem import Problem
-from fcorun.quadratic import Quadratic
-from fcorun.vector import Vector
+from fcorun.problem.problem import Problem, inner
+from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.vector import Vector
 
 Real = jax.Array | float
 

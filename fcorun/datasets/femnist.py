@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from fcorun import config
-from fcorun.cache import cache_dir
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.download import Damaged, fetch
 from fcorun.errors import UserError
+from fcorun.system.cache import cache_dir
 
 URL = "https://storage.googleapis.com/tff-datasets-public/"
 # of the archives, as tensorflow_federated.simulation.datasets.emnist.load_data pinned them until it left HDF5

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fcorun import config
-from fcorun.cache import cache_dir
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError, nearest
+from fcorun.system.cache import cache_dir
 
 ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
 MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"

@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.figures.spec import Claim, Figure
 from fcorun.metrics import HIGHER_IS_BETTER
-from fcorun.table import Frame
+from fcorun.reports.table import Frame
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "note")
 Runs = dict[str, list[list[dict[str, float]]]]  # of each algorithm's best point, the rows of each seed

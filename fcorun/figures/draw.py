@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.curves import COLOURS, DASHES
 from fcorun.figures.spec import Figure
 from fcorun.metrics import read_rows
-from fcorun.page import PAGE, Look, legend, looks_of, page, title, words
-from fcorun.pictures import draw_best, draw_structure
-from fcorun.record import Record
-from fcorun.table import Frame, best_points
+from fcorun.records.record import Record
+from fcorun.reports.pictures.curves import COLOURS, DASHES
+from fcorun.reports.pictures.page import PAGE, Look, legend, looks_of, page, title, words
+from fcorun.reports.pictures.sweep import draw_best, draw_structure
+from fcorun.reports.table import Frame, best_points
 
 LOGARITHMIC = ("suboptimality", "objective", "val_loss", "train_loss", "recovery_error")
 
@@ -121,7 +121,7 @@ def averaging(of: Drawing) -> Any:
 
 def rates(of: Drawing) -> Any:
     """The gap against the rounds at each client_lr with its best server_lr, and the bounds of theorems 4.1 to 4.3."""
-    from fcorun.figures.theory import measured
+    from fcorun.figures.papers.theory import measured
 
     runs = measured(of.grid_records)
     looks = {f"theorem 4.{i + 1}": (COLOURS[i], DASHES[i + 1]) for i in range(3)}
@@ -142,7 +142,7 @@ def rates(of: Drawing) -> Any:
 
 def conditioning(of: Drawing) -> Any:
     """The gap against the rounds at three condition numbers, and the rounds to a gap of 1e-3 against all of them."""
-    from fcorun.figures.fedsplit import iterations
+    from fcorun.figures.papers.fedsplit import iterations
 
     figure, (left, right) = page(2, 2, PAGE, height=2.0, left=0.6)
     shown = sorted({record.config["data"]["condition"] for record in of.grid_records if record.finished})[::-1]
@@ -169,8 +169,8 @@ def conditioning(of: Drawing) -> Any:
 
 
 def personalised(of: Drawing) -> Any:
-    """See fcorun.figures.personalised."""
-    from fcorun.figures.personalised import draw
+    """See fcorun.figures.papers.personalised."""
+    from fcorun.figures.papers.personalised import draw
 
     return draw(of)
 

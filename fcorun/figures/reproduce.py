@@ -14,18 +14,19 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fcorun.cli import conf_dir
+from fcorun.cli.cli import conf_dir
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
-from fcorun.experiment import prepare
-from fcorun.figures import claims, draw, fedsplit, personalised, theory
+from fcorun.experiment.experiment import prepare
+from fcorun.figures import claims, draw
+from fcorun.figures.papers import fedsplit, personalised, theory
 from fcorun.figures.spec import load
-from fcorun.files import write_whole
 from fcorun.metrics import read_rows, silent
-from fcorun.page import STYLE, content
-from fcorun.record import Record
-from fcorun.results import csv_bytes
-from fcorun.table import SEEDS, Frame, best_points, chosen, flat_config, keys, table
+from fcorun.records.record import Record
+from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.results import csv_bytes
+from fcorun.reports.table import SEEDS, Frame, best_points, chosen, flat_config, keys, table
+from fcorun.system.files import write_whole
 
 RATES = ("client_lr", "server_lr")
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.config import NonNegative
-from fcorun.product import product
+from fcorun.objectives.product import product
 
 Params = dict[str, jax.Array]
 

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from fcorun.errors import UserError
 from fcorun.metrics import read_rows
-from fcorun.record import Record, RunFolder
-from fcorun.table import flat_config
+from fcorun.records.record import Record, RunFolder
+from fcorun.reports.table import flat_config
 
 
 @dataclass(frozen=True)

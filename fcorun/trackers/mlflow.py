@@ -10,8 +10,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from fcorun.cache import cache_dir
-from fcorun.record import FILES
+from fcorun.records.record import FILES
+from fcorun.system.cache import cache_dir
 from fcorun.trackers.base import Tracker, name_of, parameters, scalars
 
 _SQLITE = "sqlite:///"

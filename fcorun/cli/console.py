@@ -1,0 +1,184 @@
+"""What a run shows on the terminal: a line, a progress bar, a table. Plain lines where it is no terminal."""
+
+import os
+import sys
+import threading
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.datasets.base import FederatedData
+from fcorun.metrics import COUNTERS, PERSONAL, aggregate, headline, read_rows, silent
+from fcorun.records.record import Record
+from fcorun.runs.runner import Job, Watcher
+
+_LINES = 10  # progress lines of a run, where there is no terminal
+
+
+class _Output(RichConsole):
+    """A console whose reader may go away (``| head``): the run goes on, in silence."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Console(Watcher):
+    """Shows one run. A context manager; with ``verbose`` off it shows nothing."""
+
+    def __init__(self, verbose: bool = True):
+        self.out = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.live = verbose and self.out.is_terminal
+        columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+        self.progress = Progress(
+            *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
+        )
+        self.task: Any = None
+        self.told = 0.0
+
+    def __enter__(self) -> "Console":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.progress.stop()
+
+    def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
+        settings = job.experiment.settings
+        size = f"{len(data.y)} examples of {len(data.sizes)} clients, {data.x.shape[1]} features"
+        if isinstance(job.experiment.algo, Algorithm):
+            cohort = settings.clients_per_round or len(data.sizes)
+            size = f"{settings.rounds} rounds, {cohort} clients a round, {size}"
+        self.out.print(f"{job.label}: {size}" + (f"; goes on after round {resumed}" if resumed else ""))
+        if job.experiment.remark:
+            self.out.print(job.experiment.remark)
+        self.progress.start()
+        self.task = self.progress.add_task("", total=settings.rounds)
+
+    def row(self, job: Job, row: dict[str, float]) -> None:
+        matters = headline([name for name in row if name not in COUNTERS])
+        text = f"objective {row['objective']:.6g}" + (
+            f"  {matters} {row[matters]:.4g}" if matters != "objective" else ""
+        )
+        counted = isinstance(job.experiment.algo, Algorithm)
+        rounds = job.experiment.settings.rounds
+        if self.live:
+            total = rounds if counted else None
+            self.progress.update(self.task, completed=row["round"], total=total, description=text)
+        elif row["round"] >= self.told:  # about ten lines; of a baseline, whose end is not known, at doubling distances
+            self.out.print(f"{'round' if counted else 'iteration'} {row['round']}  {text}")
+            self.told = row["round"] + (max(rounds / _LINES, 1) if counted else max(row["round"], 1))
+
+    def ends(self, job: Job) -> None:
+        self.progress.stop()
+        record = Record(job.folder.folder)
+        if job.end == "reused":
+            status = record.status
+            end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
+            self.out.print(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
+            job.rows, job.diverged = read_rows(record.folder), int(status.get("round", 0))
+        elif job.end not in ("done", "diverged"):
+            return
+        if job.diverged:
+            self.out.print(
+                f"diverged: the state was not finite in round {job.diverged}; try a smaller algo.client_lr "
+                "or algo.server_lr"
+            )
+        else:
+            self._table(job)
+        if job.reason:
+            self.out.print(job.reason)
+        if job.end != "reused":
+            self.out.print(
+                f"{job.end}: {job.folder.folder}/ holds metrics.csv, curves.png, summary.json, solution.npz, "
+                f"{'personal.npz, ' if record.personal else ''}config.yaml, run.log"
+            )
+
+    def _table(self, job: Job) -> None:
+        settings = job.experiment.settings
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        tail = min(settings.tail_rounds, int(job.rows[-1]["round"]))
+        mean = f"mean of last {tail} rounds" if not silent(job.rows[-1]) else "solution"
+        for column in ("metric", "final", "best", "round", mean):
+            table.add_column(column, justify="left" if column == "metric" else "right")
+        found = aggregate(job.rows, settings.tail_rounds)
+        for name, value in found["final"].items():
+            best = found["best"].get(name)
+            cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")
+            table.add_row(name, f"{value:.6g}", *cells, f"{found['tail'][name]:.6g}")
+        self.out.print(table)
+        cut = ("f1", "precision", "recall", "density", "rank", PERSONAL + "density", PERSONAL + "rank")
+        cut = [name for name in cut if name in found["final"]]
+        if cut:
+            self.out.print(f"{', '.join(cut)}: magnitude over cutoff={settings.cutoff:g}")
+
+
+class SweepConsole(Watcher):
+    """Shows many runs as one bar. A context manager; methods may be called from several threads."""
+
+    def __init__(self, verbose: bool = True):
+        self.out = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.live = verbose and self.out.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
+        self.progress = Progress(
+            *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
+        )
+        self.rounds, self.done, self.runs, self.ended, self.told = 0, 0, 0, 0, 0.0
+        self.at: dict[Any, float] = {}  # rounds done, by folder
+        self.guard = threading.Lock()
+
+    def __enter__(self) -> "SweepConsole":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """No more runs."""
+        self.progress.stop()
+
+    def say(self, line: str) -> None:
+        """A line that is shown even when ``verbose`` is off."""
+        print(line, file=sys.stderr)
+
+    def expect(self, runs: int, rounds: int) -> None:
+        """So many runs are to come, with so many rounds in all."""
+        self.runs, self.rounds = runs, rounds
+        if runs:
+            self.progress.start()
+            self.task: Any = self.progress.add_task(f"0 of {runs} runs", total=max(rounds, 1))
+
+    def waits(self, runs: int) -> None:
+        """Another process is computing the rest."""
+        self._show(f"{runs} runs are being computed by another process; waiting for them")
+
+    def row(self, job: Job, row: dict[str, float]) -> None:
+        with self.guard:
+            rounds = min(row["round"], job.experiment.settings.rounds)
+            self.done += rounds - self.at.get(job.folder.folder, 0)
+            self.at[job.folder.folder] = rounds
+            if self.live:
+                self.progress.update(self.task, completed=self.done)
+
+    def ends(self, job: Job) -> None:
+        self.over(job)
+
+    def over(self, run: Any) -> None:
+        """A run is over (its ``end`` says how), here or in another process."""
+        with self.guard:
+            if run.end in ("locked", "interrupted"):
+                return
+            self.ended += 1
+            if self.live:
+                self.progress.update(self.task, description=f"{self.ended} of {self.runs} runs")
+            elif self.ended == self.runs or self.ended >= self.told + self.runs / _LINES:
+                self.told = self.ended
+                self.out.print(f"{self.ended} of {self.runs} runs")
+
+    def _show(self, line: str) -> None:
+        if self.live:
+            self.progress.update(self.task, description=line)
+        else:
+            self.out.print(line)

@@ -1,0 +1,55 @@
+"""Bytes that clients, edges and the server send each other."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.engine.schedule import Schedule
+
+Tree = Any
+
+
+def size_of(tree: Tree) -> int:
+    """The bytes of all arrays of a pytree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What each of a round's clients sends and receives once, and on a tree what an edge does.
+
+    Attributes:
+        up, down: bytes of an upload, and of what is broadcast.
+        edge_up: bytes of what an edge reports.
+        edge_of: the edge of each client, (M,), or None.
+        frozen: whether the server's model stays as it is: clients have it, and send nothing.
+    """
+
+    schedule: Schedule
+    rounds: int
+    up: int
+    down: int
+    edge_up: int = 0
+    edge_of: np.ndarray | None = None
+    frozen: bool = False
+
+    def after(self, rounds: int) -> dict[str, int]:
+        """The counters after so many rounds."""
+        if self.edge_of is None:
+            clients = 0 if self.frozen else rounds * self.schedule.cohort_size
+            return {"bytes_up": clients * self.up, "bytes_down": clients * self.down}
+        clients, edges = rounds * self.schedule.cohort_size * (self.schedule.edge_rounds or 1), self._edges[rounds]
+        found = {"bytes_up": clients * self.up, "bytes_down": clients * self.down}
+        return found | {"edge_bytes_up": int(edges) * self.edge_up, "edge_bytes_down": int(edges) * self.down}
+
+    @cached_property
+    def _edges(self) -> np.ndarray:
+        """How many edges have taken part after 0, 1, ... rounds, each counted once a round."""
+        edge_of = np.asarray(self.edge_of)
+        if self.schedule.cohort_size == len(edge_of):
+            return np.arange(self.rounds + 1) * len(np.unique(edge_of))
+        met = [len(np.unique(edge_of[self.schedule.cohort(r)])) for r in range(self.rounds)]
+        return np.cumsum([0, *met])

@@ -1,0 +1,125 @@
+"""Whether the parts of an experiment fit each other."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fcorun.algorithms.base import Baseline
+from fcorun.config import Settings, check, type_hints
+from fcorun.errors import UserError
+from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.networks.topology import Star
+from fcorun.regularizers.base import Regularizer
+
+
+def deterministic(settings: Settings, algo: str) -> Settings:
+    """The settings of an algorithm whose clients take all their data at once, and steps of its own."""
+    if settings.local_steps is not None or settings.local_epochs != 1:
+        raise UserError(f"algo={algo} takes all data of a client and counts its own steps: leave local_epochs and "
+                        "local_steps out, and see the keys of algo")  # fmt: skip
+    return replace(settings, batch_size=None)
+
+
+def _spelled(cls: type) -> str:
+    """A class's name as conf/ spells it: L1Box, l1_box."""
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray) -> Regularizer:
+    """The regularizer of the problem as a whole: of numbers that differ from client to client, their mean (weighted
+    as the clients are in F), least or largest. Raises UserError when there is not one value a client."""
+    weight = np.add.reduceat(row_weight, offsets[:-1])
+    ways = {"mean": lambda v: float(weight @ v / weight.sum()), "min": min, "max": max}
+    numbers = {}
+    for name, values in (reg.per_client or {}).items():
+        if len(values) != len(weight):
+            raise UserError(f"reg.per_client.{name} has {len(values)} values for {len(weight)} clients; give one each")
+        numbers[name] = float(ways[reg.across_clients[name]](np.asarray(values)))
+    return replace(reg, **numbers)
+
+
+def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse what is measured against, or solved to, an optimum that the problem does not have."""
+    baseline = isinstance(plugins["algo"], Baseline)
+    relative = getattr(plugins["reg"], "relative", None) is not None
+    if not (settings.reference or baseline or relative):
+        return
+    asked = f"algo={names['algo']}" if baseline else "reference=true" if settings.reference else "reg.relative"
+    if not plugins["objective"].convex:
+        raise UserError(f"{asked} needs one optimum, and objective={names['objective']} is not convex; leave it out")
+    if not plugins["mirror"].covers(plugins["reg"]) and not relative:
+        raise UserError(
+            f"{asked} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
+            "not; choose reg=nonneg, l1_nonneg or simplex"
+        )
+
+
+def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse a topology that the algorithm does not know, and starts that nothing would come of."""
+    algo = plugins["algo"]
+    tree, trees = not isinstance(plugins["topology"], Star), getattr(algo, "trees", "some")
+    if tree and not trees:
+        raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
+                        "an algo for trees, such as fedavg, feddualavg or pfedmac_sh")  # fmt: skip
+    if trees == "only" and not tree:
+        raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
+    if isinstance(algo, Baseline) and (settings.start or settings.frozen or tree):
+        key = "start" if settings.start else "frozen" if settings.frozen else "topology"
+        raise UserError(f"algo={names['algo']} is solved in one place, wherever one starts: leave {key} out")
+    if settings.frozen and not settings.start:
+        raise UserError("frozen=true keeps the server's model as it was: give start=FOLDER, a record that has one")
+    if settings.frozen and not getattr(algo, "personalises", False):
+        raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, whose clients have no models of "
+                        "their own; choose apfl, ditto, local, pfedme or another one that has")  # fmt: skip
+    if settings.frozen and tree:
+        raise UserError("frozen=true leaves nothing to the edges: leave topology out")
+
+
+def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
+    """Refuse plug-ins that cannot work with each other."""
+    reg, mirror = plugins["reg"], plugins["mirror"]
+    if not getattr(plugins["algo"], "mirrored", True) and not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
+    wanted = getattr(plugins["algo"], "needs_curvature", [])
+    if wanted and not hasattr(plugins["objective"], "curvature"):
+        raise UserError(
+            f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
+            f"does not have; give {' and '.join(wanted)}"
+        )
+    for piece in getattr(plugins["algo"], "needs", ()):
+        if not hasattr(reg, piece):
+            raise UserError(
+                f"algo={names['algo']} needs the {piece} of the regularizer, which reg={names['reg']} does "
+                "not have; choose another algo or another reg"
+            )
+    if not mirror.takes(reg):
+        known = ", ".join(sorted(_spelled(cls) for cls in mirror.pairs))
+        raise UserError(
+            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows none, {known}: choose "
+            "one of them, or mirror=euclidean, which takes any"
+        )
+    if reg.apply_to == []:
+        raise UserError("reg.apply_to=[] leaves psi nothing to act on: name parameters, or give reg=none")
+    sides = getattr(plugins["algo"], "sides", ())
+    if reg.applied_by != "both" and sides and reg.applied_by not in sides:
+        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {sides[0]} only; "
+                        "give both")  # fmt: skip
+    if reg.applied_by != "both" and len(sides) == 2 and getattr(plugins["algo"], "exact", ""):
+        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
+                        "apply psi; give both")  # fmt: skip
+    if reg.per_client and getattr(reg, "relative", None) is not None:
+        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
+    for name, values in (reg.per_client or {}).items():
+        if name in reg.across_clients:
+            for value in values:
+                check(value, type_hints(type(reg))[name], f"reg.per_client.{name}")
+        else:
+            known = ", ".join(reg.across_clients) or "none"
+            raise UserError(
+                f"reg.per_client: '{name}' of reg={names['reg']} cannot differ between clients; {known} can"
+            )
+    if getattr(reg, "relative", None) is not None and not hasattr(reg, "strength_max"):
+        raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
+                        "give reg.strength")  # fmt: skip

@@ -1,0 +1,94 @@
+"""The certified optimum of a problem: computed once, kept on disk, what suboptimality is measured against."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.config import class_id
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import row_weights
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import Experiment
+from fcorun.problem.problem import Batch, solver
+from fcorun.system.cache import cache_dir
+from fcorun.system.files import write_whole
+
+TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000
+
+
+def gathered(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:
+    """The rows in one place with their weights in F, in float64 where they are real numbers; under enable_x64."""
+    x, y, weight = data.x[rows], data.y[rows], row_weights(data, client_weighting)[rows]
+    x = x.astype(np.float64) if x.dtype.kind == "f" else x
+    y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()))
+
+
+def optimum(experiment: Experiment, data: FederatedData) -> dict:
+    """{"objective", "certificate", "kind", "certified", "iterations"} of min F + psi, from disk if it is there."""
+    path = _path(experiment)
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        pass
+    with jax.enable_x64(True):
+        batch = gathered(data, experiment.settings.client_weighting)
+        last = _last(solver.minimize(experiment.problem(data), batch, TOLERANCE, MAX_ITERATIONS))
+    found = {
+        "objective": last.objective,
+        "certificate": last.certificate,
+        "kind": last.kind,
+        "certified": last.certified,
+        "iterations": last.iteration,
+    }
+    if last.certified:
+        write_whole(path, json.dumps(found))
+    return found
+
+
+def with_strength(experiment: Experiment, data: FederatedData):
+    """The regularizer with ``relative`` turned into a strength; as it is, where there is no ``relative``."""
+    reg = experiment.reg
+    if getattr(reg, "relative", None) is None:
+        return reg
+    path = _path(experiment, "strength", without=("strength", "relative"))
+    if path.exists():
+        largest = json.loads(path.read_text())
+    else:
+        with jax.enable_x64(True):
+            batch = gathered(data, experiment.settings.client_weighting)
+            largest = solver.strength_max(experiment.problem(data), batch)
+        if not np.isfinite(largest):
+            raise UserError(
+                f"reg.relative: no strength makes 0 optimal with reg={experiment.names['reg']} as it is set"
+            )
+        write_whole(path, json.dumps(largest))
+    return replace(reg, strength=reg.relative * largest, relative=None)  # type: ignore[attr-defined]
+
+
+def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) -> Path:
+    reg = {k: v for k, v in asdict(experiment.reg).items() if k not in without}  # type: ignore[call-overload]
+    parts = [
+        kind,
+        experiment.fingerprint,
+        class_id(experiment.objective),
+        repr(experiment.objective),
+        class_id(experiment.reg),
+        sorted(reg.items(), key=str),
+        experiment.settings.client_weighting,
+        solver.VERSION,
+        TOLERANCE,
+    ]
+    return cache_dir("optima") / (hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:32] + ".json")
+
+
+def _last(iterates: Iterator[solver.Iterate]) -> solver.Iterate:
+    for last in iterates:  # noqa: B007
+        pass
+    return last

@@ -1,0 +1,197 @@
+"""Own models of clients against one for all and each alone: what is gained, and identities of the methods."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.cli.cli import compose
+from fcorun.experiment.experiment import prepare
+from fcorun.experiment.reference import gathered
+from fcorun.figures.draw import Drawing
+from fcorun.figures.papers.fedsplit import gradients
+from fcorun.metrics import PERSONAL, read_rows
+from fcorun.problem.problem import inner
+from fcorun.problem.vector import Vector
+from fcorun.reports.pictures.axis import along, unit
+from fcorun.reports.pictures.curves import DASHES
+from fcorun.reports.pictures.page import PAGE, page, title
+from fcorun.reports.table import Frame, measured, points
+
+ACCURACY, GLOBAL, ALONE = PERSONAL + "val_accuracy", "fedavg", "local"
+
+
+def draw(of: Drawing) -> Any:
+    """Three panels: the accuracy of global and own models at the best rates, sparsity against accuracy over all points
+    of the grid, and accuracy against communication."""
+    algos, cutoff = of.algorithms, of.tuned.attrs.get("cutoff")
+    figure, (left, middle, right) = page(3, 3, PAGE, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
+                                         gap=(0.55, 0.5))  # fmt: skip
+    seeds = of.tuned.groupby("algo").size().max()
+    for place, algo in enumerate(algos):
+        look, own = of.looks[algo], of.tuned[of.tuned["algo"] == algo]
+        marks = {"color": look.colour, "marker": look.marker, "linestyle": "none"}
+        if algo != ALONE:  # it has no global model
+            low, value, high = np.quantile(own["tail_val_accuracy"].to_numpy(float), (0.1, 0.5, 0.9))
+            left.plot([low, high], [place, place], color=look.colour, linewidth=0.8, linestyle=":")
+            left.plot(value, place, **marks | {"markerfacecolor": "white"})
+        if own[f"tail_{ACCURACY}"].notna().any():
+            low, value, high = np.quantile(own[f"tail_{ACCURACY}"].to_numpy(float), (0.1, 0.5, 0.9))
+            left.plot([low, high], [place, place], color=look.colour, linewidth=1)
+            left.plot(value, place, **marks)
+    left.set_yticks(range(len(algos)), [title(of.grid, name) for name in algos])
+    tail = of.tuned.attrs["tail_rounds"]
+    left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
+    left.set_title("open: global model, filled: own models" + (f";\nbar: 10-90 % over {seeds} seeds of the data"
+                   if seeds > 1 else ""), fontsize=6.5, pad=3)  # fmt: skip
+    density = f"{PERSONAL}density"
+    folded = points(of.grid, ACCURACY)
+    for algo in algos:
+        look = of.looks[algo]
+        every = folded[(folded["algo"] == algo) & (folded["status"] == "done")]
+        middle.scatter(every[density], every["metric"], s=9, marker=look.marker, facecolor="none",
+                       edgecolor=look.colour, linewidth=0.6)  # fmt: skip
+        if len(every):
+            best = every.loc[every["metric"].idxmax()]
+            middle.plot(best[density], best["metric"], color=look.colour, marker=look.marker, linestyle="none",
+                        markeredgecolor="black", markeredgewidth=0.7, markersize=5)  # fmt: skip
+    middle.set(xlabel=f"density of own models:\nshare of |w$_j$| > {cutoff:g}", ylabel="validation accuracy")
+    middle.set_title("all points of the grid, edged: best", fontsize=6.5, pad=3)
+    _against_bytes(of, right, seeds)
+    return figure
+
+
+def _against_bytes(of: Drawing, ax: Any, seeds: int) -> None:
+    lines = {}
+    for algo in of.algorithms:
+        places = np.flatnonzero(of.tuned["algo"] == algo)
+        runs = [read_rows(of.tuned_records[int(place)].folder) for place in places]
+        values = np.median([[row.get(ACCURACY, row["val_accuracy"]) for row in rows] for rows in runs], axis=0)
+        lines[algo] = np.array(along(runs[0], "bytes", algo)), values
+    factor, label = unit("bytes", max(sent[-1] for sent, _ in lines.values()))
+    for i, (algo, (sent, values)) in enumerate(lines.items()):
+        look = of.looks[algo]
+        if not sent[-1]:
+            ax.axhline(values[-1], color=look.colour, linestyle=look.dash, linewidth=1)
+            ax.annotate(f"{title(of.grid, algo)}, nothing sent", (0.03, values[-1]), (0, 2), fontsize=6,
+                        xycoords=("axes fraction", "data"), textcoords="offset points")  # fmt: skip
+            continue
+        ax.plot(sent[1:] / factor, values[1:], color=look.colour, linestyle=DASHES[0], linewidth=0.9,
+                marker=look.marker, markevery=(i % 4, 6), markersize=2.5)  # fmt: skip
+    ax.set(xscale="log", xlabel=label, ylabel="validation accuracy")
+    few_ticks(ax)
+    ax.set_title("at the best rates" + (", median over seeds" if seeds > 1 else ""), fontsize=6.5, pad=3)
+
+
+def few_ticks(ax: Any) -> None:
+    """Plain numbers at 1, 2 and 5 times the powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def verdicts(of: Drawing) -> list[dict[str, str]]:
+    """How much own models gain over the global one and over each client alone, and identities of the methods."""
+    return margins(of.tuned, [record.config["data"].get("seed", 0) for record in of.tuned_records]) + identities()
+
+
+def margins(tuned: Frame, seeds: list[int]) -> list[dict[str, str]]:
+    """For each method with own models, the gain in accuracy on the same data: median and band over seeds of the data.
+
+    It holds if it is more than 0 in the 10 % quantile; with one seed, in it.
+    """
+    accuracy = measured(tuned, ACCURACY)
+    found = {(algo, seed): value for algo, seed, value in zip(tuned["algo"], seeds, accuracy, strict=True)}
+    rows = []
+    for algo in dict.fromkeys(tuned["algo"]):
+        for other in (GLOBAL, ALONE):
+            gains = [100 * (found[algo, s] - found[other, s]) for s in dict.fromkeys(seeds)
+                     if (algo, s) in found and (other, s) in found]  # fmt: skip
+            if algo in (GLOBAL, ALONE) or not gains:
+                continue
+            low, value, high = np.quantile(gains, (0.1, 0.5, 0.9))
+            band = f", {low:+.1f} to {high:+.1f} in 10-90 % of {len(gains)} seeds" if len(gains) > 1 else ""
+            rows.append(_row(algo, f"own models beat {'one for all' if other == GLOBAL else 'each client alone'}",
+                             f"{value:+.1f} points of accuracy{band}", f"more than {other}", low > 0))  # fmt: skip
+    return rows
+
+
+SMALL = (
+    *("data=lasso", "data.clients=6", "data.samples=30", "data.features=5", "data.nonzeros=3", "reg=none"),
+    *("clients_per_round=null", "batch_size=null", "precision=float64"),
+)
+
+
+def identities() -> list[dict[str, str]]:
+    """Those of the slides on pFedMac, on least squares in float64 where everything is known in closed form."""
+    experiment = prepare(compose([*SMALL, "algo=local"]))
+    data = experiment.load()
+    h, c = gradients(data, experiment.objective)
+    p, values = data.sizes / data.sizes.sum(), np.linalg.eigvalsh(h)
+    alone = np.linalg.solve(h, c[..., None])[..., 0]
+    shared = np.linalg.solve(np.tensordot(p, h, 1), p @ c)
+    rows = []
+
+    rest = ["algo.lam=1.7", "algo.client_lr=0.3", "objective.intercept=false", "rounds=20", "eval_every=1",
+            "local_epochs=3", "batch_size=7"]  # fmt: skip
+    ours = own_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *rest])
+    theirs = own_models(["algo=pfedme", *rest])
+    gap = float(np.abs(ours - theirs).max())
+    rows.append(_row("pfedmac", "is pFedMe minus the quadratic term: same own models when it is added to f",
+                     f"largest difference of 20 rounds {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
+
+    long = ["algo=mixture", "algo.variance_reduction=true", "rounds=3000", "eval_every=3000"]
+    ended = own_models([*long, "algo.lam=0", "algo.probability=0.02"])[-1]
+    gap = float(np.abs(ended - alone).max())
+    rows.append(_row("mixture", "with lambda = 0 is local: own models at each client's own optimum",
+                     f"distance {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
+    far = [float(np.abs(own_models([*long, f"algo.lam={factor * values.max()}"])[-1] - shared).max())
+           for factor in (10, 100)]  # fmt: skip
+    rows.append(_row("mixture", "with lambda to infinity is consensus: own models tend to the optimum of F",
+                     f"distance {far[0]:.2g}, and {far[1]:.2g} with 10 times the lambda", "a tenth, within 10 %",
+                     abs(far[0] / far[1] - 10) < 1))  # fmt: skip
+
+    lam, gap = 0.8 * values.min(), 0.0
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        problem = experiment.problem(data)
+        for m, x in enumerate(rng.standard_normal((len(p), h.shape[1]))):
+            at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
+            batch = gathered(data, "uniform", slice(int(data.offsets[m]), int(data.offsets[m + 1])))
+            f = inner.Inner(problem, batch, 0 * at, weight=0.0, tilt=lam * at)
+            u = inner.newton(f, 0 * at, inner.Stop(50, 1e-12))
+            value = float(f.value(u)) + lam / 2 * x @ x
+            conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - _constant(data, m)
+            gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
+    rows.append(_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
+                     f"largest difference {gap:.1g}", "below 1e-9", gap < 1e-9))  # fmt: skip
+    return rows
+
+
+def _constant(data: Any, m: int) -> float:
+    """f_m(0) of least squares."""
+    return float(np.mean(data.y[data.offsets[m] : data.offsets[m + 1]].astype(float) ** 2))
+
+
+def own_models(overrides: list[str]) -> np.ndarray:
+    """The clients' own models after each evaluation of a run on SMALL, (evaluations, M, p), the bias last."""
+    experiment = prepare(compose([*SMALL, *overrides]))
+    data = experiment.load()
+    experiment, _ = experiment.resolved(data)
+    with jax.enable_x64(True):
+        engine = experiment.engine(data)
+        found = [snapshot.models for snapshot in engine.run([experiment.numbers()])]
+    return np.array(
+        [
+            np.column_stack([models[name][0] for name in ("weights", "bias") if name in models])
+            for models in found
+            if models
+        ]
+    )
+
+
+def _row(algo: str, says: str, measured: str, wanted: str, holds: bool) -> dict[str, str]:
+    return {"algo": algo, "says": says, "measured": measured, "wanted": wanted, "holds": "yes" if holds else "no",
+            "note": ""}  # fmt: skip

@@ -1,0 +1,183 @@
+"""A client's own problem, argmin_u h(u) with h(u) = s f(u) + weight ||u - v||^2 / 2 - <tilt, u> + penalty(u).
+
+With the defaults it is the prox of s f at v. Solvers end as ``Stop`` says.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.vector import Vector
+from fcorun.problem.work import Work
+
+Data = Batch | Quadratic
+Real = jax.Array | float
+
+
+@dataclass(frozen=True)
+class Inner:
+    """h, for the loss f of ``batch``.
+
+    ``penalty`` is a smooth convex function that bends ``bend`` at most, or None.
+    """
+
+    problem: Problem
+    batch: Data
+    v: Vector
+    s: Real = 1.0
+    weight: Real = 1.0
+    tilt: Vector | None = None
+    penalty: Callable[[Vector], jax.Array] | None = None
+    bend: Real = 0.0
+
+    @property
+    def bounds(self) -> tuple[Real, Real]:
+        """The least and the most that h bends."""
+        least, most = self.problem.curvature  # type: ignore[misc]
+        return self.s * least + self.weight, self.s * most + self.weight + self.bend
+
+    def value(self, u: Vector) -> jax.Array:
+        """h(u), up to a constant."""
+        move = u - self.v
+        found = self.s * self.problem.loss(u, self.batch) + self.weight * move.dot(move) / 2
+        found = found if self.tilt is None else found - self.tilt.dot(u)
+        return found if self.penalty is None else found + self.penalty(u)
+
+    def slope(self, u: Vector) -> Vector:
+        """grad h(u)."""
+        found = self.s * self.problem.gradient(u, self.batch) + self.weight * (u - self.v)
+        found = found if self.tilt is None else found - self.tilt
+        return found if self.penalty is None else found + jax.grad(self.penalty)(u)
+
+    def bent(self, u: Vector, d: Vector) -> Vector:
+        """The product of the Hessian at u with d, which counts as a gradient."""
+        if self.problem.work is not None:
+            self.problem.work.gradient(self.batch)
+        found = self.s * jax.jvp(lambda w: jax.grad(self.problem.loss)(w, self.batch), (u,), (d,))[1] + self.weight * d
+        return found if self.penalty is None else found + jax.jvp(jax.grad(self.penalty), (u,), (d,))[1]
+
+
+def gradient_descent(h: Inner, start: Vector, stop: "Stop", rate: Real | None = None) -> Vector:
+    """u - alpha grad h(u), equation (17) of Pathak and Wainwright (2020) with alpha = 2 / (least + most bend of h).
+
+    The equation as printed lacks a bracket: alpha belongs to both terms. ``rate`` is another alpha.
+    """
+    alpha = 2 / sum(h.bounds) if rate is None else rate
+
+    def step(u):
+        slope = h.slope(u)
+        return u - alpha * slope, slope.norm()
+
+    return stop.after(h.problem, step, start)
+
+
+def accelerated(h: Inner, start: Vector, stop: "Stop") -> Vector:
+    """Nesterov's method with constant momentum."""
+    return _nesterov(h, start, stop, lambda v, t: v)
+
+
+def proximal(h: Inner, start: Vector, stop: "Stop") -> Vector:
+    """argmin h + psi by Nesterov's method with constant momentum and the prox of psi."""
+    return _nesterov(h, start, stop, h.problem.prox)
+
+
+def proximal_gradient(h: Inner, start: Vector, stop: "Stop", rate: Real | None = None) -> Vector:
+    """argmin h + psi by u = prox(u - alpha grad h(u), alpha) with alpha = 1 / (most bend of h), or ``rate``."""
+    alpha = 1 / h.bounds[1] if rate is None else rate
+
+    def step(u):
+        new = h.problem.prox(u - alpha * h.slope(u), alpha)
+        return new, (new - u).norm() / alpha
+
+    return stop.after(h.problem, step, start)
+
+
+def _nesterov(h: Inner, start: Vector, stop: "Stop", prox: Callable[[Vector, Real], Vector]) -> Vector:
+    low, high = (jnp.sqrt(jnp.asarray(bound, start.dtype)) for bound in h.bounds)
+    momentum = (high - low) / (high + low)
+
+    def step(state):
+        u, extrapolated = state
+        new = prox(extrapolated - h.slope(extrapolated) / high**2, 1 / high**2)
+        return (new, new + momentum * (new - u)), high**2 * (new - extrapolated).norm()
+
+    return stop.after(h.problem, step, (start, start))[0]
+
+
+def newton(h: Inner, start: Vector, stop: "Stop") -> Vector:
+    """Newton's method; each step by conjugate gradients, shortened until h decreases enough.
+
+    Stops as well where rounding allows no lower h.
+    """
+    small = 4 * jnp.finfo(start.dtype).eps
+    work = h.problem.work or Work()
+
+    def step(u):
+        slope = h.slope(u)
+        d = -1 * _conjugate_gradients(work, lambda direction: h.bent(u, direction), slope)
+        here, descent = h.value(u), slope.dot(d)
+
+        def too_long(t):
+            return (h.value(u + t * d) > here + 1e-4 * t * descent + small * jnp.abs(here)) & (t > 1e-6)
+
+        t = lax.while_loop(too_long, lambda t: t / 2, jnp.ones((), u.dtype))
+        t = jnp.where(t > 1e-6, t, 0)  # there is no lower point
+        there = u + t * d
+        return there, jnp.where(here - h.value(there) <= small * jnp.abs(here), 0.0, slope.norm())
+
+    return stop.after(h.problem, step, start)
+
+
+SOLVERS = {"gradient": gradient_descent, "accelerated": accelerated, "newton": newton}
+
+
+class Stop(NamedTuple):
+    """When an inner solver is done: after ``iterations``, or a step from where the norm of grad h was at most
+    ``tolerance`` plus ``relative`` times that at the start."""
+
+    iterations: int
+    tolerance: Real
+    relative: Real = 0.0
+
+    def after(self, problem: Problem, step: Callable[[Any], tuple[Any, jax.Array]], start: Any) -> Any:
+        """``start`` after ``step(value)``, which returns the next value and the norm at this one."""
+
+        def go_on(now):
+            _, count, norm, first = now
+            return (count < self.iterations) & (norm > self.tolerance + self.relative * first)
+
+        def body(now):
+            value, count, _, first = now
+            value, norm = step(value)
+            return value, count + 1, norm, jnp.where(count == 0, norm, first)
+
+        norm = jnp.full((), jnp.inf, jax.tree.leaves(start)[0].dtype)
+        return (problem.work or Work()).while_loop(go_on, body, (start, 0, norm, 0 * jnp.ones_like(norm)))[0]
+
+
+def _conjugate_gradients(work: Work, hessian: Callable[[Vector], Vector], slope: Vector) -> Vector:
+    """The solution d of hessian(d) = slope, to a hundredth of it, or better where slope is small already.
+
+    Ends at a direction along which the Hessian is not positive; if that is the first one, d is the slope.
+    """
+    enough = jnp.minimum(0.01, jnp.sqrt(slope.norm())) * slope.norm()
+
+    def step(state):
+        d, rest, direction, squared, count = state
+        product = hessian(direction)
+        bend = direction.dot(product)
+        length = jnp.where(bend > 0, squared / jnp.where(bend > 0, bend, 1), jnp.where(count == 0, 1.0, 0.0))
+        rest = rest - length * product
+        new = jnp.where(bend > 0, rest.dot(rest), 0.0)
+        return d + length * direction, rest, rest + (new / squared) * direction, new, count + 1
+
+    def go_on(state):
+        return (jnp.sqrt(state[3]) > enough) & (state[4] < 200)
+
+    return work.while_loop(go_on, step, (0 * slope, slope, slope, slope.dot(slope), 0))[0]

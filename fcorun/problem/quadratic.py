@@ -1,0 +1,103 @@
+"""Losses that are quadratic functions of the parameters, decomposed once for each client."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.objectives.base import Objective
+from fcorun.problem.vector import Vector
+
+_LARGEST = 2**28  # numbers in all bases together
+
+
+class Quadratic(NamedTuple):
+    """f(w) = constant + sum_k curvature_k a_k^2 / 2 - slope_k a_k with a_k = <basis_k, w>, k = 1..r.
+
+    It costs two products with an r x p matrix, whatever the number of examples; so does its prox, for any step.
+
+    Attributes:
+        basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r.
+        curvature, slope: (r,).
+        constant: ().
+        count, passes: as of a Batch.
+    """
+
+    basis: Vector
+    curvature: jax.Array
+    slope: jax.Array
+    constant: jax.Array
+    count: jax.Array | int = 0
+    passes: jax.Array | int = 1
+
+    def coordinates(self, w: Vector) -> jax.Array:
+        """a, shape (r,)."""
+        rank = len(self.curvature)
+        return sum((v.reshape(rank, -1) @ w[name].ravel() for name, v in self.basis.items()), jnp.zeros((), w.dtype))
+
+    def value(self, w: Vector) -> jax.Array:
+        a = self.coordinates(w)
+        return self.constant + a @ (self.curvature * a / 2 - self.slope)
+
+    def prox(self, v: Vector, s: jax.Array | float) -> Vector:
+        """argmin_u s f(u) + ||u - v||^2 / 2."""
+        move = s * (self.slope - self.curvature * self.coordinates(v)) / (1 + s * self.curvature)
+        return v + Vector({name: jnp.tensordot(move, basis, 1) for name, basis in self.basis.items()})
+
+    def minimum(self, pull: Vector, weight: jax.Array | float) -> Vector:
+        """argmin_u f(u) + weight ||u||^2 / 2 - <pull, u>; with weight 0, f must bend in every direction."""
+        a, bend = self.coordinates(pull), self.curvature + weight
+        size = sum(v.size for v in pull.values())
+        whole = sum(jnp.sum(v**2) for v in self.basis.values()) > size - 0.5  # the basis spans all directions: then
+        there = (weight > 0) & ~whole  # nothing lies outside, and rounding must not be divided by a small weight
+        outside = jnp.where(there, 1 / jnp.where(there, weight, 1), 0)
+        move = jnp.where(bend > 0, (self.slope + a) / jnp.where(bend > 0, bend, 1), 0) - outside * a
+        return outside * pull + Vector({name: jnp.tensordot(move, basis, 1) for name, basis in self.basis.items()})
+
+
+def decomposed(
+    objective: Objective, data: FederatedData, shapes: dict[str, tuple[int, ...]], dtype
+) -> Quadratic | None:
+    """Each client's mean loss, stacked along a leading axis M; None where they are not quadratic, or too large."""
+    quadratic = getattr(objective, "quadratic", None)
+    size = sum(int(np.prod(shape)) for shape in shapes.values())
+    ranks = np.full(len(data.sizes), size) if objective.ridge else np.minimum(data.sizes, size)
+    if quadratic is None or len(ranks) * int(ranks.max()) * size > _LARGEST:
+        return None
+    basis, curvature, slope = (np.zeros((len(ranks), int(ranks.max()), *rest), dtype) for rest in ((size,), (), ()))
+    constant = np.zeros(len(ranks), dtype)
+    for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
+        found = quadratic(features_of(data, slice(start, stop)), data.y[start:stop].astype(np.float64))
+        rank = len(found[1])
+        basis[m, :rank], curvature[m, :rank], slope[m, :rank], constant[m] = found
+    parts, place = {}, 0
+    for name, shape in shapes.items():
+        parts[name] = basis[..., place : place + int(np.prod(shape))].reshape(*basis.shape[:2], *shape)
+        place += int(np.prod(shape))
+    once = np.ones(len(ranks), np.int32)
+    return Quadratic(Vector(parts), curvature, slope, constant, 0 * once, once)  # type: ignore[arg-type]
+
+
+def features_of(data: FederatedData, rows: slice) -> np.ndarray:
+    """Rows of the training examples as features in float64."""
+    return data.x[rows].astype(np.float64) * data.scale
+
+
+def curvature(objective: Objective, data: FederatedData, whole: bool = True) -> tuple[float, float]:
+    """(l, L): no client's loss bends less than l or more than L; with ``whole`` false, none of any of its minibatches.
+
+    AttributeError where the objective has no bounds.
+    """
+    outputs = len(data.classes) if len(data.classes) > 2 else 1
+    if not whole:  # the longest row alone, of which the length is all that matters
+        longest = max(np.linalg.norm(features_of(data, slice(i, i + 1000)), axis=1).max()
+                      for i in range(0, len(data.y), 1000))  # fmt: skip
+        least, most = (objective.curvature(np.array([[r]]), outputs) for r in (0.0, longest))  # type: ignore[attr-defined]
+        return least[0], most[1]
+    own = [
+        objective.curvature(features_of(data, slice(start, stop)), outputs)  # type: ignore[attr-defined]
+        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True)
+    ]
+    return min(low for low, _ in own), max(high for _, high in own)

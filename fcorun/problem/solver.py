@@ -1,0 +1,193 @@
+"""Accelerated proximal gradient on rows in one place, in float64, to a certified tolerance.
+
+Beck and Teboulle's FISTA (SIAM J. Imaging Sci. 2009) with backtracking, and the gradient restart of O'Donoghue and
+Candes (Found. Comput. Math. 2015). What it stops on is not a small step but a certificate: the duality gap, which
+bounds the distance to the optimum, where objective and regularizer have conjugates, else the norm of the prox-gradient
+map.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fcorun.config import numbers
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.vector import Vector
+from fcorun.regularizers.base import Regularizer
+
+VERSION = 2  # raise it whenever the optimum of the same problem would come out otherwise
+CHUNK = 50  # iterations between certificates
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A point on the way.
+
+    Attributes:
+        iteration: proximal-gradient steps so far.
+        w: the point.
+        objective: F(w) + psi(w).
+        certificate: the duality gap, at least objective - optimum; or the norm of the prox-gradient map.
+        kind: "duality gap" or "prox-gradient norm".
+        certified: whether the certificate has come down to the tolerance.
+    """
+
+    iteration: int
+    w: Vector
+    objective: float
+    certificate: float
+    kind: str
+    certified: bool
+
+
+def minimize(
+    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000
+) -> Iterator[Iterate]:
+    """w = 0, or the nearest point that psi allows, then an iterate every fifty steps, until certified or out of them.
+
+    ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
+    objective of the start, or prox-gradient norm at most ``tolerance`` times that of the start.
+    Call it, and consume it, under ``jax.enable_x64(True)``.
+    """
+    batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
+    w = problem.prox(problem.zeros(jnp.float64), 0.0)
+    state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
+    gapped = has_gap(problem)
+    kind = "duality gap" if gapped else "prox-gradient norm"
+    strengths = numbers(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
+
+    @jax.jit
+    def advance(strengths, state, batch):
+        return _steps(problem.with_numbers(strengths), state, batch)
+
+    @jax.jit
+    def certify(strengths, w, size, batch):
+        return _certificate(problem.with_numbers(strengths), w, size, batch, gapped)
+
+    start, scale = w, 0.0
+    for iteration in range(0, max_iterations + CHUNK, CHUNK):
+        if iteration:
+            state = advance(strengths, state, batch)
+        w, objective, certificate = certify(strengths, state[0], state[3], batch)
+        if gapped and iteration == 0:
+            scale = abs(float(objective))
+        elif not gapped and iteration == CHUNK:  # at the start, with the step that has been found by now
+            scale = float(certify(strengths, start, state[3], batch)[2])
+        done = bool(abs(certificate) <= tolerance * scale)
+        yield Iterate(iteration, w, float(objective), float(certificate), kind, done)
+        if done or not np.isfinite(float(objective)):
+            return
+
+
+def _steps(problem: Problem, state, batch: Batch):
+    """CHUNK steps of FISTA. The state is the point w, the extrapolated point v, the momentum, and the step's 1/size."""
+    value_and_gradient = jax.value_and_grad(problem.loss)
+    # The intercept is a feature of ones: its step is that of a feature of the others' size, for a better conditioning.
+    size = jnp.mean(jnp.square(problem.features(batch.x, jnp.float64)))
+    size = jnp.where(size > 0, size, 1.0)
+
+    def stretch(vector, factor):
+        kept = {*problem.objective.regularized, *problem.regularized}
+        return Vector({name: v if name in kept else v * factor for name, v in vector.items()})
+
+    def step(state, _):
+        w, v, momentum, lipschitz = state
+        value, gradient = value_and_gradient(v, batch)
+        slack = 1e-13 * jnp.abs(value)  # rounding, without which backtracking would never end near the optimum
+
+        def attempt(lipschitz):
+            return problem.prox(v - stretch(gradient, size) / lipschitz, 1 / lipschitz)
+
+        def too_long(lipschitz):
+            move = attempt(lipschitz) - v
+            bound = value + gradient.dot(move) + lipschitz / 2 * move.dot(stretch(move, 1 / size)) + slack
+            return ~(problem.loss(v + move, batch) <= bound) & (lipschitz < 1e30)
+
+        # Never shortened back: near the optimum the slack would let any step pass, and the certificate would jitter.
+        lipschitz = lax.while_loop(too_long, lambda size: 2 * size, lipschitz)
+        new = attempt(lipschitz)
+        restart = (v - new).dot(new - w) > 0
+        momentum = jnp.where(restart, 1.0, momentum)
+        following = (1 + jnp.sqrt(1 + 4 * momentum**2)) / 2
+        extrapolated = new + (new - w) * jnp.where(restart, 0.0, (momentum - 1) / following)
+        return (new, extrapolated, following, lipschitz), None
+
+    return lax.scan(step, state, length=CHUNK)[0]
+
+
+def has_gap(problem: Problem) -> bool:
+    """Whether this problem offers a duality gap: conjugates on both sides, a linear model, one output."""
+    conjugates = hasattr(problem.objective, "conjugate") and hasattr(problem.regularizer, "conjugate")
+    conjugates = conjugates and getattr(problem.regularizer, "strength", 1) > 0  # without it only 0 is feasible
+    conjugates = conjugates and problem.regularized == ("weights",) and not problem.objective.ridge
+    return conjugates and set(problem.shapes) == {"weights", "bias"} and problem.shapes["bias"] == ()
+
+
+def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, gapped: bool):
+    """The point (with the best intercept, where there is a gap), its objective, its distance from the optimum."""
+    if gapped:
+        w = fit_intercept(problem, w, batch)
+    objective = problem.loss(w, batch) + problem.psi(w)
+    if not gapped:
+        move = w - problem.prox(w - problem.gradient(w, batch) / lipschitz, 1 / lipschitz)
+        return w, objective, lipschitz * move.norm()
+    # The dual of min_w,b sum_i omega_i l(x_i'w + b, y_i) + psi(w): a point theta_i = omega_i u_i with sum theta = 0,
+    # which holds at the best intercept, scaled so that the conjugate of psi is finite at -X'theta.
+    x, y, omega = problem.features(batch.x, w.dtype), batch.y, batch.weight
+    prediction = problem.predict(w, batch.x)
+    u = jax.grad(lambda p: problem.objective.loss(p, y).sum())(prediction)
+    v = (-x.T @ (omega * u)).reshape(w["weights"].shape)
+    scale = problem.regularizer.dual_scale(v)  # type: ignore[attr-defined]
+    conjugate = omega @ problem.objective.conjugate(scale * u, y)  # type: ignore[attr-defined]
+    dual = -conjugate - problem.regularizer.conjugate(scale * v)  # type: ignore[attr-defined]
+    feasible = jnp.abs(omega @ u) <= 1e-12 * (omega @ jnp.abs(u))
+    return w, objective, jnp.where(feasible, objective - dual, jnp.inf)
+
+
+def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
+    """w with the intercept that minimises F for its weights: Newton's method, bisecting where that jumps."""
+    rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x)
+
+    def loss(bias):
+        return batch.weight @ problem.objective.loss(rest + bias, batch.y)
+
+    def far(state):
+        bias, _, _, slope, count = state
+        size = batch.weight @ jnp.abs(jax.grad(lambda p: problem.objective.loss(p, batch.y).sum())(rest + bias))
+        return (jnp.abs(slope) > 1e-14 * size) & (count < 100)
+
+    def closer(state):
+        bias, low, high, slope, count = state
+        low, high = jnp.where(slope < 0, bias, low), jnp.where(slope > 0, bias, high)
+        newton = bias - slope / jax.grad(jax.grad(loss))(bias)
+        middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * 2.0**count)
+        bias = jnp.where((newton > low) & (newton < high), newton, middle)
+        return bias, low, high, jax.grad(loss)(bias), count + 1
+
+    start = (w["bias"], jnp.full((), -jnp.inf), jnp.full((), jnp.inf), jax.grad(loss)(w["bias"]), 0)
+    return Vector(w | {"bias": lax.while_loop(far, closer, start)[0]})
+
+
+@dataclass(frozen=True)
+class _Zero(Regularizer):
+    """The indicator of {0}: it holds the regularised parameters at zero."""
+
+    def value(self, w):
+        return jnp.zeros((), w.dtype)
+
+    def prox(self, z, t):
+        return jnp.zeros_like(z)
+
+
+def strength_max(problem: Problem, batch: Batch) -> float:
+    """The smallest strength at which w = 0 is optimal, the intercept being fitted."""
+    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized)))
+    for null in minimize(held, batch, tolerance=1e-12, max_iterations=2000):  # noqa: B007
+        pass
+    gradient = jax.jit(problem.gradient)(null.w, batch)
+    found = [problem.regularizer.strength_max(gradient[n]) for n in problem.regularized]  # type: ignore[attr-defined]
+    return float(max(found))

@@ -1,0 +1,202 @@
+"""The picture of a metric over the learning rates: heat maps where both vary, lines where one does."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fcorun.metrics import HIGHER_IS_BETTER
+from fcorun.reports.pictures.curves import scale_y
+from fcorun.reports.pictures.page import COLUMN, PAGE, Look, legend, page, title, words
+from fcorun.reports.table import SEEDS, Frame, keys, points
+
+CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
+_WORDS = {CLIENT: "client learning rate $\\eta_c$", SERVER: "server learning rate $\\eta_s$"}
+_CROSS: dict[str, Any] = {"marker": "x", "color": "0.25", "markersize": 4, "markeredgewidth": 0.9, "linestyle": "none"}
+_UPRIGHT = 4  # so many tick labels fit side by side
+_RING: dict[str, Any] = {"marker": "o", "color": "none", "markeredgecolor": "black", "markersize": 8,
+                         "markeredgewidth": 1.0, "linestyle": "none"}  # fmt: skip
+
+
+def draw_rates(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | None:
+    """The metric over the learning rates on one data set, a figure; None if no algorithm has several."""
+    import pandas as pd
+
+    rates = [rate for rate in (CLIENT, SERVER) if rate in frame]
+    frame = frame.assign(**{rate: pd.to_numeric(frame[rate], errors="coerce") for rate in rates})  # none for "auto"
+    folded = points(frame, metric)
+    vary = {
+        algo: [rate for rate in (CLIENT, SERVER) if rate in folded and group[rate].nunique() > 1]
+        for algo, group in folded.groupby("algo", sort=False)
+    }
+    if any(len(rates) == 2 for rates in vary.values()):
+        return _heat_maps(frame, folded, metric, [algo for algo in looks if vary.get(algo)])
+    if any(vary.values()):
+        return _lines(frame, folded, metric, looks, vary)
+    return None
+
+
+def cells(folded: Frame, algo: str, metric: str, rates: list[str]) -> dict[tuple[float, ...], dict[str, Any]]:
+    """For each value of ``rates`` the best point of an algorithm there, as a row of ``fcorun.reports.table.points``.
+
+    Where none is done, a diverged one; values where nothing has ended are left out.
+    """
+    sign = -1 if HIGHER_IS_BETTER[metric] else 1
+    found: dict[tuple[float, ...], dict[str, Any]] = {}
+    for row in folded[folded["algo"] == algo].to_dict("records"):
+        place = tuple(row[rate] for rate in rates)
+        done = row["status"] == "done" and np.isfinite(row["metric"])
+        if any(value is None or value != value for value in place) or not (done or row["status"] == "diverged"):
+            continue
+        old = found.get(place)
+        if old is None or (done and (old["status"] != "done" or sign * row["metric"] < sign * old["metric"])):
+            found[place] = row
+    return found
+
+
+def _heat_maps(frame: Frame, folded: Frame, metric: str, algos: list[str]) -> Any:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm, Normalize
+
+    at = {algo: cells(folded, algo, metric, [CLIENT, SERVER]) for algo in algos}
+    values = np.array([row["metric"] for found in at.values() for row in found.values() if row["status"] == "done"])
+    low, high = scale(values, HIGHER_IS_BETTER[metric])
+    norm = LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high)
+    colours = ScalarMappable(norm, "viridis" if HIGHER_IS_BETTER[metric] else "viridis_r")  # the brighter the better
+    beyond = bool(len(values)) and values.max() > high
+
+    across = 2 if len(algos) == 4 else min(len(algos), 3)
+    width = COLUMN if across == 1 else PAGE
+    bottom = 0.68 if any(len({client for client, _ in found}) > _UPRIGHT for found in at.values()) else 0.45
+    figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.2, bottom=bottom,
+                        gap=(0.5, 0.17 + bottom))  # fmt: skip
+    for ax, algo in zip(axes, algos, strict=True):
+        _heat_map(ax, at[algo], colours, metric)
+        ax.set_title(title(frame, algo), pad=3)
+    for ax in axes[::across]:
+        ax.set_ylabel(_WORDS[SERVER])
+    for i in range(len(algos)):
+        if i + across >= len(algos):
+            axes[i].set_xlabel(_WORDS[CLIENT])
+    low, high = axes[-1].get_position().y0, axes[0].get_position().y1
+    bar = figure.add_axes((1 - 0.77 / width, low, 0.09 / width, high - low))
+    figure.colorbar(colours, cax=bar, label=_axis(frame, metric), extend="max" if beyond else "neither")
+    bar.grid(False)
+    _marks(figure, frame, folded, [CLIENT, SERVER])
+    return figure
+
+
+def scale(values: np.ndarray, higher_is_better: bool) -> tuple[float, float]:
+    """The ends of a colour scale. Losses that are far out, of runs that all but diverged, lie beyond it."""
+    if not len(values):
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    if not higher_is_better and low > 0:
+        q1, q3 = np.quantile(np.log(values), (0.25, 0.75))
+        high = float(values[np.log(values) <= q3 + 1.5 * (q3 - q1)].max())
+    room = 0.01 * max(abs(low), abs(high), 1e-9)  # a bar of almost equal values would have an unreadable axis
+    return (low, high) if high - low > room else (low - room, high + room)
+
+
+def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: Any, metric: str) -> None:
+    """One algorithm's map. The rates stand at equal distances, whatever their values."""
+    clients, servers = (sorted({place[i] for place in found}) for i in (0, 1))
+    picture = np.ones((len(servers), len(clients), 4))  # white where nothing was run
+    for (client, server), row in found.items():
+        x, y = clients.index(client), servers.index(server)
+        if row["status"] == "done":
+            picture[y, x] = colours.to_rgba(row["metric"])
+        else:
+            picture[y, x] = (0.82, 0.82, 0.82, 1)
+            ax.plot(x, y, **_CROSS)
+    ax.imshow(picture, origin="lower", aspect="auto", interpolation="nearest")
+    best = _best(found, metric)
+    if best is not None:
+        for ring in (_RING | {"markeredgewidth": 2.2}, _RING | {"markeredgecolor": "white"}):
+            ax.plot(clients.index(best[0]), servers.index(best[1]), **ring)
+    ax.set_xticks(range(len(clients)), [f"{rate:g}" for rate in clients], rotation=90 if len(clients) > _UPRIGHT else 0)
+    ax.set_yticks(range(len(servers)), [f"{rate:g}" for rate in servers])
+    ax.grid(False)
+    ax.tick_params(length=2)
+
+
+def _lines(frame: Frame, folded: Frame, metric: str, looks: dict[str, Look], vary: dict) -> Any:
+    """The metric against each rate that some algorithm has several of."""
+    rates = [rate for rate in (CLIENT, SERVER) if any(rate in own for own in vary.values())]
+    figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.72,
+                        bottom=0.45, gap=(0.8, 0.5))  # fmt: skip
+    for ax, rate in zip(axes, rates, strict=True):
+        spread: list[float] = []
+        crosses: list[tuple[float, int, str]] = []
+        for algo in (algo for algo in looks if rate in vary.get(algo, ())):
+            look, found = looks[algo], cells(folded, algo, metric, [rate])
+            done = sorted((place[0], row["metric"], row["low"], row["high"])
+                          for place, row in found.items() if row["status"] == "done")  # fmt: skip
+            x, middle, low, high = zip(*done, strict=True) if done else ((), (), (), ())
+            ax.plot(x, middle, color=look.colour, linestyle=look.dash, marker=look.marker,
+                    label=title(frame, algo))  # fmt: skip
+            ax.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
+            spread += [*low, *high]
+            best = _best(found, metric)
+            if best is not None:
+                ax.plot(*best, found[best]["metric"], **_RING)
+            line = len({colour for *_, colour in crosses})
+            crosses += [(place[0], line, look.colour) for place, row in found.items() if row["status"] != "done"]
+        if frame[rate].min() > 0:
+            ax.set_xscale("log")
+        scale_y(ax, spread)
+        _strip(ax, crosses, low=HIGHER_IS_BETTER[metric])
+        ax.set(xlabel=_WORDS[rate], ylabel=_axis(frame, metric))
+    _marks(figure, frame, folded, rates, axes)
+    return figure
+
+
+def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
+    """Crosses (x, line, colour) in a strip of their own at the bad end of the axis, a line an algorithm."""
+    from matplotlib.patches import Rectangle
+
+    if not crosses:
+        return
+    share = 0.03 + 0.055 * (1 + max(line for _, line, _ in crosses))
+    forth, back = ax.yaxis.get_transform(), ax.yaxis.get_transform().inverted()
+    bottom, top = forth.transform(ax.get_ylim())
+    more = (top - bottom) * share / (1 - share)
+    ax.set_ylim(back.transform((bottom - more, top) if low else (bottom, top + more)))
+    place = (0, 0 if low else 1 - share)
+    ax.add_patch(Rectangle(place, 1, share, transform=ax.transAxes, color="0.94", linewidth=0, zorder=0.1))
+    for x, line, colour in crosses:
+        height = 0.045 + 0.055 * line
+        ax.plot(x, height if low else 1 - height, **_CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
+
+
+def _best(found: dict[tuple[float, ...], dict[str, Any]], metric: str) -> tuple[float, ...] | None:
+    """Where the best point that is done lies."""
+    done = {place: row["metric"] for place, row in found.items() if row["status"] == "done"}
+    return (max if HIGHER_IS_BETTER[metric] else min)(done, key=done.__getitem__) if done else None
+
+
+def _axis(frame: Frame, metric: str) -> str:
+    """The metric and the rounds of its tail."""
+    tail = frame.attrs.get("tail_rounds")
+    return words(metric, frame.attrs.get("cutoff")) + "\nmean of last " + (f"{tail} rounds" if tail else "rounds")
+
+
+def _marks(figure: Any, frame: Frame, folded: Frame, rates: list[str], axes: Sequence[Any] = ()) -> None:
+    """The legend: what lines there are, the ring of the best point, the cross of a diverged one, what a value is of."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+    seeds = folded["rows"].map(len).max()
+    shown["best"] = Line2D([], [], **_RING)
+    if (folded["status"] == "diverged").any():
+        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **_CROSS)
+    if seeds > 1 and axes:
+        shown[f"median and 10-90 % over {seeds} seeds"] = Patch(color="0.5", alpha=0.35, linewidth=0)
+    elif seeds > 1:
+        shown[f"median of {seeds} seeds"] = Patch(color="#21918c", linewidth=0)  # of the colour map
+    others = [key for key in keys(frame) if key not in (*SEEDS, *rates)]
+    others = [key for key in others if (folded.groupby("algo")[key].nunique(dropna=False) > 1).any()]
+    if others:
+        shown[f"each at its best {' and '.join(others)}"] = Line2D([], [], linestyle="none")
+    legend(figure, list(shown.values()), list(shown), handlelength=2.6 if axes else 1)

@@ -1,0 +1,71 @@
+"""The summary of a run: final, best and tail-averaged metrics, and what it ran on."""
+
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.metrics import COUNTERS, aggregate
+
+
+def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict[str, Any]:
+    """The content of summary.json."""
+    settings, rows = job.experiment.settings, job.rows
+    last = rows[-1] if rows else dict.fromkeys(COUNTERS, 0)
+    return {
+        "status": status,
+        "label": job.label,
+        "round": last["round"],
+        **aggregate(rows, settings.tail_rounds),
+        "tail_rounds": settings.tail_rounds,
+        "cutoff": settings.cutoff,
+        "strength": getattr(job.experiment.problem(data).regularizer, "strength", None),
+        "reference": job.optimum,
+        "certificate": job.certificate,
+        "curvature": job.bounds,
+        **{name: last.get(name) for name in COUNTERS[2:] if name in last or "edge" not in name},
+        "seconds": times,
+        "data": {
+            "clients": len(data.sizes),
+            "examples": len(data.y),
+            "validation_examples": 0 if data.y_val is None else len(data.y_val),
+            "features": int(data.x.shape[1]),
+            "feature_names": list(data.features),
+            "task": data.task,
+            "classes": [str(c) for c in data.classes],
+            "fingerprint": job.experiment.fingerprint,
+            **({"standardized": _plain(data.standardized)} if data.standardized else {}),
+        },
+        **machine(),
+    }
+
+
+def _plain(values: dict) -> dict:
+    """The same with lists instead of arrays."""
+    return {key: np.asarray(value).tolist() for key, value in values.items()}
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Versions, the git commit of fcorun where it runs from a checkout, and the device."""
+    here = Path(__file__).parent.parent
+    sha = None
+    if (here.parent / ".git").exists():
+        found = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
+        sha = found.stdout.strip() or None
+    packages = ("fcorun", "jax", "jaxlib", "numpy", "hydra-core")
+    device = jax.devices()[0]
+    return {
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "git": sha,
+        "device": f"{device.platform}: {device.device_kind}",
+        "platform": f"{sys.platform} {platform.machine()}",
+    }

@@ -1,0 +1,36 @@
+"""What the machine has: cores, free memory, and how JAX is set up on it."""
+
+import os
+from pathlib import Path
+
+import jax
+import psutil
+
+from fcorun.system.cache import cache_dir
+
+
+def cores() -> int:
+    """Cores that this process may use: $FCORUN_CORES, or those that the system gives it."""
+    if os.environ.get("FCORUN_CORES", "").isdigit():
+        return max(1, int(os.environ["FCORUN_CORES"]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """Bytes of memory that are free where JAX computes."""
+    stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    free = psutil.virtual_memory().available
+    try:  # a container, or a job of a cluster
+        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return free
+    return min(free, limit - used)
+
+
+def set_up_jax() -> None:
+    """Keep compiled programs on disk, so that the second start of the same kind of run does not compile."""
+    jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
