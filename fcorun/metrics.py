@@ -1,60 +1,151 @@
-"""What is known of metrics by their names, and how their rows are read and averaged. Imports nothing heavy."""
+"""The one catalogue of metrics, and how the rows of a run are averaged. Imports nothing heavy."""
 
-import csv
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 COUNTERS = (
-    *(
-        "round",
-        "seconds",
-        "bytes_up",
-        "bytes_down",
-        "edge_bytes_up",
-        "edge_bytes_down",
-    ),  # those of edges on a tree only
+    *("round", "seconds", "bytes_up", "bytes_down"),
+    *("edge_bytes_up", "edge_bytes_down"),  # on a tree only
     *("grad_evals", "prox_evals"),
 )
 WHOLE = tuple(name for name in COUNTERS if name != "seconds")  # those that are whole numbers
-# Each metric and whether more of it is better; the others are figures of structure, better in no direction.
-HIGHER_IS_BETTER = {
-    "objective": False,
-    "train_loss": False,
-    "val_loss": False,
-    "suboptimality": False,
-    "recovery_error": False,
-    "violation": False,
-    "train_accuracy": True,
-    "val_accuracy": True,
-    "f1": True,
-    "precision": True,
-    "recall": True,
-}
 PERSONAL = "personal_"  # begins the names of what is measured of the clients' own models, a mean over clients
 QUANTILES = {"_q10": 0.1, "_q90": 0.9}  # ends those of its quantiles over clients
-HIGHER_IS_BETTER |= {
-    PERSONAL + name: better for name, better in HIGHER_IS_BETTER.items() if name.startswith(("train_", "val_"))
-}
-for _name in ("train_loss", "val_loss", "train_accuracy", "val_accuracy", "recovery_error"):
-    for _end in ("", *(QUANTILES if _name.startswith("val_") else ())):
-        HIGHER_IS_BETTER[PERSONAL + _name + _end] = HIGHER_IS_BETTER[_name]
-_KNOWN = (
-    *("objective", "suboptimality", "train_loss", "train_accuracy", "val_loss", "val_accuracy"),
-    *("f1", "precision", "recall", "density", "rank", "violation", "recovery_error"),
-)
-_WITH_QUANTILES = [PERSONAL + name + end for name in _KNOWN for end in ("", *QUANTILES)]
-ORDER = (*_KNOWN, *_WITH_QUANTILES)
+_PARTS = {"train_": "training", "val_": "validation"}
 
 
-def in_order(metrics: dict) -> dict:
-    """The same metrics in the order in which tables show them; those of a user's own come last."""
-    return {name: metrics[name] for name in sorted(metrics, key=lambda n: (ORDER.index(n) if n in ORDER else 99, n))}
+@dataclass(frozen=True)
+class Metric:
+    """What is known of a metric.
+
+    Attributes:
+        name: in metrics.csv.
+        label: what an axis calls it; {support} and {cutoff} are filled in. Empty: its name.
+        higher: whether more of it is better; None: better in no direction.
+        cut: whether it depends on the cutoff above which an entry counts as nonzero.
+        log: whether its axis is logarithmic where positive values span enough.
+        share: whether it lies between 0 and 1.
+        structure: whether it says what the regularizer has made of w.
+        matters: which metric a run is judged by if nobody says: of those it has, the one with the lowest number. None:
+            not by this one.
+    """
+
+    name: str
+    label: str = ""
+    higher: bool | None = None
+    cut: bool = False
+    log: bool = False
+    share: bool = False
+    structure: bool = False
+    matters: int | None = None
+
+    def words(self, cutoff: float | None, tail: int | None = None) -> str:
+        """Its label, with the cutoff, and with the rounds of its tail if they are given."""
+        size = "cutoff" if cutoff is None else f"{cutoff:g}"
+        text = (self.label or self.name).replace("{support}", f"|w$_j$| > {size}").replace("{cutoff}", size)
+        return text + (f"\nmean of last {tail} rounds" if tail else "")
 
 
-def headline(names: list[str]) -> str:
-    """The metric that matters most out of those a run has."""
-    personal = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")
-    order = ("f1", "val_accuracy", "recovery_error", "val_loss", "suboptimality", "objective")
-    return next((m for m in (*(PERSONAL + name for name in personal), *order) if m in names), "objective")
+class Catalogue(dict[str, Metric]):
+    """Metrics by name, in the order in which tables show them; one that it has not is better in no direction."""
+
+    def __missing__(self, name: str) -> Metric:
+        return Metric(name)
+
+    def and_more(self, more: Iterable[Metric]) -> "Catalogue":
+        """The same with those it has not."""
+        return Catalogue(self | {metric.name: metric for metric in more if metric.name not in self})
+
+    @property
+    def judged(self) -> list[str]:
+        """The metrics that are better in one direction."""
+        return [name for name, metric in self.items() if metric.higher is not None]
+
+    def sign(self, name: str) -> int:
+        """What a metric is multiplied by so that less is better."""
+        return -1 if self[name].higher else 1
+
+    def in_order(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """The same metrics in the order of the catalogue; those that it has not come last."""
+        places = {name: place for place, name in enumerate(self)}
+        return {name: metrics[name] for name in sorted(metrics, key=lambda n: (places.get(n, len(places)), n))}
+
+    def headline(self, names: Iterable[str]) -> str:
+        """The metric that matters most out of those a run has."""
+        ranks = {name: rank for name in names if (rank := self[name].matters) is not None}
+        return min(ranks, key=lambda name: ranks[name], default="objective")
+
+    def cut(self, names: Iterable[str]) -> list[str]:
+        """Those of these metrics that depend on the cutoff."""
+        return [name for name in names if self[name].cut]
+
+
+def of_parts(score: Metric, matters: tuple[int | None, int | None] = (None, None)) -> list[Metric]:
+    """A figure of an example as a metric of the training rows and one of the validation rows; then the same of the
+    clients' own models, of the validation rows with quantiles over clients."""
+    label, found = score.label or score.name, []
+    for (part, word), rank in zip(_PARTS.items(), matters, strict=True):
+        found.append(replace(score, name=part + score.name, label=f"{word} {label}", matters=rank))
+    return [*found, *(each for metric in found for each in _personal(metric))]
+
+
+def _personal(metric: Metric) -> list[Metric]:
+    """A metric as a mean over the clients' own models, and of the validation rows as quantiles over clients."""
+    rank = {"val_accuracy": 0, "val_loss": 1, "train_accuracy": 2, "train_loss": 3}.get(metric.name)
+    ends = QUANTILES if metric.name.startswith("val_") else {}
+    mean = replace(metric, name=PERSONAL + metric.name, label=f"{metric.label} of own models", matters=rank)
+    more = [
+        replace(mean, name=mean.name + end, label=f"{mean.label}, {q:.0%} quantile", matters=None)
+        for end, q in ends.items()
+    ]
+    return [mean, *more]
+
+
+def _catalogue() -> Catalogue:
+    loss = of_parts(Metric("loss", higher=False, log=True), (None, 7))
+    accuracy = of_parts(Metric("accuracy", higher=True, share=True), (None, 5))
+    support = {"higher": True, "cut": True, "share": True}
+    own = "‖w$_m$ - w$_{m,\\mathrm{true}}$‖$_2$, mean over clients"
+    structure = [
+        Metric("density", "density: share of {support}", cut=True, share=True, structure=True),
+        Metric("rank", "rank: singular values > {cutoff}", cut=True, structure=True),
+    ]
+    found = [
+        Metric("objective", "objective  Φ(w) = F(w) + ψ(w)", higher=False, log=True, matters=9),
+        Metric("suboptimality", "gap  Φ(w) - Φ*", higher=False, log=True, matters=8),
+        *(loss[0], accuracy[0], loss[1], accuracy[1]),
+        Metric("f1", "F1 of {support}", matters=4, **support),
+        Metric("precision", "precision of {support}", **support),
+        Metric("recall", "recall of {support}", **support),
+        *structure,
+        Metric("violation", "distance from the set", higher=False, log=True),
+        Metric("recovery_error", "‖w - w$_{\\mathrm{true}}$‖$_2$", higher=False, log=True, matters=6),
+        *(loss[2], accuracy[2], *loss[3:], *accuracy[3:]),  # training rows, then validation rows with their quantiles
+        *(replace(m, name=PERSONAL + m.name, label=f"{m.name} of own models") for m in structure),
+        Metric(PERSONAL + "violation", "distance of own models from the set", log=True),
+        Metric(PERSONAL + "recovery_error", own, higher=False, log=True),
+    ]
+    return Catalogue({metric.name: metric for metric in found})
+
+
+CATALOGUE = _catalogue()
+
+
+def declared(scores: Iterable[Metric]) -> list[Metric]:
+    """What is measured of figures of an example that an objective declares, without what the catalogue has anyway."""
+    return [metric for score in scores for metric in of_parts(score) if metric.name not in CATALOGUE]
+
+
+def noted(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
+    """Metrics as plain values, for summary.json."""
+    return [asdict(metric) for metric in metrics]
+
+
+def structure(metric: str) -> tuple[str, ...]:
+    """The figures of structure that go with a metric: those of the clients' own models if that is of them."""
+    own = metric.startswith(PERSONAL)
+    return tuple(m.name for m in CATALOGUE.values() if m.structure and m.name.startswith(PERSONAL) == own)
 
 
 def shared(metric: str) -> str:
@@ -63,12 +154,12 @@ def shared(metric: str) -> str:
     return metric if name == "recovery_error" else name  # of the global model, that is of another truth
 
 
-def silent(row: dict[str, float]) -> bool:
+def silent(row: Mapping[str, float]) -> bool:
     """Whether a row, not the first, is a baseline's: it communicates nothing, and its iterations are no rounds."""
     return not (row["bytes_up"] or row.get("grad_evals") or row.get("prox_evals"))
 
 
-def aggregate(rows: list[dict[str, float]], tail_rounds: int) -> dict[str, dict]:
+def aggregate(rows: list[dict[str, float]], tail_rounds: int, metrics: Catalogue = CATALOGUE) -> dict[str, dict]:
     """Of each metric: the last value, the best with its round, the mean over the evaluations of the last rounds.
 
     The tail holds the evaluations after round (last - tail_rounds); at least the last one, and of a baseline, which
@@ -81,8 +172,8 @@ def aggregate(rows: list[dict[str, float]], tail_rounds: int) -> dict[str, dict]
     tail = [row for row in rows if row["round"] > end - tail_rounds and not silent(row)] or rows[-1:]
     best = {}
     for name in names:
-        if name in HIGHER_IS_BETTER:
-            row = (max if HIGHER_IS_BETTER[name] else min)(rows, key=lambda r, name=name: r[name])
+        if metrics[name].higher is not None:
+            row = min(rows, key=lambda r, name=name: metrics.sign(name) * r[name])
             best[name] = {"value": row[name], "round": row["round"]}
     return {
         "final": {name: rows[-1][name] for name in names},
@@ -91,12 +182,6 @@ def aggregate(rows: list[dict[str, float]], tail_rounds: int) -> dict[str, dict]
     }
 
 
-def read_rows(folder: Path) -> list[dict[str, float]]:
-    """The rows of a folder's metrics.csv as it was written, counts as whole numbers; none where there is no file."""
-    try:
-        with (folder / "metrics.csv").open(newline="") as file:
-            names, *lines = csv.reader(file)
-    except (OSError, ValueError):
-        return []
-    kinds = [int if name in WHOLE else float for name in names]
-    return [{n: kind(v) for n, kind, v in zip(names, kinds, line, strict=True)} for line in lines]
+# For the reports, until they read the catalogue.
+HIGHER_IS_BETTER = {name: bool(CATALOGUE[name].higher) for name in CATALOGUE.judged}
+headline, in_order, ORDER = CATALOGUE.headline, CATALOGUE.in_order, tuple(CATALOGUE)

@@ -6,7 +6,8 @@ from pathlib import Path
 import yaml
 
 from fcorun.metrics import COUNTERS, aggregate
-from fcorun.records.record import Record, csv_text
+from fcorun.records.formats import csv_text
+from fcorun.records.record import Record
 
 
 def config(algo="feddualavg", data="lasso", **changed):

@@ -8,7 +8,7 @@ from fcorun import compose, run
 from fcorun.figures import draw
 from fcorun.figures.papers import personalised
 from fcorun.figures.spec import Figure
-from fcorun.metrics import read_rows
+from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.curves import panels as panels_of_a_run
 from fcorun.reports.pictures.sweep import draw_best, draw_structure, panels
 from fcorun.reports.table import best_points, measured, structure, table

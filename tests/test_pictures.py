@@ -12,7 +12,7 @@ from helpers import small
 from PIL import Image
 
 from fcorun import UserError, load_records, run
-from fcorun.metrics import read_rows
+from fcorun.records.formats import read_rows
 from fcorun.reports.pictures import curves
 from fcorun.reports.pictures.axis import along, unit
 from fcorun.reports.pictures.curves import COLOURS, draw_curves

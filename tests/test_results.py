@@ -16,8 +16,9 @@ import fcorun
 from fcorun import UserError, load_records, run, run_grid
 from fcorun.cli.cli import cli
 from fcorun.experiment.experiment import prepare
-from fcorun.metrics import aggregate, read_rows
-from fcorun.records.record import RunFolder
+from fcorun.metrics import aggregate
+from fcorun.records.folder import RunFolder
+from fcorun.records.formats import read_rows
 from fcorun.reports.results import best_points, points, report, show, table
 from fcorun.reports.table import keys
 from fcorun.runs.runner import Job

@@ -16,7 +16,7 @@ from helpers import SMALL, flat, rows_of, small
 from fcorun import Record, UserError, Watcher, compose, grid, load_records, run, run_grid
 from fcorun.engine.evaluate import on_device
 from fcorun.experiment.experiment import prepare
-from fcorun.records.record import RunFolder
+from fcorun.records.folder import RunFolder
 from fcorun.runs import execute
 
 FILES = ["config.yaml", "curves.png", "metrics.csv", "run.log", "solution.npz", "status.json", "summary.json"]

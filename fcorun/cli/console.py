@@ -11,7 +11,8 @@ from rich.table import Table
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.metrics import COUNTERS, PERSONAL, aggregate, headline, read_rows, silent
+from fcorun.metrics import COUNTERS, PERSONAL, aggregate, headline, silent
+from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 from fcorun.runs.runner import Job, Watcher
 

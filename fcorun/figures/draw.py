@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.figures.spec import Figure
-from fcorun.metrics import read_rows
+from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 from fcorun.reports.pictures.curves import COLOURS, DASHES
 from fcorun.reports.pictures.page import PAGE, Look, legend, looks_of, page, title, words

@@ -21,7 +21,8 @@ from fcorun.experiment.experiment import prepare
 from fcorun.figures import claims, draw
 from fcorun.figures.papers import fedsplit, personalised, theory
 from fcorun.figures.spec import load
-from fcorun.metrics import read_rows, silent
+from fcorun.metrics import silent
+from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 from fcorun.reports.pictures.page import STYLE, content
 from fcorun.reports.results import csv_bytes

@@ -11,17 +11,8 @@ import yaml
 
 from fcorun.config import LABELS, how_keys
 from fcorun.errors import UserError, nearest
-from fcorun.metrics import (
-    COUNTERS,
-    HIGHER_IS_BETTER,
-    PERSONAL,
-    aggregate,
-    headline,
-    in_order,
-    read_rows,
-    shared,
-    silent,
-)
+from fcorun.metrics import COUNTERS, HIGHER_IS_BETTER, PERSONAL, aggregate, headline, in_order, shared, silent
+from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 
 SEEDS = ("seed", "data.seed")

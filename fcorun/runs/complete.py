@@ -3,7 +3,9 @@
 import json
 import time
 
-from fcorun.records.record import Record, RunFolder, csv_text, npz_bytes
+from fcorun.records.folder import RunFolder
+from fcorun.records.formats import csv_text, npz_bytes
+from fcorun.records.record import Record
 from fcorun.reports.pictures.curves import draw_curves
 from fcorun.reports.table import flat_config
 

@@ -15,7 +15,9 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment, prepare
 from fcorun.metrics import in_order
-from fcorun.records.record import FINISHED, Record, RunFolder, yaml_text
+from fcorun.records.folder import RunFolder
+from fcorun.records.formats import yaml_text
+from fcorun.records.record import FINISHED, Record
 from fcorun.runs.execute import Submit, execute
 from fcorun.trackers.base import track
 

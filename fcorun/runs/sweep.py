@@ -13,8 +13,10 @@ from fcorun.cli.console import SweepConsole
 from fcorun.config import Axis, Count, Metric
 from fcorun.errors import UserError, describe
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import aggregate, headline, read_rows
-from fcorun.records.record import Record, RunFolder
+from fcorun.metrics import aggregate, headline
+from fcorun.records.folder import RunFolder
+from fcorun.records.formats import read_rows
+from fcorun.records.record import Record
 from fcorun.reports.results import report
 from fcorun.runs.execute import Submit
 from fcorun.runs.processes import MANY, RECORDS, Helpers

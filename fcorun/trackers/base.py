@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from typing import ClassVar
 
 from fcorun.errors import UserError
-from fcorun.metrics import read_rows
-from fcorun.records.record import Record, RunFolder
+from fcorun.records.folder import RunFolder
+from fcorun.records.formats import read_rows
+from fcorun.records.record import Record
 from fcorun.reports.table import flat_config
 
 

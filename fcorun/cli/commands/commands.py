@@ -13,8 +13,10 @@ from rich.table import Table
 
 from fcorun.config import Axis
 from fcorun.errors import UserError, describe
-from fcorun.metrics import HIGHER_IS_BETTER, read_rows
-from fcorun.records.record import Record, RunFolder, load_records
+from fcorun.metrics import HIGHER_IS_BETTER
+from fcorun.records.folder import RunFolder
+from fcorun.records.formats import read_rows
+from fcorun.records.record import Record, load_records
 from fcorun.reports.results import STATUSES, caption, csv_bytes, head, number, parquet_bytes, print_whole
 from fcorun.reports.table import best_points, chosen, flat_config, keys, structure, table, values_of
 from fcorun.system.files import write_whole

@@ -7,9 +7,9 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.experiment import Experiment, prepare
-from fcorun.metrics import read_rows
 from fcorun.objectives import LeastSquares
 from fcorun.problem.quadratic import features_of
+from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 
 _FLOOR = 1e-13  # gaps below are rounding

@@ -10,9 +10,10 @@ from fcorun.experiment.experiment import prepare
 from fcorun.experiment.reference import gathered
 from fcorun.figures.draw import Drawing
 from fcorun.figures.papers.fedsplit import gradients
-from fcorun.metrics import PERSONAL, read_rows
+from fcorun.metrics import PERSONAL
 from fcorun.problem.problem import inner
 from fcorun.problem.vector import Vector
+from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.axis import along, unit
 from fcorun.reports.pictures.curves import DASHES
 from fcorun.reports.pictures.page import PAGE, page, title

@@ -17,8 +17,8 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment, prepare
 from fcorun.experiment.reference import gathered
-from fcorun.metrics import read_rows
 from fcorun.problem.problem import solver
+from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 
 _ROUNDS = 5  # whose minibatches the constants are taken over

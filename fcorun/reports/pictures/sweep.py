@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.metrics import PERSONAL, read_rows
+from fcorun.metrics import PERSONAL
+from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 from fcorun.reports.pictures.curves import scale_y
 from fcorun.reports.pictures.lines import Line, draw_lines

@@ -1,0 +1,136 @@
+"""The folder of a run that is being computed."""
+
+import contextlib
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from fcorun.errors import UserError
+from fcorun.records import formats
+from fcorun.records.record import FILES, Record
+from fcorun.system.files import write_whole
+
+_CHECKPOINT, _LOCK = ".checkpoint.npz", ".lock"
+
+
+@dataclass
+class RunFolder:
+    """The folder of a run that is being computed. Nothing is written before ``claim``."""
+
+    folder: Path
+    identity: str
+    lock: Any = field(default=None, repr=False)
+
+    def look(self, force: bool = False) -> str:
+        """What is there: "new" (to compute), "resume", or "finished" (the same run). Changes nothing.
+
+        Raises UserError when the folder holds another run and ``force`` is not set, or files that a run would replace.
+        """
+        record = Record(self.folder)
+        status = record.status
+        if not status:
+            clash = [name for name in FILES if (self.folder / name).exists()]
+            if clash:
+                raise UserError(
+                    f"hydra.run.dir={self.folder} has a file {clash[0]} that is of no run; choose another folder"
+                )
+            return "new"
+        if force:
+            return "new"
+        if status.get("identity") != self.identity:
+            raise UserError(
+                f"hydra.run.dir={self.folder} holds another run ({status.get('label', 'unknown')}, "
+                f"{status.get('status')}); choose another folder, or force=true to replace it"
+            )
+        return "finished" if record.finished else "resume"
+
+    def claim(self, force: bool = False) -> str:
+        """``look``, and take the folder for this process unless it is finished; "new" leaves it without old files.
+
+        Or "locked", when another process has it: the lock is the operating system's and ends with its process. Raises
+        UserError when the folder cannot be written, and as ``look`` does.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock = filelock.FileLock(self.folder / _LOCK)
+            self.lock.acquire(timeout=0)
+        except filelock.Timeout:
+            self.lock = None
+            return "locked"
+        except OSError as error:
+            self.lock = None
+            raise UserError(
+                f"hydra.run.dir={self.folder} cannot be written ({error.strerror}); choose another folder"
+            ) from error
+        try:
+            found = self.look(force)
+            if found == "new":  # in an order that leaves the old record or a resumable one, whenever it is broken off
+                (self.folder / _CHECKPOINT).unlink(missing_ok=True)
+                self.set_status("running", "")
+                self._unlink(set(FILES) - {"status.json"})
+            elif found == "resume":
+                self._unlink(())  # what a killed writer was in the middle of
+        except BaseException:
+            self.release()
+            raise
+        if found == "finished":
+            self.release()
+        return found
+
+    def _unlink(self, names: Iterable[str]) -> None:
+        for path in (*(self.folder / name for name in names), *self.folder.glob(".*.tmp")):
+            path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Delete the record's files, and the folder if nothing else is in it. Raises UserError if it is in use."""
+        if self.claim(force=True) == "locked":
+            raise UserError(f"{self.folder} is being computed by another process; wait for it to end")
+        self._unlink(FILES)
+        self.release()
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def release(self) -> None:
+        """Give the folder back."""
+        if self.lock is not None:
+            (self.folder / _LOCK).unlink(missing_ok=True)
+            self.lock.release()
+            self.lock = None
+
+    def write(self, name: str, content: bytes | str) -> None:
+        """Write a file whole."""
+        write_whole(self.folder / name, content)
+
+    def set_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
+        """Write status.json."""
+        content = {"status": status, "reason": reason, "label": label, "identity": self.identity, **more}
+        self.write("status.json", formats.json_text(content))
+
+    def log(self, line: str) -> None:
+        """Add a line to run.log, with the time in UTC."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        with (self.folder / "run.log").open("a") as file:
+            file.write(f"{stamp}  {line}\n")
+
+    def fail(self, error: BaseException, label: str) -> None:
+        """Record a failure: the traceback in run.log, one line in status.json."""
+        self.log("failed\n" + "".join(traceback.format_exception(error)).rstrip())
+        lines = str(error).strip().splitlines()
+        self.set_status("failed", label, f"{type(error).__name__}: {lines[0] if lines else ''}")
+
+    def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
+        """Keep what is needed to go on from here."""
+        self.write(_CHECKPOINT, formats.checkpoint_bytes(leaves, round_, seconds, rows))
+
+    def load_checkpoint(self) -> tuple[list, int, float, list[dict]] | None:
+        """What ``save_checkpoint`` kept; None if there is nothing, or nothing that can be read."""
+        return formats.read_checkpoint(self.folder / _CHECKPOINT)
+
+    def drop_checkpoint(self) -> None:
+        """The run is over."""
+        (self.folder / _CHECKPOINT).unlink(missing_ok=True)
