@@ -14,8 +14,9 @@ from scipy.optimize import minimize
 from fcorun import compose, run
 from fcorun.algorithms import Algorithm
 from fcorun.cli.console import Console
-from fcorun.experiment.experiment import prepare, reference
-from fcorun.problem.problem import solver
+from fcorun.experiment import reference
+from fcorun.experiment.experiment import prepare
+from fcorun.problem import solver
 from fcorun.problem.quadratic import curvature
 
 STEPS = ("local_epochs=null", "local_steps=4")

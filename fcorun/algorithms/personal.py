@@ -9,7 +9,8 @@ import jax
 from fcorun.algorithms.base import Algorithm
 from fcorun.config import AUTO, AutoPositive, Count, NonNegative, Positive
 from fcorun.errors import UserError
-from fcorun.problem.problem import Problem, inner
+from fcorun.problem import inner
+from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from fcorun.algorithms.pfedmac import PFedMac
 from fcorun.config import Positive
-from fcorun.problem.problem import inner
+from fcorun.problem import inner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ import jax
 
 from fcorun.algorithms.base import Algorithm, LocalData
 from fcorun.config import Count, NonNegative
-from fcorun.problem.problem import Problem, inner
+from fcorun.problem import inner
+from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
 

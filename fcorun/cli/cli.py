@@ -172,7 +172,7 @@ def main() -> None:
 def _run(config: dict[str, Any], folder: Path) -> None:
     from fcorun.cli.console import Console
     from fcorun.experiment.experiment import prepare
-    from fcorun.records.record import RunFolder
+    from fcorun.records.folder import RunFolder
     from fcorun.runs.runner import run
     from fcorun.system.machine import set_up_jax
 

@@ -12,7 +12,7 @@ from typing import Any
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, build, build_plugin, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.engine.engine import engine
+from fcorun.engine import engine
 from fcorun.engine.evaluate import Evaluation, row_weights
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
@@ -21,7 +21,8 @@ from fcorun.experiment.start import Start, read_start
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.networks.topology import Topology, Tree
 from fcorun.objectives.base import Objective
-from fcorun.problem.problem import Problem, solver
+from fcorun.problem import solver
+from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer

@@ -15,7 +15,8 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import row_weights
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
-from fcorun.problem.problem import Batch, solver
+from fcorun.problem import solver
+from fcorun.problem.problem import Batch
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_whole
 

@@ -16,8 +16,9 @@ from fcorun.engine.engine import Engine, Numbers, Snapshot
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.traffic import Traffic
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import reference
-from fcorun.problem.problem import Problem, solver
+from fcorun.experiment import reference
+from fcorun.problem import solver
+from fcorun.problem.problem import Problem
 from fcorun.runs.complete import complete
 from fcorun.runs.summary import summarize
 from fcorun.system.machine import cores, free_memory

@@ -11,7 +11,7 @@ from fcorun.experiment.reference import gathered
 from fcorun.figures.draw import Drawing
 from fcorun.figures.papers.fedsplit import gradients
 from fcorun.metrics import PERSONAL
-from fcorun.problem.problem import inner
+from fcorun.problem import inner
 from fcorun.problem.vector import Vector
 from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.axis import along, unit

@@ -17,7 +17,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment, prepare
 from fcorun.experiment.reference import gathered
-from fcorun.problem.problem import solver
+from fcorun.problem import solver
 from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 
