@@ -1,7 +1,7 @@
 """Algorithms, one a file."""
 
 from fcorun.algorithms.apfl import APFL
-from fcorun.algorithms.base import Algorithm, Baseline, LocalData
+from fcorun.algorithms.base import Algorithm, Baseline, Traits
 from fcorun.algorithms.centralized import Centralized
 from fcorun.algorithms.ditto import Ditto
 from fcorun.algorithms.fast_fedda import FastFedDA
@@ -22,6 +22,7 @@ from fcorun.algorithms.fedpd import FedPD
 from fcorun.algorithms.fedprox import FedProx
 from fcorun.algorithms.fedsplit import FedSplit
 from fcorun.algorithms.local import Local
+from fcorun.algorithms.local_data import LocalData
 from fcorun.algorithms.mixture import Mixture
 from fcorun.algorithms.one_client import OneClient
 from fcorun.algorithms.personal import PersonalAlgorithm
@@ -68,4 +69,5 @@ __all__ = [
     "ProxSkip",
     "ProximalAlgorithm",
     "Scaffold",
+    "Traits",
 ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Fraction, Positive
 
 
@@ -24,9 +24,7 @@ class APFL(Algorithm):
     alpha: Fraction = 0.5
     adaptive: bool = False
 
-    sides = ()
-    mirrored = False
-    trees = "some"
+    traits = Traits(sides=(), trees="some")
 
     def init(self, problem, w0):
         return w0, {"v": w0, "alpha": jnp.asarray(self.alpha, w0.dtype)}

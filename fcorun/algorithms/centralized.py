@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Baseline
+from fcorun.algorithms.base import Baseline, Traits
 
 
 @dataclass(frozen=True)
 class Centralized(Baseline):
     """All clients' rows pooled, solved to a certified tolerance in float64 (see fcorun.problem.solver.minimize)."""
+
+    traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is
 
     def rows(self, offsets):
         return slice(None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.algorithms.fedavg import FedAvg
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedmid import FedMiD
@@ -32,17 +32,14 @@ class Ditto(Algorithm):
     lam: NonNegative
     solver: Literal["fedavg", "fedmid", "feddualavg"] = "fedavg"
 
-    mirrored = False
-    trees = "some"
+    @property
+    def traits(self):
+        return Traits(sides=self.whole.traits.sides, trees="some")
 
     @cached_property
     def whole(self) -> Algorithm:
         """The solver of the global model."""
         return SOLVERS[self.solver](self.client_lr, self.server_lr)
-
-    @property
-    def sides(self):
-        return self.whole.sides
 
     def init(self, problem, w0):
         return self.whole.init(problem, w0)[0], w0

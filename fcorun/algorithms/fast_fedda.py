@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import AUTO, AutoNonNegative, AutoPositive
 
 
@@ -22,7 +22,7 @@ class FastFedDA(Algorithm):
     mu: AutoNonNegative = AUTO
     gamma: AutoPositive = AUTO
 
-    mirrored = False
+    traits = Traits()
 
     def auto(self, least, most):
         return {"mu": least, "gamma": 2 * most}

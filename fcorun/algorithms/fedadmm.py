@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import balanced
+from fcorun.algorithms.base import Traits, balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive
 
@@ -17,8 +17,7 @@ class FedADMM(ProximalAlgorithm):
 
     rho: AutoPositive = AUTO
 
-    sides = ("server",)
-    exact = "composite"
+    traits = Traits(sides=("server",), proximal=True, deterministic=True, exact="composite")
 
     def auto(self, least, most):
         return {"rho": 1 / balanced(least, most)}

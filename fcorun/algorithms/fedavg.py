@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Positive
 
 
@@ -13,9 +13,7 @@ class FedAvg(Algorithm):
     client_lr: Positive
     server_lr: Positive
 
-    sides = ()
-    mirrored = False
-    trees = "some"
+    traits = Traits(sides=(), trees="some")
 
     def init(self, problem, w0):
         return w0, None

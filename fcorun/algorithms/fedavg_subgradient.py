@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Positive
 
 
@@ -17,10 +17,7 @@ class FedAvgSubgradient(Algorithm):
     client_lr: Positive
     server_lr: Positive
 
-    needs = ("subgradient",)
-    sides = ("client",)
-    mirrored = False
-    trees = "some"
+    traits = Traits(needs=("subgradient",), sides=("client",), trees="some")
 
     def init(self, problem, w0):
         return w0, None

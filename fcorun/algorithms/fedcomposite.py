@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Positive
 
 
@@ -19,9 +19,7 @@ class FedComposite(Algorithm):
     client_lr: Positive
     server_lr: Positive = 1.0
 
-    partial = False
-    mirrored = False
-    exact = "composite"
+    traits = Traits(partial=False, exact="composite")
 
     def init(self, problem, w0):
         nothing = jnp.zeros((), w0.dtype)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import balanced
+from fcorun.algorithms.base import Traits, balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, Relaxation
 
@@ -19,8 +19,7 @@ class FedDR(ProximalAlgorithm):
     step: AutoPositive = AUTO
     relaxation: Relaxation = 1.0
 
-    sides = ("server",)
-    exact = "composite"
+    traits = Traits(sides=("server",), proximal=True, deterministic=True, exact="composite")
 
     def auto(self, least, most):
         return {"step": balanced(least, most)}

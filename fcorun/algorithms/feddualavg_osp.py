@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Positive
 
 
@@ -19,8 +19,7 @@ class FedDualAvgOSP(Algorithm):
     client_lr: Positive
     server_lr: Positive
 
-    sides = ("server",)
-    trees = "some"
+    traits = Traits(sides=("server",), mirrored=True, trees="some")
 
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from fcorun.algorithms.base import Traits
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedopt import server_optimizer
 from fcorun.config import Decay, Positive
@@ -24,7 +25,7 @@ class FedDualOpt(FedDualAvg):
     beta2: Decay = 0.99
     epsilon: Positive = 1e-3
 
-    trees = ""
+    traits = Traits(mirrored=True)
 
     def init(self, problem, w0):
         start, client = super().init(problem, w0)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import balanced
+from fcorun.algorithms.base import Traits, balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive
 
@@ -17,8 +17,7 @@ class FedDyn(ProximalAlgorithm):
 
     alpha: AutoPositive = AUTO
 
-    sides = ()
-    exact = "smooth"
+    traits = Traits(sides=(), proximal=True, deterministic=True, exact="smooth")
 
     def auto(self, least, most):
         return {"alpha": 1 / balanced(least, most)}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import AUTO, AutoPositive, Count
 
 
@@ -20,15 +20,10 @@ class FedGD(Algorithm):
     step: AutoPositive = AUTO
     steps: Count = 1
 
-    sides = ()
-    mirrored = False
-    deterministic = True
-
     @property
-    def exact(self):  # type: ignore[override]
-        return "smooth" if self.steps == 1 else ""
-
-    trees = "some"
+    def traits(self):
+        exact = "smooth" if self.steps == 1 else ""
+        return Traits(sides=(), deterministic=True, trees="some", exact=exact)
 
     def auto(self, least, most):
         return {"step": 1 / most}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Positive
 
 
@@ -19,7 +19,7 @@ class FedMiD(Algorithm):
     client_lr: Positive
     server_lr: Positive
 
-    trees = "some"
+    traits = Traits(mirrored=True, trees="some")
 
     def init(self, problem, w0):
         return w0, None

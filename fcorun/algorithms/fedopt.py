@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fcorun.algorithms.base import Traits
 from fcorun.algorithms.fedavg import FedAvg
 from fcorun.config import Decay, Positive
 
@@ -26,7 +27,7 @@ class FedOpt(FedAvg):
     beta2: Decay = 0.99
     epsilon: Positive = 1e-3
 
-    trees = ""
+    traits = Traits(sides=())
 
     def init(self, problem, w0):
         return {"x": w0, "moments": server_optimizer(self).init(w0)}, None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import balanced
+from fcorun.algorithms.base import Traits, balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, Decay
 
@@ -22,12 +22,10 @@ class FedPD(ProximalAlgorithm):
     step: AutoPositive = AUTO
     skip: Decay = 0.0
 
-    partial = False
-    sides = ()
-
     @property
-    def exact(self):  # type: ignore[override]
-        return "" if self.skip else "smooth"
+    def traits(self):
+        exact = "" if self.skip else "smooth"
+        return Traits(sides=(), partial=False, proximal=True, deterministic=True, exact=exact)
 
     def auto(self, least, most):
         return {"step": balanced(least, most)}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import balanced
+from fcorun.algorithms.base import Traits, balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, Fraction
 from fcorun.errors import UserError
@@ -24,7 +24,7 @@ class FedProx(ProximalAlgorithm):
     mu: AutoPositive = AUTO
     gamma: Fraction = 0.0
 
-    sides = ()
+    traits = Traits(sides=(), proximal=True, deterministic=True)
 
     def __post_init__(self):
         if self.solver == "exact" and isinstance(self.gamma, float) and self.gamma:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import balanced
+from fcorun.algorithms.base import Traits, balanced
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, NonNegative, Relaxation
 
@@ -25,12 +25,10 @@ class FedSplit(ProximalAlgorithm):
     relaxation: Relaxation = 2.0
     anchor: NonNegative = 0.0
 
-    partial = False
-    sides = ("server",)
-
     @property
-    def exact(self):  # type: ignore[override]
-        return "" if self.anchor else "composite"
+    def traits(self):
+        exact = "" if self.anchor else "composite"
+        return Traits(sides=("server",), partial=False, proximal=True, deterministic=True, exact=exact)
 
     def auto(self, least, most):
         return {"step": balanced(least + self.anchor, most + self.anchor)}

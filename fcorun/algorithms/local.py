@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Positive
 
 
@@ -16,8 +16,7 @@ class Local(Algorithm):
 
     client_lr: Positive
 
-    sides = ("client",)
-    mirrored = False
+    traits = Traits(sides=("client",))
 
     def init(self, problem, w0):
         return w0, w0

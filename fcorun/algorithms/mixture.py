@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import AUTO, AutoFraction, AutoPositive, NonNegative
 from fcorun.errors import UserError
 
@@ -32,10 +32,7 @@ class Mixture(Algorithm):
     probability: AutoFraction = AUTO
     variance_reduction: bool = False
 
-    partial = False
-    sides = ()
-    mirrored = False
-    deterministic = True
+    traits = Traits(sides=(), partial=False, deterministic=True)
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not 1e-4 <= self.probability <= 1 - 1e-4:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Baseline
+from fcorun.algorithms.base import Baseline, Traits
 from fcorun.config import Index
 from fcorun.errors import UserError
 
@@ -12,6 +12,8 @@ class OneClient(Baseline):
     """One client alone, ``client`` counted from 0, solved on its own rows and evaluated on everybody's."""
 
     client: Index = 0
+
+    traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is
 
     def rows(self, offsets):
         if self.client >= len(offsets) - 1:

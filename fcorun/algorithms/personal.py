@@ -42,10 +42,6 @@ class PersonalAlgorithm(Algorithm):
     iterations: Count = 100
     tolerance: NonNegative = 1e-5
 
-    sides = ()
-    mirrored = False
-    proximal = True
-
     def __post_init__(self):
         if self.solver == "exact" and isinstance(self.inner_lr, float):
             raise UserError(f"algo.inner_lr={self.inner_lr:g} is of algo.solver=gradient: give that too")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fcorun.algorithms.base import Traits
 from fcorun.algorithms.personal import PersonalAlgorithm
 from fcorun.config import AUTO, AutoNonNegative
 from fcorun.errors import UserError
@@ -21,7 +22,7 @@ class PFedMac(PersonalAlgorithm):
 
     ridge: AutoNonNegative = AUTO
 
-    bending = True
+    traits = Traits(sides=(), proximal=True, bending=True)
 
     @property
     def weight(self):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fcorun.algorithms.base import Traits
 from fcorun.algorithms.pfedmac import PFedMac
 from fcorun.config import Positive
 from fcorun.problem import inner
@@ -22,11 +23,10 @@ class PFedMacS(PFedMac):
     sparsity: Literal["prox", "logcosh", "huber"] = "prox"
     rho: Positive = 0.01
 
-    sides = ("client",)
-
     @property
-    def needs(self):
-        return () if self.sparsity == "prox" else ("smoothed_value",)
+    def traits(self):
+        needs = () if self.sparsity == "prox" else ("smoothed_value",)
+        return Traits(needs=needs, sides=("client",), proximal=True, bending=True)
 
     @property
     def needs_curvature(self):

@@ -1,6 +1,6 @@
 """Sparse personal models of clients below edges below the cloud."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fcorun.algorithms.pfedmac_s import PFedMacS
 from fcorun.config import Positive
@@ -24,7 +24,9 @@ class PFedMacSH(PFedMacS):
     edge_lam: Positive
     edge_lr: Positive
 
-    trees = "only"
+    @property
+    def traits(self):
+        return replace(super().traits, trees="only")
 
     def init(self, problem, w0):
         return {"x": w0, "y": w0}, w0

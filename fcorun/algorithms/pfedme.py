@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fcorun.algorithms.base import Traits
 from fcorun.algorithms.personal import PersonalAlgorithm
 
 
@@ -12,7 +13,7 @@ class PFedMe(PersonalAlgorithm):
     It leaves psi out.
     """
 
-    trees = "some"
+    traits = Traits(sides=(), proximal=True, trees="some")
 
     @property
     def weight(self):

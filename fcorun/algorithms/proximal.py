@@ -29,10 +29,6 @@ class ProximalAlgorithm(Algorithm):
     iterations: Count = 100
     tolerance: NonNegative = 1e-10
 
-    mirrored = False
-    proximal = True
-    deterministic = True
-
     @property
     def needs_curvature(self):
         return super().needs_curvature + (["algo.solver=newton"] if self.solver in ("gradient", "accelerated") else [])

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import AUTO, AutoFraction, AutoPositive
 from fcorun.errors import UserError
 
@@ -23,11 +23,7 @@ class ProxSkip(Algorithm):
     step: AutoPositive = AUTO
     probability: AutoFraction = AUTO
 
-    partial = False
-    sides = ("server",)
-    mirrored = False
-    deterministic = True
-    exact = "composite"
+    traits = Traits(sides=("server",), partial=False, deterministic=True, exact="composite")
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not self.probability:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import Positive
 
 
@@ -22,9 +22,7 @@ class Scaffold(Algorithm):
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 
-    sides = ()
-    mirrored = False
-    exact = "smooth"
+    traits = Traits(sides=(), exact="smooth")
 
     def init(self, problem, w0):
         return {"x": w0, "c": 0 * w0}, 0 * w0  # line 1

@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.arrays import on_device, targets
 from fcorun.metrics import PERSONAL, QUANTILES
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
@@ -63,14 +64,16 @@ class Evaluation:
         return found | structure
 
     def measure_personal(
-        self, problem: Problem, models: Vector, own: dict, x: jax.Array, y: jax.Array, extra: dict
+        self, problem: Problem, models: Vector, own: dict, *, rows: tuple[jax.Array, jax.Array], extra: dict
     ) -> dict[str, jax.Array]:
         """Metrics of the clients' own models, stacked along a leading axis M, each on its client's own rows.
 
         Means over clients, weighted as the global model's are, by validation rows and as in F, so that the two compare;
         on validation rows quantiles too, over the clients that have such rows. Other figures weigh all clients alike.
-        ``own`` holds the numbers of the regularizer that differ from client to client, each (M,).
+        ``own`` holds the numbers of the regularizer that differ from client to client, each (M,); ``rows`` are x and y
+        of the training rows.
         """
+        x, y = rows
         data, parts = self.data, {"train": (x, y, self.data.offsets)}
         if data.offsets_val is not None and "x_val" in extra:
             parts["val"] = (extra["x_val"], extra["y_val"], data.offsets_val)
@@ -122,16 +125,3 @@ def recovery(w: jax.Array, truth: jax.Array, cutoff: float | None) -> dict[str, 
     precision, recall = hits / jnp.maximum(found.sum(), 1), hits / jnp.maximum(there.sum(), 1)
     f1 = 2 * hits / jnp.maximum(found.sum() + there.sum(), 1)
     return {"f1": f1, "precision": precision, "recall": recall, **error}
-
-
-def on_device(x: np.ndarray, dtype) -> jax.Array:
-    """Examples on the device: in the run's precision, but for whole numbers of at most two bytes, kept as stored.
-
-    By ``device_put``, since ``jnp.asarray`` may compile a program for each new shape.
-    """
-    return jax.device_put(x if x.dtype.kind in "bui" and x.dtype.itemsize <= 2 else x.astype(dtype, copy=False))
-
-
-def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
-    """Targets on the device: class indices of more than two classes stay whole numbers."""
-    return jax.device_put(y.astype(np.int32 if data.task == "multiclass" else dtype))

@@ -2,21 +2,42 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from fcorun.algorithms.base import Algorithm, LocalData, Tree
+from fcorun.engine.clients import Clients
 from fcorun.engine.schedule import Schedule
+from fcorun.networks.base import Uplink
 from fcorun.problem.problem import Problem
 from fcorun.problem.work import Work
 
-Outcome = tuple[Tree, Tree, jax.Array, jax.Array]  # the server's state, the clients' (S, ...), their work, the server's
+
+class Drawn(NamedTuple):
+    """What is drawn for a round: rows (S, K, B), a random key a client (S, 2), two chances for all of them (2,).
+
+    On a tree each has an axis more in front, the rounds of an edge.
+    """
+
+    rows: jax.Array
+    keys: jax.Array
+    chances: jax.Array
 
 
-@dataclass(frozen=True)
+class Outcome(NamedTuple):
+    """What a round leaves: the server's state, what each client keeps (S, ...), the work of each (S, 3) and that of
+    server and edges (3,)."""
+
+    server: Tree
+    kept: Tree
+    spent: jax.Array
+    at_server: jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
 class Round:
     """Who takes part, and with what.
 
@@ -25,7 +46,8 @@ class Round:
         x, y: the rows of all clients.
         own, whole: of each client of the cohort its numbers of the regularizer, and its whole data or None.
         weight: of each, (S,).
-        parallel: whether clients are a ``vmap``, or else a ``scan``.
+        clients: how they are computed.
+        uplink: what happens to their uploads.
         frozen: whether the server's model stays as it is.
     """
 
@@ -38,23 +60,24 @@ class Round:
     own: dict[str, jax.Array]
     whole: Any
     weight: jax.Array
-    parallel: bool
+    clients: Clients
+    uplink: Uplink
     frozen: bool = False
 
-    def star(self, server: Tree, clients: Tree, rows: jax.Array, chances: jax.Array) -> Outcome:
-        """A round of all clients with the server; ``rows`` (S, K, B)."""
+    def star(self, server: Tree, kept: Tree, drawn: Drawn) -> Outcome:
+        """A round of all clients with the server. What a client keeps is its state and its uplink's memory."""
         received, counted = self.algorithm.broadcast(server), Work()
         share = self.weight / self.weight.sum()
-        mean, clients, spent = self._local((clients, rows), chances, share, lambda _: received)
+        local = self._local(drawn.chances, lambda _: received)
+        each = (self.own, self.whole, kept, drawn.rows, drawn.keys)
+        mean, kept, spent = self.clients(local, each, share)
         if self.frozen:
-            return server, clients, spent, jnp.zeros_like(spent[0])
+            return Outcome(server, kept, spent, jnp.zeros_like(spent[0]))
         server = self.algorithm.server(replace(self.on_server, work=counted), server, mean)
-        return server, clients, spent, counted.totals()
+        return Outcome(server, kept, spent, counted.totals())
 
-    def tree(
-        self, server: Tree, clients: Tree, rows: jax.Array, chances: jax.Array, edge_of: jax.Array, count: int
-    ) -> Outcome:
-        """The same with ``count`` edges between, whose work is added to the server's; ``rows`` (R, S, K, B).
+    def tree(self, server: Tree, kept: Tree, drawn: Drawn, edge_of: jax.Array, count: int) -> Outcome:
+        """The same with ``count`` edges between, whose work is added to the server's.
 
         ``edge_of`` (S,) is the edge of each client.
         """
@@ -67,66 +90,48 @@ class Round:
             counted = Work()
             return algorithm.edge(replace(self.on_server, work=counted), edge, mean), counted.totals()
 
-        def one_round(state, inputs):
-            edges, clients, spent, work = state
-            rows, chances = inputs
+        def one_round(state, drawn):
+            edges, kept, spent, work = state
 
             def received(edge):
                 return algorithm.broadcast(jax.tree.map(lambda v: v[edge], edges))
 
-            means, clients, more = self._local((clients, rows, edge_of), chances, shares, received)
+            each = (self.own, self.whole, kept, drawn.rows, drawn.keys, edge_of)
+            means, kept, more = self.clients(self._local(drawn.chances, received), each, shares)
             edges, counts = jax.vmap(at_edge)(edges, means)
             counts = jnp.where(total[:, None] > 0, counts, 0).sum(axis=0, dtype=jnp.int32)
-            return (edges, clients, spent + more, work + counts), None
+            return (edges, kept, spent + more, work + counts), None
 
         edges = jax.tree.map(lambda v: jnp.broadcast_to(v, (count, *v.shape)), server)
         idle = (jnp.zeros((len(edge_of), 3), jnp.int32), jnp.zeros(3, jnp.int32))
-        (edges, clients, spent, work), _ = lax.scan(one_round, (edges, clients, *idle), (rows, chances))
+        (edges, kept, spent, work), _ = lax.scan(one_round, (edges, kept, *idle), drawn)
         share = total / total.sum()  # none for an edge without clients in the cohort
         mean = jax.tree.map(lambda v: jnp.tensordot(share, v, axes=1), algorithm.report(edges))
         server = algorithm.cloud(replace(self.on_server, work=counted), server, mean)
-        return server, clients, spent, work + counted.totals()
+        return Outcome(server, kept, spent, work + counted.totals())
 
-    def _local(
-        self, each: tuple, chances: jax.Array, shares: jax.Array, received: Callable[[Any], Tree]
-    ) -> tuple[Tree, Tree, jax.Array]:
-        """The weighted means of the uploads, the clients' new states, and their work.
-
-        ``shares`` (S,) give one mean, (E, S) one for each edge. ``each`` holds of each client its state, its rows and,
-        on a tree, its edge; ``received`` says what comes down from there.
-        """
+    def _local(self, chances: jax.Array, received: Callable[[Any], Tree]) -> Callable[..., tuple]:
+        """The function that computes one client; ``received(edge)`` says what comes down to it."""
         schedule, dtype = self.schedule, self.weight.dtype
 
-        def local(own, whole, client, rows, edge=None):
+        def local(own, whole, kept, rows, key, edge=None):
+            client, memory = kept
             work = Work()
             mine = replace(self.problem.with_numbers(own).on("client"), work=work)
             data = LocalData(
-                self.x,
-                self.y,
-                rows,
-                dtype,
-                schedule.repeats,
-                schedule.uneven,
-                whole,
-                self.frozen,
-                chances.astype(dtype),
-                work,
+                x=self.x,
+                y=self.y,
+                rows=rows,
+                dtype=dtype,
+                repeats=schedule.repeats,
+                uneven=schedule.uneven,
+                all=whole,
+                frozen=self.frozen,
+                chances=chances.astype(dtype),
+                work=work,
             )
-            return *self.algorithm.local(mine, received(edge), client, data), work.totals()
+            upload, client = self.algorithm.local(mine, received(edge), client, data)
+            upload, memory = self.uplink.send(upload, memory, key)
+            return upload, (client, memory), work.totals()
 
-        theirs = (self.own, self.whole, *each)
-        if self.parallel:
-            uploads, clients, spent = jax.vmap(local)(*theirs)
-            return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), clients, spent
-
-        def body(total, inputs):
-            mine, share = inputs
-            upload, *rest = local(*mine)
-            total = jax.tree.map(lambda t, u: t + share.reshape(share.shape + (1,) * u.ndim) * u, total, upload)
-            return total, tuple(rest)
-
-        one_client = jax.tree.map(lambda v: v[0], theirs)
-        uploads = jax.eval_shape(local, *one_client)[0]
-        empty = jax.tree.map(lambda s: jnp.zeros((*shares.shape[:-1], *s.shape), s.dtype), uploads)
-        mean, (clients, spent) = lax.scan(body, empty, (theirs, shares.T))
-        return mean, clients, spent
+        return local

@@ -4,7 +4,7 @@ Each draw has a generator of its own, seeded by (seed, stream, round): the algor
 run draws what an unbroken one would have drawn.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ class Rounds(NamedTuple):
     weight: np.ndarray
     share: np.ndarray
     chances: np.ndarray
+    keys: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ class Schedule:
         """Whether some clients take fewer steps than others."""
         return bool((self.steps != self.steps[0]).any())
 
+    def of(self, seed: int) -> "Schedule":
+        """That of another seed."""
+        return self if seed == self.seed else replace(self, seed=seed)
+
     def draw(self, start: int, count: int) -> Rounds:
         """The rounds start, ..., start + count - 1, counted from 0."""
         drawn = [self._round(r) for r in range(start, start + count)]
@@ -94,16 +99,17 @@ class Schedule:
         weight = self.sizes[cohort] if self.client_weighting == "examples" else np.ones(len(cohort))
         share = weight.sum() / (self.sizes.sum() if self.client_weighting == "examples" else clients)
         if self.edge_rounds is None:
-            rows, chances = self._local(cohort, number)
+            rows, chances, keys = self._local(cohort, number)
         else:
             inner = range(number * self.edge_rounds, (number + 1) * self.edge_rounds)
-            rows, chances = (np.stack(parts) for parts in zip(*(self._local(cohort, n) for n in inner), strict=True))
-        return cohort.astype(np.int32), rows, weight.astype(np.float32), share, chances
+            rows, chances, keys = (np.stack(parts) for parts in zip(*(self._local(cohort, n) for n in inner), strict=True))
+        return cohort.astype(np.int32), rows, weight.astype(np.float32), share, chances, keys
 
-    def _local(self, cohort: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def _local(self, cohort: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows of each batch, and the two numbers that all clients share."""
         rows = np.empty((len(cohort), 0)) if self.repeats else self._batches(cohort, number)
-        return rows.astype(np.int32), np.random.default_rng([self.seed, _CHANCE, number]).random(2)
+        keys = np.zeros((len(cohort), 2), np.uint32)
+        return rows.astype(np.int32), np.random.default_rng([self.seed, _CHANCE, number]).random(2), keys
 
     def _batches(self, cohort: np.ndarray, number: int) -> np.ndarray:
         rng, size, sizes = np.random.default_rng([self.seed, _BATCHES, number]), self.batch, self.sizes[cohort]

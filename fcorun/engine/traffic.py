@@ -2,19 +2,10 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-import jax
 import numpy as np
 
 from fcorun.engine.schedule import Schedule
-
-Tree = Any
-
-
-def size_of(tree: Tree) -> int:
-    """The bytes of all arrays of a pytree, or of their shapes."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Who talks to whom: clients to the server, or to edges that talk to it."""
+"""A tree of clients, edges and the cloud."""
 
 import csv
 import hashlib
-from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,27 +11,7 @@ import numpy as np
 from fcorun.config import Count, Index
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-
-
-@dataclass(frozen=True)
-class Topology(ABC):
-    """Of a run, whatever its algorithm."""
-
-    @abstractmethod
-    def edge_of(self, data: FederatedData) -> np.ndarray | None:
-        """The edge of each client, (M,), counted from 0; None where there are no edges."""
-
-    def sources(self) -> str | None:
-        """Something that changes when a file does that it reads; None without one."""
-        return None
-
-
-@dataclass(frozen=True)
-class Star(Topology):
-    """All clients talk to the server."""
-
-    def edge_of(self, data):
-        return None
+from fcorun.networks.base import Topology
 
 
 @dataclass(frozen=True)
@@ -53,6 +32,10 @@ class Tree(Topology):
     edges: Count | None = None
     rounds: Count = 1
     map: list[Index] | str | None = None
+
+    @property
+    def edge_rounds(self):
+        return self.rounds
 
     def edge_of(self, data):
         """Raises UserError for a map that is not one of these clients, or has other edges than ``edges``."""

@@ -1,0 +1,52 @@
+"""How the clients of a round are computed: one function of this signature at a time, which may be exchanged.
+
+A function (local, each, shares) -> (means, kept, work), where ``local`` computes one client from what ``each`` holds of
+it, leaves with a leading axis S, and returns its upload, what it keeps, and its work. ``shares`` (S,) are weights and
+give one weighted mean of the uploads; (E, S) give one for each of E edges. ``kept`` and ``work`` are stacked.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Tree = Any
+Local = Callable[..., tuple[Tree, Tree, jax.Array]]
+Clients = Callable[[Local, tuple, jax.Array], tuple[Tree, Tree, jax.Array]]
+
+
+def together(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+    """All at once, a ``vmap``: best for one run, on a GPU, and for runs with minibatches of their own."""
+    uploads, kept, work = jax.vmap(local)(*each)
+    return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
+
+
+def in_turn(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+    """One after the other, a ``scan``: best for a wide grid on a CPU, whose runs share the client's minibatches."""
+
+    def body(total, inputs):
+        mine, share = inputs
+        upload, *rest = local(*mine)
+        total = jax.tree.map(lambda t, u: t + share.reshape(share.shape + (1,) * u.ndim) * u, total, upload)
+        return total, tuple(rest)
+
+    one_client = jax.tree.map(lambda v: v[0], each)
+    uploads = jax.eval_shape(local, *one_client)[0]
+    empty = jax.tree.map(lambda s: jnp.zeros((*shares.shape[:-1], *s.shape), s.dtype), uploads)
+    mean, (kept, work) = lax.scan(body, empty, (each, shares.T))
+    return mean, kept, work
+
+
+def one_by_one(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+    """In a loop of Python, for debugging: not to be traced. An error says at which place of the cohort it came up."""
+    found = []
+    for place in range(shares.shape[-1]):
+        try:
+            found.append(local(*jax.tree.map(lambda v, place=place: v[place], each)))
+        except Exception as error:
+            error.add_note(f"place {place}")
+            raise
+    uploads, kept, work = jax.tree.map(lambda *v: jnp.stack(v), *found)
+    return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
