@@ -9,10 +9,12 @@ from helpers import flat, matrices_only, names, plugin_class, ragged, small
 from sklearn import linear_model
 
 from fcorun import grid, run
-from fcorun.experiment.experiment import prepare, reference
+from fcorun.experiment import reference
+from fcorun.experiment.experiment import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
-from fcorun.problem.problem import Batch, Problem, solver
+from fcorun.problem import solver
+from fcorun.problem.problem import Batch, Problem
 from fcorun.regularizers import L1
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
