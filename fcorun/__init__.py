@@ -13,20 +13,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fcorun.cli.cli import compose
     from fcorun.errors import UserError
+    from fcorun.experiment.compose import compose
     from fcorun.records.record import Record, load_records
-    from fcorun.runs.runner import Watcher, grid, run, run_grid
+    from fcorun.runs.job import Watcher
+    from fcorun.runs.run import grid, run, run_grid
 
 _PLACES = {
     "UserError": "errors",
     "Record": "records.record",
     "load_records": "records.record",
-    "compose": "cli.cli",
-    "Watcher": "runs.runner",
-    "grid": "runs.runner",
-    "run": "runs.runner",
-    "run_grid": "runs.runner",
+    "compose": "experiment.compose",
+    "Watcher": "runs.job",
+    "grid": "runs.run",
+    "run": "runs.run",
+    "run_grid": "runs.run",
 }
 
 __all__ = ["Record", "UserError", "Watcher", "compose", "grid", "load_records", "run", "run_grid"]
@@ -34,6 +35,10 @@ __all__ = ["Record", "UserError", "Watcher", "compose", "grid", "load_records", 
 
 def __getattr__(name: str):
     """Public names are imported when they are first used, so that ``fcorun --help`` does not wait for JAX."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("fcorun")
     if name in _PLACES:
         return getattr(import_module(f"fcorun.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'fcorun' has no attribute '{name}'")

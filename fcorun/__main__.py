@@ -8,7 +8,7 @@ def main() -> None:
     """The command; an interruption while modules are still being imported ends it in silence."""
     gc.set_threshold(50_000)  # importing makes many objects that stay
     try:
-        from fcorun.cli.cli import main as command
+        from fcorun.cli.main import main as command
 
         command()
     except KeyboardInterrupt:

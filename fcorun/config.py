@@ -30,13 +30,6 @@ Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
 Path = Annotated[str, "how"]  # where something lies; no part of what a run is
 
-Metric = Literal[
-    "objective", "train_loss", "val_loss", "suboptimality", "recovery_error",
-    "train_accuracy", "val_accuracy", "f1", "precision", "recall",
-    "personal_train_loss", "personal_train_accuracy", "personal_val_loss", "personal_val_accuracy",
-    "personal_val_loss_q10", "personal_val_loss_q90", "personal_val_accuracy_q10", "personal_val_accuracy_q90",
-    "personal_recovery_error",
-]  # fmt: skip
 Axis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
 
 _CONDITIONS = {
@@ -55,6 +48,12 @@ _NAMES = {
     bool: "true or false",
     list: "a list",
     dict: "a mapping",
+}
+
+# Where plug-ins were that older configurations and records name.
+MOVED = {
+    "fcorun.topology.Star": "fcorun.networks.star.Star",
+    "fcorun.topology.Tree": "fcorun.networks.tree.Tree",
 }
 
 # Keys of a section that are no fields of its plug-in: what it is called, where its class is, what others may look up,
@@ -81,7 +80,7 @@ class Settings:
     frozen: bool = False
     # how, not what: none of these changes a row of metrics.csv
     tail_rounds: Annotated[Count, "how"] = 100
-    metric: Annotated[Metric | None, "how"] = None
+    metric: Annotated[str | None, "how"] = None
     x: Annotated[Axis, "how"] = "rounds"
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
@@ -98,7 +97,8 @@ def locate(target: str, key: str) -> type:
 
     Raises UserError, naming ``key``, when there is no such module or class.
     """
-    module_name, _, class_name = str(target).rpartition(".")
+    target = MOVED.get(str(target), str(target))
+    module_name, _, class_name = target.rpartition(".")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

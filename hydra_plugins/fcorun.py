@@ -3,7 +3,6 @@
 It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.runs.sweep.
 """
 
-import hashlib
 import itertools
 import re
 from collections.abc import Sequence
@@ -97,12 +96,8 @@ class FcorunLauncher(Launcher):
         self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from fcorun.runs.processes import MANY, RECORDS, import_ahead
-
-        if len(job_overrides) >= MANY and self.options.get("executor") == "inline" and not self.config.get("dry_run"):
-            import_ahead(RECORDS)
         from fcorun.config import how_keys
-        from fcorun.runs.sweep import Point
+        from fcorun.runs.points import Point
 
         setup_globals()
         points: list[Point] = []
@@ -137,8 +132,8 @@ class FcorunLauncher(Launcher):
         return settable, (*sorted(rest), *sorted(settable))
 
     def _point(self, found: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
-        from fcorun.cli.cli import is_bad_input, sentence
-        from fcorun.runs.sweep import Point
+        from fcorun.experiment.sentences import is_bad_input, sentence
+        from fcorun.runs.points import Point
 
         text = " ".join(o for o in overrides if o.partition("=")[0] not in self.how)
         if isinstance(found, Exception):
@@ -159,7 +154,7 @@ class FcorunLauncher(Launcher):
 
 def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:
     """The plain values of a configuration, if no others can change when these numbers are set to something else."""
-    from fcorun.cli.cli import plain
+    from fcorun.experiment.compose import plain
 
     if any(key.count(".") > 1 or key.startswith("hydra.") for key in settable):
         return None
@@ -179,21 +174,3 @@ def _changed(values: dict[str, Any], settable: Settable) -> dict[str, Any]:
         section, _, name = key.rpartition(".")
         values |= {section: values[section] | {name: value}} if section else {name: value}
     return values
-
-
-def sweep_name(task_overrides: list[str]) -> str:
-    """A name for a sweep, the same when values are added to its axes: the data, and a digest of what is fixed."""
-    from fcorun.config import how_keys
-
-    fixed, axes, data = [], [], "lasso"
-    for override in OverridesParser.create().parse_overrides(list(task_overrides)):
-        key = override.get_key_element()
-        if key in how_keys() or key.partition(".")[0] == "tracker":
-            continue
-        if override.is_sweep_override():
-            axes.append(key)
-        else:
-            fixed.append(f"{key}={override.value()}")
-        if key == "data":
-            data = "several" if override.is_sweep_override() else str(override.value())
-    return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"

@@ -20,9 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.cli.cli import compose
 from fcorun.engine.engine import Engine
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.compose import compose
+from fcorun.experiment.prepare import prepare
 
 RATES = [1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 2e-3], [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]  # 49 points
 
@@ -39,7 +40,7 @@ def in_turns(repetitions: int, **tasks: Callable[[], float]) -> dict[str, float]
 def make_engine(*overrides: str) -> tuple[Engine, list]:
     """An engine, and the numbers of its configuration."""
     experiment = prepare(compose(["algo=feddualavg", "data=lasso", "verbose=false", *overrides]))
-    return experiment.engine(experiment.load()), [experiment.numbers()]
+    return engine_for(experiment, load(experiment)), [experiment.numbers()]
 
 
 def engine_seconds(engine: Engine, points: list) -> Callable[[], float]:
@@ -55,7 +56,7 @@ def engine_seconds(engine: Engine, points: list) -> Callable[[], float]:
 
 def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
     """FedDualAvg for LASSO as one would write it in JAX for this problem alone."""
-    x, y = jnp.asarray(engine.data.x), jnp.asarray(engine.data.y)
+    x, y = jnp.asarray(engine.federation.data.x), jnp.asarray(engine.federation.data.y)
 
     def client(state, rows, x, y):
         def step(carry, rows):
@@ -79,7 +80,7 @@ def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> C
     def run() -> float:
         state = (jnp.zeros(x.shape[1]), jnp.zeros(()), jnp.zeros(()))
         begun = time.perf_counter()
-        jax.block_until_ready(advance(state, engine.schedule.draw(0, rounds).rows, x, y))
+        jax.block_until_ready(advance(state, engine.federation.schedule.draw(0, rounds).rows, x, y))
         return time.perf_counter() - begun
 
     run()
@@ -88,12 +89,12 @@ def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> C
 
 def numpy_loop(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
     """The same in NumPy, one client after another."""
-    x, y = engine.data.x, engine.data.y
+    x, y = engine.federation.data.x, engine.federation.data.y
 
     def run() -> float:
         begun = time.perf_counter()
         z, bias, elapsed = np.zeros(x.shape[1], np.float32), np.zeros((), np.float32), 0.0
-        drawn = engine.schedule.draw(0, rounds).rows
+        drawn = engine.federation.schedule.draw(0, rounds).rows
         for cohort in drawn:
             ends = []
             for batches in cohort:
@@ -256,9 +257,9 @@ def bench_fedgd() -> Iterator[str]:
         rounds = 34_000
         fixed = ("algo=fedgd", f"data={data}", "objective.intercept=false", "algo.step=1e-3")
         experiment = prepare(compose([*fixed, f"rounds={rounds}", f"eval_every={rounds}"]))
-        loaded = experiment.load()
+        loaded = load(experiment)
         with jax.enable_x64(True):
-            seconds = engine_seconds(experiment.engine(loaded), [experiment.numbers()])()
+            seconds = engine_seconds(engine_for(experiment, loaded), [experiment.numbers()])()
         x = loaded.x.reshape(25, rows, -1)
         w, begun = np.zeros(x.shape[2]), time.perf_counter()
         for _ in range(34):

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import pytest
 import yaml
 
 from fcorun import Watcher
-from fcorun.cli.cli import compose, conf_dir
+from fcorun.algorithms import Traits
 from fcorun.config import locate
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import engine_for, load, resolved
+from fcorun.experiment.compose import compose, conf_dir
+from fcorun.experiment.prepare import prepare
 
 # Real data, where a folder beside the repository has them.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -45,6 +48,12 @@ def identity(*overrides, **changes):
     return prepare(small(*overrides) | changes).identity
 
 
+def traits_of(algo: str) -> Traits:
+    """What an algorithm can do, with 1 for each of its numbers that has no default."""
+    kind = plugin_class("algo", algo)
+    return kind(**{f.name: 1.0 for f in fields(kind) if f.default is MISSING}).traits
+
+
 def matrices_only(reg: str) -> bool:
     """Whether a regularizer refuses a vector of 20 and takes a matrix."""
     check = getattr(prepare(small(f"reg={reg}")).reg, "check", lambda shape: None)
@@ -69,9 +78,9 @@ def small(*overrides: str) -> dict:
 
 def small_for(algo: str, *overrides: str) -> dict:
     """``small`` with an algorithm, and all clients, or edges, for one that needs them."""
-    kind = plugin_class("algo", algo)
-    needed = [] if getattr(kind, "partial", True) else ["clients_per_round=null"]
-    needed += ["topology=tree"] if getattr(kind, "trees", "") == "only" else []
+    traits = traits_of(algo)
+    needed = [] if traits.partial else ["clients_per_round=null"]
+    needed += ["topology=tree"] if traits.trees == "only" else []
     return small(f"algo={algo}", *needed, *overrides)
 
 
@@ -97,16 +106,16 @@ def ragged(
 def engine_of(config: dict) -> Engine:
     """The engine of a configuration, for those that differ from it in numbers only."""
     experiment = prepare(config)
-    data = experiment.load()
+    data = load(experiment)
     with jax.enable_x64(experiment.settings.precision == "float64"):
-        return experiment.resolved(data)[0].engine(data)
+        return engine_for(resolved(experiment, data)[0], data)
 
 
 def snapshots(*configs: dict, engine: Engine | None = None) -> list[Snapshot]:
     """The evaluations of configurations that differ in numbers only, run as one program; by the first one's engine."""
-    experiments = [(e := prepare(config)).resolved(e.load())[0] for config in configs]
+    experiments = [resolved(e := prepare(config), load(e))[0] for config in configs]
     engine = engine or engine_of(configs[0])
-    with jax.enable_x64(engine.precision == "float64"):
+    with jax.enable_x64(engine.federation.precision == "float64"):
         return list(engine.run([experiment.numbers() for experiment in experiments]))
 
 

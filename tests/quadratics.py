@@ -5,7 +5,8 @@ import numpy as np
 import personal_boxes
 from helpers import flat, snapshots
 
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.prepare import prepare
 
 SIZES = (12, 20, 16, 30)
 
@@ -15,7 +16,7 @@ class Quadratics:
 
     def __init__(self, config):
         self.experiment = prepare(config)
-        self.data = self.experiment.load()
+        self.data = load(self.experiment)
         x = np.column_stack([self.data.x, np.ones(len(self.data.y))])
         own = [slice(a, b) for a, b in zip(self.data.offsets, self.data.offsets[1:], strict=False)]
         self.H = np.array([2 / len(x[rows]) * x[rows].T @ x[rows] for rows in own])
@@ -26,7 +27,7 @@ class Quadratics:
         self.step = (max(self.l, 1e-4 * self.L) * self.L) ** -0.5
         strength = getattr(self.experiment.reg, "strength", 0.0)
         self.psi = lambda v, t: np.append(boxes.soft(strength)(v, t)[:-1], v[-1])
-        self.drawn = self.experiment.engine(self.data).schedule.draw(0, self.experiment.settings.rounds)
+        self.drawn = engine_for(self.experiment, self.data).federation.schedule.draw(0, self.experiment.settings.rounds)
 
     def box(self, name, **options):
         return np.array(getattr(boxes, name)(self.H, self.c, self.p, np.zeros(7), len(self.drawn.cohort), **options))

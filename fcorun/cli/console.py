@@ -14,7 +14,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.metrics import COUNTERS, PERSONAL, aggregate, headline, silent
 from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
-from fcorun.runs.runner import Job, Watcher
+from fcorun.runs.job import Job, SweepWatcher, Watcher
 
 _LINES = 10  # progress lines of a run, where there is no terminal
 
@@ -116,7 +116,7 @@ class Console(Watcher):
             self.out.print(f"{', '.join(cut)}: magnitude over cutoff={settings.cutoff:g}")
 
 
-class SweepConsole(Watcher):
+class SweepConsole(SweepWatcher):
     """Shows many runs as one bar. A context manager; methods may be called from several threads."""
 
     def __init__(self, verbose: bool = True):
@@ -141,8 +141,10 @@ class SweepConsole(Watcher):
         self.progress.stop()
 
     def say(self, line: str) -> None:
-        """A line that is shown even when ``verbose`` is off."""
         print(line, file=sys.stderr)
+
+    def tell(self, line: str) -> None:
+        self.out.print(line)
 
     def expect(self, runs: int, rounds: int) -> None:
         """So many runs are to come, with so many rounds in all."""

@@ -1,4 +1,4 @@
-"""What compiles and loops: rounds and evaluations in turn, for one run or for a batch of runs that differ in numbers."""
+"""What compiles and loops: rounds and evaluations in turn, of one run or of several that differ in numbers."""
 
 import threading
 import time

@@ -105,9 +105,9 @@ class Evaluation:
         train = np.add.reduceat(row_weights(data, self.client_weighting), data.offsets[:-1])
         for name, values in each.items():
             if name.startswith("val_"):
-                rows = np.diff(parts["val"][2])
-                found[PERSONAL + name] = jnp.asarray(rows / rows.sum(), values.dtype) @ values
-                found |= {PERSONAL + name + end: jnp.quantile(values[rows > 0], q) for end, q in QUANTILES.items()}
+                held = np.diff(parts["val"][2])
+                found[PERSONAL + name] = jnp.asarray(held / held.sum(), values.dtype) @ values
+                found |= {PERSONAL + name + end: jnp.quantile(values[held > 0], q) for end, q in QUANTILES.items()}
             else:
                 found[PERSONAL + name] = (
                     jnp.asarray(train, values.dtype) @ values if name.startswith("train_") else values.mean()

@@ -8,7 +8,7 @@ different seeds have minibatches of their own, and their clients are a ``vmap``.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,8 +19,8 @@ from jax import lax
 
 from fcorun.algorithms.base import Algorithm, LocalData, Tree
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.clients import Clients, in_turn, one_by_one, together
 from fcorun.engine.arrays import all_rows, on_device, targets, whole_batches
+from fcorun.engine.clients import Clients, in_turn, one_by_one, together
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.round import Drawn, Round
 from fcorun.engine.schedule import START, Rounds, Schedule
@@ -63,7 +63,7 @@ class Federation:
     evaluation: Evaluation
     precision: str = "float32"
     edge_of: np.ndarray | None = None
-    uplink: Uplink = Plain()
+    uplink: Uplink = field(default_factory=Plain)
     w0: dict[str, np.ndarray] | None = None
     frozen: bool = False
     debug: bool = False
@@ -95,9 +95,7 @@ class Federation:
             server, client = algorithm.init(problem, problem.zeros(self.precision))
             x, y = on_device(self.data.x[:1], self.precision), targets(self.data, self.data.y[:1], self.precision)
             rows = jnp.zeros((1 if self.schedule.repeats else int(self.schedule.steps.max()), 1), jnp.int32)
-            data = LocalData(
-                x, y, rows, self.precision, repeats=self.schedule.repeats, uneven=self.schedule.uneven
-            )
+            data = LocalData(x, y, rows, self.precision, repeats=self.schedule.repeats, uneven=self.schedule.uneven)
             received = algorithm.broadcast(server)
             return Shapes(algorithm.local(problem, received, client, data)[0], received, algorithm.report(server))
 

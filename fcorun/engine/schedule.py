@@ -102,7 +102,9 @@ class Schedule:
             rows, chances, keys = self._local(cohort, number)
         else:
             inner = range(number * self.edge_rounds, (number + 1) * self.edge_rounds)
-            rows, chances, keys = (np.stack(parts) for parts in zip(*(self._local(cohort, n) for n in inner), strict=True))
+            rows, chances, keys = (
+                np.stack(parts) for parts in zip(*(self._local(cohort, n) for n in inner), strict=True)
+            )
         return cohort.astype(np.int32), rows, weight.astype(np.float32), share, chances, keys
 
     def _local(self, cohort: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

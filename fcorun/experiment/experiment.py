@@ -49,7 +49,7 @@ class Experiment:
     def identity(self) -> str:
         """The hash of what gives the run its meaning: no paths, nothing of how it is shown, but what the data hold."""
         content = {s: [class_id(getattr(self, s)), meaning(getattr(self, s))] for s in MEANT if s != "data"}
-        if self.reg.relative_strength is not None:
+        if self.reg.relative_given is not None:
             content["reg"][1].pop("strength", None)
         settings = meaning(self.settings)
         if isinstance(self.algo, Baseline):
@@ -83,7 +83,7 @@ class Experiment:
         for section in MEANT:
             plugin = getattr(self, section)
             traced = set(numbers(plugin)) if section in GRID else set()
-            traced |= {"relative"} if section == "reg" and self.reg.relative_strength is not None else set()
+            traced |= {"relative"} if section == "reg" and self.reg.relative_given is not None else set()
             parts.append(
                 [class_id(plugin), {k: v for k, v in meaning(plugin).items() if k not in traced}, sorted(traced)]
             )
@@ -97,7 +97,7 @@ class Experiment:
     def label(self) -> str:
         """A line that says which run this is."""
         shown = self.numbers()
-        if self.reg.relative_strength is not None:
+        if self.reg.relative_given is not None:
             shown["reg"].pop("strength")
         rates = " ".join(f"{k}={v:g}" for section in shown.values() for k, v in section.items())
         more = [f"topology={self.names['topology']}"] if self.topology.edge_rounds else []

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.algorithms.base import Baseline
+from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, check, type_hints
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
+from fcorun.experiment.experiment import Experiment
 from fcorun.mirror_maps.euclidean import Euclidean
-from fcorun.networks.topology import Star
 from fcorun.regularizers.base import Regularizer
 
 
@@ -43,7 +44,7 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
 def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
     """Refuse what is measured against, or solved to, an optimum that the problem does not have."""
     baseline = isinstance(plugins["algo"], Baseline)
-    relative = getattr(plugins["reg"], "relative", None) is not None
+    relative = plugins["reg"].relative_given is not None
     if not (settings.reference or baseline or relative):
         return
     asked = f"algo={names['algo']}" if baseline else "reference=true" if settings.reference else "reg.relative"
@@ -59,18 +60,18 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
 def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
     """Refuse a topology that the algorithm does not know, and starts that nothing would come of."""
     algo = plugins["algo"]
-    tree, trees = not isinstance(plugins["topology"], Star), getattr(algo, "trees", "some")
+    tree, trees = plugins["topology"].edge_rounds is not None, algo.traits.trees
+    if isinstance(algo, Baseline) and (settings.start or settings.frozen or tree):
+        key = "start" if settings.start else "frozen" if settings.frozen else "topology"
+        raise UserError(f"algo={names['algo']} is solved in one place, wherever one starts: leave {key} out")
     if tree and not trees:
         raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
                         "an algo for trees, such as fedavg, feddualavg or pfedmac_sh")  # fmt: skip
     if trees == "only" and not tree:
         raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
-    if isinstance(algo, Baseline) and (settings.start or settings.frozen or tree):
-        key = "start" if settings.start else "frozen" if settings.frozen else "topology"
-        raise UserError(f"algo={names['algo']} is solved in one place, wherever one starts: leave {key} out")
     if settings.frozen and not settings.start:
         raise UserError("frozen=true keeps the server's model as it was: give start=FOLDER, a record that has one")
-    if settings.frozen and not getattr(algo, "personalises", False):
+    if settings.frozen and not algo.personalises:
         raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, whose clients have no models of "
                         "their own; choose apfl, ditto, local, pfedme or another one that has")  # fmt: skip
     if settings.frozen and tree:
@@ -79,16 +80,17 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
 
 def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     """Refuse plug-ins that cannot work with each other."""
-    reg, mirror = plugins["reg"], plugins["mirror"]
-    if not getattr(plugins["algo"], "mirrored", True) and not isinstance(mirror, Euclidean):
+    algo, reg, mirror = plugins["algo"], plugins["reg"], plugins["mirror"]
+    traits = algo.traits
+    if not traits.mirrored and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
-    wanted = getattr(plugins["algo"], "needs_curvature", [])
+    wanted = algo.needs_curvature
     if wanted and not hasattr(plugins["objective"], "curvature"):
         raise UserError(
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
             f"does not have; give {' and '.join(wanted)}"
         )
-    for piece in getattr(plugins["algo"], "needs", ()):
+    for piece in traits.needs:
         if not hasattr(reg, piece):
             raise UserError(
                 f"algo={names['algo']} needs the {piece} of the regularizer, which reg={names['reg']} does "
@@ -102,14 +104,14 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
         )
     if reg.apply_to == []:
         raise UserError("reg.apply_to=[] leaves psi nothing to act on: name parameters, or give reg=none")
-    sides = getattr(plugins["algo"], "sides", ())
+    sides = () if isinstance(algo, Baseline) else traits.sides
     if reg.applied_by != "both" and sides and reg.applied_by not in sides:
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {sides[0]} only; "
                         "give both")  # fmt: skip
-    if reg.applied_by != "both" and len(sides) == 2 and getattr(plugins["algo"], "exact", ""):
+    if reg.applied_by != "both" and len(sides) == 2 and traits.exact:
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
                         "apply psi; give both")  # fmt: skip
-    if reg.per_client and getattr(reg, "relative", None) is not None:
+    if reg.per_client and reg.relative_given is not None:
         raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
     for name, values in (reg.per_client or {}).items():
         if name in reg.across_clients:
@@ -120,6 +122,29 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
             raise UserError(
                 f"reg.per_client: '{name}' of reg={names['reg']} cannot differ between clients; {known} can"
             )
-    if getattr(reg, "relative", None) is not None and not hasattr(reg, "strength_max"):
+    if reg.relative_given is not None and not hasattr(reg, "strength_max"):
         raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
                         "give reg.strength")  # fmt: skip
+
+
+def check_data(experiment: Experiment, data: FederatedData) -> None:
+    """Refuse data that the objective is not for, and cohorts that they do not have or the algorithm does not take."""
+    names, tasks, asked = experiment.names, experiment.objective.tasks, experiment.settings.clients_per_round
+    if data.task not in tasks:
+        raise UserError(
+            f"objective={names['objective']} is for {' and '.join(tasks)} targets, and "
+            f"data={names['data']} has {data.task} ones; choose another objective"
+            + (" or data.task" if hasattr(experiment.data, "task") else "")
+        )
+    if asked is None or not isinstance(experiment.algo, Algorithm):
+        return
+    if asked > len(data.sizes):
+        raise UserError(
+            f"clients_per_round={asked} is more than the {len(data.sizes)} clients of "
+            f"data={names['data']}; lower it, or set it to null for all of them"
+        )
+    if asked < len(data.sizes) and not experiment.algo.traits.partial:
+        raise UserError(
+            f"algo={names['algo']} needs all clients in every round; give clients_per_round=null, or an "
+            "algo that takes a part of them"
+        )

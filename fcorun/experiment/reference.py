@@ -14,6 +14,7 @@ from fcorun.config import class_id
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import row_weights
 from fcorun.errors import UserError
+from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
@@ -40,7 +41,7 @@ def optimum(experiment: Experiment, data: FederatedData) -> dict:
         pass
     with jax.enable_x64(True):
         batch = gathered(data, experiment.settings.client_weighting)
-        last = _last(solver.minimize(experiment.problem(data), batch, TOLERANCE, MAX_ITERATIONS))
+        last = _last(solver.minimize(problem_of(experiment, data), batch, TOLERANCE, MAX_ITERATIONS))
     found = {
         "objective": last.objective,
         "certificate": last.certificate,
@@ -56,7 +57,7 @@ def optimum(experiment: Experiment, data: FederatedData) -> dict:
 def with_strength(experiment: Experiment, data: FederatedData):
     """The regularizer with ``relative`` turned into a strength; as it is, where there is no ``relative``."""
     reg = experiment.reg
-    if getattr(reg, "relative", None) is None:
+    if reg.relative_given is None:
         return reg
     path = _path(experiment, "strength", without=("strength", "relative"))
     if path.exists():
@@ -64,7 +65,7 @@ def with_strength(experiment: Experiment, data: FederatedData):
     else:
         with jax.enable_x64(True):
             batch = gathered(data, experiment.settings.client_weighting)
-            largest = solver.strength_max(experiment.problem(data), batch)
+            largest = solver.strength_max(problem_of(experiment, data), batch)
         if not np.isfinite(largest):
             raise UserError(
                 f"reg.relative: no strength makes 0 optimal with reg={experiment.names['reg']} as it is set"

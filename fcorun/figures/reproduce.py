@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fcorun.cli.cli import conf_dir
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.compose import conf_dir
+from fcorun.experiment.prepare import prepare
 from fcorun.figures import claims, draw
 from fcorun.figures.papers import fedsplit, personalised, theory
 from fcorun.figures.spec import load

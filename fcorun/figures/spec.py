@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fcorun.cli.cli import compose, conf_dir
 from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
+from fcorun.experiment.compose import compose, conf_dir
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ Tree = Any  # a pytree of arrays
 
 @dataclass(frozen=True)
 class Topology(ABC):
-    """A topology plug-in: who talks to whom, whatever the algorithm. Its options are the keys of its YAML.
-    """
+    """A topology plug-in: who talks to whom, whatever the algorithm. Its options are the keys of its YAML."""
 
     @property
     def edge_rounds(self) -> int | None:

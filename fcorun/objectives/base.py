@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.config import NonNegative
+from fcorun.metrics import Metric
 from fcorun.objectives.product import product
 
 Params = dict[str, jax.Array]
@@ -24,11 +25,14 @@ class Objective(ABC):
         tasks: the kinds of targets it fits: "regression", "binary", "multiclass".
         convex: whether the mean loss is convex in the parameters, so that there is one optimum to measure against.
         regularized: the parameters psi acts on. The others (the intercept) are trained, never regularised.
+        metrics: what is known of the figures that ``scores`` gives, beside loss and accuracy: with
+            Metric("auc", higher=True), train_auc, val_auc and those of own models are metrics like any other.
     """
 
     tasks: ClassVar[tuple[str, ...]]
     convex: ClassVar[bool] = True
     regularized: ClassVar[tuple[str, ...]] = ("weights",)
+    metrics: ClassVar[tuple[Metric, ...]] = ()
 
     ridge: NonNegative = 0.0
 

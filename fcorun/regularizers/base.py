@@ -36,6 +36,16 @@ class Regularizer(ABC):
 
     across_clients: ClassVar[dict[str, str]] = {}
 
+    @property
+    def strength_given(self) -> float | None:
+        """Its ``strength``; None where it has none."""
+        return getattr(self, "strength", None)
+
+    @property
+    def relative_given(self) -> float | None:
+        """Its ``relative``; None where it has none, or is given by its strength."""
+        return getattr(self, "relative", None)
+
     @abstractmethod
     def value(self, w: jax.Array) -> jax.Array:
         """psi(w), a scalar; inf outside the domain."""

@@ -1,54 +1,71 @@
-"""Where the groups of a sweep run, other than in this process: local processes by joblib, a cluster by submitit."""
+"""Where the groups of a sweep run: in this process, in local ones by joblib, on a cluster by submitit."""
 
 import os
 import sys
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from fcorun.errors import Elsewhere, UserError, describe
+from fcorun.records.folder import RunFolder
+from fcorun.runs.job import Job, SweepWatcher
+from fcorun.runs.points import Options, Point, record_failure
+from fcorun.runs.run import run_jobs
+from fcorun.system.machine import cores, set_up_jax
 
-if TYPE_CHECKING:
-    from fcorun.runs.sweep import Options, Point
-
-
-def work(group: list["Point"], folder: str, cores: int) -> list[tuple[str, str]]:
-    """Run a group in a process of its own; how each point ended, and the error's text."""
-    os.chdir(folder)
-    sys.path.insert(0, folder)
-    os.environ["FCORUN_CORES"] = str(cores)
-    from fcorun.cli.console import SweepConsole
-    from fcorun.runs.sweep import in_turn
-    from fcorun.system.machine import set_up_jax
-
-    set_up_jax()
-    in_turn([group], SweepConsole(verbose=False))
-    return [(p.end, describe(p.error) if p.error else "") for p in group]
+Groups = Sequence[list[Point]]  # points of a group differ in numbers and seed only
 
 
-def _note(groups: list[list["Point"]], results: Any, options: "Options", console: Any) -> None:
-    """Take over how the points of each group ended, as the groups end."""
-    for group, ends in zip(groups, results, strict=False):
-        for point, (end, text) in zip(group, ends, strict=True):
-            point.end, point.error = end, Elsewhere(text) if text else None
-            console.over(point)
-        if options.fail_fast and any(p.error for p in group):
-            return
+def inline(groups: Groups, options: Options, watch: SweepWatcher) -> None:
+    """The groups one after the other; what another process is computing is waited for at the end."""
+    waiting = list(groups)
+    while waiting:
+        later = []
+        for group in waiting:
+            run_group(group, watch)
+            if options.fail_fast and any(p.error is not None for p in group):
+                return
+            later.append([p for p in group if p.end == "locked"])
+        waiting = [group for group in later if group]
+        if waiting:
+            watch.waits(sum(map(len, waiting)))
+            time.sleep(1)
 
 
-def by_joblib(groups: list[list["Point"]], options: "Options", console: Any) -> None:
+def run_group(group: list[Point], watch: SweepWatcher) -> None:
+    """Run points that differ in numbers only; how each ended is noted in it and recorded in its folder."""
+    unique = {p.folder: p for p in group}
+    jobs = {}
+    for folder, point in unique.items():
+        assert point.experiment is not None
+        jobs[folder] = Job(point.experiment, RunFolder(folder, point.experiment.identity))
+    problem: BaseException | None = None
+    try:
+        run_jobs(list(jobs.values()), watch)
+    except Exception as error:  # nothing was begun: the data, or the folders
+        problem = error
+    for point in group:
+        job = jobs[point.folder]
+        point.end, point.error = job.end, job.error or (problem if not job.end else None)
+        if problem is not None and not job.end and point.experiment is not None:
+            point.end = "failed"
+            record_failure(point)
+    if any(isinstance(p.error, KeyboardInterrupt) for p in group):
+        raise KeyboardInterrupt
+
+
+def by_joblib(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     """``n_jobs`` groups at a time, each in a process of its own."""
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
         raise UserError("hydra.launcher.executor=joblib needs joblib: pip install 'fcorun[joblib]'") from error
-    from fcorun.system.machine import cores
-
     each = max(1, cores() // options.n_jobs)
-    tasks = (delayed(work)(group, os.getcwd(), each) for group in groups)
-    _note(groups, Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks), options, console)
+    tasks = (delayed(_work)(group, os.getcwd(), each) for group in groups)
+    _note(groups, Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks), options, watch)
 
 
-def by_submitit(groups: list[list["Point"]], options: "Options", console: Any) -> None:
+def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     """Each group as a job of a Slurm cluster, or of submitit's local one; waits for all of them."""
     try:
         import submitit
@@ -58,10 +75,30 @@ def by_submitit(groups: list[list["Point"]], options: "Options", console: Any) -
     log = Path(groups[0][0].folder).parent / ".submitit"
     executor = submitit.AutoExecutor(folder=log, cluster=parameters.pop("cluster", None))
     executor.update_parameters(**{"name": "fcorun", **parameters})
-    cores = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
+    each = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
     with executor.batch():
-        jobs = [executor.submit(work, group, os.getcwd(), cores) for group in groups]
-    _note(groups, (job.result() for job in jobs), options, console)
+        jobs = [executor.submit(_work, group, os.getcwd(), each) for group in groups]
+    _note(groups, (job.result() for job in jobs), options, watch)
 
 
-EXECUTORS = {"joblib": by_joblib, "submitit": by_submitit}
+EXECUTORS = {"inline": inline, "joblib": by_joblib, "submitit": by_submitit}
+
+
+def _work(group: list[Point], folder: str, each: int) -> list[tuple[str, str]]:
+    """Run a group in a process of its own, with ``each`` cores; how each point ended, and the error's text."""
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    os.environ["FCORUN_CORES"] = str(each)
+    set_up_jax()
+    inline([group], Options(), SweepWatcher())
+    return [(p.end, describe(p.error) if p.error else "") for p in group]
+
+
+def _note(groups: Groups, results: Iterable, options: Options, watch: SweepWatcher) -> None:
+    """Take over how the points of each group ended, as the groups end."""
+    for group, ends in zip(groups, results, strict=False):
+        for point, (end, text) in zip(group, ends, strict=True):
+            point.end, point.error = end, Elsewhere(text) if text else None
+            watch.over(point)
+        if options.fail_fast and any(p.error for p in group):
+            return

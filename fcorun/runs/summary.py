@@ -11,21 +11,26 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.metrics import COUNTERS, aggregate
+from fcorun.datasets.base import FederatedData
+from fcorun.experiment.build import problem_of
+from fcorun.metrics import COUNTERS, aggregate, declared, noted
+from fcorun.runs.job import Job
 
 
-def summarize(job: Any, data: Any, status: str, times: dict[str, float]) -> dict[str, Any]:
+def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float]) -> dict[str, Any]:
     """The content of summary.json."""
     settings, rows = job.experiment.settings, job.rows
+    own = noted(declared(job.experiment.objective.metrics))
     last = rows[-1] if rows else dict.fromkeys(COUNTERS, 0)
     return {
         "status": status,
         "label": job.label,
         "round": last["round"],
-        **aggregate(rows, settings.tail_rounds),
+        **aggregate(rows, settings.tail_rounds, job.experiment.metrics),
+        **({"metrics": own} if own else {}),
         "tail_rounds": settings.tail_rounds,
         "cutoff": settings.cutoff,
-        "strength": getattr(job.experiment.problem(data).regularizer, "strength", None),
+        "strength": problem_of(job.experiment, data).regularizer.strength_given,
         "reference": job.optimum,
         "certificate": job.certificate,
         "curvature": job.bounds,

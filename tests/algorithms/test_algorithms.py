@@ -10,7 +10,8 @@ from helpers import engine_of, flat, names, plugin_class, ragged, rows_of, small
 from fcorun import Watcher, grid, run, run_grid
 from fcorun.algorithms import Algorithm, Baseline
 from fcorun.config import Positive, numbers
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import engine_for, load, resolved
+from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Regularizer
 
 FEDERATED = [name for name in names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
@@ -71,7 +72,7 @@ def test_going_on_equals_an_unbroken_run(name):
 def test_a_batch_of_runs_equals_each_alone(name, precision, tolerance):
     base = small_for(name, f"precision={precision}", *exactly(name))
     experiment = prepare(base)
-    numbers_of = numbers(experiment.resolved(experiment.load())[0].algo)
+    numbers_of = numbers(resolved(experiment, load(experiment))[0].algo)
     assert numbers_of, "an algorithm without numbers has no grid"
 
     def scaled(factor, **rest):
@@ -171,7 +172,7 @@ def boxes(name, x, y, eta_c, eta_s, lam, rounds):
 def drawn(experiment, data):
     """The rounds of an experiment, as ``boxes`` takes them."""
     settings = experiment.settings
-    rounds = experiment.engine(data).schedule.draw(0, settings.rounds)
+    rounds = engine_for(experiment, data).federation.schedule.draw(0, settings.rounds)
     for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):
         sizes = data.sizes[cohort] if settings.client_weighting == "examples" else np.ones(len(cohort))
         if settings.batch_size is None:
@@ -195,7 +196,7 @@ def test_agrees_with_its_box(name, case, tmp_path):
         tmp_path, f"algo={name}", "algo.client_lr=0.03", "algo.server_lr=0.8", "reg.strength=0.4", *CASES[case]
     )
     experiment = prepare(config)
-    data = experiment.load()
+    data = load(experiment)
     ours = [flat({k: v[0] for k, v in s.solution.items()}) for s in snapshots(config)]
     theirs = boxes(name, data.x, data.y, 0.03, 0.8, 0.4, drawn(experiment, data))
     assert np.abs(theirs[-1]).max() > 0.05
@@ -270,7 +271,7 @@ def test_fedmid_with_an_indicator_is_projected_sgd(tmp_path):
     config = ragged(tmp_path, "algo=fedmid", "batch_size=4", "algo.client_lr=0.05", "algo.server_lr=1")
     config["reg"] = {"name": "orthant", "class": f"{__name__}.Orthant"}
     experiment = prepare(config)
-    data = experiment.load()
+    data = load(experiment)
     x, w = np.column_stack([data.x, np.ones(len(data.x))]), np.zeros(7)
     outputs, projected = [w], False
     for cohort in drawn(experiment, data):
@@ -356,9 +357,9 @@ def tiring(*overrides):
 def test_clients_keep_their_state():
     config = tiring()
     experiment = prepare(config)
-    data, now = experiment.load(), snapshots(config)[-1]
+    data, now = load(experiment), snapshots(config)[-1]
     x, w, times = np.column_stack([data.x, np.ones(len(data.x))]).astype(float), np.zeros(21), np.ones(6)
-    rounds = experiment.engine(data).schedule.draw(0, 6)
+    rounds = engine_for(experiment, data).federation.schedule.draw(0, 6)
     for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):
         mean = np.zeros(21)
         for m, client in zip(cohort, rows, strict=True):

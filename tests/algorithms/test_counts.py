@@ -7,7 +7,7 @@ from quadratics import Quadratics
 
 from fcorun import run
 from fcorun.cli.console import Console
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 
 # ---------------------------------------------------------------- client proxes
 

@@ -4,12 +4,13 @@ import boxes
 import jax
 import numpy as np
 import pytest
-from helpers import flat, names, plugin_class, ragged, small_for
+from helpers import flat, names, plugin_class, ragged, small_for, traits_of
 from quadratics import SIZES, Quadratics, path
 
 from fcorun.algorithms import Algorithm
 from fcorun.experiment import reference
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
 
 STEPS = ("local_epochs=null", "local_steps=4")
@@ -81,9 +82,9 @@ EXACT = [
     for name in names("algo")
     if issubclass(kind := plugin_class("algo", name), Algorithm)
     for reg in {"": (), "smooth": ("none",), "composite": ("none", "l1")}[
-        prepare(small_for(name, ALL)).algo.exact  # type: ignore[union-attr]
+        prepare(small_for(name, ALL)).algo.traits.exact  # type: ignore[union-attr]
     ]
-    for cohort in ((ALL, SOME) if kind.partial and name != "fedgd" else (ALL,))
+    for cohort in ((ALL, SOME) if traits_of(name).partial and name != "fedgd" else (ALL,))
 ]
 
 
@@ -96,7 +97,7 @@ def test_reaches_the_optimum(name, reg, cohort, tmp_path):
                     sizes=SIZES)  # fmt: skip
     experiment = prepare(config)
     with jax.enable_x64(True):
-        problem, rows = experiment.problem(experiment.load()), reference.gathered(experiment.load(), "examples")
+        problem, rows = problem_of(experiment, load(experiment)), reference.gathered(load(experiment), "examples")
         *_, best = solver.minimize(problem, rows, 1e-15, 100_000)
     assert best.certified
     if reg == "l1":

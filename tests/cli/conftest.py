@@ -6,7 +6,7 @@ import sys
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from fcorun.cli.cli import main
+from fcorun.cli.main import main
 
 
 @pytest.fixture

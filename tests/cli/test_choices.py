@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHARED, SMALL, flat, matrices_only, names, plugin_class, small
+from helpers import SHARED, SMALL, flat, matrices_only, names, plugin_class, small, traits_of
 from table_files import table
 
 from fcorun import Record, UserError, run
@@ -39,7 +39,7 @@ def test_every_data_set_runs(fcorun, name):
 def test_every_algorithm_classifies(fcorun, name, task):
     table("rows.csv", task)
     rest = [f"algo={name}", f"data.task={task}", "rounds=30", "eval_every=30", "hydra.run.dir=here"]
-    rest += ["topology=tree"] if getattr(plugin_class("algo", name), "trees", "") == "only" else []
+    rest += ["topology=tree"] if traits_of(name).trees == "only" else []
     rates = {f.name for f in fields(plugin_class("algo", name))} & {"client_lr"}
     code, _, err = fcorun("data=table", *REST["table"], *rest, *(f"algo.{rate}=0.3" for rate in rates))
     assert code == 0, err

@@ -113,7 +113,7 @@ def test_a_mistake_in_a_process_of_its_own(tmp_path):
 
 
 def test_help_needs_no_jax():
-    code = "import sys; from fcorun.cli.cli import main; main(); assert 'jax' not in sys.modules"
+    code = "import sys; from fcorun.cli.main import main; main(); assert 'jax' not in sys.modules"
     found = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
 

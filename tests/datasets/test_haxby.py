@@ -9,7 +9,7 @@ from helpers import SHARED, fails
 
 from fcorun import compose
 from fcorun.datasets.haxby import Haxby
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

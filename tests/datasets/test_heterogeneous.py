@@ -8,7 +8,7 @@ from fcorun import compose
 from fcorun.config import build
 from fcorun.datasets.heterogeneous import Heterogeneous
 from fcorun.datasets.lowrank import LowRank
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 
 SMALL = {"clients": 3, "samples": 12, "features": 5}
 KINDS = [{}, {"classes": 4}, {"shared_nonzeros": None}]

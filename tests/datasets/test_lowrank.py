@@ -5,8 +5,8 @@ import pytest
 from helpers import snapshots
 
 from fcorun import UserError
-from fcorun.cli.cli import compose
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.compose import compose
+from fcorun.experiment.prepare import prepare
 
 SMALL_LOWRANK = (
     *("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "data.clients=6", "data.samples=12"),

@@ -8,7 +8,7 @@ from fcorun import compose
 from fcorun.config import build
 from fcorun.datasets.least_squares import LeastSquares
 from fcorun.datasets.logistic_synthetic import LogisticSynthetic
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 
 SMALL = {"clients": 3, "samples": 12, "features": 5}
 BOTH = [LeastSquares, LogisticSynthetic]

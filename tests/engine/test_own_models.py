@@ -12,7 +12,7 @@ from quadratics import SIZES, Quadratics
 from fcorun import compose, grid, run, run_grid
 from fcorun.algorithms import Algorithm
 from fcorun.datasets.heterogeneous import Heterogeneous
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 from fcorun.records.record import Record
 from fcorun.reports.table import best_points, keys, table
 

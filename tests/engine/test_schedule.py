@@ -6,7 +6,8 @@ from helpers import flat, ragged, small, snapshots
 from scipy.stats import chisquare
 
 from fcorun.engine.schedule import Schedule
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.prepare import prepare
 
 OFFSETS = np.array([0, 3, 10, 20, 21])  # clients of 3, 7, 10 and 1 rows
 
@@ -92,8 +93,8 @@ def test_without_a_batch_size_the_whole_data_are_taken():
 def test_the_whole_data_of_a_client_are_its_rows(sizes, cohort, tmp_path):
     config = ragged(tmp_path, "algo=fedavg", f"clients_per_round={cohort}", "rounds=1", sizes=sizes)
     experiment = prepare(config)
-    data, now = experiment.load(), snapshots(config)[-1]
-    drawn = experiment.engine(data).schedule.draw(0, 1)
+    data, now = load(experiment), snapshots(config)[-1]
+    drawn = engine_for(experiment, data).federation.schedule.draw(0, 1)
     rate = config["algo"]["client_lr"] * config["algo"]["server_lr"]
     x, expected = np.column_stack([data.x, np.ones(len(data.x))]), np.zeros(7)
     for m in drawn.cohort[0]:
@@ -147,7 +148,7 @@ def test_algorithms_share_cohorts_and_minibatches():
     drawn = []
     for name in ("fedavg", "feddualavg"):
         experiment = prepare(small(f"algo={name}"))
-        drawn.append(experiment.engine(experiment.load()).schedule.draw(0, 4))
+        drawn.append(engine_for(experiment, load(experiment)).federation.schedule.draw(0, 4))
     for ours, theirs in zip(*drawn, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 

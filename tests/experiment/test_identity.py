@@ -4,7 +4,7 @@ import pytest
 from helpers import Count, identity, small
 
 from fcorun import compose, run
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 
 # ---------------------------------------------------------------- what a run is
 

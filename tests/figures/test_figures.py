@@ -13,8 +13,9 @@ from helpers import names, small
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
-from fcorun.cli.cli import compose, conf_dir
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment import build
+from fcorun.experiment.compose import compose, conf_dir
+from fcorun.experiment.prepare import prepare
 from fcorun.figures import Claim, Figure, claims, load, reproduce, spec
 from fcorun.figures.papers import fedsplit, theory
 from fcorun.figures.spec import names as figures
@@ -170,7 +171,7 @@ def test_constants_of_the_theorems():
     config = small("clients_per_round=null", "batch_size=null", "local_epochs=null", "local_steps=3", "reg=none",
                    "data.features=3", "data.nonzeros=2", "data.samples=200", "data.clients=4")  # fmt: skip
     experiment = prepare(config)
-    data = experiment.load()
+    data = build.load(experiment)
     found = theory.constants(experiment, data)
     assert (found.M, found.K) == (4, 3)
     assert found.variance == pytest.approx(0, abs=1e-12)

@@ -11,7 +11,7 @@ from helpers import names, small, snapshots
 
 from fcorun import UserError
 from fcorun.config import numbers
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Constraint, NoRegularizer
 
 WEIGHTS = [0.2, 0.5, 1.0, 1.0, 1.5, 2.0, 3.0, 0.7, 4.0, 9.0]

@@ -4,26 +4,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import fails, names, plugin_class, ragged, rows_of, small_for
+from helpers import fails, names, plugin_class, ragged, rows_of, small_for, traits_of
 from quadratics import SIZES, Quadratics, path
 
 from fcorun import compose, run, run_grid
 from fcorun.algorithms import Algorithm
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
 
 TREE = "topology=tree"
 KINDS = {name: plugin_class("algo", name) for name in names("algo")}
-ON_TREES = [name for name, kind in KINDS.items() if issubclass(kind, Algorithm) and kind.trees]
+ON_TREES = [name for name, kind in KINDS.items() if issubclass(kind, Algorithm) and traits_of(name).trees]
 
 
 # ---------------------------------------------------------------- every algorithm
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if getattr(kind, "trees", "") != "only"])
+@pytest.mark.parametrize("name", [name for name in KINDS if traits_of(name).trees != "only"])
 def test_one_round_of_the_edges_is_a_star_or_trees_are_refused(name, tmp_path):
     """Where edges pass on the means of their clients, the cloud's mean of them is that of all clients."""
     rest = [f"algo={name}", "rounds=5", "reg.strength=0.2", "clients_per_round=null"]
-    rest += ["batch_size=4"] if not getattr(KINDS[name], "deterministic", False) else []
+    rest += ["batch_size=4"] if not traits_of(name).deterministic else []
     tree = [*rest, TREE, "topology.map=[0,1,0,1]"]
     if name not in ON_TREES:
         with fails(f"algo={name}", "topology"):
@@ -122,7 +123,7 @@ def test_edges_from_a_file(tmp_path):
     (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,north\n")
     config = ragged(tmp_path, "algo=fedavg", TREE, f"topology.map={tmp_path}/edges.csv")
     experiment = prepare(config)
-    assert experiment.topology.edge_of(experiment.load()).tolist() == [1, 0, 0]
+    assert experiment.topology.edge_of(load(experiment)).tolist() == [1, 0, 0]
     before = experiment.identity
     (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,south\n")
     assert prepare(config).identity != before
@@ -148,7 +149,7 @@ def test_what_is_no_tree_is_refused(overrides, words, tmp_path):
     Path("twice.csv").write_text("client,edge\n0,a\n1,a\n2,b\n0,b\n")
     with fails(*words):
         experiment = prepare(ragged(tmp_path, "algo=fedavg", TREE, *overrides))
-        experiment.topology.edge_of(experiment.load())
+        experiment.topology.edge_of(load(experiment))
         _ = experiment.identity
 
 

@@ -8,7 +8,7 @@ from helpers import ragged, snapshots
 from fcorun import compose
 from fcorun.config import build, build_plugin
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 from fcorun.objectives import MLP, Logistic
 
 

@@ -10,7 +10,7 @@ from scipy.special import log_expit, log_softmax
 from fcorun import compose
 from fcorun.config import build_plugin
 from fcorun.datasets import FederatedData
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, LinearModel, Logistic, OneVsRest
 from fcorun.objectives.product import product

@@ -8,7 +8,8 @@ from helpers import fails, ragged, small
 from quadratics import SIZES, Quadratics
 
 from fcorun import run
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import load, resolved
+from fcorun.experiment.prepare import prepare
 from fcorun.problem.quadratic import curvature
 
 
@@ -16,7 +17,7 @@ def test_flat_losses_have_no_auto_step(tmp_path):
     config = ragged(tmp_path, "algo=fedgd", "objective.intercept=false", x=np.zeros((20, 6)))
     experiment = prepare(config)
     with fails("algo=fedgd", "flat", "auto"):
-        experiment.resolved(experiment.load())
+        resolved(experiment, load(experiment))
 
 
 @pytest.mark.parametrize("intercept", ["true", "false"])
@@ -27,7 +28,7 @@ def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
         tmp_path, "algo=fedsplit", f"objective.ridge={ridge}", f"objective.intercept={intercept}", sizes=sizes
     )
     experiment = prepare(config)
-    data = experiment.load()
+    data = load(experiment)
     least, most = curvature(experiment.objective, data)
     x = np.column_stack([data.x, np.ones(len(data.y))]) if intercept == "true" else data.x
     diagonal = ridge * np.append(np.ones(6), np.zeros(x.shape[1] - 6))
@@ -43,7 +44,7 @@ def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
 
 def test_logistic_bounds_hold_where_it_bends_most(tmp_path):
     experiment = prepare(ragged(tmp_path, "algo=fedsplit", task="binary"))
-    data = experiment.load()
+    data = load(experiment)
     _, most = curvature(experiment.objective, data)
     x = np.column_stack([data.x, np.ones(len(data.y))])
     own = [x[a:b] for a, b in zip(data.offsets, data.offsets[1:], strict=False)]

@@ -6,7 +6,8 @@ from helpers import fails, flat, ragged, snapshots
 from quadratics import SIZES, path
 from scipy.optimize import minimize
 
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
 
 
 @pytest.mark.parametrize("solver_of", ["gradient", "accelerated", "newton"])
@@ -25,7 +26,7 @@ def test_first_proximal_points_of_logistic_regression(task, ridge, solver_of, tm
     config = ragged(tmp_path, "algo=fedprox", "algo.mu=0.2", f"algo.solver={solver_of}", "algo.iterations=5000",
                     f"objective.ridge={ridge}", "rounds=1", task=task)  # fmt: skip
     experiment = prepare(config)
-    data, expected = experiment.load(), 0.0
+    data, expected = load(experiment), 0.0
     outputs = 3 if task == "multiclass" else 1
     for m, size in enumerate(data.sizes):
         x, y = (part[data.offsets[m] : data.offsets[m + 1]] for part in (data.x, data.y))

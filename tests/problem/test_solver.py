@@ -10,7 +10,8 @@ from sklearn import linear_model
 
 from fcorun import grid, run
 from fcorun.experiment import reference
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
 from fcorun.problem import solver
@@ -109,10 +110,10 @@ def test_local_is_centralized_on_the_rows_of_a_client(tmp_path, client):
 
 def iterates(config, tolerance=1e-11, most=20_000):
     experiment = prepare(config)
-    data = experiment.load()
+    data = load(experiment)
     with jax.enable_x64(True):
         batch = reference.gathered(data, experiment.settings.client_weighting)
-        return list(solver.minimize(experiment.problem(data), batch, tolerance, most))
+        return list(solver.minimize(problem_of(experiment, data), batch, tolerance, most))
 
 
 @pytest.mark.parametrize("task", ["regression", "binary"])
@@ -167,10 +168,10 @@ def test_too_few_iterations_are_admitted(tmp_path):
 def test_strength_max_has_a_closed_form(tmp_path):
     def largest(config):
         experiment = prepare(config)
-        data = experiment.load()
+        data = load(experiment)
         with jax.enable_x64(True):
             batch = reference.gathered(data, experiment.settings.client_weighting)
-            return solver.strength_max(experiment.problem(data), batch), data
+            return solver.strength_max(problem_of(experiment, data), batch), data
 
     found, data = largest(ragged(tmp_path / "a"))
     assert found == pytest.approx(np.abs(2 * data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from helpers import FILES, Count, flat, identity, small
 
 from fcorun import Record, UserError, load_records, run
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 
 # ---------------------------------------------------------------- what a record holds
 

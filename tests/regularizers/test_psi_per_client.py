@@ -5,8 +5,9 @@ import pytest
 from helpers import ragged, small, snapshots
 
 from fcorun import UserError, run
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import engine_for, load, problem_of
 from fcorun.experiment.fit import across_clients
+from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import L1
 
 SIZES = (3, 7, 10)
@@ -21,9 +22,9 @@ def per_client(config, **values):
     return config
 
 
-def problem_of(config):
+def problem_from(config):
     experiment = prepare(config)
-    return experiment.problem(experiment.load())
+    return problem_of(experiment, load(experiment))
 
 
 def soft(z, t):
@@ -45,7 +46,7 @@ def test_each_client_applies_its_own_strength(tmp_path, algo, cohort):
                     "local_steps=2", "rounds=3", f"clients_per_round={cohort}", sizes=SIZES)  # fmt: skip
     found = last(per_client(config, strength=strengths))
     data = prepare(config).load()
-    drawn = prepare(config).engine(data).schedule.draw(0, 3).cohort
+    drawn = engine_for(prepare(config), data).federation.schedule.draw(0, 3).cohort
     assert drawn.shape == (3, 3 if cohort == "null" else 2)
     gradients = [whole((data.x[a:b], data.y[a:b])) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
     share = np.array(SIZES) / sum(SIZES)
@@ -107,7 +108,7 @@ def test_applied_by_the_clients_leaves_the_mean_as_it_is(tmp_path):
     from fcorun.experiment.reference import optimum
 
     experiment = prepare(config)
-    assert found.metrics["objective"] - optimum(experiment, experiment.load())["objective"] < 1e-8
+    assert found.metrics["objective"] - optimum(experiment, load(experiment))["objective"] < 1e-8
 
 
 def test_the_whole_takes_the_mean_least_or_largest():
@@ -130,7 +131,7 @@ def test_the_whole_takes_the_mean_least_or_largest():
 def test_numbers_that_make_no_sense_are_refused(values, words):
     config = per_client(small(), **values)
     with pytest.raises(UserError, match=words):
-        problem_of(config)
+        problem_from(config)
 
 
 def test_apply_to(tmp_path):
@@ -139,12 +140,12 @@ def test_apply_to(tmp_path):
     assert found["bias"] == 0
     assert np.abs(found["weights"]).max() > 0.01
     with pytest.raises(UserError, match=r"reg.apply_to.*'oops'"):
-        problem_of(small("reg.apply_to=[oops]"))
+        problem_from(small("reg.apply_to=[oops]"))
 
 
 def test_a_shape_that_psi_cannot_act_on_is_refused():
     with pytest.raises(UserError, match="reg=nuclear cannot act on 'weights'"):
-        problem_of(small("reg=nuclear"))
+        problem_from(small("reg=nuclear"))
 
 
 def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
@@ -155,7 +156,7 @@ def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
         tmp_path, "reg=l2", "reg.strength=0.8", "reg.apply_to=[weights,bias]", "reference=true", sizes=SIZES
     )
     experiment = prepare(config)
-    data = experiment.load()
+    data = load(experiment)
     x = np.column_stack([data.x, np.ones(len(data.y))])
     best = np.linalg.solve(x.T @ x / len(x) + 0.8 * np.eye(7), x.T @ data.y / len(x))
     value = np.mean((x @ best - data.y) ** 2) + 0.8 * best @ best

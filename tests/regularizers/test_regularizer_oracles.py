@@ -11,7 +11,7 @@ from helpers import small
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import isotonic_regression
 
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 
 N, T = 6, 0.8
 D = np.diff(np.eye(N), axis=0)

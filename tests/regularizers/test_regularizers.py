@@ -11,7 +11,8 @@ from helpers import names, small, snapshots
 
 from fcorun import UserError
 from fcorun.config import numbers
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Constraint
 
 REGULARIZERS = names("reg")
@@ -311,5 +312,5 @@ def test_impossible_options_are_refused(overrides, words):
 def test_what_does_not_fit_the_parameters_is_refused(overrides, words):
     experiment = prepare(small(*overrides))
     with pytest.raises(UserError) as error:
-        experiment.problem(experiment.load())
+        problem_of(experiment, load(experiment))
     assert all(word in str(error.value) for word in words)

@@ -15,13 +15,14 @@ from rich.console import Console
 import fcorun
 from fcorun import UserError, load_records, run, run_grid
 from fcorun.cli import cli
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
 from fcorun.metrics import aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import read_rows
 from fcorun.reports.results import best_points, points, report, show, table
 from fcorun.reports.table import keys
-from fcorun.runs.runner import Job
+from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
 
 
@@ -110,7 +111,7 @@ def test_counters_are_whole_numbers_and_may_lack():
 def test_summaries_hold_the_counters(grads, told):
     experiment = prepare(small())
     job = Job(experiment, RunFolder(Path("a"), ""), rows=rows(grads=grads))
-    summary = summarize(job, experiment.load(), "done", {})
+    summary = summarize(job, load(experiment), "done", {})
     assert [summary[name] for name in ("bytes_up", "bytes_down", "grad_evals", "prox_evals")] == told
 
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import Count, Stop, flat, rows_of, small
 
 from fcorun import UserError, grid, load_records, run, run_grid
-from fcorun.runs import execute
+from fcorun.runs import finish
 
 # ---------------------------------------------------------------- grids
 
@@ -84,14 +84,14 @@ def test_a_grid_computes_what_is_missing_only():
 
 
 def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
-    whole = execute.complete
+    whole = finish._write
 
-    def third(folder, *rest):
-        if folder.folder.name == "p2":
+    def third(job, *rest):
+        if job.folder.folder.name == "p2":
             raise OSError(28, "No space left on device")
-        return whole(folder, *rest)
+        return whole(job, *rest)
 
-    monkeypatch.setattr(execute, "complete", third)
+    monkeypatch.setattr(finish, "_write", third)
     configs = grid(small(), {"algo.client_lr": [1e-3, 2e-3, 3e-3, 4e-3]})
     with pytest.raises(OSError, match="No space"):
         run_grid(configs, [f"p{i}" for i in range(4)])

@@ -16,8 +16,8 @@ from helpers import SMALL, rows_of
 from fcorun import compose, load_records, run
 from fcorun.cli import cli
 from fcorun.cli.commands.commands import main
-from fcorun.runs import execute, sweep
-from fcorun.runs.runner import Watcher
+from fcorun.runs import batch, execute, sweep
+from fcorun.runs.job import Watcher
 
 RATES = ("algo.client_lr=1e-3,3e-3,1e-2", "algo.server_lr=0.3,1")
 COMMAND = [sys.executable, "-m", "fcorun", "-m", *SMALL]
@@ -142,14 +142,14 @@ def test_a_batch_is_cut_to_fit_memory():
 
 
 def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
-    whole = execute._run_batch
+    whole = batch.run_batch
 
     def scarce(crew, jobs, width):
         if len(jobs) > 2:
             raise MemoryError
         return whole(crew, jobs, width)
 
-    monkeypatch.setattr(execute, "_run_batch", scarce)
+    monkeypatch.setattr(batch, "run_batch", scarce)
     assert command(*RATES, "hydra.sweep.dir=s") == 0
     records = load_records("s")
     assert len(records) == 6

@@ -7,7 +7,7 @@ import pytest
 from helpers import names, small
 
 from fcorun import UserError, run, run_grid
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 from fcorun.trackers.none import NoTracker
 
 OWN = """

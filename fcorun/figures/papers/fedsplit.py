@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.experiment import Experiment, prepare
+from fcorun.experiment.build import load
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import prepare
 from fcorun.objectives import LeastSquares
 from fcorun.problem.quadratic import features_of
 from fcorun.records.formats import read_rows
@@ -129,4 +131,4 @@ def _row(algo: dict, says: str, measured: str, wanted: str, holds: bool) -> dict
 
 def _of(record: Record) -> tuple[Experiment, FederatedData]:
     experiment = prepare(record.config)
-    return experiment, experiment.load()
+    return experiment, load(experiment)

@@ -5,8 +5,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.cli.cli import compose
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.build import engine_for, load, problem_of, resolved
+from fcorun.experiment.compose import compose
+from fcorun.experiment.prepare import prepare
 from fcorun.experiment.reference import gathered
 from fcorun.figures.draw import Drawing
 from fcorun.figures.papers.fedsplit import gradients
@@ -128,7 +129,7 @@ SMALL = (
 def identities() -> list[dict[str, str]]:
     """Those of the slides on pFedMac, on least squares in float64 where everything is known in closed form."""
     experiment = prepare(compose([*SMALL, "algo=local"]))
-    data = experiment.load()
+    data = load(experiment)
     h, c = gradients(data, experiment.objective)
     p, values = data.sizes / data.sizes.sum(), np.linalg.eigvalsh(h)
     alone = np.linalg.solve(h, c[..., None])[..., 0]
@@ -157,7 +158,7 @@ def identities() -> list[dict[str, str]]:
     lam, gap = 0.8 * values.min(), 0.0
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
-        problem = experiment.problem(data)
+        problem = problem_of(experiment, data)
         for m, x in enumerate(rng.standard_normal((len(p), h.shape[1]))):
             at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
             batch = gathered(data, "uniform", slice(int(data.offsets[m]), int(data.offsets[m + 1])))
@@ -179,10 +180,10 @@ def _constant(data: Any, m: int) -> float:
 def own_models(overrides: list[str]) -> np.ndarray:
     """The clients' own models after each evaluation of a run on SMALL, (evaluations, M, p), the bias last."""
     experiment = prepare(compose([*SMALL, *overrides]))
-    data = experiment.load()
-    experiment, _ = experiment.resolved(data)
+    data = load(experiment)
+    experiment, _ = resolved(experiment, data)
     with jax.enable_x64(True):
-        engine = experiment.engine(data)
+        engine = engine_for(experiment, data)
         found = [snapshot.models for snapshot in engine.run([experiment.numbers()])]
     return np.array(
         [

@@ -15,7 +15,9 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment, prepare
+from fcorun.experiment.build import engine_for, load, problem_of
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import prepare
 from fcorun.experiment.reference import gathered
 from fcorun.problem import solver
 from fcorun.records.formats import read_rows
@@ -54,7 +56,7 @@ def constants(experiment: Experiment, data: FederatedData) -> Constants:
     if experiment.names["objective"] != "least_squares" or experiment.settings.clients_per_round is not None:
         raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")
     with jax.enable_x64(True):
-        problem = experiment.problem(data)
+        problem = problem_of(experiment, data)
         for last in solver.minimize(problem, gathered(data, experiment.settings.client_weighting)):  # noqa: B007
             pass
     best = np.append(np.ravel(last.w["weights"]), float(last.w["bias"]))
@@ -73,7 +75,7 @@ def constants(experiment: Experiment, data: FederatedData) -> Constants:
     def gradient(rows: Any, w: np.ndarray) -> np.ndarray:
         return 2 * x[rows].T @ (x[rows] @ w - y[rows]) / len(y[rows])
 
-    schedule = experiment.engine(data).schedule
+    schedule = engine_for(experiment, data).federation.schedule
     batches = schedule.draw(0, _ROUNDS).rows  # (rounds, clients, K, batch)
     smooth, smooth_norm = 0.0, 0.0
     variance, variance_norm, heterogeneity, largest = ([0.0] for _ in range(4))
@@ -144,7 +146,7 @@ def verdicts(records: Sequence[Record]) -> list[dict[str, str]]:
 @lru_cache(maxsize=1)
 def _constants(fingerprint: str, config: str) -> Constants:
     experiment = prepare(json.loads(config))
-    return constants(experiment, experiment.load())
+    return constants(experiment, load(experiment))
 
 
 def measured(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:

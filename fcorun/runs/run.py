@@ -1,99 +1,23 @@
 """Run experiments: one, or several that differ in numbers only, each into a record of its own."""
 
-import contextlib
 import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fcorun.algorithms.base import Baseline
-from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment, prepare
-from fcorun.metrics import in_order
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED, Record
-from fcorun.runs.execute import Submit, execute
+from fcorun.runs.execute import execute
+from fcorun.runs.job import Job, Watcher
 from fcorun.trackers.base import track
-
-
-class Watcher:
-    """What is told of runs as they go; does nothing. Methods are called from the threads that run."""
-
-    def starts(self, job: "Job", data: FederatedData, resumed: int) -> None:
-        """A run begins, or goes on after ``resumed`` rounds."""
-
-    def row(self, job: "Job", row: dict[str, float]) -> None:
-        """A run was evaluated."""
-
-    def ends(self, job: "Job") -> None:
-        """A run is over: its ``end`` is done, diverged, failed, interrupted, reused or locked."""
-
-
-@dataclass
-class Job:
-    """One run on its way: what it is, where it goes, and how far it has come.
-
-    Attributes:
-        end: how it ended, empty until then. A finished record that was found ends it as "reused", a folder that another
-            process is computing as "locked".
-        error: why it failed.
-        setup: seconds before its first compilation.
-        rows: its evaluations.
-        optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
-        diverged: the round in which its state stopped being finite, or 0.
-        reason: a remark on a run that is done.
-        bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
-    """
-
-    experiment: Experiment
-    folder: RunFolder
-    end: str = ""
-    error: BaseException | None = None
-    setup: float = 0.0
-    rows: list[dict[str, float]] = field(default_factory=list)
-    optimum: dict | None = None
-    certificate: dict | None = None
-    diverged: int = 0
-    reason: str = ""
-    bounds: dict | None = None
-
-    @property
-    def label(self) -> str:
-        """A line that says which run this is."""
-        return self.experiment.label
-
-    def add(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
-        """Add an evaluation, with the gap to the optimum where that is known; the new row."""
-        if self.optimum is not None:
-            metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
-        self.rows.append(counters | in_order(metrics))
-        return self.rows[-1]
-
-    def finished(self) -> bool:
-        """Whether the record is complete although nobody has noted it: a helper wrote it while this process stopped."""
-        status = Record(self.folder.folder).status
-        if status.get("identity") == self.folder.identity and status.get("status") in FINISHED:
-            self.end = status["status"]
-        return bool(self.end)
-
-    def fail(self, error: BaseException) -> None:
-        """Record that the run failed, or was interrupted; where not even that can be written, only note it."""
-        self.error = error
-        if isinstance(error, KeyboardInterrupt):
-            self.end, reason = "interrupted", f"stopped after round {self.rows[-1]['round'] if self.rows else 0}"
-            with contextlib.suppress(OSError):
-                self.folder.log(f"interrupted: {reason}")
-                self.folder.set_status("interrupted", self.label, reason)
-        else:
-            self.end = "failed"
-            with contextlib.suppress(OSError):
-                self.folder.fail(error, self.label)
 
 
 def run(config: Mapping[str, Any], folder: str | Path | None = None, watch: Watcher | None = None) -> Record:
@@ -145,7 +69,8 @@ def run_grid(
     for place, experiment in zip(places, experiments, strict=True):
         if unique[place].identity != experiment.identity:
             raise UserError(f"{place} is given to two different runs; give each a folder of its own")
-    jobs = [Job(experiment, RunFolder(place, experiment.identity)) for place, experiment in unique.items()]
+    alone = len(unique) == 1  # a run of its own gets its picture, a point of a grid does not
+    jobs = [Job(experiment, RunFolder(place, experiment.identity), alone) for place, experiment in unique.items()]
     run_jobs(jobs, watch or Watcher())
     for job in jobs:
         if job.end == "locked":
@@ -155,16 +80,14 @@ def run_grid(
     return [Record(place) for place in places]
 
 
-def run_jobs(jobs: list[Job], watch: Watcher, submit: Submit | None = None) -> None:
+def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     """Run jobs that differ in numbers only; how each went is in its ``end`` and ``error``.
-
-    ``submit`` has functions called elsewhere, like that of concurrent.futures; the records are completed by it.
 
     Raises UserError when nothing could be begun: bad data, a folder that cannot be written or holds another run.
     """
     begun = time.perf_counter()
     first = jobs[0].experiment
-    data = first.load()
+    data = load(first)
     if isinstance(first.algo, Baseline):
         first.algo.rows(data.offsets)  # refuses a client that is not there, before anything is written
     claimed: list[Job] = []
@@ -188,7 +111,7 @@ def run_jobs(jobs: list[Job], watch: Watcher, submit: Submit | None = None) -> N
             watch.starts(job, data, kept[1] if kept else 0)
             job.setup = time.perf_counter() - begun
         for same_round in together.values():
-            execute(same_round, data, watch, submit)
+            execute(same_round, data, watch)
     except BaseException as error:
         unfinished = [job for job in claimed if not job.end and not job.finished()]
         for job in unfinished:

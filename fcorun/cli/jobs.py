@@ -1,0 +1,83 @@
+"""What the command does once Hydra has composed: one run, or the points of a sweep."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fcorun.experiment.compose import IDENTITIES, plain
+
+if TYPE_CHECKING:
+    from fcorun.runs.points import Point
+
+
+def run_one(config: dict[str, Any], folder: Path) -> None:
+    """Run a configuration into a folder, or say what would be done."""
+    from fcorun.cli.console import Console
+    from fcorun.experiment.prepare import prepare
+    from fcorun.records.folder import RunFolder
+    from fcorun.runs.run import run
+    from fcorun.system.machine import set_up_jax
+
+    set_up_jax()
+    verbose = config.get("verbose", True) is not False
+    try:
+        shown = folder.relative_to(Path.cwd())
+    except ValueError:
+        shown = folder
+    with Console(verbose) as console:
+        if config.get("dry_run") is True:
+            experiment = prepare(config)
+            found = RunFolder(folder, experiment.identity).look(experiment.settings.force)
+            state = {"finished": "done", "resume": "goes on", "new": "to run"}[found]
+            console.out.print(f"{experiment.label}: {state} ({shown})")
+            remove_empty(folder)
+            return
+        run(config, shown, console)
+
+
+def point_of(overrides: str, config: DictConfig, values: dict[str, Any] | None) -> "Point":
+    """A point of a sweep from its composed configuration, and its plain values if they are known."""
+    from fcorun.experiment.prepare import prepare
+    from fcorun.runs.points import Point
+
+    experiment = prepare(values or plain(config))
+    IDENTITIES[id(config)] = experiment.identity[:8]
+    try:
+        folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
+    finally:
+        del IDENTITIES[id(config)]
+    return Point(overrides, folder, experiment)
+
+
+def run_points(points: list, config: DictConfig, launcher: dict[str, Any]) -> tuple[int, list[float | None]]:
+    """Run a sweep: the exit code, and the tail average of the metric for each point."""
+    from fcorun.cli.console import SweepConsole
+    from fcorun.config import build, how_keys
+    from fcorun.errors import UserError, nearest
+    from fcorun.metrics import CATALOGUE
+    from fcorun.runs.points import Options, value_of
+    from fcorun.runs.sweep import run_sweep
+    from fcorun.system.machine import set_up_jax
+
+    set_up_jax()
+    root = {f.name: config[f.name] for f in dataclasses.fields(Options) if f.name in how_keys()}
+    executor: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
+    build(Options, executor, "hydra.launcher")  # says the right name of a key that is wrong
+    options = build(Options, root | executor)
+    known = {name for p in points if p.experiment for name in p.experiment.metrics.judged} or set(CATALOGUE.judged)
+    if options.metric is not None and options.metric not in known:
+        raise UserError(f"metric={options.metric} is not a choice: {nearest(options.metric, known)}")
+    with SweepConsole(options.verbose) as console:
+        code = run_sweep(points, Path(str(config.hydra.sweep.dir)), options, console)
+    return code, [value_of(point, options) for point in points]
+
+
+def remove_empty(folder: Path) -> None:
+    """Take back the folder that Hydra made, and those above it under the current one, where they are empty."""
+    for path in (folder, *(parent for parent in folder.parents if Path.cwd() in parent.parents)):
+        try:
+            path.rmdir()
+        except OSError:
+            return

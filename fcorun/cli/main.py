@@ -1,0 +1,77 @@
+"""The command ``fcorun``."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+
+from fcorun.cli.failures import report
+from fcorun.cli.jobs import point_of, remove_empty, run_one, run_points
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.compose import OLD, conf_dir, plain, register_resolvers
+
+_HYDRA: dict[str, Any] = {"version_base": "1.3"} if OLD else {"execution_whitelist": []}
+
+
+def main() -> None:
+    """The command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
+    if sys.argv[1:] == ["--version"]:
+        from importlib.metadata import version
+
+        print(f"fcorun {version('fcorun')}")
+        return
+    if sys.argv[1:2] and sys.argv[1] in ("results", "plot", "rm"):
+        from fcorun.cli.commands.commands import main as command
+
+        sys.exit(command(sys.argv[1:]))
+    if sys.argv[1:2] and not re.search("[=~]|^-", sys.argv[1]):
+        known = nearest(sys.argv[1], ["results", "plot", "rm"])
+        sys.exit(report(UserError(f"'{sys.argv[1]}' is neither KEY=VALUE nor a command: {known}")))
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
+    sys.path.insert(0, os.getcwd())  # a user's own plug-ins
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    register_resolvers()
+    failures: list[BaseException] = []
+
+    def task(config: DictConfig) -> None:
+        try:
+            run_one(plain(config), Path(HydraConfig.get().runtime.output_dir))
+        except BaseException as error:
+            failures.append(error)
+            remove_empty(Path(HydraConfig.get().runtime.output_dir))
+            if isinstance(error, KeyboardInterrupt):
+                raise
+
+    def sweep(points: list, config: DictConfig, launcher: dict[str, Any]) -> list[float | None]:
+        try:
+            code, values = run_points(points, config, launcher)
+        except BaseException as error:
+            failures.append(error)
+            raise
+        if code:
+            failures.append(SystemExit(code))
+        return values
+
+    task.__module__ = "fcorun.cli.main"
+    task.sweep, task.point = sweep, point_of  # type: ignore[attr-defined]
+    try:
+        hydra.main(config_path=conf_dir(), config_name="config", **_HYDRA)(task)()
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        if isinstance(error, BrokenPipeError) and not failures:  # the reader of --help or --cfg has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        if isinstance(error, OSError) and not isinstance(error, HydraException) and not failures:  # Hydra makes folders
+            error = UserError(f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder")
+        if error not in failures:
+            failures.append(error)
+    if failures:
+        sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report(e) for e in failures]))

@@ -1,0 +1,130 @@
+"""What is built of an experiment: its data, its problem, numbers for what is "auto", and its engine."""
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.config import AUTO, numbers
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.engine.engine import Engine
+from fcorun.engine.evaluate import Evaluation, row_weights
+from fcorun.engine.federation import Federation
+from fcorun.engine.schedule import Schedule
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.fit import across_clients, check_data
+from fcorun.problem.problem import Problem
+from fcorun.problem.quadratic import curvature
+
+
+def load(experiment: Experiment) -> FederatedData:
+    """The data, checked; kept for the next experiment on the same. Raises UserError."""
+    data = _load_once(_ByFingerprint(experiment.fingerprint, experiment.data))
+    check_data(experiment, data)
+    return data
+
+
+def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
+    """The problem on these data. Raises UserError where psi or the mirror map cannot act on a parameter."""
+    names = experiment.names
+    shapes = experiment.objective.shapes(data.shape or data.x.shape[1:], len(data.classes))
+    weights = row_weights(data, experiment.settings.client_weighting)
+    regularizer = across_clients(experiment.reg, weights, data.offsets)
+    problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.scale)
+    for name in problem.regularized:
+        if name not in shapes:
+            raise UserError(f"reg.apply_to: objective={names['objective']} has no parameter '{name}'; "
+                            f"{nearest(name, shapes)}")  # fmt: skip
+        try:
+            if shapes[name] == () and hasattr(regularizer, "check"):
+                raise ValueError("psi acts on vectors and matrices; leave it out of reg.apply_to")
+            for plugin in (regularizer, experiment.mirror):
+                getattr(plugin, "check", lambda shape: None)(shapes[name])
+        except ValueError as error:
+            size = " x ".join(map(str, shapes[name]))
+            raise UserError(f"reg={names['reg']} cannot act on '{name}', {size}: {error}") from error
+    return problem
+
+
+def resolved(experiment: Experiment, data: FederatedData) -> tuple[Experiment, dict | None]:
+    """The experiment with numbers for what is "auto" in the algorithm, and the bounds that they come from.
+
+    Raises UserError where there are none, or where the losses do not bend as the algorithm needs.
+    """
+    algo = experiment.algo
+    if not isinstance(algo, Algorithm):
+        return experiment, None
+    told, least, most = {}, math.nan, math.nan
+    if algo.needs_curvature or (algo.traits.bending and hasattr(experiment.objective, "curvature")):
+        least, most = curvature_of(experiment, data)
+        if most == 0:
+            raise UserError(f"algo={experiment.names['algo']}: the losses are flat, for all features are 0: give its "
+                            "steps, instead of auto")  # fmt: skip
+        told = {"least": least, "most": most, "condition": most / least if least > 0 else None}
+    elif not algo.automatic:
+        return experiment, None
+    found = algo.resolved(least, most)
+    changed = {f"algo.{k}": v for k, v in numbers(found).items() if getattr(algo, k) == AUTO}
+    return replace(experiment, algo=found), {**told, **changed}
+
+
+def curvature_of(experiment: Experiment, data: FederatedData) -> tuple[float, float]:
+    """Bounds on the curvature of each client's loss, or of minibatches where they are smaller; worked out once."""
+    batch = experiment.settings.batch_size
+    whole = batch is None or batch >= data.sizes.max()
+    key = experiment.fingerprint, repr(experiment.objective), whole
+    if key not in _BOUNDS:
+        _BOUNDS[key] = curvature(experiment.objective, data, whole)
+    return _BOUNDS[key]
+
+
+def engine_for(experiment: Experiment, data: FederatedData) -> Engine:
+    """The engine for runs like this one."""
+    assert isinstance(experiment.algo, Algorithm)
+    settings, problem = experiment.settings, problem_of(experiment, data)
+    if experiment.algo.needs_curvature:
+        problem = replace(problem, curvature=curvature_of(experiment, data))
+    federation = Federation(
+        problem=problem,
+        algorithm=experiment.algo,
+        data=data,
+        schedule=Schedule(
+            offsets=data.offsets,
+            seed=settings.seed,
+            clients_per_round=settings.clients_per_round,
+            batch_size=settings.batch_size,
+            local_epochs=settings.local_epochs,
+            local_steps=settings.local_steps,
+            client_weighting=settings.client_weighting,
+            edge_rounds=experiment.topology.edge_rounds,
+        ),
+        evaluation=Evaluation(data, settings.client_weighting, settings.cutoff),
+        precision=settings.precision,
+        edge_of=experiment.topology.edge_of(data),
+        w0=experiment.start.solution_for(problem, data) if experiment.start else None,
+        frozen=settings.frozen,
+        debug=settings.debug,
+    )
+    return Engine(federation, settings.rounds, settings.eval_every)
+
+
+class _ByFingerprint:
+    """A data set under a key, so that lru_cache compares fingerprints and not options."""
+
+    def __init__(self, fingerprint: str, data: Dataset):
+        self.fingerprint, self.data = fingerprint, data
+
+    def __hash__(self):
+        return hash(self.fingerprint)
+
+    def __eq__(self, other):
+        return self.fingerprint == other.fingerprint
+
+
+@lru_cache(maxsize=2)
+def _load_once(key: _ByFingerprint) -> FederatedData:
+    return key.data.load().validate()
+
+
+_BOUNDS: dict[tuple[str, str, bool], tuple[float, float]] = {}

@@ -1,0 +1,93 @@
+"""Composing: from files and overrides to a plain configuration. With the command, the only place that knows Hydra."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
+
+from fcorun.config import build_plugin, how_keys
+from fcorun.errors import UserError
+from fcorun.experiment.sentences import sentence
+
+# Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
+# by name through Hydra here, so the whitelist is empty.
+OLD = hydra.__version__.startswith("1.3")
+IDENTITIES: dict[int, str] = {}  # of configurations in hand, for run_id
+
+
+def conf_dir() -> str:
+    """The folder of the configuration files: inside the installed package, or beside it in a checkout."""
+    inside = Path(__file__).parent.parent / "conf"
+    return str(inside if inside.is_dir() else inside.parent.parent / "conf")
+
+
+def compose(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The configuration that ``fcorun OVERRIDES`` would run, as plain values.
+
+    >>> compose(["algo=fedmid", "rounds=20"])["algo"]["name"]
+    'fedmid'
+
+    Raises UserError, as the command line would say it.
+    """
+    try:
+        with hydra.initialize_config_dir(conf_dir(), **({"version_base": "1.3"} if OLD else {})):
+            return plain(hydra.compose("config", list(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(sentence(error)) from error
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain values, interpolations resolved. Raises UserError."""
+    try:
+        values = {}
+        for key in (str(key) for key in config if key != "hydra"):
+            value = "???" if OmegaConf.is_missing(config, key) else config[key]
+            values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except (InterpolationKeyError, InterpolationResolutionError) as error:
+        data: Any = OmegaConf.to_container(config.data, resolve=True)
+        build_plugin("data", data)  # a wrong data.task is what to say first
+        raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
+    return values
+
+
+def run_id(*, _root_: DictConfig) -> str:
+    """Eight digits of the identity of the run that a configuration describes; the resolver behind hydra.run.dir."""
+    from fcorun.experiment.prepare import prepare
+
+    return IDENTITIES.get(id(_root_)) or prepare(plain(_root_)).identity[:8]
+
+
+def sweep_name(*, _root_: DictConfig) -> str:
+    """Where a sweep goes, below outputs: a figure's runs beside the figure, others by what they are."""
+    if _root_.get("figure"):
+        return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
+    return "sweeps/" + name_of_sweep(list(_root_.hydra.overrides.task))
+
+
+def name_of_sweep(task_overrides: list[str]) -> str:
+    """A name for a sweep, the same when values are added to its axes: the data, and a digest of what is fixed."""
+    fixed, axes, data = [], [], "lasso"
+    for override in OverridesParser.create().parse_overrides(list(task_overrides)):
+        key = override.get_key_element()
+        if key in how_keys() or key.partition(".")[0] == "tracker":
+            continue
+        if override.is_sweep_override():
+            axes.append(key)
+        else:
+            fixed.append(f"{key}={override.value()}")
+        if key == "data":
+            data = "several" if override.is_sweep_override() else str(override.value())
+    return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"
+
+
+def register_resolvers() -> None:
+    """Tell OmegaConf of ${run_id:} and ${sweep_name:}."""
+    register: Any = OmegaConf.register_new_resolver if OLD else OmegaConf.register_resolver
+    register("run_id", run_id, replace=True)
+    register("sweep_name", sweep_name, replace=True)

@@ -1,0 +1,65 @@
+"""From a plain configuration to an experiment: checked plug-ins that fit each other."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from fcorun.config import Settings, build, build_plugin
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.fit import check_fit, check_optimum, check_start, deterministic
+from fcorun.experiment.sections import MEANT, SECTIONS
+
+
+def prepare(config: Mapping[str, Any]) -> Experiment:
+    """The experiment of a configuration: its sections, one plug-in each, and its root keys.
+
+    Raises UserError for an unknown or missing key, a value of the wrong type or out of range, a plug-in that cannot be
+    found, and plug-ins that do not fit each other. Nothing is read or written.
+    """
+    settings = _settings({key: value for key, value in config.items() if key not in (*SECTIONS, "figure")})
+    plugins: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, section in SECTIONS.items():
+        values = config.get(name) or section.default
+        if not isinstance(values, Mapping):
+            raise UserError(f"the section '{name}' is missing: give {name}=NAME")
+        plugins[name] = plugin = build_plugin(name, values)
+        names[name] = str(values.get("name", type(plugin).__name__.lower()))
+        if not isinstance(plugin, section.kinds):
+            kinds, first = " or ".join(kind.__name__ for kind in section.kinds), section.kinds[0]
+            raise UserError(f"{name}.class={values['class']} is no {kinds}; "
+                            f"derive the class from {first.__module__}.{first.__name__}")  # fmt: skip
+    if plugins["algo"].traits.deterministic:
+        settings = deterministic(settings, names["algo"])
+    check_fit(plugins, names)
+    check_start(plugins, names, settings)
+    check_optimum(plugins, names, settings)
+    plain = asdict(settings) | {name: _plain(plugins[name], names[name], config.get(name) or {}) for name in MEANT}
+    experiment = Experiment(**plugins, settings=settings, config=plain, names=names)
+    check_metric(settings.metric, experiment)
+    return experiment
+
+
+def check_metric(metric: str | None, experiment: Experiment) -> None:
+    """Refuse a metric that neither the catalogue nor the objective knows, or that is better in no direction."""
+    if metric is not None and metric not in experiment.metrics.judged:
+        raise UserError(f"metric={metric} is not a choice: {nearest(metric, experiment.metrics.judged)}")
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    settings = build(Settings, values)
+    if settings.local_steps is not None:
+        if settings.local_epochs not in (None, 1):
+            raise UserError("local_epochs and local_steps exclude each other: set one of them to null")
+        return replace(settings, local_epochs=None)
+    if settings.local_epochs is None:
+        raise UserError("local_epochs and local_steps are both null: set one of them")
+    return settings
+
+
+def _plain(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A plug-in as plain values, from which it can be built again."""
+    labels = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
+    title = {"title": str(given["title"])} if given.get("title") else {}
+    return labels | title | asdict(plugin)

@@ -1,0 +1,53 @@
+"""Baselines: what is solved in one place, in the form of a run."""
+
+import time
+
+import jax
+import numpy as np
+
+from fcorun.algorithms.base import Baseline
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import Evaluation
+from fcorun.experiment import reference
+from fcorun.experiment.build import problem_of
+from fcorun.problem import solver
+from fcorun.problem.problem import Problem
+from fcorun.runs.finish import finish
+from fcorun.runs.job import Job, Watcher
+
+
+def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
+    """Run a baseline: a row a certificate, counted in iterations instead of rounds, and nothing communicated."""
+    settings, algo = job.experiment.settings, job.experiment.algo
+    problem = problem_of(job.experiment, data)
+    assert isinstance(algo, Baseline)
+    with jax.enable_x64(True):
+        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff)
+        everyone, extra = reference.gathered(data, settings.client_weighting), evaluation.arrays("float64")
+        given = algo.rows(data.offsets)
+        rows = reference.gathered(data, settings.client_weighting, given)
+        measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
+        clock = time.perf_counter()
+        for now in solver.minimize(_own(problem, data, given), rows, algo.tolerance, algo.max_iterations):
+            counters = {"round": now.iteration, "seconds": time.perf_counter() - clock}
+            counters |= dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
+            if not np.isfinite(now.objective):
+                job.diverged = max(now.iteration, 1)
+                break
+            row = job.add(counters, {name: float(value) for name, value in measure(now.w).items()})
+            watch.row(job, row)
+    if not now.certified and not job.diverged:
+        job.reason = f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations"
+    job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}
+    times = {"compile": 0.0, "steady": time.perf_counter() - clock, "batched_with": 1}
+    finish(job, data, {name: np.asarray(value) for name, value in now.w.items()}, None, times=times)
+    watch.ends(job)
+
+
+def _own(problem: Problem, data: FederatedData, rows: slice) -> Problem:
+    """The problem of whom these rows belong to: of one client, with its own numbers of the regularizer."""
+    owner = np.flatnonzero((data.offsets[:-1] == rows.start) & (data.offsets[1:] == rows.stop))
+    each = problem.regularizer.per_client or {}
+    if not len(owner):
+        return problem
+    return problem.with_numbers({name: float(values[owner[0]]) for name, values in each.items()})

@@ -1,0 +1,140 @@
+"""One batch: runs that go through the machine as one program, kept by checkpoints."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import jax
+import numpy as np
+
+from fcorun.algorithms.base import Tree
+from fcorun.engine.engine import Engine, Snapshot
+from fcorun.engine.federation import Numbers
+from fcorun.engine.footprint import structure
+from fcorun.engine.traffic import Traffic
+from fcorun.runs.finish import finish
+from fcorun.runs.job import Job, Watcher
+
+_SHARED = 4  # runs that are worth dividing between two threads
+
+
+@dataclass(frozen=True)
+class Crew:
+    """What the threads of one call share.
+
+    Attributes:
+        traffic: what the runs of each seed send.
+        stop: asks the threads to keep a checkpoint and leave.
+        idle: says that one of them has nothing to do.
+    """
+
+    engine: Engine
+    traffic: dict[int, Traffic]
+    watch: Watcher
+    stop: threading.Event = field(default_factory=threading.Event)
+    idle: threading.Event = field(default_factory=threading.Event)
+
+
+def run_or_halve(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
+    """Run a batch; if memory does not suffice after all, its halves one after the other. What is handed back."""
+    try:
+        return run_batch(crew, jobs, width)
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if len(jobs) == 1 or not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
+            raise
+    half = -(-len(jobs) // 2)
+    for part in (jobs[:half], jobs[half:]):
+        for job in part:
+            job.folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(part)} at once")
+        while part:  # here, and in smaller programs, until they are over
+            part = run_or_halve(replace(crew, idle=threading.Event()), part, len(part))
+    return []
+
+
+def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
+    """Run jobs as one program of ``width`` runs; the last job fills what is left of it.
+
+    When at least half of them have diverged, or another thread has nothing to do, those that go on are handed back at
+    their checkpoints, to run in smaller programs; late in a run that would not pay.
+    """
+    engine, settings = crew.engine, jobs[0].experiment.settings
+    with jax.enable_x64(engine.federation.precision == "float64"):
+        points = _filled([job.experiment.numbers() for job in jobs], width)
+        seeds = _filled([job.experiment.settings.seed for job in jobs], width)
+        state, done, seconds, work = _resume(engine, jobs, points)
+        saved, now, back = time.perf_counter(), None, []
+        try:
+            for now in engine.run(points, seeds, state, done, seconds=seconds, work=work):
+                _note(crew, jobs, now)
+                if crew.stop.is_set():
+                    raise KeyboardInterrupt
+                alive = [g for g, job in enumerate(jobs) if not job.diverged]
+                fewer = 2 * len(alive) <= len(jobs) or (crew.idle.is_set() and len(alive) >= _SHARED)
+                if fewer and alive and len(jobs) > 1 and done < now.round <= settings.rounds / 2:
+                    back = alive
+                    break
+                if time.perf_counter() - saved >= settings.checkpoint_every:
+                    _checkpoint(jobs, now)
+                    saved = time.perf_counter()
+        except BaseException:
+            if now is not None:
+                _checkpoint(jobs, now)
+            raise
+    assert now is not None
+    _finish(crew, jobs, now, [g for g in range(len(jobs)) if g not in back])
+    _checkpoint(jobs, now, back)
+    return [jobs[g] for g in back]
+
+
+def _filled(values: list, width: int) -> list:
+    return values + values[-1:] * (width - len(values))
+
+
+def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
+    """A row more for each run that goes on."""
+    for g, job in enumerate(jobs):
+        job.diverged = int(now.diverged[g])
+        if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
+            evals = dict(zip(("grad_evals", "prox_evals"), now.work[g].tolist(), strict=True))
+            sent = crew.traffic[job.experiment.settings.seed].after(now.round)
+            counters = {"round": now.round, "seconds": now.seconds / len(jobs), **sent, **evals}
+            row = job.add(counters, {name: float(value[g]) for name, value in now.metrics.items()})
+            crew.watch.row(job, row)
+
+
+def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> None:
+    """Complete the records of the jobs at the places ``over``."""
+    times = {"compile": crew.engine.programs.seconds["compile"], "steady": now.seconds / len(jobs)}
+    times |= {"batched_with": len(jobs)}
+    kept = now.models is not None and jobs[0].experiment.settings.save_personal
+    models = jax.tree.map(np.asarray, now.models) if kept else None
+    for g in over:
+        solution = {name: value[g] for name, value in now.solution.items()}
+        own = None if models is None else {name: value[g] for name, value in models.items()}
+        finish(jobs[g], crew.engine.federation.data, solution, own, times=times)
+        crew.watch.ends(jobs[g])
+
+
+def _checkpoint(jobs: list[Job], now: Snapshot, places: Sequence[int] | None = None) -> None:
+    """Keep what the jobs, or those at ``places``, need to go on."""
+    for g in range(len(jobs)) if places is None else places:
+        job, leaves = jobs[g], [leaf[g] for leaf in (*jax.tree.leaves(now.state), now.work)]
+        job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
+
+
+def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[Tree, int, float, np.ndarray | None]:
+    """The state, round, seconds and work of the jobs' checkpoints; nothing when they start."""
+    kept = [checkpoint for job in jobs if (checkpoint := job.folder.load_checkpoint()) is not None]
+    if len(kept) < len(jobs):
+        for job in jobs:
+            job.rows = []
+        return None, 0, 0.0, None
+    tree = structure(engine.federation, points[0])
+    states, work = [], []
+    for job, ((*leaves, spent), _, _, rows) in zip(jobs, kept, strict=True):
+        job.rows = rows
+        states.append(jax.tree.unflatten(tree, leaves))
+        work.append(spent)
+    states, work = _filled(states, len(points)), np.array(_filled(work, len(points)))
+    return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs), work

@@ -1,0 +1,52 @@
+"""What is done when a run ends: its record is completed."""
+
+import time
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.records.formats import csv_text, json_text, npz_bytes
+from fcorun.runs.job import Job
+from fcorun.runs.summary import summarize
+
+Arrays = dict[str, np.ndarray]
+
+
+def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None, *, times: dict) -> None:
+    """Complete the record of a run that has ended, and note how; ``models`` are the clients' own, to be kept.
+
+    Where the record cannot be written, the run has failed.
+    """
+    status, reason = ("diverged", f"not finite in round {job.diverged}") if job.diverged else ("done", job.reason)
+    judged = next(name for name in ("personal_train_loss", "objective") if name in job.rows[-1])
+    if status == "done" and job.rows[-1][judged] > job.rows[0][judged]:
+        name = "objective" if judged == "objective" else "own models' training loss"
+        reason = job.reason = reason or f"the {name} ended above where it began: smaller rates may help"
+    summary = summarize(job, data, status, {"setup": job.setup, **times})
+    if models is not None:
+        models = models | {"client": np.array(data.clients or range(len(data.sizes)))}
+    try:
+        _write(job, status, reason, summary, {"solution": solution, "personal": models})
+    except Exception as error:
+        job.fail(error)
+    else:
+        job.end = status
+
+
+def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None]) -> None:
+    """Write what a record is made of; its status comes last."""
+    folder, rows = job.folder, job.rows
+    if job.picture:
+        from fcorun.reports.pictures.curves import draw_curves
+
+        begun, settings = time.perf_counter(), job.experiment.settings
+        folder.write("curves.png", draw_curves(rows, job.label, settings.cutoff, settings.x))
+        summary["seconds"]["picture"] = time.perf_counter() - begun
+    folder.write("metrics.csv", csv_text(rows))
+    for name, values in arrays.items():
+        if values is not None:
+            folder.write(f"{name}.npz", npz_bytes(values))
+    folder.write("summary.json", json_text(summary))
+    folder.log(f"{status} {reason}".strip() + f" after round {rows[-1]['round'] if rows else 0}")
+    folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
+    folder.drop_checkpoint()

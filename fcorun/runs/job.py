@@ -1,0 +1,110 @@
+"""One run on its way, and who is told of it."""
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from fcorun.datasets.base import FederatedData
+from fcorun.experiment.experiment import Experiment
+from fcorun.records.folder import RunFolder
+from fcorun.records.record import FINISHED, Record
+
+
+class Watcher:
+    """What is told of runs as they go; does nothing. Methods are called from the threads that run."""
+
+    def starts(self, job: "Job", data: FederatedData, resumed: int) -> None:
+        """A run begins, or goes on after ``resumed`` rounds."""
+
+    def row(self, job: "Job", row: dict[str, float]) -> None:
+        """A run was evaluated."""
+
+    def ends(self, job: "Job") -> None:
+        """A run is over: its ``end`` is done, diverged, failed, interrupted, reused or locked."""
+
+
+class SweepWatcher(Watcher):
+    """What is told of a sweep, too; does nothing, but that a failure is said."""
+
+    out: Any = None  # a rich.console.Console for what is shown, or None
+
+    def say(self, line: str) -> None:
+        """A line that is shown whatever was asked for."""
+
+    def tell(self, line: str) -> None:
+        """A line for who wants to know."""
+
+    def expect(self, runs: int, rounds: int) -> None:
+        """So many runs are to come, with so many rounds in all."""
+
+    def waits(self, runs: int) -> None:
+        """Another process is computing the rest."""
+
+    def over(self, run: Any) -> None:
+        """A run is over (its ``end`` says how), here or in another process."""
+
+    def stop(self) -> None:
+        """No more runs."""
+
+
+@dataclass
+class Job:
+    """What a run is, where it goes, and how far it has come.
+
+    Attributes:
+        picture: whether the record gets a curves.png.
+        end: how it ended, empty until then. A finished record that was found ends it as "reused", a folder that another
+            process is computing as "locked".
+        error: why it failed.
+        setup: seconds before its first compilation.
+        rows: its evaluations.
+        optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
+        diverged: the round in which its state stopped being finite, or 0.
+        reason: a remark on a run that is done.
+        bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
+    """
+
+    experiment: Experiment
+    folder: RunFolder
+    picture: bool = False
+    end: str = ""
+    error: BaseException | None = None
+    setup: float = 0.0
+    rows: list[dict[str, float]] = field(default_factory=list)
+    optimum: dict | None = None
+    certificate: dict | None = None
+    diverged: int = 0
+    reason: str = ""
+    bounds: dict | None = None
+
+    @property
+    def label(self) -> str:
+        """A line that says which run this is."""
+        return self.experiment.label
+
+    def add(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
+        """Add an evaluation, with the gap to the optimum where that is known; the new row."""
+        if self.optimum is not None:
+            metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
+        self.rows.append(counters | self.experiment.metrics.in_order(metrics))
+        return self.rows[-1]
+
+    def finished(self) -> bool:
+        """Whether the record is complete although nobody has noted it: the process was stopped just then."""
+        status = Record(self.folder.folder).status
+        if status.get("identity") == self.folder.identity and status.get("status") in FINISHED:
+            self.end = status["status"]
+        return bool(self.end)
+
+    def fail(self, error: BaseException) -> None:
+        """Record that the run failed, or was interrupted; where not even that can be written, only note it."""
+        self.error = error
+        if isinstance(error, KeyboardInterrupt):
+            self.end, reason = "interrupted", f"stopped after round {self.rows[-1]['round'] if self.rows else 0}"
+            with contextlib.suppress(OSError):
+                self.folder.log(f"interrupted: {reason}")
+                self.folder.set_status("interrupted", self.label, reason)
+        else:
+            self.end = "failed"
+            with contextlib.suppress(OSError):
+                self.folder.fail(error, self.label)

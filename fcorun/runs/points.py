@@ -1,0 +1,117 @@
+"""The points of a sweep: what they are, what there is of them, and the folder that they share."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fcorun.config import Axis, Count
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import Experiment
+from fcorun.metrics import CATALOGUE, aggregate
+from fcorun.records.folder import RunFolder
+from fcorun.records.record import Record
+
+_MARK = ".sweep"  # the file that says that results.csv and the pictures beside it are a sweep's
+
+
+@dataclass
+class Point:
+    """A run of a sweep.
+
+    Attributes:
+        overrides: how the command line would ask for it.
+        folder: where its record goes.
+        experiment: what it is, or None when that could not be made out.
+        found: what was in the folder before: "finished", "resume" or "new".
+        end: how it ended, as for fcorun.runs.job.Job.
+        error: what went wrong.
+    """
+
+    overrides: str
+    folder: Path
+    experiment: Experiment | None = None
+    found: str = "new"
+    end: str = ""
+    error: BaseException | None = None
+
+    @classmethod
+    def broken(cls, overrides: str, sweep_dir: str, error: BaseException) -> "Point":
+        """A point whose configuration is no good; its record says so."""
+        return cls(overrides, _failed_folder(Path(sweep_dir), overrides), error=error)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a sweep is asked for beside its points: root keys, and those of hydra.launcher."""
+
+    force: bool = False
+    dry_run: bool = False
+    fail_fast: bool = False
+    metric: str | None = None
+    tail_rounds: Count = 100
+    x: Axis = "rounds"
+    verbose: bool = True
+    executor: Literal["inline", "joblib", "submitit"] = "inline"
+    batch: Count | None = None
+    n_jobs: Count = 2
+    submitit: dict | None = None
+
+
+def value_of(point: Point, options: Options) -> float | None:
+    """The tail average of the sweep's metric for a point, for sweepers that optimise; None where there is none."""
+    record = Record(point.folder)
+    if record.status.get("status") != "done":
+        return None
+    metrics = point.experiment.metrics if point.experiment else CATALOGUE
+    tail = aggregate(record.rows, options.tail_rounds, metrics)["tail"]
+    return tail.get(options.metric or metrics.headline(tail))
+
+
+def look(points: Sequence[Point], folder: Path, options: Options) -> None:
+    """Find out which points are done; refuse folders that hold something else."""
+    seen: dict[Path, Point] = {}
+    for point in points:
+        if point.experiment is None:
+            continue
+        try:
+            point.found = RunFolder(point.folder, point.experiment.identity).look(options.force)
+            other = seen.setdefault(point.folder, point)
+            if other.experiment is not None and other.experiment.identity != point.experiment.identity:
+                raise UserError(f"hydra.sweep.subdir gives {point.folder} to different runs; put ${{run_id:}} into it")
+        except UserError as error:
+            point.error = error
+        stale = _failed_folder(folder, point.overrides)
+        if not options.dry_run and Record(stale).status:
+            RunFolder(stale, "").remove()
+
+
+def take(folder: Path) -> None:
+    """Mark a folder as a sweep's. Raises UserError when it holds files that are not, and that a sweep would replace."""
+    clash = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
+    if clash and not (folder / _MARK).exists():
+        raise UserError(f"hydra.sweep.dir={folder} has a file {clash[0]} that is of no sweep; choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARK).touch()
+    except OSError as error:
+        raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error
+
+
+def record_failure(point: Point) -> None:
+    """Leave a record of a point that could not begin, unless its folder holds something else."""
+    assert point.error is not None
+    identity = point.experiment.identity if point.experiment else hashlib.sha256(point.overrides.encode()).hexdigest()
+    folder = RunFolder(point.folder, identity)
+    try:
+        if folder.claim() in ("new", "resume"):
+            folder.fail(point.error, point.overrides)
+    except UserError:
+        pass
+    finally:
+        folder.release()
+
+
+def _failed_folder(sweep_dir: Path, overrides: str) -> Path:
+    return sweep_dir / f"failed-{hashlib.sha256(overrides.encode()).hexdigest()[:8]}"
