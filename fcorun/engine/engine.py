@@ -13,7 +13,7 @@ from fcorun.algorithms.base import Tree
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.schedule import Rounds
 
-VERSION = 2  # raise it whenever the same configuration gives other numbers: old records are then not reused
+VERSION = 3  # raise it whenever the same configuration gives other numbers: old records are then not reused
 
 
 @dataclass(frozen=True)

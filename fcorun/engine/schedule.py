@@ -1,7 +1,9 @@
 """Who takes part in a round, and with which minibatches: drawn on the host, ahead of the rounds that use them.
 
-Each draw has a generator of its own, seeded by (seed, stream, round): the algorithm has no part in it, and a resumed
-run draws what an unbroken one would have drawn.
+The cohort and what all clients share have a generator of their own, seeded by (seed, stream, round); a client's
+batches and its key come from (seed, round, client) alone, the client by its name, or by its number where it has none.
+So the algorithm, the cohort and the other clients have no part in them, and a resumed run draws what an unbroken one
+would have drawn.
 """
 
 from dataclasses import dataclass, replace
@@ -10,15 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-START, _COHORT, _BATCHES, _CHANCE = 0, 1, 2, 3
+from fcorun.engine import streams
+
+START, _COHORT, _BATCHES, _CHANCE, _KEY = 0, 1, 2, 3, 4
+_CACHED = 2**16  # random numbers that are sorted at a time
 
 
 class Rounds(NamedTuple):
     """T rounds: cohorts (T, S), the rows of each batch (T, S, K, B) with -1 for none, clients' weights (T, S).
 
     Where each batch is all of a client's data, there are no rows to draw: (T, S, 0). ``share`` is the cohort's part of
-    all weights, (T,); ``chances`` are two numbers drawn uniformly from [0, 1) for all clients of the round, (T, 2). On
-    a tree, rows and chances have an axis more after T, the rounds of an edge.
+    all weights, (T,); ``chances`` are two numbers drawn uniformly from [0, 1) for all clients of the round, (T, 2);
+    ``keys`` are the bits of a random key for each client, (T, S, 2). On a tree, rows, chances and keys have an axis more
+    after T, the rounds of an edge.
     """
 
     cohort: np.ndarray
@@ -46,10 +52,16 @@ class Schedule:
     local_steps: int | None = None
     client_weighting: str = "examples"
     edge_rounds: int | None = None  # on a tree: rounds of an edge with its clients in each round
+    names: tuple[str, ...] = ()  # of the clients; empty: they go by their numbers
 
     @cached_property
     def sizes(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    @cached_property
+    def identities(self) -> np.ndarray:
+        """What stands for each client in its random numbers, shape (M,)."""
+        return streams.identities(self.names or range(len(self.sizes)))
 
     @property
     def cohort_size(self) -> int:
@@ -84,8 +96,18 @@ class Schedule:
 
     def draw(self, start: int, count: int) -> Rounds:
         """The rounds start, ..., start + count - 1, counted from 0."""
-        drawn = [self._round(r) for r in range(start, start + count)]
-        return Rounds(*(np.stack(parts) for parts in zip(*drawn, strict=True)))
+        numbers = np.arange(start, start + count)
+        cohorts = np.stack([self.cohort(number) for number in numbers])
+        weight = self.sizes[cohorts] if self.client_weighting == "examples" else np.ones(cohorts.shape)
+        share = weight.sum(axis=1) / (self.sizes.sum() if self.client_weighting == "examples" else len(self.sizes))
+        if self.edge_rounds is not None:  # (T, R): the rounds of the edges
+            numbers = numbers[:, None] * self.edge_rounds + np.arange(self.edge_rounds)
+            cohorts_of = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
+        else:
+            cohorts_of = cohorts
+        rows, keys = self._local(cohorts_of, np.broadcast_to(numbers[..., None], cohorts_of.shape))
+        chances = streams.uniform(streams.states(_CHANCE, self.seed, numbers.ravel()), 2).reshape(*numbers.shape, 2)
+        return Rounds(cohorts.astype(np.int32), rows, weight.astype(np.float32), share, chances, keys)
 
     def cohort(self, number: int) -> np.ndarray:
         """The clients of a round, counted from 0."""
@@ -94,41 +116,26 @@ class Schedule:
             return np.arange(clients)
         return np.random.default_rng([self.seed, _COHORT, number]).choice(clients, self.cohort_size, replace=False)
 
-    def _round(self, number: int) -> tuple:
-        clients, cohort = len(self.sizes), self.cohort(number)
-        weight = self.sizes[cohort] if self.client_weighting == "examples" else np.ones(len(cohort))
-        share = weight.sum() / (self.sizes.sum() if self.client_weighting == "examples" else clients)
-        if self.edge_rounds is None:
-            rows, chances, keys = self._local(cohort, number)
-        else:
-            inner = range(number * self.edge_rounds, (number + 1) * self.edge_rounds)
-            rows, chances, keys = (
-                np.stack(parts) for parts in zip(*(self._local(cohort, n) for n in inner), strict=True)
-            )
-        return cohort.astype(np.int32), rows, weight.astype(np.float32), share, chances, keys
+    def _local(self, clients: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the batches of these clients (...), each in its round, and the bits of a key for each."""
+        shape, clients, numbers = clients.shape, clients.ravel(), numbers.ravel()
+        identity = self.identities[clients]
+        keys = streams.states(_KEY, self.seed, numbers, identity).view(np.uint32).reshape(*shape, 2)
+        if self.repeats:
+            return np.empty((*shape, 0), np.int32), keys
+        starts, sizes = streams.states(_BATCHES, self.seed, numbers, identity), self.sizes[clients]
+        rows = np.full((len(clients), int(self.steps.max()), self.batch), -1, np.int32)
+        for size in np.unique(sizes):  # clients of one size at once, as many as stay in the cache
+            there = np.flatnonzero(sizes == size)
+            steps, width = int(self.steps[clients[there[0]]]), max(_CACHED // int(size), 1)
+            for some in (there[i : i + width] for i in range(0, len(there), width)):
+                rows[some, :steps] = self._cut(starts[some], self.offsets[clients[some]], int(size), steps)
+        return rows.reshape(*shape, *rows.shape[1:]), keys
 
-    def _local(self, cohort: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The rows of each batch, and the two numbers that all clients share."""
-        rows = np.empty((len(cohort), 0)) if self.repeats else self._batches(cohort, number)
-        keys = np.zeros((len(cohort), 2), np.uint32)
-        return rows.astype(np.int32), np.random.default_rng([self.seed, _CHANCE, number]).random(2), keys
-
-    def _batches(self, cohort: np.ndarray, number: int) -> np.ndarray:
-        rng, size, sizes = np.random.default_rng([self.seed, _BATCHES, number]), self.batch, self.sizes[cohort]
-        steps, most = self.steps[cohort], int(self.steps.max())
-        if (self.sizes == self.sizes[0]).all():
-            return self._shuffled(rng, self.offsets[cohort], int(sizes[0]), most)
-        rows = np.full((len(cohort), most, size), -1)
-        for place, (start, count, taken) in enumerate(zip(self.offsets[cohort], sizes, steps, strict=True)):
-            rows[place, :taken] = self._shuffled(rng, np.array([start]), int(count), int(taken))[0]
-        return rows
-
-    def _shuffled(self, rng: np.random.Generator, starts: np.ndarray, count: int, steps: int) -> np.ndarray:
+    def _cut(self, starts: np.ndarray, offsets: np.ndarray, count: int, steps: int) -> np.ndarray:
         """``steps`` batches of clients with ``count`` rows each, from as many epochs as that takes: (S, steps, B)."""
         per_epoch = -(-count // self.batch)
         epochs = -(-steps // per_epoch)
-        # Sorting random keys shuffles all of them at once.
-        order = rng.random((len(starts), epochs, count), dtype=np.float32).argsort(axis=-1, kind="stable")
         rows = np.full((len(starts), epochs, per_epoch * self.batch), -1)
-        rows[..., :count] = order + starts[:, None, None]
+        rows[..., :count] = streams.shuffled(starts, epochs, count) + offsets[:, None, None]
         return rows.reshape(len(starts), epochs * per_epoch, self.batch)[:, :steps]

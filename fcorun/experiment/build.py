@@ -98,6 +98,7 @@ def engine_for(experiment: Experiment, data: FederatedData) -> Engine:
             local_steps=settings.local_steps,
             client_weighting=settings.client_weighting,
             edge_rounds=experiment.topology.edge_rounds,
+            names=data.clients,
         ),
         evaluation=Evaluation(data, settings.client_weighting, settings.cutoff),
         precision=settings.precision,

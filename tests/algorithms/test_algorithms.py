@@ -231,7 +231,7 @@ def gradient_of(data, w):
 def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
     """Algorithm 2 applies the prox on the client and again on the server, which for l1 is twice the strength."""
     config = ragged(tmp_path, f"algo={name}", *ONE, sizes=(20,))
-    data, expected = prepare(config).load(), [np.zeros(7)]
+    data, expected = load(prepare(config)), [np.zeros(7)]
     for _ in range(12):
         expected.append(soft(expected[-1] - 0.05 * gradient_of(data, expected[-1]), proxes * 0.05 * 0.3))
     np.testing.assert_allclose(path(config), expected, atol=1e-12)
@@ -239,7 +239,7 @@ def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
 
 def test_one_client_and_one_step_is_dual_averaging(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", *ONE, sizes=(20,))
-    data, expected, total = prepare(config).load(), [np.zeros(7)], np.zeros(7)
+    data, expected, total = load(prepare(config)), [np.zeros(7)], np.zeros(7)
     for t in range(1, 13):
         total += gradient_of(data, expected[-1])
         expected.append(soft(-0.05 * total, t * 0.05 * 0.3))
@@ -248,7 +248,7 @@ def test_one_client_and_one_step_is_dual_averaging(tmp_path):
 
 def test_first_output_of_feddualavg_is_a_thresholded_mean_gradient(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", *ONE, "rounds=1", "client_weighting=uniform")
-    data = prepare(config).load()
+    data = load(prepare(config))
     x = np.column_stack([data.x, np.ones(len(data.x))])
     mean = np.mean(
         [-2 * x[a:b].T @ data.y[a:b] / (b - a) for a, b in zip(data.offsets, data.offsets[1:], strict=False)], 0

@@ -7,6 +7,7 @@ from quadratics import Quadratics
 
 from fcorun import run
 from fcorun.cli.console import Console
+from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 
 # ---------------------------------------------------------------- client proxes
@@ -62,7 +63,7 @@ def test_only_what_a_client_needs_is_sent(name, up, down, tmp_path):
 @pytest.mark.parametrize("name", ["fedsplit", "proxskip", "fedpd", "fedcomposite"])
 def test_what_needs_all_clients_says_so(name):
     with fails(f"algo={name}", "clients_per_round=null"):
-        prepare(small(f"algo={name}")).load()
+        load(prepare(small(f"algo={name}")))
 
 
 def test_what_takes_all_data_leaves_no_batches():

@@ -9,6 +9,7 @@ from helpers import SHARED, fails
 
 from fcorun import compose
 from fcorun.datasets.haxby import Haxby
+from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -56,7 +57,7 @@ def brains(tmp_path, offline):
 def test_haxby_as_in_the_paper(tmp_path, offline):
     """All six subjects as conf/data/haxby.yaml has them: 59 training clients, the 12 runs of the last one held out."""
     root = scanned(tmp_path / "nilearn", {1: 12, 2: 12, 3: 12, 4: 12, 5: 11, 6: 12})
-    data = prepare(compose(["data=haxby", f"data.root={root}"])).load()
+    data = load(prepare(compose(["data=haxby", f"data.root={root}"])))
     assert len(data.sizes) == 59
     assert len(data.y_val) == 12 * 4
     assert not any(name.startswith("subject6") for name in data.clients)

@@ -5,6 +5,7 @@ import pytest
 from helpers import snapshots
 
 from fcorun import UserError
+from fcorun.experiment.build import load
 from fcorun.experiment.compose import compose
 from fcorun.experiment.prepare import prepare
 
@@ -21,12 +22,12 @@ def test_lowrank_is_a_problem_in_matrices(reg):
     assert last.solution["weights"].shape == (1, 5, 4)
     assert ("f1" in last.metrics) == (reg == "l1")
     assert ("rank" in last.metrics) == (reg == "nuclear")
-    error = np.linalg.norm(last.solution["weights"][0] - prepare(config).load().truth["weights"])
+    error = np.linalg.norm(last.solution["weights"][0] - load(prepare(config)).truth["weights"])
     np.testing.assert_allclose(last.metrics["recovery_error"], error, rtol=1e-5)
 
 
 def test_lowrank_data():
-    data = prepare(compose(list(SMALL_LOWRANK))).load()
+    data = load(prepare(compose(list(SMALL_LOWRANK))))
     assert (data.x.shape[1], data.shape, data.truth["weights"].shape) == (20, (5, 4), (5, 4))
     noise = data.y - data.x @ data.truth["weights"].ravel() - data.truth["bias"]
     assert 0.7 < noise.std() < 1.3

@@ -12,6 +12,7 @@ from quadratics import SIZES, Quadratics
 from fcorun import compose, grid, run, run_grid
 from fcorun.algorithms import Algorithm
 from fcorun.datasets.heterogeneous import Heterogeneous
+from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
 from fcorun.records.record import Record
 from fcorun.reports.table import best_points, keys, table
@@ -38,7 +39,7 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
     objective = {"regression": "least_squares", "binary": "logistic", "multiclass": "softmax"}[task]
     config = ragged(tmp_path, "algo=local", "reg=l1", "reg.strength=0.3", f"objective={objective}", "rounds=3",
                     "algo.client_lr=0.1", "data.validation=0.3", sizes=(2, 9, 14, 11), task=task)  # fmt: skip
-    record, data = run(config, "run"), prepare(config).load()
+    record, data = run(config, "run"), load(prepare(config))
     assert np.diff(data.offsets_val).min() == 0 < np.diff(data.offsets_val).max()
     assert record.personal["client"].tolist() == list(data.clients)
 
@@ -82,7 +83,7 @@ def test_without_rows_of_their_own_to_validate(tmp_path):
 
 def test_distance_to_each_clients_truth():
     record = run(compose([*HETEROGENEOUS, "algo=local", "reg=l1", "rounds=2", "precision=float64"]), "run")
-    truths = prepare(record.config).load().truths["weights"]
+    truths = load(prepare(record.config)).truths["weights"]
     distance = np.linalg.norm(record.personal["weights"] - truths, axis=1).mean()
     assert record.metrics["personal_recovery_error"].iloc[-1] == pytest.approx(distance, abs=1e-10)
 
@@ -182,7 +183,7 @@ def test_a_start_is_part_of_what_a_run_is(trained, tmp_path):
 def test_starts_that_are_refused(overrides, words, trained, tmp_path):
     with fails(*words):
         config = ragged(tmp_path, *(text.format(trained.folder) for text in overrides))
-        prepare(config).engine(prepare(config).load())
+        engine_for(prepare(config), load(prepare(config)))
 
 
 @pytest.mark.parametrize("name", ["solution.npz", "summary.json"])
@@ -301,14 +302,14 @@ def test_new_clients_are_scaled_as_the_old_ones(tmp_path):
         with fails("start=", f"data.standardize=pooled data.scaling={trained}"):
             run(compose([*new, *wrong]), f"wrong{i}")
     right = compose([*new, "data.standardize=pooled", f"data.scaling={trained}"])
-    told = prepare(run(right, "right").config).load()
-    raw = prepare(compose(new)).load()
-    old_raw = prepare(compose(old)).load().x
+    told = load(prepare(run(right, "right").config))
+    raw = load(prepare(compose(new)))
+    old_raw = load(prepare(compose(old))).x
     np.testing.assert_allclose(told.x, (raw.x - old_raw.mean(axis=0)) / old_raw.std(axis=0), rtol=1e-5)
     other = run(compose([*old, "algo=fedavg", "data.standardize=pooled", "data.seed=5"]), "other").folder
     assert prepare(right | {"data": right["data"] | {"scaling": str(other)}}).identity != prepare(right).identity
     with fails("data.scaling=nowhere", "no record"):
-        prepare(compose([*new, "data.standardize=pooled", "data.scaling=nowhere"])).load()
+        load(prepare(compose([*new, "data.standardize=pooled", "data.scaling=nowhere"])))
     with fails("data.scaling=", "data.standardize=pooled"):
         prepare(compose([*new, f"data.scaling={trained}"]))
 

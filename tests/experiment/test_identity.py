@@ -4,6 +4,7 @@ import pytest
 from helpers import Count, identity, small
 
 from fcorun import compose, run
+from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 
 # ---------------------------------------------------------------- what a run is
@@ -89,7 +90,7 @@ def test_the_loaded_data_of_a_user_are_those_of_the_code(user_module):
     config = small("clients_per_round=null", "rounds=1") | {"data": {"name": "own", "class": "mine.Lasso"}}
     for factor in (1, 2):
         user_module("mine", OWN.format(factor=factor))
-        assert prepare(config).load().x[0, 0] == factor
+        assert load(prepare(config)).x[0, 0] == factor
 
 
 # ---------------------------------------------------------------- hard cases

@@ -9,7 +9,7 @@ from quadratics import SIZES, Quadratics, path
 
 from fcorun import compose, run, run_grid
 from fcorun.algorithms import Algorithm
-from fcorun.experiment.build import load
+from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
 
 TREE = "topology=tree"
@@ -85,7 +85,7 @@ def test_absent_edges_have_no_say(tmp_path):
     """With one client a round only its edge moves, so that a round is that of a star with as many rounds."""
     rest = ["algo=fedavg", "algo.client_lr=0.03", "clients_per_round=1", "reg=none"]
     tree = path(ragged(tmp_path, *rest, "topology=tree", "topology.edges=2", "rounds=1", "topology.rounds=4"))
-    client = prepare(ragged(tmp_path, *rest)).engine(prepare(ragged(tmp_path)).load()).schedule.cohort(0)[0]
+    client = engine_for(prepare(ragged(tmp_path, *rest)), load(prepare(ragged(tmp_path)))).schedule.cohort(0)[0]
     q = Quadratics(ragged(tmp_path, *rest, "rounds=1"))
     w = np.zeros(7)
     for _ in range(4):
@@ -106,7 +106,7 @@ def test_communication_is_counted_by_level(tmp_path):
         assert whole[f"bytes_{way}"].tolist() == [r * 3 * clients * size for r in range(7)]
         assert whole[f"edge_bytes_{way}"].tolist() == [r * 2 * size for r in range(7)]
     some = run(ragged(tmp_path, *tree, "clients_per_round=2", sizes=SIZES), "some")
-    schedule = prepare(some.config).engine(prepare(some.config).load()).schedule
+    schedule = engine_for(prepare(some.config), load(prepare(some.config))).federation.schedule
     met = [len({int(np.array([0, 1, 1, 0])[m]) for m in schedule.cohort(r)}) for r in range(6)]
     assert {1, 2} == set(met)
     assert some.metrics["edge_bytes_up"].tolist() == [0, *np.cumsum(met) * size]

@@ -68,7 +68,7 @@ def test_a_gamma_inexact_solve_stops_at_gamma_times_the_gradient(tmp_path):
     exact = path(ragged(tmp_path, "algo=fedprox", "algo.mu=0.1", "reg=none", "rounds=1"))[0]
     for gamma in (0.9, 0.1, 1e-4):
         config = ragged(tmp_path, *rest, f"algo.gamma={gamma}", "algo.tolerance=0", sizes=(20,))
-        one, data = path(config)[0], prepare(config).load()
+        one, data = path(config)[0], load(prepare(config))
         x = np.column_stack([data.x, np.ones(len(data.y))])
         slope = 2 / 20 * x.T @ (x @ one - data.y) + 0.1 * one
         assert np.linalg.norm(slope) <= gamma * np.linalg.norm(2 / 20 * x.T @ data.y)

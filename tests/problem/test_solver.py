@@ -24,7 +24,7 @@ L1_PENALTY = {"l1_ratio": 1} if tuple(map(int, sklearn.__version__.split(".")[:2
 
 def solve(config, folder="run"):
     record = run(config, folder)
-    return flat(record.solution), prepare(config).load()
+    return flat(record.solution), load(prepare(config))
 
 
 def coefficients(model):
@@ -71,7 +71,7 @@ def test_logistic_l1(tmp_path):
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_logistic_l2(tmp_path, task):
     config = ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.02", task=task, sizes=(20, 30, 50))
-    record, data = run(config, "run"), prepare(config).load()
+    record, data = run(config, "run"), load(prepare(config))
     model = linear_model.LogisticRegression(C=1 / (2 * 0.02 * 100), solver="newton-cg", tol=1e-12, max_iter=10_000)
     model.fit(data.x, data.y)
     np.testing.assert_allclose(record.solution["weights"].T, np.squeeze(model.coef_), atol=1e-6)

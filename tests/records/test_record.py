@@ -7,6 +7,7 @@ import pytest
 from helpers import FILES, Count, flat, identity, small
 
 from fcorun import Record, UserError, load_records, run
+from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 
 # ---------------------------------------------------------------- what a record holds
@@ -40,7 +41,7 @@ def test_a_record_is_complete():
 
 def test_metrics_are_those_of_the_solution(tmp_path):
     record = run(small("precision=float64", "reg.strength=0.3"))
-    data = prepare(record.config).load()
+    data = load(prepare(record.config))
     w, last = record.solution, record.metrics.iloc[-1]
     train = np.mean((data.x @ w["weights"] + w["bias"] - data.y) ** 2)
     assert last["train_loss"] == pytest.approx(train, rel=1e-6)

@@ -45,7 +45,7 @@ def test_each_client_applies_its_own_strength(tmp_path, algo, cohort):
     config = ragged(tmp_path, f"algo={algo}", "algo.client_lr=0.05", "algo.server_lr=0.7", "local_epochs=null",
                     "local_steps=2", "rounds=3", f"clients_per_round={cohort}", sizes=SIZES)  # fmt: skip
     found = last(per_client(config, strength=strengths))
-    data = prepare(config).load()
+    data = load(prepare(config))
     drawn = engine_for(prepare(config), data).federation.schedule.draw(0, 3).cohort
     assert drawn.shape == (3, 3 if cohort == "null" else 2)
     gradients = [whole((data.x[a:b], data.y[a:b])) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
@@ -195,7 +195,7 @@ def test_what_is_recorded_is_the_strength_of_the_whole(tmp_path):
 def test_a_client_alone_has_its_own_numbers(tmp_path):
     strengths = [0.2, 2.5, 0.4]
     config = ragged(tmp_path, "algo=one_client", "algo.client=1", "algo.tolerance=1e-12", sizes=SIZES)
-    data = prepare(config).load()
+    data = load(prepare(config))
     mine = slice(data.offsets[1], data.offsets[2])
     own = ragged(tmp_path / "own", "algo=centralized", "algo.tolerance=1e-12", "reg.strength=2.5", sizes=(SIZES[1],),
                  x=data.x[mine], y=data.y[mine])  # fmt: skip
