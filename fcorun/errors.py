@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
+WHERE = "in client "  # begins a note on an error that says at which client and round it came up
+
+
 class UserError(Exception):
     """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2."""
 
@@ -13,9 +16,10 @@ class Elsewhere(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line: its kind, unless it is the user's, and its first line."""
+    """An error in one line: its kind, unless it is the user's, its first line, and the client where that is known."""
     lines = str(error).strip().splitlines() or [""]
-    return lines[0] if isinstance(error, (UserError, Elsewhere)) else f"{type(error).__name__}: {lines[0]}"
+    where = "".join(f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(WHERE))
+    return (lines[0] if isinstance(error, (UserError, Elsewhere)) else f"{type(error).__name__}: {lines[0]}") + where
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -13,12 +13,15 @@ def report(error: BaseException) -> int:
         import traceback
 
         traceback.print_exception(error)
-    elif isinstance(error, KeyboardInterrupt):
+        more = ""
+    else:
+        more = " (debug=true shows the traceback)"
+    if isinstance(error, KeyboardInterrupt):
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
     elif is_bad_input(error):
         print(f"fcorun: {sentence(error)}", file=sys.stderr)
     else:
-        print(f"fcorun: {describe(error)}{_place(error)} (debug=true shows the traceback)", file=sys.stderr)
+        print(f"fcorun: {describe(error)}{_place(error)}{more}", file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         return 130
     return 2 if is_bad_input(error) else 1

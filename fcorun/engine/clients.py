@@ -5,12 +5,14 @@ it, leaves with a leading axis S, and returns its upload, what it keeps, and its
 give one weighted mean of the uploads; (E, S) give one for each of E edges. ``kept`` and ``work`` are stacked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from fcorun.errors import WHERE
 
 Tree = Any
 Local = Callable[..., tuple[Tree, Tree, jax.Array]]
@@ -39,14 +41,18 @@ def in_turn(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, j
     return mean, kept, work
 
 
-def one_by_one(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
-    """In a loop of Python, for debugging: not to be traced. An error says at which place of the cohort it came up."""
-    found = []
-    for place in range(shares.shape[-1]):
-        try:
-            found.append(local(*jax.tree.map(lambda v, place=place: v[place], each)))
-        except Exception as error:
-            error.add_note(f"place {place}")
-            raise
-    uploads, kept, work = jax.tree.map(lambda *v: jnp.stack(v), *found)
-    return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
+def one_by_one(who: Sequence[str]) -> Clients:
+    """In a loop of Python, for debugging: not to be traced. An error says at whom of the cohort (S,) it came up."""
+
+    def computed(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+        found = []
+        for place, name in enumerate(who):
+            try:
+                found.append(local(*jax.tree.map(lambda v, place=place: v[place], each)))
+            except Exception as error:
+                error.add_note(WHERE + name)
+                raise
+        uploads, kept, work = jax.tree.map(lambda *v: jnp.stack(v), *found)
+        return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
+
+    return computed

@@ -7,7 +7,7 @@ different seeds have minibatches of their own, and their clients are a ``vmap``.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -99,7 +99,11 @@ class Federation:
             received = algorithm.broadcast(server)
             return Shapes(algorithm.local(problem, received, client, data)[0], received, algorithm.report(server))
 
-        return jax.eval_shape(trees)
+        return self.shape_of(trees)
+
+    def shape_of(self, function: Callable, *arguments: Any) -> Any:
+        """The arrays that a function returns, or their shapes."""
+        return function(*arguments) if self.debug else jax.eval_shape(function, *arguments)
 
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
         """The algorithm and the problem with these numbers in them."""
@@ -164,7 +168,7 @@ class Federation:
         x, y, quadratics = rows
         shared = rounds.cohort.ndim == 2
         whole = quadratics or whole_batches(self.data, self.schedule, x, y, self.precision)
-        clients = self._clients(single=state["diverged"].shape[0] == 1, shared=shared)
+        vmapped = state["diverged"].shape[0] == 1 or not shared or jax.default_backend() != "cpu"
 
         def one(numbers, state, rounds):
             algorithm, problem = self.bind(numbers)
@@ -185,7 +189,7 @@ class Federation:
                     own=own,
                     whole=data,
                     weight=weight,
-                    clients=clients,
+                    clients=self._clients(vmapped, now.cohort, number),
                     uplink=self.uplink,
                     frozen=self.frozen,
                 )
@@ -210,11 +214,12 @@ class Federation:
         """Whether the cohort is all clients in their order."""
         return self.schedule.cohort_size == len(self.data.sizes)
 
-    def _clients(self, single: bool, shared: bool) -> Clients:
-        """How clients are computed: of one run or of several, whose minibatches are shared or not."""
+    def _clients(self, vmapped: bool, cohort: jax.Array, number: Any) -> Clients:
+        """How the clients of a cohort are computed in a round."""
         if self.debug:
-            return one_by_one
-        return together if single or not shared or jax.default_backend() != "cpu" else in_turn
+            names = self.data.clients or range(len(self.data.sizes))
+            return one_by_one([f"{names[client]}, round {int(number) + 1}" for client in cohort])
+        return together if vmapped else in_turn
 
     def _each(self, function: Any, axes: tuple, *given: Any, alone: bool = False) -> Any:
         """``function`` of each of the runs along these axes of what is given, stacked; ``alone`` spares one run the

@@ -14,7 +14,7 @@ from fcorun.networks.base import size_of
 def _state(federation: Federation, point: Numbers) -> Any:
     """What the state of one run looks like."""
     numbers, z0 = federation.stack([point]), federation.duals([0])
-    return jax.eval_shape(federation.start, numbers, z0)
+    return federation.shape_of(federation.start, numbers, z0)
 
 
 def structure(federation: Federation, point: Numbers) -> Any:
