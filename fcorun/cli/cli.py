@@ -15,6 +15,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 
+from fcorun.cli import commands
 from fcorun.errors import UserError, describe, nearest
 
 # Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
@@ -117,12 +118,10 @@ def main() -> None:
 
         print(f"fcorun {version('fcorun')}")
         return
-    if sys.argv[1:2] and sys.argv[1] in ("results", "plot", "rm"):
-        from fcorun.cli.commands.commands import main as command
-
-        sys.exit(command(sys.argv[1:]))
+    if sys.argv[1:2] and sys.argv[1] in commands.COMMANDS:
+        sys.exit(commands.main(sys.argv[1:]))
     if sys.argv[1:2] and not re.search("[=~]|^-", sys.argv[1]):
-        known = nearest(sys.argv[1], ["results", "plot", "rm"])
+        known = nearest(sys.argv[1], commands.COMMANDS)
         sys.exit(_report(UserError(f"'{sys.argv[1]}' is neither KEY=VALUE nor a command: {known}")))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins

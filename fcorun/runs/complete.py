@@ -6,8 +6,7 @@ import time
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import csv_text, npz_bytes
 from fcorun.records.record import Record
-from fcorun.reports.pictures.curves import draw_curves
-from fcorun.reports.table import flat_config
+from fcorun.reports.pictures.curves import draw_run
 
 
 def complete(
@@ -22,8 +21,8 @@ def complete(
     """Write what a record is made of, ``personal`` models too where there are any; its status comes last."""
     label, status = summary["label"], summary["status"]
     begun = time.perf_counter()
-    x = flat_config(Record(folder.folder)).get("x", "rounds")
-    folder.write("curves.png", draw_curves(rows, label, summary["cutoff"], x))
+    x = Record(folder.folder).flat_config.get("x", "rounds")
+    folder.write("curves.png", draw_run(rows, label, summary["cutoff"], x=x))
     summary["seconds"]["picture"] = time.perf_counter() - begun
     folder.write("metrics.csv", csv_text(rows))
     folder.write("solution.npz", npz_bytes(solution))

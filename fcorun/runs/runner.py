@@ -14,7 +14,7 @@ from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment, prepare
-from fcorun.metrics import in_order
+from fcorun.metrics import CATALOGUE
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED, Record
@@ -72,7 +72,7 @@ class Job:
         """Add an evaluation, with the gap to the optimum where that is known; the new row."""
         if self.optimum is not None:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
-        self.rows.append(counters | in_order(metrics))
+        self.rows.append(counters | CATALOGUE.in_order(metrics))
         return self.rows[-1]
 
     def finished(self) -> bool:

@@ -13,7 +13,7 @@ from fcorun.cli.console import SweepConsole
 from fcorun.config import Axis, Count, Metric
 from fcorun.errors import UserError, describe
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import aggregate, headline
+from fcorun.metrics import CATALOGUE, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
@@ -92,7 +92,7 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
                 if point.error is not None and point.experiment is None:
                     _record_failure(point)
             console.stop()
-            code = _report(points, folder, options, console, submit)
+            code = _report(points, folder, options, console)
         failures = [p for p in points if p.error is not None]
         for point in failures:
             assert point.error is not None
@@ -100,13 +100,18 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options) -> int:
         return max(code, 1 if failures else 0)
 
 
-def _report(
-    points: Sequence[Point], folder: Path, options: Options, console: SweepConsole, submit: Submit | None
-) -> int:
+def _report(points: Sequence[Point], folder: Path, options: Options, console: SweepConsole) -> int:
     """The table and the pictures of the points; 2 if they were not measured by the metric that was asked for."""
     records = [Record(place) for place in dict.fromkeys(p.folder for p in points) if Record(place).status]
     try:
-        report(folder, records, options.metric, options.tail_rounds, console.out, submit, options.x)
+        report(
+            folder,
+            records,
+            metric=options.metric,
+            tail_rounds=options.tail_rounds,
+            console=console.out,
+            x=options.x,
+        )
     except UserError as error:
         console.say(f"fcorun: {error}")
         return 2
@@ -119,7 +124,7 @@ def value_of(point: Point, options: Options) -> float | None:
     if record.status.get("status") != "done":
         return None
     tail = aggregate(read_rows(record.folder), options.tail_rounds)["tail"]
-    return tail.get(options.metric or headline(list(tail)))
+    return tail.get(options.metric or CATALOGUE.headline(tail))
 
 
 def _take(folder: Path) -> None:
