@@ -10,11 +10,18 @@ import numpy as np
 import pytest
 import yaml
 
+from fcorun import Watcher
 from fcorun.cli.cli import compose, conf_dir
 from fcorun.config import locate
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import prepare
+
+# Real data, where a folder beside the repository has them.
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+# The files of a finished record.
+FILES = ["config.yaml", "curves.png", "metrics.csv", "run.log", "solution.npz", "status.json", "summary.json"]
 
 # Five examples a batch leave a short last one of two.
 SMALL = (
@@ -31,6 +38,11 @@ def names(group: str) -> list[str]:
 def plugin_class(group: str, name: str) -> type:
     """The class that a choice of a config group names."""
     return locate(yaml.safe_load((Path(conf_dir()) / group / f"{name}.yaml").read_text())["class"], group)
+
+
+def identity(*overrides, **changes):
+    """The identity of ``small`` with these changes."""
+    return prepare(small(*overrides) | changes).identity
 
 
 def matrices_only(reg: str) -> bool:
@@ -117,3 +129,24 @@ def fails(*words: str):
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+class Count(Watcher):
+    """How many rows were computed."""
+
+    def __init__(self):
+        self.rows = 0
+
+    def row(self, job, row):
+        self.rows += 1
+
+
+class Stop(Watcher):
+    """Control-C, or another mishap, after a round."""
+
+    def __init__(self, round_, error=KeyboardInterrupt):
+        self.round, self.error = round_, error
+
+    def row(self, job, row):
+        if row["round"] == self.round:
+            raise self.error

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import fcorun
 from fcorun import UserError, load_records, run, run_grid
-from fcorun.cli.cli import cli
+from fcorun.cli import cli
 from fcorun.experiment.experiment import prepare
 from fcorun.metrics import aggregate
 from fcorun.records.folder import RunFolder

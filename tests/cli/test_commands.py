@@ -239,5 +239,8 @@ def test_help(capsys, name):
 
 
 def test_reading_records_needs_no_jax():
-    source = "import sys, fcorun.cli.commands.commands; assert not {'jax', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules)"
+    source = (
+        "import sys, fcorun.cli.commands.commands; "
+        "assert not {'jax', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", source], check=True)

@@ -4,8 +4,8 @@ import boxes
 import numpy as np
 import personal_boxes as personal
 import pytest
+from five_clients import COHORTS, LARGEST, SMALLEST, SMOOTH, START, C, H, P
 from scipy.optimize import minimize
-from test_boxes import COHORTS, LARGEST, SMALLEST, SMOOTH, START, C, H, P
 
 LOCAL = np.linalg.solve(H, C[..., None])[..., 0]
 ALPHAS = np.array([0.3, 0.5, 0.7, 0.9, 1.0])

@@ -1,108 +1,28 @@
-"""Federated EMNIST: what is read of TFF's and LEAF's files, what users get wrong, and the download."""
+"""Federated EMNIST: what is read of TFF's and LEAF's files, and what users get wrong."""
 
-import hashlib
-import io
-import json
 import os
 import shutil
-import subprocess
-import sys
-import tarfile
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-import requests
-from helpers import fails, snapshots
+from handwriting import NAME, PAIR, agrees, save, save_leaf, some
+from helpers import SHARED, fails, snapshots
 
 from fcorun import compose
 from fcorun.config import build
-from fcorun.datasets import download, femnist
+from fcorun.datasets import femnist
 from fcorun.datasets.femnist import Femnist
 
-REAL = Path(__file__).resolve().parents[2] / "shared" / "data"
-NAME = "fed_emnist_digitsonly"
-PAIR = (f"{NAME}_train.h5", f"{NAME}_test.h5")
+pytestmark = pytest.mark.usefixtures("isolated")
+
+REAL = SHARED / "data"
 
 real = pytest.mark.skipif(
     not all((REAL / name).exists() for name in PAIR),
     reason=f"NO REAL IMAGES: {PAIR[0]} and {PAIR[1]} are not in {REAL}",
 )
-
-
-@pytest.fixture(autouse=True)
-def isolated(tmp_path, monkeypatch):
-    """A cache of the test's own, and no network but this machine."""
-    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    send = requests.Session.send
-
-    def local(self, request, **options):
-        if not request.url.startswith("http://127.0.0.1:"):
-            raise requests.ConnectionError(f"no network in tests: {request.url}")
-        return send(self, request, **options)
-
-    monkeypatch.setattr(requests.Session, "send", local)
-    monkeypatch.setattr(download, "RETRIES", 1)
-    monkeypatch.setattr(download, "CHUNK", 100)
-
-
-# ---------------------------------------------------------------- files made up
-
-Writers = dict[str, tuple[np.ndarray, np.ndarray]]  # brightness in 1/255, white being 255, (n, 28, 28) uint8; labels
-
-
-def some(count: int = 10, classes: int = 10, seed: int = 0) -> Writers:
-    """Writers w09, w08, .. with 1, 2, .. images: the order of the files is not that of the names."""
-    rng = np.random.default_rng(seed)
-    return {
-        f"w{count - 1 - k:02d}": (rng.integers(0, 256, (k + 1, 28, 28), np.uint8), rng.integers(0, classes, k + 1))
-        for k in range(count)
-    }
-
-
-def save(folder: Path, train: Writers, test: Writers, name: str = NAME) -> Path:
-    """The layout of TFF."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for part, writers in (("train", train), ("test", test)):
-        with h5py.File(folder / f"{name}_{part}.h5", "w") as file:
-            for writer, (pixels, labels) in writers.items():
-                group = file.create_group(f"examples/{writer}")
-                group["pixels"] = (pixels / 255).astype(np.float32)
-                group["label"] = labels.astype(np.int32)
-    return folder
-
-
-def save_leaf(folder: Path, train: Writers, test: Writers, shards: int = 1, users_first: bool = True) -> Path:
-    """The layout of LEAF, in several shards."""
-    for part, writers in (("train", train), ("test", test)):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        for number in range(shards):
-            names = list(writers)[number::shards]
-            data = {
-                n: {"x": (writers[n][0] / 255).reshape(-1, 784).tolist(), "y": writers[n][1].tolist()} for n in names
-            }
-            shard = {"users": names, "num_samples": [len(d["y"]) for d in data.values()], "user_data": data}
-            if not users_first:
-                shard = dict(reversed(shard.items()))
-            (folder / part / f"all_data_{number}.json").write_text(json.dumps(shard))
-    return folder
-
-
-def agrees(data, train: Writers, test: Writers, names: list[str]) -> None:
-    """The data are those of the writers ``names``, background and ink exchanged."""
-    assert data.clients == tuple(names)
-    assert data.x.dtype == data.x_val.dtype == np.uint8
-    assert data.y.dtype == data.y_val.dtype == np.int32
-    assert data.sizes.tolist() == [len(train[n][1]) for n in names]
-    assert np.diff(data.offsets_val).tolist() == [len(test[n][1]) for n in names]
-    for x, y, writers in ((data.x, data.y, train), (data.x_val, data.y_val, test)):
-        np.testing.assert_array_equal(x, 255 - np.concatenate([writers[n][0].reshape(-1, 784) for n in names]))
-        np.testing.assert_array_equal(y, np.concatenate([writers[n][1] for n in names]))
 
 
 # ---------------------------------------------------------------- TFF's files
@@ -370,164 +290,3 @@ def test_without_files_and_network(tmp_path):
         with fails(f"data.root={root}", f"{name}_train.h5", "LEAF", url, "ConnectionError", "by hand"):
             Femnist(str(root), only_digits).load()
     assert not root.exists()
-
-
-# ---------------------------------------------------------------- the download
-
-
-@pytest.fixture
-def archive(tmp_path) -> bytes:
-    """An archive as TFF packs it."""
-    folder = save(tmp_path / "packed", some(), some(seed=1))
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:bz2") as tar:
-        for name in PAIR:
-            tar.add(folder / name, name)
-    return packed.getvalue()
-
-
-@pytest.fixture
-def serve(archive, monkeypatch):
-    """A server on this machine for the archive; returns an object to say how it is to behave, and what was asked."""
-
-    class Server:
-        content = archive
-        cuts: list[int] = []  # the first replies end after so many bytes
-        ranges = True
-        slow = 0.0
-        asked: list[str | None] = []
-
-    state = Server()
-    state.cuts, state.asked = [], []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            wanted = self.headers.get("Range")
-            state.asked.append(wanted)
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and state.ranges else 0
-            if start >= len(state.content):
-                return self.send_error(416)
-            body = state.content[start:]
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            time.sleep(state.slow)
-            self.wfile.write(body[: state.cuts.pop(0) if state.cuts else None])
-
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}/"
-    monkeypatch.setattr(femnist, "URL", state.url)
-    monkeypatch.setitem(femnist.SHA256, NAME, hashlib.sha256(archive).hexdigest())
-    yield state
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def cached() -> list[str]:
-    """What a download left in the cache, but for its lock."""
-    return [p.name for p in Path(os.environ["FCORUN_CACHE"], "downloads").iterdir() if p.suffix != ".lock"]
-
-
-def test_download(tmp_path, serve, capsys):
-    root = tmp_path / "new" / "root"
-    data = Femnist(str(root), fraction_clients=1.0)
-    agrees(data.load(), some(), some(seed=1), sorted(some()))
-    assert sorted(p.name for p in root.iterdir()) == sorted(PAIR)
-    assert cached() == []
-    assert capsys.readouterr().err.startswith(f"downloading {serve.url}{NAME}.tar.bz2 (")
-    data.load()
-    assert serve.asked == [None]  # once
-
-
-def test_progress_on_a_terminal(tmp_path, serve, monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "120")
-    Femnist(str(tmp_path / "root")).load()
-    shown = capsys.readouterr().err
-    assert "downloading" in shown
-    assert "unpacking" in shown
-    assert "━" in shown
-
-
-def test_a_download_that_breaks_off_is_resumed(tmp_path, serve):
-    serve.cuts = [1000]
-    Femnist(str(tmp_path / "root")).load()
-    assert serve.asked == [None, "bytes=1000-"]
-    assert cached() == []
-
-
-def test_a_server_that_cannot_resume(tmp_path, serve):
-    serve.cuts, serve.ranges = [1000], False
-    agrees(Femnist(str(tmp_path / "root"), fraction_clients=1.0).load(), some(), some(seed=1), sorted(some()))
-    assert serve.asked == [None, "bytes=1000-"]
-
-
-def test_a_download_that_fails_is_completed_by_the_next_run(tmp_path, serve):
-    root = tmp_path / "root"
-    serve.cuts = [1000, 500]
-    with fails(f"data.root={root}", serve.url, "by hand"):
-        Femnist(str(root)).load()
-    assert not root.exists()
-    assert cached() == [f"{NAME}.tar.bz2.part"]
-    Femnist(str(root)).load()
-    assert serve.asked == [None, "bytes=1000-", "bytes=1500-"]
-
-
-def test_a_wrong_archive_is_refused(tmp_path, serve):
-    root = tmp_path / "root"
-    serve.content = serve.content[:-1] + b"!"
-    with fails(f"data.root={root}", serve.url, "SHA-256", femnist.SHA256[NAME]):
-        Femnist(str(root)).load()
-    assert not root.exists()
-    assert cached() == []
-    assert serve.asked == [None, None]  # tried twice, from the beginning
-
-
-def test_a_whole_but_wrong_part_is_begun_anew(tmp_path, serve):
-    part = download.cache_dir("downloads") / f"{NAME}.tar.bz2.part"
-    part.write_bytes(b"?" * len(serve.content))
-    Femnist(str(tmp_path / "root")).load()
-    assert serve.asked == [f"bytes={len(serve.content)}-", None]
-
-
-def test_an_archive_without_the_files(tmp_path, serve, monkeypatch):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:bz2") as tar:
-        tar.addfile(tarfile.TarInfo(PAIR[0]))
-    serve.content = packed.getvalue()
-    monkeypatch.setitem(femnist.SHA256, NAME, hashlib.sha256(serve.content).hexdigest())
-    root = tmp_path / "root"
-    with fails(f"data.root={root}", PAIR[0]):
-        Femnist(str(root)).load()
-    assert list(root.iterdir()) == []
-
-
-def test_unpacking_that_was_killed_leaves_nothing(tmp_path, serve):
-    root = tmp_path / "root"
-    (root / f".{NAME}.tar.bz2-killed").mkdir(parents=True)
-    (root / f".{NAME}.tar.bz2-killed" / PAIR[0]).write_bytes(b"half")
-    (root / PAIR[1]).write_bytes(b"the one of the two that had come")
-    Femnist(str(root)).load()
-    assert sorted(p.name for p in root.iterdir()) == sorted(PAIR)
-
-
-def test_two_processes_download_once(tmp_path, serve):
-    serve.slow = 1.0
-    script = (
-        "from fcorun.datasets import femnist\n"
-        f"femnist.URL, femnist.SHA256['{NAME}'] = {serve.url!r}, {femnist.SHA256[NAME]!r}\n"
-        f"print(len(femnist.Femnist({str(tmp_path / 'root')!r}, fraction_clients=1.0).load().clients))"
-    )
-    command = [sys.executable, "-c", script]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    ends = [process.communicate(timeout=60) for process in started]
-    assert [out.strip() for out, _ in ends] == ["10", "10"], ends
-    assert serve.asked == [None]
-    assert sum("downloading http" in err for _, err in ends) == 1
-    assert sum("waiting for it" in err for _, err in ends) <= 1

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from test_femnist import REAL
+from helpers import SHARED
 
 from fcorun import compose, run
 
 pytestmark = pytest.mark.slow
+
+REAL = SHARED / "data"
 
 
 def metrics(*overrides):

@@ -9,7 +9,7 @@ import boxes
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import names, small, snapshots
+from helpers import names, small
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
@@ -204,36 +204,6 @@ def test_sweeps_bring_their_axes_along(tmp_path):
     assert "algo=centralized" in found[-1]
     assert "client_lr" not in found[-1]
     assert "rounds=3" in found[-1]
-
-
-SMALL_LOWRANK = (
-    *("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "data.clients=6", "data.samples=12"),
-    *("clients_per_round=3", "batch_size=5", "rounds=4", "eval_every=2"),
-)
-
-
-@pytest.mark.parametrize("reg", ["l1", "nuclear"])
-def test_lowrank_is_a_problem_in_matrices(reg):
-    config = compose([*SMALL_LOWRANK, f"reg={reg}"])
-    last = snapshots(config)[-1]
-    assert last.solution["weights"].shape == (1, 5, 4)
-    assert ("f1" in last.metrics) == (reg == "l1")
-    assert ("rank" in last.metrics) == (reg == "nuclear")
-    error = np.linalg.norm(last.solution["weights"][0] - prepare(config).load().truth["weights"])
-    np.testing.assert_allclose(last.metrics["recovery_error"], error, rtol=1e-5)
-
-
-def test_lowrank_data():
-    data = prepare(compose(list(SMALL_LOWRANK))).load()
-    assert (data.x.shape[1], data.shape, data.truth["weights"].shape) == (20, (5, 4), (5, 4))
-    noise = data.y - data.x @ data.truth["weights"].ravel() - data.truth["bias"]
-    assert 0.7 < noise.std() < 1.3
-    assert np.linalg.matrix_rank(data.truth["weights"]) == 2
-
-
-def test_lowrank_refuses_an_impossible_rank():
-    with pytest.raises(UserError, match=r"data\.rank=33"):
-        prepare(compose(["data=lowrank", "data.rank=33"]))
 
 
 @pytest.mark.slow

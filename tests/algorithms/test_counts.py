@@ -1,0 +1,88 @@
+"""What is counted, sent, refused and said of algorithms."""
+
+import numpy as np
+import pytest
+from helpers import fails, ragged, small, snapshots
+from quadratics import Quadratics
+
+from fcorun import run
+from fcorun.cli.console import Console
+from fcorun.experiment.experiment import prepare
+
+# ---------------------------------------------------------------- client proxes
+
+
+def test_more_gradients_than_32_bits_hold_are_counted(tmp_path):
+    fixed = ("algo=fedgd", "algo.steps=3000000", "algo.step=1e-9", "rounds=1", "objective.intercept=false")
+    config = ragged(tmp_path, *fixed, sizes=(1000,), features=1)
+    assert snapshots(config)[-1].work[0, 0] == 3 * 10**9
+
+
+# ---------------------------------------------------------------- what is counted, sent, refused and said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gradients", "proxes"),
+    [
+        (["algo=fedavg", "batch_size=4"], 20, 0),  # each of 20 examples once a round
+        (["algo=feddualavg", "batch_size=4"], 20, 6),  # 1 + 2 + 3 local steps
+        (["algo=fedmid", "batch_size=4", "local_epochs=2"], 40, 13),  # twice, and one on the server
+        (["algo=fedmid", "batch_size=4", "reg=none"], 20, 0),
+        (["algo=fedmid_osp", "batch_size=4"], 20, 1),
+        (["algo=scaffold", "batch_size=4", "algo.option=1"], 40, 0),
+        (["algo=fedgd", "algo.steps=7"], 140, 0),
+        (["algo=fedsplit"], 0, 4),  # three clients in closed form, and psi
+        (["algo=fedsplit", "algo.solver=gradient", "algo.iterations=9", "algo.tolerance=0"], 180, 1),
+    ],
+)
+def test_gradients_and_proxes_are_counted(overrides, gradients, proxes, tmp_path):
+    metrics = run(ragged(tmp_path, *overrides, "rounds=6", "eval_every=2"), "run").metrics
+    assert metrics["grad_evals"].tolist() == [gradients * r for r in (0, 2, 4, 6)]
+    assert metrics["prox_evals"].tolist() == [proxes * r for r in (0, 2, 4, 6)]
+
+
+def test_steps_of_a_random_number_are_counted(tmp_path):
+    config = ragged(tmp_path, "algo=proxskip", "algo.probability=0.3", "rounds=8")
+    q = Quadratics(config)
+    steps = 1 + np.floor(np.log(1 - q.drawn.chances[:, 0]) / np.log(0.7)).astype(int)
+    assert len(set(steps)) > 2
+    assert [s.work[0, 0] for s in snapshots(config)] == [0, *(20 * np.cumsum(steps))]
+
+
+@pytest.mark.parametrize(
+    ("name", "up", "down"),
+    [("scaffold", 14, 14), ("fedadam", 7, 7), ("feddr", 7, 7), ("fedcomposite", 8, 7), ("fast_fedda", 15, 15)],
+)
+def test_only_what_a_client_needs_is_sent(name, up, down, tmp_path):
+    metrics = run(ragged(tmp_path, f"algo={name}", "rounds=1"), "run").metrics
+    assert metrics["bytes_up"].iloc[-1] == 3 * 8 * up
+    assert metrics["bytes_down"].iloc[-1] == 3 * 8 * down
+
+
+@pytest.mark.parametrize("name", ["fedsplit", "proxskip", "fedpd", "fedcomposite"])
+def test_what_needs_all_clients_says_so(name):
+    with fails(f"algo={name}", "clients_per_round=null"):
+        prepare(small(f"algo={name}")).load()
+
+
+def test_what_takes_all_data_leaves_no_batches():
+    assert prepare(small("algo=fedgd")).config["batch_size"] is None
+    with fails("algo=fedgd", "local_steps"):
+        prepare(small("algo=fedgd", "local_steps=3"))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedavg_subgradient", "fedsplit", "fast_fedda"])
+def test_mirror_maps_that_would_do_nothing_are_refused(name):
+    with fails(f"algo={name}", "mirror=p_norm"):
+        prepare(small(f"algo={name}", "mirror=p_norm"))
+
+
+def test_what_leaves_psi_out_says_so(capsys):
+    with Console() as watch:
+        record = run(small("algo=fedavg"), "fedavg", watch)
+    said, log = capsys.readouterr().out, (record.folder / "run.log").read_text()
+    for text in (said, log):
+        assert "algo=fedavg leaves psi out: reg=l1 is measured, not minimised" in text
+    assert said.index("leaves psi out") < said.index("round 0")
+    for overrides in (["algo=fedavg", "reg=none"], ["algo=feddualavg"], ["algo=fedmid_osp"]):
+        assert prepare(small(*overrides)).remark == ""

@@ -1,0 +1,151 @@
+"""The command line: every choice runs, and a user's own plug-ins."""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import SHARED, SMALL, flat, matrices_only, names, plugin_class, small
+from table_files import table
+
+from fcorun import Record, UserError, run
+
+HAXBY = SHARED / "data" / "nilearn_data"
+
+
+# ---------------------------------------------------------------- every choice runs
+
+REST = {
+    "lasso": ["data.features=20", "data.clients=6", "data.samples=12", "clients_per_round=3", "data.nonzeros=5"],
+    "table": ["data.path=rows.csv", "data.target=y", "data.client=site", "data.standardize=pooled"],
+}
+
+
+NEED_FILES = ("haxby", "femnist", "femnist_62")  # which test_haxby.py and test_femnist.py have
+
+
+@pytest.mark.parametrize("name", [name for name in names("data") if name not in NEED_FILES])
+def test_every_data_set_runs(fcorun, name):
+    table("rows.csv")
+    rest = REST["lasso" if name.startswith("lasso") else name] if name.startswith(("lasso", "table")) else []
+    code, _, err = fcorun(f"data={name}", *rest, "rounds=2", "hydra.run.dir=here")
+    assert code == 0, err
+    assert Record(Path("here")).config["data"]["name"] == name
+
+
+@pytest.mark.parametrize("name", names("algo"))
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_every_algorithm_classifies(fcorun, name, task):
+    table("rows.csv", task)
+    rest = [f"algo={name}", f"data.task={task}", "rounds=30", "eval_every=30", "hydra.run.dir=here"]
+    rest += ["topology=tree"] if getattr(plugin_class("algo", name), "trees", "") == "only" else []
+    rates = {f.name for f in fields(plugin_class("algo", name))} & {"client_lr"}
+    code, _, err = fcorun("data=table", *REST["table"], *rest, *(f"algo.{rate}=0.3" for rate in rates))
+    assert code == 0, err
+    record = Record(Path("here"))
+    assert record.config["objective"]["name"] == "logistic"
+    judged = "personal_val_accuracy" if name == "local" else "val_accuracy"
+    assert record.metrics[judged].iloc[-1] > 0.6
+    assert record.solution["weights"].shape == ((3,) if task == "binary" else (3, 3))
+
+
+@pytest.mark.parametrize("name", names("reg"))
+def test_every_regularizer_runs(fcorun, name):
+    data = SMALL
+    if matrices_only(name):
+        data = ("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "rounds=4", "eval_every=2")
+    code, _, err = fcorun(*data, f"reg={name}", "hydra.run.dir=here")
+    assert code == 0, err
+
+
+def test_a_regularizer_without_what_is_needed(user_module):
+    user_module("mine", OWN)
+    bare = {"reg": {"name": "bare", "class": "mine.Bare"}}
+    with pytest.raises(UserError, match=r"algo=fedavg_subgradient needs the subgradient .* reg=bare"):
+        run(small("algo=fedavg_subgradient") | bare)
+    assert not list(Path().glob("outputs"))
+    assert run(small("algo=fedmid") | bare).finished
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAXBY.is_dir(), reason="there are no scans here")
+def test_haxby(fcorun):
+    rest = ["data=haxby", f"data.root={HAXBY}", "data.subjects=[1]", "data.validation_runs=[10,11]", "eval_every=50"]
+    code, _, err = fcorun(*rest, "rounds=100", "hydra.run.dir=here")
+    assert code == 0, err
+    record = Record(Path("here"))
+    assert record.summary["data"]["clients"] == 10
+    assert record.metrics["val_accuracy"].iloc[-1] > 0.8
+    assert record.metrics["density"].iloc[-1] < 1
+
+
+# ---------------------------------------------------------------- plug-ins of a user's own
+
+OWN = """
+from dataclasses import dataclass
+from fcorun.algorithms import Algorithm
+from fcorun.config import Positive
+from fcorun.regularizers import Regularizer
+
+
+@dataclass(frozen=True)
+class Slow(Algorithm):
+    client_lr: Positive
+    patience: Positive = 1.0
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        w = data.steps(lambda w, batch: w - self.client_lr / self.patience * problem.gradient(w, batch), server)
+        return w - server, client
+
+    def server(self, problem, server, mean):
+        return server + mean
+
+    def output(self, problem, server):
+        return server
+
+
+@dataclass(frozen=True)
+class Bare(Regularizer):
+    def value(self, w):
+        return (0 * w).sum()
+
+    def prox(self, z, t):
+        return z
+"""
+
+
+def test_an_algorithm_of_ones_own(fcorun):
+    Path("mine.py").write_text(OWN)
+    Path("conf/algo").mkdir(parents=True)
+    Path("conf/algo/slow.yaml").write_text("name: slow\nclass: mine.Slow\nclient_lr: 0.002\npatience: 2.0\n")
+    try:
+        code, out, err = fcorun("--config-dir", "conf", *SMALL, "algo=slow", "hydra.run.dir=slow")
+        assert code == 0, err
+        assert out.startswith("algo=slow ")
+        fedavg = run(small("algo=fedavg", "algo.client_lr=0.001", "algo.server_lr=1"), "fedavg")
+        np.testing.assert_allclose(flat(Record(Path("slow")).solution), flat(fedavg.solution), rtol=1e-5)
+        code, _, err = fcorun("--config-dir", "conf", *SMALL, "algo=slow", "algo.patience=0")
+        assert code == 2
+        assert "algo.patience" in err
+        assert "slow" in fcorun("--config-dir", "conf", "--help")[1]
+    finally:
+        sys.modules.pop("mine", None)
+
+
+def test_a_failing_plugin_is_told_in_one_line(fcorun, user_module):
+    user_module("mine", OWN.replace("return server + mean", "raise RuntimeError('out of patience')"))
+    own = ["algo.class=mine.Slow", "~algo.server_lr", "algo.name=slow", "hydra.run.dir=here"]
+    code, _, err = fcorun(*SMALL, *own)
+    assert code == 1
+    assert len(err.splitlines()) == 1
+    assert "out of patience" in err
+    assert "debug=true" in err
+    record = Record(Path("here"))
+    assert record.status["status"] == "failed"
+    assert "Traceback" in (record.folder / "run.log").read_text()
+    _, _, err = fcorun(*SMALL, *own, "debug=true")
+    assert "Traceback" in err

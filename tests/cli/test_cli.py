@@ -1,0 +1,133 @@
+"""The command line: what it shows, in this process and in processes of its own."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from helpers import SMALL, names, rows_of, small
+
+from fcorun import Record, load_records, run
+
+GROUPS = ("algo", "data", "mirror", "objective", "reg")
+
+
+def process(*arguments, **options):
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "fcorun", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+# ---------------------------------------------------------------- what it shows
+
+
+def test_help_lists_every_group_and_choice(fcorun):
+    code, out, err = fcorun("--help")
+    assert code == 0
+    assert err == ""
+    for group in GROUPS:
+        (line,) = [line for line in out.splitlines() if line.startswith(f"{group}: ")]
+        assert line.split(": ")[1].split(", ") == names(group)
+
+
+def test_version(fcorun):
+    assert fcorun("--version") == (0, f"fcorun {version('fcorun')}\n", "")
+
+
+def test_cfg_job_shows_every_key(fcorun):
+    code, out, _ = fcorun("--cfg", "job")
+    assert code == 0
+    for key in ("client_lr:", "strength:", "rounds: 500", "precision: float32", "nonzeros:"):
+        assert key in out
+    assert "hydra:" not in out
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_choice_composes(fcorun, group):
+    for name in names(group):
+        code, out, err = fcorun(f"{group}={name}", "--cfg", "job")
+        assert code == 0, err
+        assert f"  name: {name}" in out or group == "objective"
+
+
+def test_a_run_in_plain_lines(fcorun):
+    code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert "\r" not in out
+    lines = out.splitlines()
+    assert lines[0].startswith("algo=feddualavg data=lasso reg=l1 client_lr=0.001 server_lr=1 strength=0.1: 40 rounds")
+    assert lines[-1].startswith("done: here/")
+    assert 10 <= sum(line.startswith("round ") for line in lines) <= 12
+    assert "cutoff=0.0001" in out
+    record = Record(Path("here"))
+    assert record.finished
+    final = record.summary["final"]["objective"]
+    assert any(line.startswith("objective") and f"{final:.6g}" in line for line in lines)
+    # the same command again
+    code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
+    assert (code, err) == (0, "")
+    assert "force=true" in out
+    assert out.startswith("here holds the record of this run (done): reused")
+
+
+def test_the_command_and_the_function_make_the_same_record(fcorun):
+    assert fcorun(*SMALL)[0] == 0
+    (ours,) = load_records("outputs")
+    assert not [path for path in Path().rglob("*") if path.is_file() and path.parent != ours.folder]
+    theirs = run(small(), "theirs")
+    assert ours.config == theirs.config
+    assert rows_of(ours).equals(rows_of(theirs))
+    assert ours.folder == Path("outputs/lasso") / f"feddualavg-{theirs.status['identity'][:8]}"
+
+
+def test_quiet(fcorun):
+    assert fcorun(*SMALL, "verbose=false") == (0, "", "")
+    assert load_records("outputs")[0].finished
+
+
+def test_a_diverged_run_says_so(fcorun):
+    code, out, _ = fcorun(*SMALL, "algo.client_lr=1e30", "rounds=20")
+    assert code == 0
+    assert "diverged" in out
+    assert "algo.client_lr" in out
+    assert load_records("outputs")[0].status["status"] == "diverged"
+
+
+# ---------------------------------------------------------------- real processes
+
+
+def test_a_process_of_its_own(tmp_path):
+    found = process(*SMALL, "hydra.run.dir=here")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.splitlines()[-1].startswith("done: here/")
+    assert Record(tmp_path / "here").finished
+
+
+def test_a_mistake_in_a_process_of_its_own(tmp_path):
+    found = process("algo=fedavgg")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_needs_no_jax():
+    code = "import sys; from fcorun.cli.cli import main; main(); assert 'jax' not in sys.modules"
+    found = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+
+
+def test_a_reader_that_goes_away():
+    with subprocess.Popen(
+        [sys.executable, "-m", "fcorun", *SMALL, "rounds=200", "hydra.run.dir=here"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout is not None
+        command.stdout.close()
+        assert command.stderr is not None
+        error = command.stderr.read()
+    assert "Traceback" not in error
+    assert Record(Path("here")).finished

@@ -1,0 +1,29 @@
+"""Caches of a test's own, and no network."""
+
+import pytest
+import requests
+
+from fcorun.datasets import download
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A cache of the test's own."""
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def isolated(tmp_path, monkeypatch):
+    """A cache of the test's own, and no network but this machine."""
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    send = requests.Session.send
+
+    def local(self, request, **options):
+        if not request.url.startswith("http://127.0.0.1:"):
+            raise requests.ConnectionError(f"no network in tests: {request.url}")
+        return send(self, request, **options)
+
+    monkeypatch.setattr(requests.Session, "send", local)
+    monkeypatch.setattr(download, "RETRIES", 1)
+    monkeypatch.setattr(download, "CHUNK", 100)

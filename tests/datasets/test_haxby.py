@@ -1,0 +1,240 @@
+"""Haxby's scans: made-up ones, a slice of the real ones, and what users get wrong."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import SHARED, fails
+
+from fcorun import compose
+from fcorun.datasets.haxby import Haxby
+from fcorun.experiment.experiment import prepare
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+REAL = SHARED / "data" / "nilearn_data"
+
+SHOWN = ["rest", "face", "house", "cat", "face", "house", "rest", "cat"]
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """No test reaches the network: nilearn's downloads fail at once, as they do without one."""
+    import requests
+
+    def send(*args, **kwargs):
+        raise requests.ConnectionError("no network in tests")
+
+    monkeypatch.setattr(requests.Session, "send", send)
+
+
+def scanned(root: Path, runs: dict[int, int]) -> Path:
+    """A tree in nilearn's layout: tiny scans of subjects with so many runs each."""
+    import nibabel
+
+    rng, folder = np.random.default_rng(0), root / "haxby2001"
+    folder.mkdir(parents=True)
+    mask = np.zeros((4, 3, 2), dtype=np.uint8)
+    mask[1:3] = 1
+    nibabel.save(nibabel.Nifti1Image(mask, np.eye(4)), folder / "mask.nii.gz")
+    for subject, count in runs.items():
+        (folder / f"subj{subject}").mkdir()
+        scan = rng.integers(0, 2000, (4, 3, 2, len(SHOWN) * count)).astype(np.int16)
+        nibabel.save(nibabel.Nifti1Image(scan, np.eye(4)), folder / f"subj{subject}" / "bold.nii.gz")
+        lines = [f"{what} {run}" for run in range(count) for what in SHOWN]
+        (folder / f"subj{subject}" / "labels.txt").write_text("labels chunks\n" + "\n".join(lines) + "\n")
+    return root
+
+
+@pytest.fixture
+def brains(tmp_path, offline):
+    """Two subjects, the second with one run fewer."""
+    return scanned(tmp_path / "nilearn", {1: 3, 5: 2})
+
+
+def test_haxby_as_in_the_paper(tmp_path, offline):
+    """All six subjects as conf/data/haxby.yaml has them: 59 training clients, the 12 runs of the last one held out."""
+    root = scanned(tmp_path / "nilearn", {1: 12, 2: 12, 3: 12, 4: 12, 5: 11, 6: 12})
+    data = prepare(compose(["data=haxby", f"data.root={root}"])).load()
+    assert len(data.sizes) == 59
+    assert len(data.y_val) == 12 * 4
+    assert not any(name.startswith("subject6") for name in data.clients)
+
+
+def haxby(root, **options) -> Haxby:
+    return Haxby(str(root), **({"subjects": [1, 5]} | options))
+
+
+def test_haxby_clients_are_runs(brains):
+    import nibabel
+
+    data = haxby(brains).load()
+    assert data.clients == ("subject1_run0", "subject1_run1", "subject1_run2")
+    assert data.sizes.tolist() == [4, 4, 4]
+    assert data.x.dtype == np.float32
+    assert data.x.shape == (12, 12)
+    assert data.x_val.shape == (8, 12)
+    assert data.y.dtype == np.int32
+    assert data.y.tolist() == [0, 1, 0, 1] * 3
+    assert data.classes == ("face", "house")
+    assert data.task == "binary"
+    # standardized over all volumes of the run, then the two categories are picked
+    folder = brains / "haxby2001"
+    inside = nibabel.load(folder / "mask.nii.gz").get_fdata() > 0
+    raw = nibabel.load(folder / "subj1" / "bold.nii.gz").get_fdata()[inside].T[8:16]
+    expected = ((raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1))[[1, 2, 4, 5]]
+    np.testing.assert_allclose(data.x[4:8], expected, atol=1e-5)
+
+
+def test_haxby_runs_in_any_order(brains):
+    """Runs whose volumes alternate give the same clients as runs one after the other."""
+    import nibabel
+
+    whole = haxby(brains, subjects=[1]).load()
+    folder = brains / "haxby2001" / "subj1"
+    image = nibabel.load(folder / "bold.nii.gz")
+    scan = np.asarray(image.dataobj)
+    order = np.arange(24).reshape(3, 8).T.ravel()
+    nibabel.save(nibabel.Nifti1Image(scan[..., order], np.eye(4)), folder / "bold.nii.gz")
+    header, *lines = (folder / "labels.txt").read_text().splitlines()
+    (folder / "labels.txt").write_text("\n".join([header, *(lines[k] for k in order)]) + "\n")
+    mixed = haxby(brains, subjects=[1]).load()
+    np.testing.assert_allclose(mixed.x, whole.x, atol=1e-6)
+    np.testing.assert_array_equal(mixed.y, whole.y)
+
+
+def test_haxby_validation(brains):
+    assert haxby(brains, subjects=[1]).load().x_val is None
+    runs = haxby(brains, subjects=[1], validation_runs=[2, 0]).load()
+    assert runs.clients == ("subject1_run1",)
+    assert len(runs.y_val) == 8
+    both = haxby(brains, validation_runs=[2]).load()  # only subject 1 has a run 2
+    assert len(both.clients) == 4
+    assert len(both.y_val) == 4
+    first = haxby(brains, validation_subjects=[1]).load()
+    assert first.clients == ("subject5_run0", "subject5_run1")
+    assert len(first.y_val) == 12
+    assert haxby(brains, validation_subjects=[]).load().x_val is None
+    assert haxby(brains, validation_subjects=[5], validation_runs=[0]).load().clients == (
+        "subject1_run1",
+        "subject1_run2",
+    )
+
+
+def test_haxby_other_categories(brains):
+    data = haxby(brains, categories=["house", "cat"]).load()
+    assert data.classes == ("cat", "house")
+    assert data.y[:4].tolist() == [1, 0, 1, 0]
+
+
+def test_haxby_cache(brains, monkeypatch):
+    first = haxby(brains).load()
+
+    def masked(*args):
+        raise AssertionError("masked again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.datasets.haxby._standardized", masked)
+        np.testing.assert_array_equal(haxby(brains).load().x, first.x)
+        os.utime(brains / "haxby2001" / "subj5" / "bold.nii.gz", ns=(1, 1))
+        with pytest.raises(AssertionError, match="masked again"):
+            haxby(brains).load()
+    for kept in Path(os.environ["FCORUN_CACHE"], "haxby").iterdir():
+        kept.write_bytes(kept.read_bytes()[:50])
+    np.testing.assert_array_equal(haxby(brains).load().x, first.x)  # a damaged cache is made anew
+
+
+def test_haxby_fingerprint_is_of_the_content(brains, tmp_path):
+    before = haxby(brains).fingerprint()
+    brains.rename(tmp_path / "moved")
+    moved = tmp_path / "moved"
+    assert haxby(moved).fingerprint() == before != haxby(moved, categories=["cat", "face"]).fingerprint()
+    labels = moved / "haxby2001" / "subj1" / "labels.txt"
+    labels.write_text(labels.read_text().replace("cat", "dog"))
+    assert haxby(moved).fingerprint() != before
+
+
+@pytest.mark.parametrize("name", ["subj5/bold.nii.gz", "mask.nii.gz"])
+def test_haxby_damaged_scan(brains, name):
+    file = brains / "haxby2001" / name
+    whole = file.read_bytes()
+    for content in (whole[: len(whole) // 2], b"<html>not found</html>", b""):
+        file.write_bytes(content)
+        with fails("data.root", name, "download it anew"):
+            haxby(brains).load()
+
+
+def test_haxby_labels_that_do_not_fit(brains):
+    file = brains / "haxby2001" / "subj5" / "labels.txt"
+    text = file.read_text()
+    file.write_text(text + "face 1\n")
+    with fails("data.root", "subj5", "17", "16"):
+        haxby(brains).load()
+    for bad in ("", "labels\nface\n", text.replace("chunks", "run"), text + "face\n", text + "face one\n"):
+        file.write_text(bad)
+        with fails("data.root", "labels.txt"):
+            haxby(brains).load()
+
+
+def test_haxby_not_there(tmp_path, offline):
+    with fails("data.root=", "subject 1, 6", "subj1-2010.01.14.tar.gz", "mask.nii.gz", "haxby2001", "ConnectionError"):
+        Haxby(str(tmp_path / "new"), subjects=[6, 1]).load()
+    assert not (tmp_path / "new").exists()
+
+
+def test_haxby_half_there(brains):
+    (brains / "haxby2001" / "subj5" / "bold.nii.gz").unlink()
+    before = sorted(brains.rglob("*"))
+    with fails("data.root=", "subject 5", "subj5-2010.01.14.tar.gz"):
+        haxby(brains).fingerprint()
+    assert sorted(brains.rglob("*")) == before
+
+
+def test_haxby_downloads_through_nilearn(brains, monkeypatch):
+    import nilearn.datasets
+
+    asked, aside = [], brains / "aside"
+    (brains / "haxby2001" / "subj5").rename(aside)
+
+    def fetch_haxby(data_dir, subjects, **options):
+        asked.append(subjects)
+        aside.rename(Path(data_dir) / "haxby2001" / "subj5")
+
+    monkeypatch.setattr(nilearn.datasets, "fetch_haxby", fetch_haxby)
+    assert len(haxby(brains).load().y_val) == 8
+    assert asked == [[5]]
+
+
+def test_haxby_mistakes(brains):
+    with fails("data.subjects", "subject 7", "valid: 1, 2"):
+        Haxby(subjects=[1, 7])
+    with fails("data.subjects", "empty"):
+        Haxby(subjects=[])
+    with fails("data.validation_subjects", "subject 6", "data.subjects="):
+        Haxby(subjects=[1], validation_subjects=[6])
+    for wrong in (["face"], ["face", "face"], ["face", "house", "cat"]):
+        with fails("data.categories=", "two different"):
+            Haxby(categories=wrong)
+    with fails("data.categories", "'hous'", "did you mean 'house'"):
+        haxby(brains, categories=["face", "hous"]).load()
+    with fails("data.validation_runs", "run 3", "0, 1, 2"):
+        haxby(brains, validation_runs=[3]).load()
+    with fails("data.validation_subjects", "every run"):
+        haxby(brains, validation_subjects=[1, 5]).load()
+
+
+def test_haxby_real_slice(offline):
+    if not REAL.is_dir():
+        pytest.skip(f"NOT TESTED on real scans, {REAL} is missing: only on synthetic ones")
+    data = Haxby(str(REAL), subjects=[1], validation_runs=[10, 11]).load()
+    assert data.x.shape == (180, 530)
+    assert data.x_val.shape == (36, 530)
+    assert data.sizes.tolist() == [18] * 10
+    assert data.clients[-1] == "subject1_run9"
+    assert np.bincount(data.y).tolist() == [90, 90]
+    # a linear rule learnt on ten runs tells faces from houses in the other two
+    direction = data.x[data.y == 1].mean(axis=0) - data.x[data.y == 0].mean(axis=0)
+    assert np.mean((data.x_val @ direction > 0) == (data.y_val == 1)) > 0.75
+    with fails("data.root=", "subject 2", "cannot be downloaded"):
+        Haxby(str(REAL), subjects=[1, 2]).load()

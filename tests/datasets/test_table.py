@@ -1,0 +1,224 @@
+"""Tables: labels, and what users get wrong."""
+
+import gzip
+
+import numpy as np
+import pytest
+from helpers import fails
+from table_files import SORTED, X, Y, frame, priced, save
+
+from fcorun.config import build
+from fcorun.datasets.table import Table
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+# ---------------------------------------------------------------- tables: labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["no", "yes", "yes"], ("no", "yes")),
+        ([1, -1, -1], (-1, 1)),
+        ([True, False, False], (False, True)),
+        ([1.0, 2.0, 2.0], (1, 2)),
+        ([0.5, 1.5, 1.5], (0.5, 1.5)),
+    ],
+)
+def test_binary_labels(tmp_path, labels, classes):
+    expected = np.array([classes.index(v) for v in labels * 2])[SORTED]
+    for name in ("t.csv", "t.parquet"):
+        data = priced(save(tmp_path, name, frame(price=labels * 2)), task="binary").load()
+        assert data.classes == classes
+        assert data.task == "binary"
+        assert data.y.dtype == np.int32
+        np.testing.assert_array_equal(data.y, expected)
+
+
+def test_class_seen_in_validation_only_keeps_its_index(tmp_path):
+    path = save(tmp_path, "t.csv", frame(price=["q", "p", "r", "q", "r", "p"], site=[*"abcabb"]))
+    data = priced(path, task="multiclass", validation=["c"]).load()
+    assert data.classes == ("p", "q", "r")
+    assert data.y_val.tolist() == [2]
+    data = priced(path, task="multiclass", validation=["b"]).load()
+    assert data.classes == ("p", "q", "r")
+    assert set(data.y.tolist()) == {1, 2}
+    assert data.y_val.tolist() == [0, 2, 0]
+
+
+# ---------------------------------------------------------------- tables: mistakes
+
+
+def test_missing_files(tmp_path):
+    save(tmp_path, "prices.csv")
+    with fails("data.path=", "prics.csv", "did you mean", "prices.csv"):
+        priced(str(tmp_path / "prics.csv")).load()
+    with fails("data.path=", "there is no such file"):
+        priced(str(tmp_path / "zzz")).sources()
+    with fails("data.path=", "no folder"):
+        priced(str(tmp_path / "none" / "t.csv")).load()
+    with fails("data.path=", "is a folder"):
+        priced(str(tmp_path)).load()
+
+
+@pytest.mark.parametrize("name", ["t.xlsx", "t", "t.parquet.gz"])
+def test_unknown_endings(tmp_path, name):
+    (tmp_path / name).write_text("1")
+    with fails("data.path=", "unknown ending", ".csv"):
+        priced(str(tmp_path / name)).load()
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
+@pytest.mark.parametrize("content", [b"\x00\xffnonsense" * 9, b""], ids=["nonsense", "empty"])
+def test_damaged_files(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    options = {} if ".npz" in name else {"target": "y"}
+    with fails("data.path=", "cannot be read" if content else "empty"):
+        Table(str(tmp_path / name), **options).load()
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz", "t.svm.gz"])
+def test_truncated_files(tmp_path, name):
+    path = tmp_path / name
+    if name == "t.npz":
+        np.savez_compressed(path, X=X, y=Y)
+    elif name == "t.svm.gz":
+        path.write_bytes(gzip.compress(b"1 1:2\n" * 99))
+    else:
+        save(tmp_path, name)
+    path.write_bytes(path.read_bytes()[:-12])
+    with fails("data.path=", "cannot be read"):
+        Table(str(path), target="price" if "csv" in name or "parquet" in name else None).load()
+
+
+def test_npz_of_a_single_array(tmp_path):
+    np.save(tmp_path / "t.npy", X)
+    (tmp_path / "t.npy").rename(tmp_path / "t.npz")
+    with fails("data.path=", "single array"):
+        Table(str(tmp_path / "t.npz")).load()
+
+
+def test_tables_without_rows_or_features(tmp_path):
+    for name in ("t.csv", "t.parquet"):
+        with fails("data.path=", "no rows"):
+            priced(save(tmp_path, name, frame()[:0])).load()
+        with fails("data.path=", "no feature columns"):
+            priced(save(tmp_path, name, frame()[["site", "price"]])).load()
+    (tmp_path / "t.svm").write_text("# nothing\n\n")
+    with fails("data.path=", "no rows"):
+        Table(str(tmp_path / "t.svm")).load()
+
+
+def test_ragged_csv(tmp_path):
+    for text in ("u,v,price\n1,2,3\n1,2,3,4\n", "u,v,price\n1,2,3,4\n5,6,7,8\n"):
+        (tmp_path / "t.csv").write_text(text)
+        with fails("data.path=", "cannot be read"):
+            Table(str(tmp_path / "t.csv"), "price").load()
+
+
+def test_columns_that_are_wrong(tmp_path):
+    path = save(tmp_path, "t.csv")
+    with fails("data.target=pric", "did you mean 'price'"):
+        priced(path, target="pric").load()
+    with fails("data.client=sites", "did you mean 'site'"):
+        priced(path, client="sites").load()
+    with fails("data.target has no value", "price"):
+        priced(path, target=None).load()
+    with fails("data.client=price", "two different"):
+        priced(path, client="price").load()
+    with fails("data.path=", "column 'site'", "'b' in row 1"):
+        priced(path, client=None).load()
+    with fails("data.path=", "column 'v'", "'n/k' in row 3"):
+        priced(save(tmp_path, "s.csv", frame(v=[1, 2, "n/k", 4, 5, 6]))).load()
+    frame().to_csv(tmp_path / "i.csv")
+    with fails("data.path=", "has no name", "index=False"):
+        priced(str(tmp_path / "i.csv")).load()
+    np.savez(tmp_path / "t.npz", X=X, y=Y)
+    with fails("data.target=price", "no named columns"):
+        Table(str(tmp_path / "t.npz"), "price").load()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_missing_and_infinite_values(tmp_path, name):
+    for bad in (np.nan, np.inf):
+        with fails("data.path=", "column 'v'", "row 3"):
+            priced(save(tmp_path, name, frame(v=[1, 2, bad, 4, 5, 6]))).load()
+    with fails("data.path=", "target 'price'", "row 2"):
+        priced(save(tmp_path, name, frame(price=[1, np.inf, 3, 4, 5, 6]))).load()
+    with fails("data.target=price", "row 2"):
+        priced(save(tmp_path, name, frame(price=["a", None, "b", "a", "b", "a"])), task="binary").load()
+    with fails("data.client=site", "row 1"):
+        priced(save(tmp_path, name, frame(site=[None, *"abaab"]))).load()
+    with fails("data.path=", "column 'v'", "row 1"):
+        priced(save(tmp_path, name, frame(v=np.nan))).load()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"X": X}, ["no array 'y'"]),
+        ({"x": X, "y": Y}, ["no array 'X'", "valid: x, y"]),
+        ({"X": X, "y": Y[:3]}, ["y has shape", "6 rows"]),
+        ({"X": X[0], "y": Y}, ["X must be a matrix"]),
+        ({"X": X.astype(str), "y": Y}, ["X must be a matrix of numbers"]),
+        ({"X": X, "y": Y, "validation": Y}, ["validation", "booleans"]),
+        ({"X": X, "y": Y, "validation": Y > 0}, ["marks every row"]),
+        ({"X": X, "y": Y, "client": np.array([None] * 6)}, ["cannot be read"]),
+        ({"X": np.where(X == 5, np.nan, X), "y": Y}, ["column '2'", "row 2"]),
+    ],
+)
+def test_npz_that_are_wrong(tmp_path, arrays, words):
+    np.savez(tmp_path / "t.npz", **arrays)
+    with fails("data.path=", *words):
+        Table(str(tmp_path / "t.npz"), clients=2).load()
+
+
+def test_tasks_that_do_not_fit(tmp_path):
+    text = save(tmp_path, "s.csv", frame(price=list("pqrpqr")))
+    with fails("data.task=regression", "target 'price'", "binary"):
+        priced(text).load()
+    with fails("data.task=binary", "3 classes", "data.task=multiclass"):
+        priced(text, task="binary").load()
+    with fails("data.task=multiclass", "0.5", "data.task=regression"):
+        priced(save(tmp_path, "f.csv"), task="multiclass").load()
+    with fails("data.task=binary", "one class only", "'p'"):
+        priced(save(tmp_path, "o.csv", frame(price="p")), task="binary").load()
+    with fails("data.validation=", "one class only"):
+        priced(save(tmp_path, "v.csv", frame(price=list("pqpqpq"))), task="binary", validation=["a"]).load()
+
+
+def test_partitions_that_do_not_fit(tmp_path):
+    for kind in ("by_label", "dirichlet"):
+        with fails(f"data.partition={kind}", "data.task=regression", "data.partition=sorted"):
+            Table("t.csv", partition=kind)
+    with fails("data.partition=sorted", "clients already"):
+        priced(save(tmp_path, "t.csv"), partition="sorted").load()
+    path = save(tmp_path, "n.csv", frame().drop(columns="site"))
+    with fails("data.clients=7", "6 rows"):
+        priced(path, client=None, clients=7).load()
+    with fails("data.validation=", "no named clients", "data.client"):
+        priced(path, client=None, clients=2, validation=["a"]).load()
+
+
+def test_validations_that_do_not_fit(tmp_path):
+    for value in (-0.1, 1.0, 3.0):
+        with fails(f"data.validation={value}", "less than 1"):
+            Table("t.csv", validation=value)
+    path = save(tmp_path, "t.csv", frame(site=["north", "south"] * 3))
+    with fails("data.validation", "'noth'", "did you mean 'north'"):
+        priced(path, validation=["noth"]).load()
+    with fails("data.validation=", "every row is held out"):
+        priced(path, validation=["north", "south"]).load()
+    with fails("data.validation=most"):
+        build(Table, {"path": path, "validation": "most"}, "data")
+    with fails("data.path has no value"):
+        build(Table, {"path": "???"}, "data")
+
+
+def test_fingerprint_is_of_the_content(tmp_path):
+    (tmp_path / "sub").mkdir()
+    one, moved = save(tmp_path, "t.csv"), save(tmp_path / "sub", "other.csv")
+    assert priced(one).fingerprint() == priced(moved).fingerprint() != priced(one, seed=1).fingerprint()
+    save(tmp_path, "t.csv", frame(u=0))
+    assert priced(one).fingerprint() != priced(moved).fingerprint()

@@ -1,0 +1,101 @@
+"""Tables: rows held out for validation, and scaling."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from table_files import CLIENT, X, Y, frame, priced, save
+
+from fcorun.config import build
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.partition import hold_out, standardize
+from fcorun.datasets.table import Table
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def test_fraction_of_each_client():
+    owner = np.repeat([0, 1, 2, 3], [1, 10, 100, 4])
+    held = hold_out(owner, 0.29, np.random.default_rng(0))
+    assert [held[owner == m].sum() for m in range(4)] == [0, 2, 29, 1]
+    assert not hold_out(owner, 0.0, np.random.default_rng(0)).any()
+    counts = sum(hold_out(np.zeros(10, int), 0.5, np.random.default_rng(s)) for s in range(200))
+    assert counts.min() > 60
+    assert counts.max() < 140
+
+
+def test_clients_held_out(tmp_path):
+    path = save(tmp_path, "t.csv", frame(site=[1, 2, 3, 1, 2, 3]))
+    options = {"path": path, "target": "price", "client": "site", "validation": [3, 1]}
+    data = build(Table, options, "data").load()  # numbers in a list become names
+    assert data.clients == ("2",)
+    assert data.y.tolist() == [1, 4]
+    assert data.y_val.tolist() == [0.5, 3, 2, 5]  # client 1's, then client 3's
+    assert data.offsets_val is None
+
+
+def test_validation_rows_lie_client_by_client(tmp_path):
+    rng = np.random.default_rng(0)
+    site = rng.choice(4, 200, p=[0.5, 0.3, 0.19, 0.01])
+    path = save(tmp_path, "t.csv", pd.DataFrame({"site": site, "row": range(200), "price": rng.random(200)}))
+    for options in ({}, {"client": None, "partition": "sorted", "clients": 5}):
+        data = priced(path, validation=0.25, **options).load()
+        counts = np.diff(data.offsets_val)
+        np.testing.assert_array_equal(counts, (data.sizes + counts) // 4)
+        for m in range(len(counts)):
+            own = data.x_val[data.offsets_val[m] : data.offsets_val[m + 1], -1].astype(int)
+            assert (np.diff(own) > 0).all()
+            assert options or (site[own] == m).all()
+    assert priced(path, validation=0.0).load().offsets_val is None
+
+
+def test_npz_that_marks_all_rows_of_a_client(tmp_path):
+    np.savez(tmp_path / "t.npz", X=X, y=Y, client=CLIENT, validation=(CLIENT == "a") | (Y == 0.5))
+    data = Table(str(tmp_path / "t.npz")).load()
+    assert data.y_val.tolist() == [1, 3, 5, 0.5]
+    assert data.offsets_val is None
+
+
+@pytest.mark.parametrize("offsets_val", [[0, 2], [0, 1, 3], [1, 1, 2], [0, 3, 2]])
+def test_validation_rows_that_belong_to_nobody(offsets_val):
+    data = FederatedData(X, Y, np.array([0, 3, 6]), x_val=X[:2], y_val=Y[:2], offsets_val=np.array(offsets_val))
+    with fails("data: offsets_val", "2 validation rows", "2 clients", "3 numbers"):
+        data.validate()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_pooled_standardization(dtype):
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((200, 4)) * 50 + 100).astype(dtype)
+    x[:, 3] = np.array(7.1).astype(dtype)
+    held = rng.random(200) < 0.3
+    out = standardize(x, np.zeros(200, int), held)
+    assert out.dtype == (dtype if dtype != np.int64 else np.float64)
+    np.testing.assert_allclose(out[~held].mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(out[~held].std(axis=0), [1, 1, 1, 0], atol=1e-5)
+    expected = (x[held, :3] - x[~held, :3].mean(axis=0, dtype=float)) / x[~held, :3].std(axis=0, dtype=float)
+    np.testing.assert_allclose(out[held, :3], expected, rtol=1e-3, atol=1e-5)
+    assert (out[:, 3] == 0).all()
+
+
+def test_standardization_per_client(tmp_path):
+    rng = np.random.default_rng(1)
+    site = np.repeat(["a", "b", "c"], 100)
+    shift = np.repeat([0.0, 50.0, -9.0], 100)
+    table = pd.DataFrame({"u": rng.standard_normal(300) * 3 + shift, "site": site, "price": np.arange(300)})
+    path = save(tmp_path, "t.csv", table)
+    data = priced(path, standardize="per_client", validation=0.25).load()
+    for m in range(3):
+        own = data.x[data.offsets[m] : data.offsets[m + 1]]
+        assert abs(own.mean()) < 1e-12
+        assert own.std() == pytest.approx(1)
+        rows = (data.y_val >= 100 * m) & (data.y_val < 100 * (m + 1))
+        raw = data.y[data.offsets[m] : data.offsets[m + 1]].astype(int)
+        expected = (table.u[data.y_val[rows].astype(int)] - table.u[raw].mean()) / table.u[raw].std(ddof=0)
+        np.testing.assert_allclose(data.x_val[rows, 0], expected)
+    held = priced(path, standardize="per_client", validation=["b"]).load()
+    assert abs(held.x_val.mean()) < 1e-12
+    assert held.x_val.std() == pytest.approx(1)
+    pooled = priced(path, standardize="pooled", validation=["b"]).load()
+    assert abs(pooled.x.mean()) < 1e-12
+    assert pooled.x_val.mean() > 5

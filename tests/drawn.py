@@ -1,0 +1,52 @@
+"""Figures that a test looks at, their texts all inside the page."""
+
+import matplotlib as mpl
+
+from fcorun.metrics import read_rows
+from fcorun.reports.pictures.page import STYLE, content, looks_of
+from fcorun.reports.pictures.sweep import draw_best
+from fcorun.reports.results import table
+
+
+def figure(draw, records, metric="f1", *more):
+    """A figure of one data set, its texts all inside the page."""
+    frame = table(records)
+    with mpl.rc_context(STYLE):
+        found = draw(frame, metric, looks_of(frame), *more)
+        if found is not None:
+            found.canvas.draw()
+            assert not outside(found)
+            assert content(found).startswith(b"\x89PNG")
+    return found
+
+
+def best_of(records, metric="f1", *more):
+    return figure(draw_best, records, metric, records, read_rows, *more)
+
+
+def outside(figure):
+    """The texts that are cut by the edge of the page, or that another one covers."""
+    renderer, page = figure.canvas.get_renderer(), figure.bbox
+    texts = [t for t in figure.findobj(mpl.text.Text) if t.get_visible() and t.get_text().strip()]
+    boxes = []
+    for text in texts:
+        if text.axes is None or text.axes.axison:
+            boxes.append((text.get_text(), text.get_window_extent(renderer)))
+    ticks = {id(t) for ax in figure.axes for axis in (ax.xaxis, ax.yaxis) for t in ticks_outside(axis)}
+    kept = [(t.get_text(), t.get_window_extent(renderer)) for t in texts if id(t) not in ticks]
+    cut = [name for name, box in kept if not (page.x0 - 1 <= box.x0 and box.x1 <= page.x1 + 1
+                                              and page.y0 - 1 <= box.y0 and box.y1 <= page.y1 + 1)]  # fmt: skip
+    over = [(a, b) for i, (a, one) in enumerate(kept) for b, two in kept[:i] if one.overlaps(two)]
+    return cut + over
+
+
+def ticks_outside(axis):
+    """Labels of ticks that lie beyond the axis, which are not drawn."""
+    low, high = sorted(axis.get_view_interval())
+    for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+        if not low <= tick.get_loc() <= high:
+            yield from (tick.label1, tick.label2)
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]

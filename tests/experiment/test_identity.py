@@ -1,0 +1,101 @@
+"""What a run is: what is part of its identity, and what is not."""
+
+import pytest
+from helpers import Count, identity, small
+
+from fcorun import compose, run
+from fcorun.experiment.experiment import prepare
+
+# ---------------------------------------------------------------- what a run is
+
+
+@pytest.mark.parametrize("overrides", [[], ["local_steps=3"], ["reg.relative=0.5"], ["algo=centralized"]])
+def test_the_config_of_a_record_is_that_run(overrides):
+    record = run(small(*overrides, "rounds=2"))
+    watch = Count()
+    assert prepare(record.config).identity == record.status["identity"]
+    assert run(record.config, watch=watch).folder == record.folder
+    assert watch.rows == 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["verbose=false", "force=true", "debug=true", "tail_rounds=7", "checkpoint_every=0", "algo.name=mine", "x=bytes"],
+)
+def test_how_is_no_part_of_the_identity(how):
+    assert identity(how) == identity()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("seed=1", "data.seed=1", "algo.client_lr=0.002", "algo=fedavg", "reg.strength=0.2", "reg=l2", "rounds=5"),
+        *(
+            "batch_size=4",
+            "clients_per_round=2",
+            "local_epochs=2",
+            "local_steps=2",
+            "eval_every=1",
+            "precision=float64",
+        ),
+        *("client_weighting=uniform", "cutoff=0.01", "reference=true", "data.samples=13"),
+    ],
+)
+def test_what_is_part_of_the_identity(what):
+    assert identity(what) != identity()
+
+
+def test_a_path_is_no_part_of_the_identity_but_the_content_is(tmp_path):
+    def of(name, value):
+        (tmp_path / name).write_text("a,b,y\n" + "".join(f"{i},{i % 3},{value * i}\n" for i in range(20)))
+        return prepare(compose(["data=table", f"data.path={tmp_path}/{name}", "data.target=y"])).identity
+
+    assert of("one.csv", 1) == of("two.csv", 1) != of("three.csv", 2)
+
+
+OWN = """
+from dataclasses import dataclass
+import numpy as np
+from fcorun.algorithms import FedAvg
+from fcorun.datasets.base import Dataset, FederatedData
+
+@dataclass(frozen=True)
+class Own(FedAvg):
+    pass
+
+@dataclass(frozen=True)
+class Lasso(Dataset):
+    def load(self):
+        return FederatedData(np.eye(4) * {factor}, np.arange(4.0), np.array([0, 2, 4]))
+"""
+
+
+def test_the_code_of_the_users_plugins_is_part_of_the_identity(user_module):
+    own = {"class": "mine.Own", "client_lr": 0.1, "server_lr": 1.0}
+    data = {"class": "mine.Lasso"}
+
+    def identities(factor):
+        user_module("mine", OWN.format(factor=factor))
+        return identity(algo=own), identity("clients_per_round=null", data=data)
+
+    one, other = identities(1), identities(2)
+    assert identities(1) == one
+    assert one[0] != other[0]
+    assert one[1] != other[1]
+    assert one[1] != identity("clients_per_round=null", data={"class": "fcorun.datasets.lasso.Lasso"})
+
+
+def test_the_loaded_data_of_a_user_are_those_of_the_code(user_module):
+    config = small("clients_per_round=null", "rounds=1") | {"data": {"name": "own", "class": "mine.Lasso"}}
+    for factor in (1, 2):
+        user_module("mine", OWN.format(factor=factor))
+        assert prepare(config).load().x[0, 0] == factor
+
+
+# ---------------------------------------------------------------- hard cases
+
+
+def test_what_a_baseline_does_not_read_is_no_part_of_it():
+    assert identity("algo=centralized", "seed=1", "rounds=9") == identity("algo=centralized")
+    assert identity("algo=centralized", "client_weighting=uniform") != identity("algo=centralized")
+    assert identity("reg.relative=0.1", "reg.strength=3") == identity("reg.relative=0.1")

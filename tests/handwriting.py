@@ -1,0 +1,61 @@
+"""Handwriting made up, in the layouts of TFF's and LEAF's files."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+NAME = "fed_emnist_digitsonly"
+PAIR = (f"{NAME}_train.h5", f"{NAME}_test.h5")
+
+Writers = dict[str, tuple[np.ndarray, np.ndarray]]  # brightness in 1/255, white being 255, (n, 28, 28) uint8; labels
+
+
+def some(count: int = 10, classes: int = 10, seed: int = 0) -> Writers:
+    """Writers w09, w08, .. with 1, 2, .. images: the order of the files is not that of the names."""
+    rng = np.random.default_rng(seed)
+    return {
+        f"w{count - 1 - k:02d}": (rng.integers(0, 256, (k + 1, 28, 28), np.uint8), rng.integers(0, classes, k + 1))
+        for k in range(count)
+    }
+
+
+def save(folder: Path, train: Writers, test: Writers, name: str = NAME) -> Path:
+    """The layout of TFF."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, writers in (("train", train), ("test", test)):
+        with h5py.File(folder / f"{name}_{part}.h5", "w") as file:
+            for writer, (pixels, labels) in writers.items():
+                group = file.create_group(f"examples/{writer}")
+                group["pixels"] = (pixels / 255).astype(np.float32)
+                group["label"] = labels.astype(np.int32)
+    return folder
+
+
+def save_leaf(folder: Path, train: Writers, test: Writers, shards: int = 1, users_first: bool = True) -> Path:
+    """The layout of LEAF, in several shards."""
+    for part, writers in (("train", train), ("test", test)):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        for number in range(shards):
+            names = list(writers)[number::shards]
+            data = {
+                n: {"x": (writers[n][0] / 255).reshape(-1, 784).tolist(), "y": writers[n][1].tolist()} for n in names
+            }
+            shard = {"users": names, "num_samples": [len(d["y"]) for d in data.values()], "user_data": data}
+            if not users_first:
+                shard = dict(reversed(shard.items()))
+            (folder / part / f"all_data_{number}.json").write_text(json.dumps(shard))
+    return folder
+
+
+def agrees(data, train: Writers, test: Writers, names: list[str]) -> None:
+    """The data are those of the writers ``names``, background and ink exchanged."""
+    assert data.clients == tuple(names)
+    assert data.x.dtype == data.x_val.dtype == np.uint8
+    assert data.y.dtype == data.y_val.dtype == np.int32
+    assert data.sizes.tolist() == [len(train[n][1]) for n in names]
+    assert np.diff(data.offsets_val).tolist() == [len(test[n][1]) for n in names]
+    for x, y, writers in ((data.x, data.y, train), (data.x_val, data.y_val, test)):
+        np.testing.assert_array_equal(x, 255 - np.concatenate([writers[n][0].reshape(-1, 784) for n in names]))
+        np.testing.assert_array_equal(y, np.concatenate([writers[n][1] for n in names]))

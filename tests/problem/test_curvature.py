@@ -1,0 +1,72 @@
+"""Bounds on the curvature, and the steps that are made of them."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers import fails, ragged, small
+from quadratics import SIZES, Quadratics
+
+from fcorun import run
+from fcorun.experiment.experiment import prepare
+from fcorun.problem.quadratic import curvature
+
+
+def test_flat_losses_have_no_auto_step(tmp_path):
+    config = ragged(tmp_path, "algo=fedgd", "objective.intercept=false", x=np.zeros((20, 6)))
+    experiment = prepare(config)
+    with fails("algo=fedgd", "flat", "auto"):
+        experiment.resolved(experiment.load())
+
+
+@pytest.mark.parametrize("intercept", ["true", "false"])
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+@pytest.mark.parametrize("sizes", [(3, 4, 9), SIZES])
+def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
+    config = ragged(
+        tmp_path, "algo=fedsplit", f"objective.ridge={ridge}", f"objective.intercept={intercept}", sizes=sizes
+    )
+    experiment = prepare(config)
+    data = experiment.load()
+    least, most = curvature(experiment.objective, data)
+    x = np.column_stack([data.x, np.ones(len(data.y))]) if intercept == "true" else data.x
+    diagonal = ridge * np.append(np.ones(6), np.zeros(x.shape[1] - 6))
+    values = [
+        np.linalg.eigvalsh(2 / (b - a) * x[a:b].T @ x[a:b] + np.diag(diagonal))
+        for a, b in zip(data.offsets, data.offsets[1:], strict=False)
+    ]
+    assert least <= np.min(values) + 1e-12
+    assert most >= np.max(values) - 1e-12
+    if not (ridge and intercept == "true"):
+        np.testing.assert_allclose((least, most), (max(np.min(values), 0), np.max(values)), rtol=1e-10, atol=1e-10)
+
+
+def test_logistic_bounds_hold_where_it_bends_most(tmp_path):
+    experiment = prepare(ragged(tmp_path, "algo=fedsplit", task="binary"))
+    data = experiment.load()
+    _, most = curvature(experiment.objective, data)
+    x = np.column_stack([data.x, np.ones(len(data.y))])
+    own = [x[a:b] for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
+    np.testing.assert_allclose(most, max(np.linalg.eigvalsh(part.T @ part / 4 / len(part))[-1] for part in own))
+
+
+def test_the_bounds_are_in_the_summary(tmp_path):
+    config = ragged(tmp_path, "algo=fedsplit", "reg=none", sizes=SIZES)
+    q, told = Quadratics(config), json.loads((run(config, "run").folder / "summary.json").read_text())["curvature"]
+    np.testing.assert_allclose([told["least"], told["most"]], [q.l, q.L])
+    np.testing.assert_allclose([told["condition"], told["algo.step"]], [q.L / q.l, q.step])
+    given = run(ragged(tmp_path, "algo=fedsplit", "algo.step=0.1", sizes=SIZES), "given")
+    assert given.summary["curvature"] is None
+
+
+def test_what_auto_cannot_know_is_refused(tmp_path):
+    with fails("algo=fedsplit", "objective=mlp", "algo.step"):
+        prepare(ragged(tmp_path, "algo=fedsplit", "objective=mlp", task="binary"))
+    with fails("a value for algo.step", "algo.solver=newton"):
+        prepare(ragged(tmp_path, "algo=fedsplit", "objective=mlp", "algo.solver=gradient", task="binary"))
+    with fails("algo.step=large", "number", "auto"):
+        prepare(small("algo=fedsplit", "algo.step=large"))
+    with fails("algo.step=-1.0", "positive"):
+        prepare(small("algo=fedsplit", "algo.step=-1"))
+    with fails("algo.relaxation=2.5", "at most 2"):
+        prepare(small("algo=fedsplit", "algo.relaxation=2.5"))

@@ -1,0 +1,165 @@
+"""Records: what is on disk, and that nothing is done twice or replaced unasked."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import FILES, Count, flat, identity, small
+
+from fcorun import Record, UserError, load_records, run
+from fcorun.experiment.experiment import prepare
+
+# ---------------------------------------------------------------- what a record holds
+
+
+def test_a_record_is_complete():
+    record = run(small("reference=true", "rounds=5"))
+    assert record.folder.parent == Path("outputs/lasso")
+    assert record.folder.name == f"feddualavg-{identity('reference=true', 'rounds=5')[:8]}"
+    assert sorted(path.name for path in record.folder.iterdir()) == FILES
+    metrics = record.metrics
+    assert list(metrics)[:6] == ["round", "seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals"]
+    expected = "objective suboptimality train_loss val_loss f1 precision recall density recovery_error"
+    assert list(metrics)[6:] == expected.split()
+    assert metrics["round"].tolist() == [0, 2, 4, 5]
+    assert (metrics["seconds"].diff()[1:] > 0).all()
+    assert record.solution["weights"].shape == (20,)
+    assert record.solution["bias"].shape == ()
+    status, summary = record.status, record.summary
+    assert status["status"] == summary["status"] == "done"
+    assert summary["round"] == 5
+    assert summary["cutoff"] == 1e-4
+    assert summary["data"] | {"fingerprint": ""} == {
+        **{"clients": 6, "examples": 72, "validation_examples": 24, "features": 20, "task": "regression"},
+        **{"classes": [], "feature_names": [], "fingerprint": ""},
+    }
+    assert {"setup", "compile", "steady"} <= set(summary["seconds"])
+    assert {"python", "jax", "numpy", "fcorun"} <= set(summary["versions"])
+    assert (record.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_metrics_are_those_of_the_solution(tmp_path):
+    record = run(small("precision=float64", "reg.strength=0.3"))
+    data = prepare(record.config).load()
+    w, last = record.solution, record.metrics.iloc[-1]
+    train = np.mean((data.x @ w["weights"] + w["bias"] - data.y) ** 2)
+    assert last["train_loss"] == pytest.approx(train, rel=1e-6)
+    assert last["val_loss"] == pytest.approx(
+        np.mean((data.x_val @ w["weights"] + w["bias"] - data.y_val) ** 2), rel=1e-6
+    )
+    assert last["objective"] == pytest.approx(train + 0.3 * np.abs(w["weights"]).sum(), rel=1e-6)
+    found, true = np.abs(w["weights"]) > 1e-4, data.truth["weights"] != 0
+    assert last["density"] == pytest.approx(found.mean())
+    assert last["precision"] == pytest.approx((found & true).sum() / found.sum())
+    assert last["recall"] == pytest.approx((found & true).sum() / true.sum())
+    assert last["f1"] == pytest.approx(2 * (found & true).sum() / (found.sum() + true.sum()))
+    assert last["recovery_error"] == pytest.approx(np.linalg.norm(w["weights"] - data.truth["weights"]), rel=1e-6)
+
+
+def test_summary_is_that_of_the_metrics():
+    record = run(small("rounds=8", "tail_rounds=4"))
+    metrics, summary = record.metrics, record.summary
+    for name in list(metrics)[6:]:
+        assert summary["final"][name] == metrics[name].iloc[-1]
+        assert summary["tail"][name] == pytest.approx(metrics[name][metrics["round"] > 4].mean())
+    for name, pick in {"objective": "idxmin", "f1": "idxmax"}.items():
+        row = getattr(metrics[name], pick)()
+        assert summary["best"][name] == {"value": metrics[name][row], "round": metrics["round"][row]}
+    assert "density" not in summary["best"]
+
+
+def test_zero_rounds_are_the_start():
+    record = run(small("rounds=0"))
+    assert record.metrics["round"].tolist() == [0]
+    assert not flat(record.solution).any()
+
+
+# ---------------------------------------------------------------- done once, and not replaced unasked
+
+
+def test_a_finished_run_is_used_again_unless_forced():
+    watch = Count()
+    first = run(small(), watch=watch)
+    assert watch.rows == 3
+    before = (first.folder / "metrics.csv").read_bytes()
+    assert run(small(), watch=watch).folder == first.folder
+    assert watch.rows == 3
+    assert (first.folder / "metrics.csv").read_bytes() == before
+    run(small("force=true"), watch=watch)
+    assert watch.rows == 6
+
+
+def test_another_run_in_the_folder_is_refused_unless_forced():
+    run(small(), "here")
+    before = {path.name: path.read_bytes() for path in Path("here").iterdir()}
+    with pytest.raises(UserError, match=r"here holds another run .*force=true"):
+        run(small("seed=1"), "here")
+    assert {path.name: path.read_bytes() for path in Path("here").iterdir()} == before
+    assert run(small("seed=1", "force=true"), "here").config["seed"] == 1
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.csv"])
+def test_a_file_of_no_run_is_left_alone(name):
+    Path("here").mkdir()
+    Path("here", name).write_text("mine")
+    with pytest.raises(UserError, match=name):
+        run(small(), "here")
+    assert Path("here", name).read_text() == "mine"
+    assert [path.name for path in Path("here").iterdir()] == [name]
+
+
+def test_files_that_a_run_does_not_write_stay():
+    Path("here").mkdir()
+    Path("here", "notes.txt").write_text("mine")
+    assert run(small("rounds=1"), "here").finished
+    assert Path("here", "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made():
+    Path("file").write_text("")
+    with pytest.raises(UserError, match="file"):
+        run(small(), "file/run")
+
+
+BROKEN = """
+from dataclasses import dataclass
+from fcorun.algorithms import FedAvg
+
+@dataclass(frozen=True)
+class Broken(FedAvg):
+    def server(self, problem, server, mean):
+        raise RuntimeError("no such thing\\nas a server")
+"""
+
+
+def test_a_plugin_that_fails(user_module):
+    user_module("broken", BROKEN)
+    config = small() | {"algo": {"class": "broken.Broken", "client_lr": 0.1, "server_lr": 1.0}}
+    with pytest.raises(RuntimeError, match="no such thing"):
+        run(config, "here")
+    record = Record(Path("here"))
+    assert record.status["status"] == "failed"
+    assert record.status["reason"] == "RuntimeError: no such thing"
+    log = (record.folder / "run.log").read_text()
+    assert "Traceback" in log
+    assert "broken.py" in log
+    # mended, it is computed in the same folder
+    user_module("broken", BROKEN.replace('raise RuntimeError("no such thing\\nas a server")', "return server"))
+    mended = config | {"force": True}
+    assert run(mended, "here").status["status"] == "done"
+
+
+def test_load_records():
+    with pytest.raises(UserError, match="no folder outputs"):
+        load_records("outputs")
+    one, two = run(small("rounds=1")), run(small("rounds=1", "seed=1"), "elsewhere/deep/run")
+    assert {record.folder for record in load_records("outputs", "elsewhere")} == {one.folder, two.folder}
+    assert [record.summary["round"] for record in load_records(".")] == [1, 1]
+
+
+# ---------------------------------------------------------------- hard cases
+
+
+def test_a_baseline_is_judged_by_its_solution(tmp_path):
+    record = run(small("algo=centralized"))
+    assert record.summary["tail"] == record.summary["final"]

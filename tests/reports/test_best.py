@@ -1,0 +1,147 @@
+"""Pictures of best points, and of structure against quality."""
+
+import pytest
+from drawn import best_of, figure, legend_of
+from fabricate import config, grid, record, rows
+
+from fcorun import load_records
+from fcorun.metrics import read_rows
+from fcorun.reports.pictures.axis import along
+from fcorun.reports.pictures.sweep import draw_structure, panels
+
+# ---------------------------------------------------------------- best points
+
+
+def test_panels():
+    assert panels(["objective", "train_loss", "val_loss"]) == [("objective", True), ("val_loss", True)]
+    names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "f1", "density", "rank"]
+    assert [name for name, _ in panels(names)] == ["suboptimality", "val_accuracy", "f1", "density", "rank"]
+    assert panels(["objective", "train_loss"])[1] == ("train_loss", True)
+
+
+def test_best_points_side_by_side():
+    found = best_of(grid("s"))
+    assert len(found.axes) == 4
+    assert legend_of(found) == [
+        "feddualavg: $\\eta_c$ = 0.2, $\\eta_s$ = 1", "fedmid: $\\eta_c$ = 0.2, $\\eta_s$ = 1",
+        "median and 10-90 % over 3 seeds",
+    ]  # fmt: skip
+    for ax in found.axes:
+        assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]
+        assert len(ax.collections) == 2
+        assert ax.get_xlabel() == "communication round"
+    colours = {tuple(line.get_color() for line in ax.lines) for ax in found.axes}
+    assert len(colours) == 1
+    assert found.axes[3].get_ylabel() == "density: share of |w$_j$| > 0.0001"
+
+
+def test_the_line_is_the_median_of_the_best_points_seeds():
+    there = grid("s", algos=("fedmid",), client=(0.2,), server=(1.0,))
+    line = best_of(there).axes[0].lines[0]
+    middle = read_rows(there[1].folder)  # the levels grow with the seed
+    assert line.get_ydata().tolist() == [row["objective"] for row in middle]
+
+
+def test_one_seed_has_no_band():
+    found = best_of(grid("s", seeds=(0,)))
+    assert legend_of(found) == [text for text in legend_of(found) if "seeds" not in text]
+    assert not found.axes[0].collections
+
+
+def test_a_baseline_is_a_level_line():
+    there = [record("a"), record("b", config("centralized"), rows(0.5, rounds=700, silent=True))]
+    found = best_of(there)
+    level = next(line for line in found.axes[0].lines if len(set(line.get_ydata())) == 1)
+    assert level.get_ydata()[0] == 0.5
+    assert found.axes[0].get_xlim()[1] < 50
+    assert legend_of(found) == ["feddualavg", "centralized (its solution)"]
+
+
+def test_best_points_against_bytes():
+    there = [record("a"), record("b", config("fedmid"), rows(rounds=4000, every=1000))]
+    there.append(record("c", config("centralized"), rows(0.5, rounds=700, silent=True)))
+    for ax in best_of(there, "f1", None, ["bytes"]).axes:
+        assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([0.64, 64.0])
+        assert ax.get_xlabel() == "communication, up and down (kB)"
+        assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
+
+
+def test_seeds_are_matched_by_round_and_placed_at_their_median():
+    for seed, pace in enumerate((1.0, 2.0, 7.0)):
+        table = [row | {"seconds": pace * row["round"]} for row in rows(1.0 + seed)]
+        record(f"s/{seed}", config(seed=seed), table[: 5 - seed])
+    ax = best_of(load_records("s"), "f1", None, ["seconds"]).axes[0]
+    assert ax.lines[0].get_xdata().tolist() == [0, 20, 40]  # the rounds that all have, at the pace of the second
+    assert ax.lines[0].get_ydata().tolist() == [row["objective"] for row in rows(2.0)[:3]]
+    assert ax.collections[0].get_datalim(ax.transData).x1 == 40
+
+
+def test_bands_are_in_the_unit_of_the_axis():
+    ax = best_of(grid("s", client=(0.1,), server=(1.0,)), "f1", None, ["bytes"]).axes[0]
+    there = [record(f"t/{seed}", config(seed=seed), rows(1.0 + seed, rounds=4000, every=1000)) for seed in range(3)]
+    wide = best_of(there, "f1", None, ["bytes"]).axes[0]
+    for one, most in ((ax, 640), (wide, 64)):
+        assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
+    assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
+
+
+def test_a_column_for_each_x():
+    there = [record("a", table=rows(grads=10**6)), record("b", config("fedmid"), rows(2.0, grads=10**5))]
+    shown, xs = [("objective", True), ("f1", False)], ["rounds", "bytes", "grad_evals", "seconds"]
+    found = best_of(there, "f1", shown, xs)  # which sees to it that no label covers another
+    below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
+    assert below[:4] == [""] * 4
+    assert below[4:] == [
+        *("communication round", "communication, up and down (B)"),
+        *("gradient evaluations (10$^6$ examples)", "time (s)"),
+    ]
+    beside = [ax.get_ylabel() for ax in found.axes]
+    assert [bool(label) for label in beside] == [True, False, False, False] * 2
+    for place, (ax, x) in enumerate(zip(found.axes, xs * 2, strict=True)):
+        assert ax.get_shared_y_axes().joined(ax, found.axes[place // 4 * 4])
+        assert ax.get_shared_x_axes().joined(ax, found.axes[4 + place % 4])
+        factor = {"grad_evals": 1e6}.get(x, 1)
+        assert ax.lines[0].get_xdata()[-1] * factor == pytest.approx(along(rows(grads=10**6), x, "a")[-1])
+    assert found.axes[0].get_xlim() != found.axes[1].get_xlim()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_columns_of_fewer_x(count):
+    found = best_of(grid("s"), "f1", [("objective", True)], ["rounds", "bytes", "seconds"][:count])
+    assert len(found.axes) == count
+    assert all(ax.get_xlabel() for ax in found.axes)
+
+
+@pytest.mark.parametrize("count", [2, 4, 7])
+def test_best_points_of_many_algorithms(count):
+    names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
+    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 1
+
+
+@pytest.mark.parametrize(("more", "count"), [({}, 4), ({"rank": 3.0}, 5), ({"val_accuracy": 0.5, "rank": 3.0}, 5)])
+def test_pages_of_other_problems(more, count):
+    assert len(best_of([record("a", table=rows(**more)), record("b", config("fedmid"), rows(2, **more))]).axes) == count
+
+
+def test_only_the_objective():
+    plain = [{k: v for k, v in row.items() if k not in ("val_loss", "f1", "density")} for row in rows()]
+    there = [record("a", table=plain)]
+    assert len(best_of(there, "objective").axes) == 2
+    assert figure(draw_structure, there, "objective") is None
+
+
+# ---------------------------------------------------------------- structure
+
+
+def test_structure_against_quality():
+    found = figure(draw_structure, grid("s"))
+    (ax,) = found.axes
+    assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
+    assert legend_of(found) == ["feddualavg", "fedmid", "best by f1"]
+    assert "> 0.0001" in ax.get_xlabel()
+    assert "last 20 rounds" in ax.get_xlabel()
+
+
+def test_low_rank_has_rank():
+    found = figure(draw_structure, [record("a", table=rows(rank=3.0)), record("b", config("fedmid"), rows(rank=4.0))])
+    assert found.axes[0].get_xlabel().startswith("rank: singular values > 0.0001")

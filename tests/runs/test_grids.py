@@ -1,0 +1,103 @@
+"""Grids: the records of their points, each as the run alone would have left it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import Count, Stop, flat, rows_of, small
+
+from fcorun import UserError, grid, load_records, run, run_grid
+from fcorun.runs import execute
+
+# ---------------------------------------------------------------- grids
+
+
+def test_a_grid_writes_the_records_of_its_points():
+    points = grid(small("precision=float64"), {"algo.client_lr": [0.001, 0.003], "reg.strength": [0.1, 0.5]})
+    assert [(p["algo"]["client_lr"], p["reg"]["strength"]) for p in points] == [
+        *((0.001, 0.1), (0.001, 0.5), (0.003, 0.1), (0.003, 0.5)),
+    ]
+    records = run_grid(points)
+    assert len({record.folder for record in records}) == 4
+    for point, record in zip(points, records, strict=True):
+        alone = run(point, f"alone/{record.folder.name}")
+        assert alone.status == record.status
+        assert alone.config == record.config
+        np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-10)
+        np.testing.assert_allclose(flat(record.solution), flat(alone.solution), rtol=1e-10, atol=1e-12)
+
+
+def test_a_wide_grid_in_several_batches():
+    """Nine points take two threads of five on two cores, one of which has a place to fill."""
+    points = grid(small("precision=float64", "rounds=2"), {"algo.client_lr": [k * 1e-3 for k in range(1, 10)]})
+    records = run_grid(points)
+    finals = [record.metrics["objective"].iloc[-1] for record in records]
+    alone = [run(points[k], f"alone/{k}").metrics["objective"].iloc[-1] for k in (0, 4, 8)]
+    np.testing.assert_allclose([finals[0], finals[4], finals[8]], alone, rtol=1e-10)
+    assert len(set(finals)) == 9
+
+
+def test_a_grid_over_seeds():
+    """Runs of different seeds have minibatches of their own, those of one seed share them."""
+    points = grid(small("precision=float64"), {"seed": [0, 1, 2], "algo.client_lr": [0.001, 0.003]})
+    records = run_grid(points)
+    assert len({record.metrics["objective"].iloc[-1] for record in records}) == 6
+    for point, record in zip(points, records, strict=True):
+        alone = run(point, f"alone/{record.folder.name}")
+        assert alone.config == record.config
+        np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-10)
+
+
+def test_a_grid_of_baselines():
+    points = grid(small("algo=centralized"), {"reg.strength": [0.1, 0.5]})
+    dense, sparse = run_grid(points)
+    assert sparse.summary["final"]["density"] < dense.summary["final"]["density"]
+
+
+def test_a_grid_may_differ_in_numbers_only():
+    for axes in ({"rounds": [1, 2]}, {"data.seed": [0, 1]}, {"batch_size": [4, 5]}):
+        with pytest.raises(ValueError, match="differ in more"):
+            run_grid(grid(small(), axes))
+    with pytest.raises(ValueError, match="differ in more"):
+        run_grid([small(), small("algo=fedavg", "algo.server_lr=1")])
+    assert not Path("outputs").exists()
+
+
+def test_a_grid_computes_what_is_missing_only():
+    points = grid(
+        small("precision=float64", "rounds=6", "checkpoint_every=1000"), {"algo.client_lr": [1e-3, 2e-3, 3e-3]}
+    )
+    done = run(points[0])
+    before = (done.folder / "metrics.csv").stat().st_mtime_ns
+    with pytest.raises(KeyboardInterrupt):
+        run(points[1], watch=Stop(4))
+    assert load_records("outputs")[0].folder.parent == done.folder.parent
+    watch = Count()
+    records = run_grid(points, watch=watch)
+    assert watch.rows == 1 + 4
+    assert (done.folder / "metrics.csv").stat().st_mtime_ns == before
+    for point, record in zip(points, records, strict=True):
+        np.testing.assert_allclose(rows_of(record), rows_of(run(point, f"alone/{record.folder.name}")), rtol=1e-10)
+
+
+# ---------------------------------------------------------------- hard cases
+
+
+def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
+    whole = execute.complete
+
+    def third(folder, *rest):
+        if folder.folder.name == "p2":
+            raise OSError(28, "No space left on device")
+        return whole(folder, *rest)
+
+    monkeypatch.setattr(execute, "complete", third)
+    configs = grid(small(), {"algo.client_lr": [1e-3, 2e-3, 3e-3, 4e-3]})
+    with pytest.raises(OSError, match="No space"):
+        run_grid(configs, [f"p{i}" for i in range(4)])
+    assert [r.status["status"] for r in load_records(".")] == ["done", "done", "failed", "done"]
+
+
+def test_two_runs_in_one_folder_are_refused():
+    with pytest.raises(UserError, match="two different runs"):
+        run_grid(grid(small(), {"algo.client_lr": [1e-3, 2e-3]}), ["same", "same"])

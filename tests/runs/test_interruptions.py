@@ -1,0 +1,164 @@
+"""Interruptions: no work is lost, and nothing is blocked."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import FILES, SMALL, Count, Stop, flat, rows_of, small
+
+from fcorun import Record, UserError, run
+from fcorun.records.record import RunFolder
+
+# ---------------------------------------------------------------- interruptions
+
+
+def test_an_interruption_is_recorded_and_mended():
+    with pytest.raises(KeyboardInterrupt):
+        run(small(), "here", Stop(2))
+    record = Record(Path("here"))
+    assert record.status["status"] == "interrupted"
+    assert "2" in record.status["reason"]
+    assert not record.finished
+    watch = Count()
+    assert run(small(), "here", watch).finished
+    assert watch.rows == 1
+    assert sorted(path.name for path in Path("here").iterdir()) == FILES
+
+
+def test_an_interrupted_run_can_be_forced_to_start_again():
+    with pytest.raises(KeyboardInterrupt):
+        run(small(), "here", Stop(2))
+    watch = Count()
+    run(small("force=true"), "here", watch)
+    assert watch.rows == 3
+
+
+LONG = [*SMALL, "rounds=600", "eval_every=2", "checkpoint_every=0", "hydra.run.dir=broken"]
+
+
+def start(arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "fcorun", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_rounds(folder, process, seconds=60):
+    """Until a checkpoint has been replaced: the first one is of round 0."""
+    end, stamps = time.monotonic() + seconds, set()
+    while len(stamps) < 3:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end, "there is no checkpoint"
+        stamps |= {path.stat().st_mtime_ns for path in folder.glob(".checkpoint.npz")}
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(session_cache, tmp_path_factory):
+    """The record of a process that was let be: other processes have the very same numbers."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    process = start([*LONG, f"hydra.run.dir={folder}"])
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    return Record(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
+    broken, whole = Path("broken"), undisturbed
+    process = start(LONG)
+    wait_for_rounds(broken, process)
+    with pytest.raises(UserError, match="another process"):
+        run(small("rounds=600"), broken)
+    process.send_signal(kind)
+    _, error = process.communicate(timeout=60)
+    status = json.loads((broken / "status.json").read_text())
+    if kind == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+        assert status["status"] == "running"
+    else:
+        assert process.returncode == 130
+        assert status["status"] == "interrupted"
+        assert len(error.strip().splitlines()) == 1
+    assert not (broken / "metrics.csv").exists() or len(Record(broken).metrics) < 301
+    process = start(LONG)
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert "goes on after round" in out
+    resumed = Record(broken)
+    assert resumed.status["identity"] == whole.status["identity"]
+    assert rows_of(resumed).equals(rows_of(whole))
+    assert (resumed.metrics["seconds"].diff()[1:] > 0).all()
+    np.testing.assert_array_equal(flat(resumed.solution), flat(whole.solution))
+    assert sorted(path.name for path in broken.iterdir()) == FILES
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize("after", range(1, 10))
+def test_a_kill_at_any_file_blocks_nothing(after, monkeypatch):
+    """A record has ten files written, some of them several times; the process dies between any two."""
+    written = []
+    replace = os.replace
+
+    with monkeypatch.context() as patch:
+
+        def dying(source, target):
+            replace(source, target)
+            written.append(target)
+            if len(written) == after:
+                for method in ("write", "log"):  # the dead write no more
+                    patch.setattr(f"fcorun.records.record.RunFolder.{method}", lambda *args: None)
+                raise Killed
+
+        patch.setattr(os, "replace", dying)
+        with pytest.raises(Killed):
+            run(small("checkpoint_every=0"), "here")
+    mended = run(small("checkpoint_every=0"), "here")
+    assert mended.status["status"] == "done"
+    assert rows_of(mended).equals(rows_of(run(small(), "whole")))
+
+
+@pytest.mark.parametrize("left", [0, 100, 0.5])
+def test_a_damaged_checkpoint_is_left_aside(left):
+    with pytest.raises(KeyboardInterrupt):
+        run(small(), "here", Stop(2))
+    content = Path("here/.checkpoint.npz").read_bytes()
+    Path("here/.checkpoint.npz").write_bytes(content[: int(left * len(content)) if left == 0.5 else left])
+    assert rows_of(run(small(), "here")).equals(rows_of(run(small(), "whole")))
+
+
+def test_a_mishap_before_the_first_round_is_not_hidden(monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.records.record.RunFolder.load_checkpoint", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(small(), "here")
+    assert Record(Path("here")).status["status"] == "failed"
+    assert run(small(), "here").finished
+
+
+# ---------------------------------------------------------------- hard cases
+
+
+def test_forcing_that_is_broken_off_leaves_something_to_go_on_from(monkeypatch):
+    config = small()
+    record = run(config, "f")
+    before = rows_of(record)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "_unlink", lambda self, names: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(config | {"force": True}, "f")
+    assert not Record(record.folder).finished
+    pd.testing.assert_frame_equal(rows_of(run(config, "f")), before)
