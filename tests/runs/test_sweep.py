@@ -15,7 +15,7 @@ from helpers import SMALL, rows_of
 
 from fcorun import compose, load_records, run
 from fcorun.cli import cli
-from fcorun.cli.commands.commands import main
+from fcorun.cli.commands import main
 from fcorun.runs import execute, sweep
 from fcorun.runs.runner import Watcher
 

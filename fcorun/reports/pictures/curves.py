@@ -38,7 +38,7 @@ def draw(rows: Rows, label: str, cutoff: float, x: str, metrics: Catalogue) -> A
     count = columns(len(shown))
     width, height = (PAGE, 1.65) if count > 1 else (COLUMN, 2.0)
     title = textwrap.wrap(label, int(17 * width))
-    figure, axes = page(len(shown), count, width, height=height, top=0.14 + 0.12 * len(title))
+    figure, axes = page(len(shown), count, width, height=height, left=0.6, top=0.1 + 0.12 * len(title))
     figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
     for ax, (words, lines) in zip(axes, shown, strict=True):
         _draw_panel(ax, rows, [place / factor for place in places], lines, [metrics[name] for name in lines])
