@@ -127,7 +127,7 @@ def test_units(x, most, factor, label):
 )
 def test_curves_against(table, x, label, places):
     for ax in drawn(table, x=x).axes:
-        assert ax.get_xlabel() == label
+        assert ax.get_xlabel().replace("\n", " ") == label
         assert ax.lines[0].get_xdata() == pytest.approx(places)
 
 

@@ -49,10 +49,11 @@ def scale_y(ax: Any, values: Sequence[float], share: bool = False) -> None:
         if share:
             ax.set_ylim(-0.03, 1.03)
         return
-    least = max(min(positive), 2e-10 * max(positive))  # ten decades below is rounding only, and would flatten the rest
+    most = max(positive)
+    least = max(min(positive), 2e-10 * most)  # ten decades below there is rounding only, which would flatten the rest
+    ax.set_ylim(0.5 * least, most * (most / least) ** 0.05)  # first: matplotlib's own would overflow for huge values
     ax.set_yscale("log", nonpositive="mask")
-    ax.set_ylim(bottom=0.5 * least)
-    ax.yaxis.set_major_locator(LogLocator(subs=(1,) if max(positive) > 300 * least else (1, 2, 5), numticks=8))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1,) if most > 300 * least else (1, 2, 5), numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
 
