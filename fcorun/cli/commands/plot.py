@@ -1,5 +1,6 @@
 """fcorun plot: the pictures of records, drawn anew."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -43,14 +44,15 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
     """Draw the curves of a record; whether there are any."""
     rows, config = record.rows, record.flat_config
     if rows:
-        label, x = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
+        label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
         metrics = known([read_json(record.folder / "summary.json")])
-        picture = draw_run(rows, label, float(config["cutoff"]), x=x, metrics=metrics, format=format)
+        picture = draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
         write_whole(record.folder / f"curves.{format}", picture)
     return bool(rows)
 
 
-def _draw_sweep(folder: Path, records: Sequence[Record], asked) -> list[Path]:
+def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
+    """Draw the pictures of a sweep; their files."""
     told = {record.flat_config.get("x", "rounds") for record in records}
     x = asked.x or (told.pop() if len(told) == 1 else "rounds")
     runs = table(records, asked.tail_rounds)

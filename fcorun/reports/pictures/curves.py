@@ -37,9 +37,10 @@ def draw(rows: Rows, label: str, cutoff: float, x: str, metrics: Catalogue) -> A
     shown = panels(list(rows[-1]) if rows else ["objective", "train_loss"], cutoff, metrics)
     count = columns(len(shown))
     width, height = (PAGE, 1.65) if count > 1 else (COLUMN, 2.0)
+    below = 0.56 if "(" in across else 0.42
     title = textwrap.wrap(label, int(17 * width))
     figure, axes = page(len(shown), count, width, height=height, left=0.6, top=0.1 + 0.12 * len(title),
-                        bottom=0.56 if "(" in across else 0.42, gap=(0.58, 0.64))  # fmt: skip
+                        bottom=below, gap=(0.58, below + 0.08))  # fmt: skip
     figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
     for ax, (words, lines) in zip(axes, shown, strict=True):
         _draw_panel(ax, rows, [place / factor for place in places], lines, [metrics[name] for name in lines])
