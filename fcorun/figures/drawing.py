@@ -42,7 +42,8 @@ class Drawing:
         """The best points of the algorithms to draw."""
         places = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in self.algorithms]
         records = [self.tuned_records[i] for i in places]
-        return View(self.tuned.take(places), records, self.metric, self.looks, self.figure.x, self.figure.panels)
+        table, xs, shown = self.tuned.take(places), self.figure.x, self.figure.panels
+        return View(table, records, self.metric, self.looks, xs=xs, shown=shown)
 
     @property
     def points(self) -> View:
