@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-
 WHERE = "in client "  # begins a note on an error that says at which client and round it came up
 
 

@@ -142,6 +142,11 @@ def noted(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
     return [asdict(metric) for metric in metrics]
 
 
+def known(summaries: Iterable[Mapping[str, Any]]) -> Catalogue:
+    """The catalogue, and the metrics that these summaries note besides."""
+    return CATALOGUE.and_more(Metric(**each) for summary in summaries for each in summary.get("metrics", ()))
+
+
 def structure(metric: str) -> tuple[str, ...]:
     """The figures of structure that go with a metric: those of the clients' own models if that is of them."""
     own = metric.startswith(PERSONAL)
@@ -180,8 +185,3 @@ def aggregate(rows: list[dict[str, float]], tail_rounds: int, metrics: Catalogue
         "best": best,
         "tail": {name: sum(row[name] for row in tail) / len(tail) for name in names},
     }
-
-
-# For the reports, until they read the catalogue.
-HIGHER_IS_BETTER = {name: bool(CATALOGUE[name].higher) for name in CATALOGUE.judged}
-headline, in_order, ORDER = CATALOGUE.headline, CATALOGUE.in_order, tuple(CATALOGUE)

@@ -20,9 +20,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fcorun import UserError
-from fcorun.figures import load, reproduce
-from fcorun.figures.spec import names
-from fcorun.reports.results import csv_bytes
+from fcorun.figures.reproduce import reproduce
+from fcorun.figures.spec import load, names
+from fcorun.records.formats import frame_csv
 from fcorun.system.files import write_whole
 
 
@@ -75,7 +75,7 @@ def _merge(path: Path, rows: list[dict]) -> None:
     if path.exists():
         old: Any = pd.read_csv(path, dtype=str, keep_default_na=False)
         new = pd.concat([old[~old["figure"].isin(new["figure"])], new]).sort_values(["figure"], kind="stable")
-    write_whole(path, csv_bytes(new))
+    write_whole(path, frame_csv(new))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,22 @@
 
 import matplotlib as mpl
 
-from fcorun.records.formats import read_rows
-from fcorun.reports.pictures.page import STYLE, content, looks_of
-from fcorun.reports.pictures.sweep import draw_best
-from fcorun.reports.results import table
+from fcorun.reports.collect import table
+from fcorun.reports.pictures import best
+from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.pictures.view import View, looks_of
 
 
-def figure(draw, records, metric="f1", *more):
-    """A figure of one data set, its texts all inside the page."""
-    frame = table(records)
+def figure(draw, records, metric="f1", **more):
+    """A figure of one data set."""
+    runs = table(records)
+    return looked_at(draw, View(runs, records, metric, looks_of(runs), **more))
+
+
+def looked_at(draw, *arguments):
+    """A figure, its texts all inside the page."""
     with mpl.rc_context(STYLE):
-        found = draw(frame, metric, looks_of(frame), *more)
+        found = draw(*arguments)
         if found is not None:
             found.canvas.draw()
             assert not outside(found)
@@ -20,8 +25,8 @@ def figure(draw, records, metric="f1", *more):
     return found
 
 
-def best_of(records, metric="f1", *more):
-    return figure(draw_best, records, metric, records, read_rows, *more)
+def best_of(records, metric="f1", **more):
+    return figure(best.draw, records, metric, **more)
 
 
 def outside(figure):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from fcorun.metrics import COUNTERS, aggregate
+from fcorun.metrics import COUNTERS, aggregate, known, noted
 from fcorun.records.formats import csv_text
 from fcorun.records.record import Record
 
@@ -42,8 +42,9 @@ def rows(level=1.0, rounds=40, every=10, silent=False, grads=None, **metrics):
     return found
 
 
-def record(folder, settings=None, table=None, status="done", reason="", tail_rounds=20):
-    """A record in ``folder``; one that is not finished has no metrics and no summary."""
+def record(folder, settings=None, table=None, status="done", reason="", *, tail_rounds=20, metrics=()):
+    """A record in ``folder``; one that is not finished has no metrics and no summary. ``metrics`` are those that its
+    objective declares."""
     folder = Path(folder)
     folder.mkdir(parents=True)
     settings = config() if settings is None else settings
@@ -54,7 +55,9 @@ def record(folder, settings=None, table=None, status="done", reason="", tail_rou
     if status in ("done", "diverged"):
         table = rows() if table is None else table
         (folder / "metrics.csv").write_text(csv_text(table))
-        summary = {"status": status, "round": table[-1]["round"], **aggregate(table, tail_rounds)}
+        own = {"metrics": noted(metrics)} if metrics else {}
+        found = aggregate(table, tail_rounds, known([own]))
+        summary = {"status": status, "round": table[-1]["round"], **found, **own}
         summary |= {
             "tail_rounds": tail_rounds,
             "cutoff": settings["cutoff"],

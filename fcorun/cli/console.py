@@ -11,11 +11,13 @@ from rich.table import Table
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.metrics import COUNTERS, PERSONAL, aggregate, headline, silent
-from fcorun.records.formats import read_rows
+from fcorun.metrics import CATALOGUE, COUNTERS, aggregate, known, silent
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
 
+_FILES = (  # of a record, in the order in which they matter to its reader
+    *("metrics.csv", "curves.png", "summary.json", "solution.npz", "personal.npz", "config.yaml", "run.log"),
+)
 _LINES = 10  # progress lines of a run, where there is no terminal
 
 
@@ -59,7 +61,7 @@ class Console(Watcher):
         self.task = self.progress.add_task("", total=settings.rounds)
 
     def row(self, job: Job, row: dict[str, float]) -> None:
-        matters = headline([name for name in row if name not in COUNTERS])
+        matters = CATALOGUE.headline([name for name in row if name not in COUNTERS])
         text = f"objective {row['objective']:.6g}" + (
             f"  {matters} {row[matters]:.4g}" if matters != "objective" else ""
         )
@@ -79,7 +81,7 @@ class Console(Watcher):
             status = record.status
             end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
             self.out.print(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
-            job.rows, job.diverged = read_rows(record.folder), int(status.get("round", 0))
+            job.rows, job.diverged = record.rows, int(status.get("round", 0))
         elif job.end not in ("done", "diverged"):
             return
         if job.diverged:
@@ -92,10 +94,8 @@ class Console(Watcher):
         if job.reason:
             self.out.print(job.reason)
         if job.end != "reused":
-            self.out.print(
-                f"{job.end}: {job.folder.folder}/ holds metrics.csv, curves.png, summary.json, solution.npz, "
-                f"{'personal.npz, ' if record.personal else ''}config.yaml, run.log"
-            )
+            there = ", ".join(name for name in _FILES if (record.folder / name).exists())
+            self.out.print(f"{job.end}: {job.folder.folder}/ holds {there}")
 
     def _table(self, job: Job) -> None:
         settings = job.experiment.settings
@@ -104,15 +104,14 @@ class Console(Watcher):
         mean = f"mean of last {tail} rounds" if not silent(job.rows[-1]) else "solution"
         for column in ("metric", "final", "best", "round", mean):
             table.add_column(column, justify="left" if column == "metric" else "right")
-        found = aggregate(job.rows, settings.tail_rounds)
+        metrics = known([Record(job.folder.folder).summary])
+        found = aggregate(job.rows, settings.tail_rounds, metrics)
         for name, value in found["final"].items():
             best = found["best"].get(name)
             cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")
             table.add_row(name, f"{value:.6g}", *cells, f"{found['tail'][name]:.6g}")
         self.out.print(table)
-        cut = ("f1", "precision", "recall", "density", "rank", PERSONAL + "density", PERSONAL + "rank")
-        cut = [name for name in cut if name in found["final"]]
-        if cut:
+        if cut := metrics.cut(found["final"]):
             self.out.print(f"{', '.join(cut)}: magnitude over cutoff={settings.cutoff:g}")
 
 

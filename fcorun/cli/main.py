@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
+from fcorun.cli import commands
 from fcorun.cli.failures import report
 from fcorun.cli.jobs import point_of, remove_empty, run_one, run_points
 from fcorun.errors import UserError, nearest
@@ -27,12 +28,10 @@ def main() -> None:
 
         print(f"fcorun {version('fcorun')}")
         return
-    if sys.argv[1:2] and sys.argv[1] in ("results", "plot", "rm"):
-        from fcorun.cli.commands.commands import main as command
-
-        sys.exit(command(sys.argv[1:]))
+    if sys.argv[1:2] and sys.argv[1] in commands.COMMANDS:
+        sys.exit(commands.main(sys.argv[1:]))
     if sys.argv[1:2] and not re.search("[=~]|^-", sys.argv[1]):
-        known = nearest(sys.argv[1], ["results", "plot", "rm"])
+        known = nearest(sys.argv[1], commands.COMMANDS)
         sys.exit(report(UserError(f"'{sys.argv[1]}' is neither KEY=VALUE nor a command: {known}")))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins

@@ -19,7 +19,7 @@ def read_libsvm(file: Path, path: str) -> tuple[np.ndarray, np.ndarray]:
     from sklearn.datasets import load_svmlight_file
 
     try:
-        found: Any = load_svmlight_file(str(file), dtype=np.float32)
+        found: Any = load_svmlight_file(str(file), dtype=np.float32)  # type: ignore[arg-type]
     except OverflowError as error:
         raise UserError(f"data.path={path}: an index is more than {2**31 - 1:,}; keep fewer features") from error
     x, y = found

@@ -23,8 +23,8 @@ class Rounds(NamedTuple):
 
     Where each batch is all of a client's data, there are no rows to draw: (T, S, 0). ``share`` is the cohort's part of
     all weights, (T,); ``chances`` are two numbers drawn uniformly from [0, 1) for all clients of the round, (T, 2);
-    ``keys`` are the bits of a random key for each client, (T, S, 2). On a tree, rows, chances and keys have an axis more
-    after T, the rounds of an edge.
+    ``keys`` are the bits of a random key for each client, (T, S, 2). On a tree, rows, chances and keys have an axis
+    more after T, the rounds of an edge.
     """
 
     cohort: np.ndarray
@@ -97,7 +97,7 @@ class Schedule:
     def draw(self, start: int, count: int) -> Rounds:
         """The rounds start, ..., start + count - 1, counted from 0."""
         numbers = np.arange(start, start + count)
-        cohorts = np.stack([self.cohort(number) for number in numbers])
+        cohorts = np.stack([self.cohort(int(number)) for number in numbers])
         weight = self.sizes[cohorts] if self.client_weighting == "examples" else np.ones(cohorts.shape)
         share = weight.sum(axis=1) / (self.sizes.sum() if self.client_weighting == "examples" else len(self.sizes))
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges

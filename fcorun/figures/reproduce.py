@@ -6,30 +6,37 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
-from fcorun.experiment.compose import conf_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import claims, draw
+from fcorun.figures import claims
+from fcorun.figures.draw import PICTURES, fast_mark
+from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit, personalised, theory
-from fcorun.figures.spec import load
+from fcorun.figures.spec import Figure, conf_dir, load
 from fcorun.metrics import silent
-from fcorun.records.formats import read_rows
+from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
+from fcorun.reports.collect import table
 from fcorun.reports.pictures.page import STYLE, content
-from fcorun.reports.results import csv_bytes
-from fcorun.reports.table import SEEDS, Frame, best_points, chosen, flat_config, keys, table
+from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
 
 RATES = ("client_lr", "server_lr")
+VERDICTS: dict[str, Callable[[Drawing], list[dict[str, str]]]] = {
+    "bounds": lambda of: theory.verdicts(of.grid_records),
+    "fixed_points": lambda of: fedsplit.fixed_points(of.grid_records),
+    "conditioning": lambda of: fedsplit.conditioning(of.grid_records),
+    "personalised": personalised.verdicts,
+}
 
 
 def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> tuple[Path, list[dict]]:
@@ -50,43 +57,38 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     ending = ("-fast" if fast else "") + (f"-{hashlib.sha256(repr(own).encode()).hexdigest()[:6]}" if own else "")
     mark = " ".join([*(["fast version:"] if fast else []), *smaller, *(["with", *own] if own else [])])
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
-    common = [f"+experiment={name}", *smaller, *overrides]
+    if fast:
+        figure = replace(figure, seeds=figure.seeds[:2])
+    of, lost = _measured(figure, config["metric"], home, [f"+experiment={name}", *smaller, *overrides])
+    folder.mkdir(parents=True, exist_ok=True)
+    _draw(of, folder, mark)
+    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in of.points.best_rows()}
+    rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
+    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, rates, lost)))
+    rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
+    rows += claims.check(name + ending, figure, claims.measured(of), rates)
+    write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
+    return folder, rows
+
+
+def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> tuple[Drawing, Counter]:
+    """What there is to draw once all is run, and how many runs with further seeds were lost, by algorithm."""
     grid = _sweep(home / "runs", common)
-    records = [Record(home / "runs" / place) for place in grid["folder"]]
-    metric = chosen(grid, config["metric"])
-    best = [row for row in best_points(grid, metric).to_dict("records") if row["seeds"]]
+    records = [Record(home / "runs" / place) for place in grid.frame["folder"]]
+    metric = grid.chosen(metric)
+    best = [row for row in grid.best(metric).to_dict("records") if row["seeds"]]
     if not best:
         raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
     kept = [place for row in best for place in row["rows"]]
-    seeds = figure.seeds[:2] if fast else figure.seeds
-    further = _with_seeds(home / "seeds", common, best, grid, seeds, figure.seeded) if seeds else []
+    jobs = _with_seeds(figure, grid, [(row, records[row["rows"][0]]) for row in best])
+    further = _sweep_of(home / "seeds", common, jobs, {"algo", figure.seeded, *grid.keys}) if jobs else []
     failed = [record for record in further if record.status.get("status") != "done"]
-    lost = Counter(flat_config(record).get("algo.name") for record in failed)
+    lost = Counter(record.flat_config.get("algo.name") for record in failed)
     further = [record for record in further if record.status.get("status") == "done"]
     every = table([*records, *further])  # of all, so that the columns are those of the grid
-    tuned = every.iloc[[*kept, *range(len(records), len(every))]].reset_index(drop=True)
-    tuned.attrs, picked = every.attrs, [*(records[place] for place in kept), *further]
-    of = draw.Drawing(figure, metric, grid, records, tuned, picked)
-    folder.mkdir(parents=True, exist_ok=True)
-    _draw(of, folder, mark)
-    used = {row["algo"]: records[row["rows"][0]].config["algo"] for row in best}
-    rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
-    write_whole(folder / "table.csv", csv_bytes(_summary(tuned, rates, lost)))
-    if figure.draw == "averaging":
-        tuned = pd.concat([tuned, _averages(of)])
-    runs: claims.Runs = {}
-    for algo, record in zip(of.tuned["algo"], picked, strict=True):
-        runs.setdefault(algo, []).append(read_rows(record.folder))
-    told = {
-        "bounds": lambda: theory.verdicts(records),
-        "fixed_points": lambda: fedsplit.fixed_points(records),
-        "conditioning": lambda: fedsplit.conditioning(records),
-        "personalised": lambda: personalised.verdicts(of),
-    }
-    rows = [{"figure": name + ending, **row} for row in told[figure.verdicts]()] if figure.verdicts else []
-    rows += claims.check(name + ending, figure, grid, tuned, runs, rates)
-    write_whole(folder / "claims.csv", csv_bytes(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
-    return folder, rows
+    tuned = every.take([*kept, *range(len(records), len(every))])
+    return Drawing(figure, metric, grid, records, tuned=tuned,
+                   tuned_records=[*(records[place] for place in kept), *further]), lost  # fmt: skip
 
 
 def _plain(overrides: Sequence[str]) -> list[str]:
@@ -95,7 +97,7 @@ def _plain(overrides: Sequence[str]) -> list[str]:
     return [text for text in chosen if "," not in text or "[" in text]
 
 
-def _sweep(folder: Path, overrides: Sequence[str]) -> Frame:
+def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
     before = time.time()
     command = [sys.executable, "-m", "fcorun", "-m", *overrides, f"hydra.sweep.dir='{folder}'"]
@@ -112,29 +114,28 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Frame:
     return table([Record(folder / place) for place in places], root=folder)
 
 
-def _with_seeds(
-    folder: Path, common: Sequence[str], best: list[dict], grid: Frame, seeds: list[int], seeded: str
-) -> list[Record]:
-    """The best points run again with further seeds."""
+def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]) -> list[str]:
+    """The jobs that run the best points again with further seeds; a point is its row and one of its records."""
     jobs = []
-    for row in best:
-        record = Record(folder.parent / "runs" / grid["folder"][row["rows"][0]])
-        if seeded == "seed" and silent(read_rows(record.folder)[-1]):
+    for row, record in best:
+        if figure.seeded == "seed" and silent(record.rows[-1]):
             continue  # a baseline draws nothing
         own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABELS}
-        own |= {key: row[key] for key in keys(grid) if not key.startswith("algo.") and key not in SEEDS}
+        own |= {key: row[key] for key in grid.keys if not key.startswith("algo.") and key not in SEEDS}
         point = [
             *_chosen(record.config["algo"]),
             *(f"{key}={value}" for key, value in own.items() if value is not None and value == value),
         ]
-        jobs += [" ".join([*point, f"{seeded}={seed}"]) for seed in seeds]
-    if not jobs:
-        return []
+        jobs += [" ".join([*point, f"{figure.seeded}={seed}"]) for seed in figure.seeds]
+    return jobs
+
+
+def _sweep_of(folder: Path, common: Sequence[str], jobs: Sequence[str], varied: set[str]) -> list[Record]:
+    """Run these jobs, and nothing of what is ``varied`` otherwise; their records."""
     listed = ",".join(f"'{job}'" for job in jobs)
-    varied = {"algo", seeded, *keys(grid)}
     fixed = [text for text in common if text.lstrip("+").partition("=")[0] not in varied]
-    frame = _sweep(folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
-    return [Record(folder / place) for place in frame["folder"]]
+    found = _sweep(folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
+    return [Record(folder / place) for place in found.frame["folder"]]
 
 
 def _chosen(algo: dict[str, Any]) -> list[str]:
@@ -148,33 +149,23 @@ def _chosen(algo: dict[str, Any]) -> list[str]:
     return [f"algo={base}", f"algo.name={algo['name']}", f'algo.title="{algo["title"]}"']
 
 
-def _draw(of: draw.Drawing, folder: Path, mark: str) -> None:
+def _draw(of: Drawing, folder: Path, mark: str) -> None:
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
-        picture = getattr(draw, of.figure.draw)(of)
+        picture = PICTURES[of.figure.draw](of)
         if picture is None:
             raise UserError("its runs measured nothing to draw")
         if mark:
-            draw.fast_mark(picture, mark)
+            fast_mark(picture, mark)
         for format in ("png", "pdf"):
             write_whole(folder / f"figure.{format}", content(picture, format))
 
 
-def _averages(of: draw.Drawing) -> Frame:
-    """What is claimed of the solutions of single clients and of their mean, as rows of a table."""
-    alone, cutoff = list(draw.solutions_alone(of).values()), of.grid.attrs["cutoff"]
-    shares = {
-        "mean of the clients": float(np.mean(np.abs(np.mean(alone, axis=0)) > cutoff)),
-        "densest client": max(float(np.mean(np.abs(w) > cutoff)) for w in alone),
-    }
-    return pd.DataFrame({"algo": list(shares), "tail_density": list(shares.values())})
-
-
-def _summary(tuned: Frame, rates: dict[str, tuple], lost: Counter) -> Frame:
+def _summary(tuned: Table, rates: dict[str, tuple], lost: Counter) -> Frame:
     """The best point of each algorithm: its rates, the median and the 10-90 % band over seeds of each tail average."""
     rows: list[dict[str, Any]] = []
-    for algo, own in tuned.groupby("algo", sort=False):
+    for algo, own in tuned.frame.groupby("algo", sort=False):
         row: dict[str, Any] = {"algo": algo, **dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
         row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):

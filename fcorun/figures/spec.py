@@ -45,9 +45,9 @@ class Figure:
 
     Attributes:
         title: what is shown, in a line.
-        draw: the function of fcorun.figures.draw that draws it.
-        verdicts: what is worked out of the records beside the claims: bounds of fcorun.figures.papers.theory, fixed_points or
-            conditioning of fcorun.figures.papers.fedsplit, margins and identities of fcorun.figures.papers.personalised.
+        draw: the picture of that name in fcorun.figures.draw.
+        verdicts: what is worked out of the records beside the claims, in fcorun.figures.papers: bounds of theory,
+            fixed_points or conditioning of fedsplit, margins and identities of personalised.
         panels: the metrics to draw, one a panel.
         x: what curves are drawn against; several make a column of panels each.
         only: the algorithms to draw; none: all.

@@ -21,6 +21,8 @@ FILES = (
     "solution.npz",
     "personal.npz",
     "curves.png",
+    "curves.pdf",
+    "curves.svg",
     "run.log",
     "status.json",
 )

@@ -37,10 +37,12 @@ def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, 
     """Write what a record is made of; its status comes last."""
     folder, rows = job.folder, job.rows
     if job.picture:
-        from fcorun.reports.pictures.curves import draw_curves
+        from fcorun.reports.pictures.curves import draw_run
 
         begun, settings = time.perf_counter(), job.experiment.settings
-        folder.write("curves.png", draw_curves(rows, job.label, settings.cutoff, settings.x))
+        folder.write(
+            "curves.png", draw_run(rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics)
+        )
         summary["seconds"]["picture"] = time.perf_counter() - begun
     folder.write("metrics.csv", csv_text(rows))
     for name, values in arrays.items():

@@ -56,7 +56,8 @@ def _report(points: Sequence[Point], folder: Path, options: Options, watch: Swee
     """The table and the pictures of the points; 2 if they were not measured by the metric that was asked for."""
     records = [Record(place) for place in dict.fromkeys(p.folder for p in points) if Record(place).status]
     try:
-        report(folder, records, options.metric, options.tail_rounds, watch.out, x=options.x)
+        asked = {"metric": options.metric, "tail_rounds": options.tail_rounds, "x": options.x}
+        report(folder, records, console=watch.out, **asked)
     except UserError as error:
         watch.say(f"fcorun: {error}")
         return 2

@@ -12,9 +12,7 @@ from typing import ClassVar
 
 from fcorun.errors import UserError
 from fcorun.records.folder import RunFolder
-from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
-from fcorun.reports.table import flat_config
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,12 @@ def name_of(record: Record) -> str:
 
 def parameters(record: Record) -> dict[str, str | float | int | bool]:
     """The configuration with dotted keys, no values as text."""
-    return {key: "null" if value is None else value for key, value in flat_config(record).items()}
+    return {key: "null" if value is None else value for key, value in record.flat_config.items()}
 
 
 def scalars(record: Record) -> Iterator[tuple[str, float, int, float]]:
     """Name, value, round and time (seconds since 1970) of all that was measured, then final and tail averages."""
-    rows = read_rows(record.folder)
+    rows = record.rows
     start = os.path.getmtime(record.folder / "metrics.csv") - (rows[-1]["seconds"] if rows else 0)
     for row in rows:
         yield from ((k, v, int(row["round"]), start + row["seconds"]) for k, v in row.items() if k != "round")

@@ -37,5 +37,6 @@ class TensorBoard(Tracker):
                 events.add_summary(part)
             writer.add_text("status", f"{status['status']} {status['reason']}".strip())
             writer.add_text("config", f"```\n{(record.folder / 'config.yaml').read_text()}```")
-            curves = imread(record.folder / "curves.png")[..., :3]
-            writer.add_image("curves", (curves * 255).astype("uint8"), dataformats="HWC")
+            if (curves := record.folder / "curves.png").exists():  # the points of a sweep have none
+                picture = (imread(curves)[..., :3] * 255).astype("uint8")
+                writer.add_image("curves", picture, dataformats="HWC")

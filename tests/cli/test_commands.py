@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from fabricate import config, grid, record, rows
 
-from fcorun.cli.commands.commands import COMMANDS, main
+from fcorun.cli.commands import COMMANDS, main
+from fcorun.metrics import Metric
 from fcorun.records.record import Record
 
 
@@ -120,6 +121,33 @@ def test_plot_of_one_record_is_its_curves(call):
 def pictures():
     """The pictures of the folder s and below it."""
     return {str(path): path.read_bytes() for path in Path("s").rglob("*.png")}
+
+
+@pytest.mark.parametrize("format", ["pdf", "svg"])
+def test_plot_in_another_format(call, format):
+    grid("s", seeds=(0,))
+    _, out, err = call("plot", "s", "--format", format)
+    assert err == ""
+    assert {path.name for path in Path("s").rglob(f"*.{format}")} == {
+        f"{kind}.{format}" for kind in ("curves", "rates", "best", "structure")
+    }
+    assert out.splitlines()[-1] == f"12 curves.{format}"
+    assert not list(Path("s").rglob("*.png"))
+    assert call("rm", "s", "--status", "done", "--status", "diverged", "--yes")[0] == 0
+    assert not [path for path in Path("s").iterdir() if path.is_dir()]
+
+
+def test_a_metric_of_a_users_objective(call):
+    own = Metric("val_deviance", "validation deviance", higher=False, log=True)
+    for rate, level in ((0.1, 3.0), (0.2, 1.0)):
+        record(f"s/{rate}", config(algo__client_lr=rate), rows(val_deviance=level), metrics=[own])
+    record("s/old", config("fedmid"), rows(2.0))  # of before metrics were noted
+    code, out, err = call("results", "s", "--metric", "val_deviance")
+    assert (code, err) == (0, "")
+    assert [line.split()[1:3] for line in out.splitlines() if line.startswith("* ")][:1] == [["feddualavg", "0.2"]]
+    assert "by val_deviance" in out.splitlines()[-1]
+    assert call("plot", "s", "--metric", "val_deviance")[0] == 0
+    assert {path.name for path in Path("s").glob("*.png")} == {"rates.png", "best.png", "structure.png"}
 
 
 def test_plot_against_something_else(call):
@@ -240,7 +268,7 @@ def test_help(capsys, name):
 
 def test_reading_records_needs_no_jax():
     source = (
-        "import sys, fcorun.cli.commands.commands; "
+        "import sys; from fcorun.cli.commands import plot, results, rm; "
         "assert not {'jax', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", source], check=True)

@@ -65,5 +65,5 @@ def test_without_debug_values_are_unknown(user_module):
     user_module("buggy", BUGGY)
     config = small("algo=fedavg", "clients_per_round=null")
     config["algo"]["class"] = "buggy.Buggy"
-    with pytest.raises(Exception, match="[Tt]racer"):
+    with pytest.raises(Exception, match=r"[Tt]racer"):
         run(config, "here")

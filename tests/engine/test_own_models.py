@@ -15,7 +15,7 @@ from fcorun.datasets.heterogeneous import Heterogeneous
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
 from fcorun.records.record import Record
-from fcorun.reports.table import best_points, keys, table
+from fcorun.reports.collect import table
 
 PERSONAL = [
     name
@@ -324,9 +324,9 @@ def test_new_clients_have_the_features_of_the_old_ones(tmp_path):
 def test_runs_from_different_records_are_no_seeds(trained, tmp_path):
     other = run(ragged(tmp_path / "more", "algo=fedavg", "rounds=3", sizes=SIZES), "other")
     starts = [ragged(tmp_path, "algo=ditto", "reg=none", f"start={r.folder}", "frozen=true") for r in (trained, other)]
-    frame = table([run(config, f"r{i}") for i, config in enumerate(starts)])
-    assert "start" in keys(frame)
-    assert best_points(frame)["seeds"].tolist() == [1]
+    runs = table([run(config, f"r{i}") for i, config in enumerate(starts)])
+    assert "start" in runs.keys
+    assert runs.best()["seeds"].tolist() == [1]
     assert "start=trained frozen" in Record(Path("r0")).status["label"]
 
 

@@ -16,10 +16,13 @@ from fcorun import UserError
 from fcorun.experiment import build
 from fcorun.experiment.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import Claim, Figure, claims, load, reproduce, spec
+from fcorun.figures import claims, spec
 from fcorun.figures.papers import fedsplit, theory
+from fcorun.figures.reproduce import reproduce
+from fcorun.figures.spec import Claim, Figure, load
 from fcorun.figures.spec import names as figures
-from fcorun.metrics import ORDER
+from fcorun.metrics import CATALOGUE, Metric
+from fcorun.reports.table import Table
 
 SCRIPT = Path(conf_dir()).parent / "scripts" / "reproduce.py"
 SMALL = (
@@ -43,7 +46,7 @@ def test_every_figure_is_well_formed(name):
         o for c in figure.claims for o in (*c.above, *c.below) if isinstance(o, str)
     ]
     assert set(told) | set(figure.printed or {}) | set(figure.only) <= known
-    assert {c.metric for c in figure.claims} | set(figure.panels) <= set(ORDER)
+    assert {c.metric for c in figure.claims} | set(figure.panels) <= set(CATALOGUE)
     assert text.startswith("# @package _global_\n#")
     compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
     OverridesParser.create().parse_overrides(figure.fast)
@@ -111,10 +114,11 @@ def claim(**changes):
     return Claim(**({"says": "so", "algo": "a", "metric": "f1", "above": [0.5]} | changes))
 
 
-def checked(one, tail=(0.6, 0.2), rows=(), others=None):
+def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE):
     grid = pd.DataFrame({"algo": ["a", "a"], "tail_f1": tail, "tail_rank": [4, 5]})
     tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_f1": [tail[0], *(others or {}).values()]})
-    (row,) = claims.check("fig", Figure("t", claims=[one]), grid, tuned, {"a": [list(rows)]}, {})
+    found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), {"a": [list(rows)]})
+    (row,) = claims.check("fig", Figure("t", claims=[one]), found, {})
     return row
 
 
@@ -134,6 +138,16 @@ def test_claims_about_every_evaluation():
     worst = {"metric": "violation", "at": "worst", "above": []}
     assert checked(claim(**worst, below=[1e-5]), rows=rows)["holds"] == "yes"
     assert checked(claim(**worst, below=[1e-6]), rows=rows)["holds"] == "no"
+
+
+@pytest.mark.parametrize(("higher", "told"), [(False, "0.9"), (True, "0.3"), (None, "0.9")])
+def test_claims_about_a_metric_of_a_users_objective(higher, told):
+    own = CATALOGUE.and_more([Metric("val_deviance", higher=higher)])
+    rows = [{"round": r, "val_deviance": v} for r, v in enumerate([0.9, 0.6, 0.3])]
+    worst = claim(metric="val_deviance", at="worst", above=[0])
+    assert checked(worst, rows=rows, metrics=own)["measured"] == f"worst val_deviance {told}"
+    reach = checked(claim(metric="val_deviance", at="reach", target=0.6, above=[0]), rows=rows, metrics=own)
+    assert reach["measured"].endswith({False: "1", True: "0", None: "never"}[higher])
 
 
 def test_claims_about_rounds():
@@ -159,10 +173,10 @@ def test_claims_that_say_nothing_are_refused(wrong):
 
 def test_printed_rates():
     figure = Figure("t", printed={"a": [0.01, 1], "b": [0.1, 1]})
-    rows = claims.check("fig", figure, pd.DataFrame({"algo": []}), pd.DataFrame({"algo": []}), {}, {"a": (0.01, 1.0)})
+    nothing = claims.Measured(Table(pd.DataFrame({"algo": []})), Table(pd.DataFrame({"algo": []})), {})
+    rows = claims.check("fig", figure, nothing, {"a": (0.01, 1.0)})
     assert [row["holds"] for row in rows] == ["yes", "not measured"]
-    (row,) = claims.check("fig", Figure("t", printed={"a": [0.01, 1]}), pd.DataFrame({"algo": []}),
-                          pd.DataFrame({"algo": []}), {}, {"a": (0.001, 1.0)})  # fmt: skip
+    (row,) = claims.check("fig", Figure("t", printed={"a": [0.01, 1]}), nothing, {"a": (0.001, 1.0)})
     assert (row["holds"], row["measured"], row["wanted"]) == ("no", "(0.001, 1)", "(0.01, 1)")
 
 

@@ -5,13 +5,17 @@ import pandas as pd
 import pytest
 
 from fcorun import compose, run
-from fcorun.figures import draw
+from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import personalised
 from fcorun.figures.spec import Figure
-from fcorun.records.formats import read_rows
+from fcorun.metrics import structure
+from fcorun.reports.collect import table
+from fcorun.reports.pictures import best
+from fcorun.reports.pictures import structure as structure_of
+from fcorun.reports.pictures.best import panels
 from fcorun.reports.pictures.curves import panels as panels_of_a_run
-from fcorun.reports.pictures.sweep import draw_best, draw_structure, panels
-from fcorun.reports.table import best_points, measured, structure, table
+from fcorun.reports.pictures.view import View, looks_of
+from fcorun.reports.table import Table
 
 SMALL = ("data=heterogeneous", "data.clients=6", "data.samples=16", "data.features=8", "data.shared_nonzeros=4",
          "data.validation_samples=8", "clients_per_round=null", "batch_size=null", "rounds=6", "eval_every=2",
@@ -25,7 +29,7 @@ def test_gains_are_on_the_same_data():
     own = [None if algo == "fedavg" else value for algo, _, value in rows]
     frame = pd.DataFrame({"algo": [algo for algo, *_ in rows], f"tail_{METRIC}": np.array(own, float),
                           "tail_val_accuracy": [value for *_, value in rows]})  # fmt: skip
-    one, two = personalised.margins(frame, [seed for _, seed, _ in rows])
+    one, two = personalised.margins(Table(frame), [seed for _, seed, _ in rows])
     assert (one["algo"], one["wanted"], one["holds"]) == ("pfedme", "more than fedavg", "no")
     assert one["measured"].startswith("+3.5 points of accuracy, -0.1 to +7.1")  # of +8 and -1
     assert two["measured"].startswith("+6.0 points of accuracy, +3.6 to +8.4")  # of +3 and +9
@@ -44,12 +48,13 @@ def records(tmp_path_factory):
 
 
 def test_own_models_where_there_are_none_are_the_global_one(records):
-    frame = table(records)
-    values, without = measured(frame, METRIC), frame["algo"] == "fedavg"
+    runs = table(records)
+    frame, values = runs.frame, runs.measured(METRIC)
+    without = frame["algo"] == "fedavg"
     assert frame[f"tail_{METRIC}"].isna().tolist() == without.tolist()
     np.testing.assert_array_equal(values[without], frame.loc[without, "tail_val_accuracy"])
     np.testing.assert_array_equal(values[~without], frame.loc[~without, f"tail_{METRIC}"])
-    best = best_points(frame, METRIC)
+    best = runs.best(METRIC)
     assert best["seeds"].tolist() == [2, 2, 2]
     assert structure(METRIC) == ("personal_density", "personal_rank")
     assert "density" not in best
@@ -57,40 +62,40 @@ def test_own_models_where_there_are_none_are_the_global_one(records):
 
 
 def test_the_picture_has_what_it_says(records):
-    frame = table(records)
+    runs = table(records)
     figure = Figure("own models", "personalised", "personalised", seeded="data.seed")
-    of = draw.Drawing(figure, METRIC, frame, records, frame, records)
-    left, middle, right = draw.personalised(of).axes
+    of = Drawing(figure, METRIC, runs, records, tuned=runs, tuned_records=records)
+    left, middle, right = personalised.draw(of).axes
     assert [text.get_text() for text in left.get_yticklabels()] == ["FedAvg", "local", "pFedMac-SH"]
     local = [line for line in left.lines if set(line.get_ydata()) == {1}]
     assert len(local) == 2  # a bar and a mark: it has no global model
-    expected = np.median(measured(frame, METRIC)[frame["algo"] == "local"])
+    expected = np.median(runs.measured(METRIC)[runs.frame["algo"] == "local"])
     assert local[1].get_xdata()[0] == pytest.approx(expected)
     assert len(middle.collections) == 3
     assert len({line.get_color() for line in right.lines}) == 3
     tree = max(right.lines[-1].get_xdata()) * 1000
     assert tree == 6 * (2 * 6 + 2 * 2) * 9 * 4  # rounds, clients and edges both ways, parameters, bytes
     assert right.get_xlabel() == "communication, up and down (kB)"
-    assert {row["algo"] for row in personalised.margins(frame, [r.config["data"]["seed"] for r in records])} == {
+    assert {row["algo"] for row in personalised.margins(runs, [r.config["data"]["seed"] for r in records])} == {
         "pfedmac_sh"}  # fmt: skip
 
 
 def test_pictures_of_runs_and_sweeps_show_own_models(records):
     names = list(records[-1].metrics)
-    shown = panels(names)
-    assert shown[1:] == [("val_accuracy", False), (METRIC, False), ("personal_density", False)]
+    assert panels(names, METRIC)[1:] == ["val_accuracy", METRIC, "personal_density"]
     of_a_run = panels_of_a_run(names, 1e-4)
-    assert [len(lines) for _, lines, _ in of_a_run] == [1, 4, 2]
-    frame = table(records)
-    (ax,) = draw_structure(frame, METRIC, draw.looks_of(frame)).axes
+    assert [len(lines) for _, lines in of_a_run] == [1, 4, 2]
+    runs = table(records)
+    view = View(runs, records, METRIC, looks_of(runs))
+    (ax,) = structure_of.draw(view).axes
     assert "own models" in ax.get_xlabel()
     assert "own models" in ax.get_ylabel()
-    looks, shown = draw.looks_of(frame), draw_best(frame, METRIC, draw.looks_of(frame), records, read_rows)
-    assert next(iter(looks)) == "fedavg"  # has no own models: where these are drawn, its global one is
+    shown = best.draw(view)
+    assert next(iter(view.looks)) == "fedavg"  # has no own models: where these are drawn, its global one is
     lines = {ax.get_ylabel(): [line.get_label() for line in ax.lines] for ax in shown.axes}
     assert [len(each) for each in lines.values()] == [2, 2, 3, 3]  # each client alone has no global model
     regression = [n.replace("accuracy", "loss") for n in names]
-    assert panels(regression)[2] == ("personal_val_loss", True)
+    assert panels(regression, METRIC)[2] == "personal_val_loss"
 
 
 def test_identities_hold():

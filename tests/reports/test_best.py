@@ -5,18 +5,18 @@ from drawn import best_of, figure, legend_of
 from fabricate import config, grid, record, rows
 
 from fcorun import load_records
-from fcorun.records.formats import read_rows
+from fcorun.reports.pictures import structure
 from fcorun.reports.pictures.axis import along
-from fcorun.reports.pictures.sweep import draw_structure, panels
+from fcorun.reports.pictures.best import panels
 
 # ---------------------------------------------------------------- best points
 
 
 def test_panels():
-    assert panels(["objective", "train_loss", "val_loss"]) == [("objective", True), ("val_loss", True)]
+    assert panels(["objective", "train_loss", "val_loss"], "val_loss") == ["objective", "val_loss"]
     names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "f1", "density", "rank"]
-    assert [name for name, _ in panels(names)] == ["suboptimality", "val_accuracy", "f1", "density", "rank"]
-    assert panels(["objective", "train_loss"])[1] == ("train_loss", True)
+    assert panels(names, "f1") == ["suboptimality", "val_accuracy", "f1", "density", "rank"]
+    assert panels(["objective", "train_loss"], "objective")[1] == "train_loss"
 
 
 def test_best_points_side_by_side():
@@ -38,7 +38,7 @@ def test_best_points_side_by_side():
 def test_the_line_is_the_median_of_the_best_points_seeds():
     there = grid("s", algos=("fedmid",), client=(0.2,), server=(1.0,))
     line = best_of(there).axes[0].lines[0]
-    middle = read_rows(there[1].folder)  # the levels grow with the seed
+    middle = there[1].rows  # the levels grow with the seed
     assert line.get_ydata().tolist() == [row["objective"] for row in middle]
 
 
@@ -60,7 +60,7 @@ def test_a_baseline_is_a_level_line():
 def test_best_points_against_bytes():
     there = [record("a"), record("b", config("fedmid"), rows(rounds=4000, every=1000))]
     there.append(record("c", config("centralized"), rows(0.5, rounds=700, silent=True)))
-    for ax in best_of(there, "f1", None, ["bytes"]).axes:
+    for ax in best_of(there, xs=["bytes"]).axes:
         assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([0.64, 64.0])
         assert ax.get_xlabel() == "communication, up and down (kB)"
         assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
@@ -70,16 +70,16 @@ def test_seeds_are_matched_by_round_and_placed_at_their_median():
     for seed, pace in enumerate((1.0, 2.0, 7.0)):
         table = [row | {"seconds": pace * row["round"]} for row in rows(1.0 + seed)]
         record(f"s/{seed}", config(seed=seed), table[: 5 - seed])
-    ax = best_of(load_records("s"), "f1", None, ["seconds"]).axes[0]
+    ax = best_of(load_records("s"), xs=["seconds"]).axes[0]
     assert ax.lines[0].get_xdata().tolist() == [0, 20, 40]  # the rounds that all have, at the pace of the second
     assert ax.lines[0].get_ydata().tolist() == [row["objective"] for row in rows(2.0)[:3]]
     assert ax.collections[0].get_datalim(ax.transData).x1 == 40
 
 
 def test_bands_are_in_the_unit_of_the_axis():
-    ax = best_of(grid("s", client=(0.1,), server=(1.0,)), "f1", None, ["bytes"]).axes[0]
+    ax = best_of(grid("s", client=(0.1,), server=(1.0,)), xs=["bytes"]).axes[0]
     there = [record(f"t/{seed}", config(seed=seed), rows(1.0 + seed, rounds=4000, every=1000)) for seed in range(3)]
-    wide = best_of(there, "f1", None, ["bytes"]).axes[0]
+    wide = best_of(there, xs=["bytes"]).axes[0]
     for one, most in ((ax, 640), (wide, 64)):
         assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
     assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
@@ -87,8 +87,8 @@ def test_bands_are_in_the_unit_of_the_axis():
 
 def test_a_column_for_each_x():
     there = [record("a", table=rows(grads=10**6)), record("b", config("fedmid"), rows(2.0, grads=10**5))]
-    shown, xs = [("objective", True), ("f1", False)], ["rounds", "bytes", "grad_evals", "seconds"]
-    found = best_of(there, "f1", shown, xs)  # which sees to it that no label covers another
+    shown, xs = ["objective", "f1"], ["rounds", "bytes", "grad_evals", "seconds"]
+    found = best_of(there, shown=shown, xs=xs)  # which sees to it that no label covers another
     below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
     assert below[:4] == [""] * 4
     assert below[4:] == [
@@ -107,7 +107,7 @@ def test_a_column_for_each_x():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_columns_of_fewer_x(count):
-    found = best_of(grid("s"), "f1", [("objective", True)], ["rounds", "bytes", "seconds"][:count])
+    found = best_of(grid("s"), shown=["objective"], xs=["rounds", "bytes", "seconds"][:count])
     assert len(found.axes) == count
     assert all(ax.get_xlabel() for ax in found.axes)
 
@@ -127,14 +127,14 @@ def test_only_the_objective():
     plain = [{k: v for k, v in row.items() if k not in ("val_loss", "f1", "density")} for row in rows()]
     there = [record("a", table=plain)]
     assert len(best_of(there, "objective").axes) == 2
-    assert figure(draw_structure, there, "objective") is None
+    assert figure(structure.draw, there, "objective") is None
 
 
 # ---------------------------------------------------------------- structure
 
 
 def test_structure_against_quality():
-    found = figure(draw_structure, grid("s"))
+    found = figure(structure.draw, grid("s"))
     (ax,) = found.axes
     assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
     assert legend_of(found) == ["feddualavg", "fedmid", "best by f1"]
@@ -143,5 +143,5 @@ def test_structure_against_quality():
 
 
 def test_low_rank_has_rank():
-    found = figure(draw_structure, [record("a", table=rows(rank=3.0)), record("b", config("fedmid"), rows(rank=4.0))])
+    found = figure(structure.draw, [record("a", table=rows(rank=3.0)), record("b", config("fedmid"), rows(rank=4.0))])
     assert found.axes[0].get_xlabel().startswith("rank: singular values > 0.0001")

@@ -1,41 +1,77 @@
 """Pictures of one run: its curves, and what they are drawn against."""
 
-import io
-
 import numpy as np
 import pytest
-from drawn import best_of
+from drawn import best_of, looked_at
 from fabricate import grid, rows
 from helpers import small
-from PIL import Image
 
 from fcorun import UserError, run
-from fcorun.records.formats import read_rows
+from fcorun.metrics import CATALOGUE, Metric
 from fcorun.reports.pictures import curves
 from fcorun.reports.pictures.axis import along, unit
-from fcorun.reports.pictures.curves import COLOURS, draw_curves
+from fcorun.reports.pictures.curves import draw_run
+from fcorun.reports.pictures.page import COLOURS
 
 # ---------------------------------------------------------------- one run
 
 
-def colours(png):
-    """The colours of a picture, as texts."""
-    picture = Image.open(io.BytesIO(png)).convert("RGB")
-    return {f"#{r:02X}{g:02X}{b:02X}" for _, (r, g, b) in picture.getcolors(1000)}
+def drawn(rows, label="a", cutoff=1e-4, x="rounds", metrics=CATALOGUE):
+    """The figure of a run, its texts all inside the page."""
+    return looked_at(curves.draw, rows, label, cutoff, x, metrics)
+
+
+def lines_of(figure):
+    """What each axis is called, and the names of its lines in a legend."""
+    return {ax.get_ylabel(): [t.get_text() for t in ax.get_legend().get_texts()] if ax.get_legend() else []
+            for ax in figure.axes}  # fmt: skip
 
 
 def test_curves_show_every_line():
-    assert {"#FFFFFF", *COLOURS[:4], "#000000"} <= colours(draw_curves(rows(precision=0.5, recall=0.5), "a", 1e-4))
+    found = drawn(rows(precision=0.5, recall=0.5), "algo=feddualavg data=lasso")
+    assert lines_of(found) == {
+        "objective  Φ(w) = F(w) + ψ(w)": [],
+        "mean loss": ["training", "validation"],
+        "support {|w$_j$| > 0.0001}": ["F1", "precision", "recall", "density"],
+    }
+    assert [line.get_color() for line in found.axes[2].lines] == list(COLOURS[:4])
+    assert found.axes[2].get_ylim() == (-0.03, 1.03)
+    assert found.get_suptitle() == "algo=feddualavg data=lasso"
+
+
+def test_curves_of_other_problems():
+    found = drawn(rows(train_accuracy=0.5, val_accuracy=0.4, suboptimality=0.1))
+    assert list(lines_of(found))[:2] == ["gap  Φ(w) - Φ*", "accuracy"]
+    plain = [{name: value for name, value in row.items() if name != "f1"} for row in rows(rank=3, recovery_error=2.0)]
+    assert list(lines_of(drawn(plain)))[2:] == [
+        *("density: share of |w$_j$| > 0.0001", "rank: singular values > 0.0001", "‖w - w$_{\\mathrm{true}}$‖$_2$"),
+    ]
+
+
+def test_curves_of_a_metric_that_the_objective_declares():
+    metrics = CATALOGUE.and_more([Metric("val_deviance", "validation deviance", higher=False, log=True)])
+    table = rows(val_deviance=2.0, groups=3.0)
+    assert list(lines_of(drawn(table, metrics=metrics)))[3:] == ["validation deviance"]
+    assert len(drawn(table).axes) == 3
+
+
+def test_a_long_title_has_lines():
+    label = "algo=feddualavg_osp data=logistic_synthetic algo.client_lr=0.001 algo.server_lr=0.3 reg.strength=0.1"
+    assert drawn(rows(), label).get_suptitle() == label
+    assert "\n" in drawn(rows(), label + " " + label).get_suptitle()
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, np.inf], [1.0, 0.0, -1.0], [0.0, 0.0], [1e-300, 1e300], [5.0] * 3])
 def test_curves_of_odd_values(values):
     table = [{"round": i, "bytes_up": 1, "objective": v, "train_loss": v, "rank": v} for i, v in enumerate(values)]
-    assert COLOURS[0] in colours(draw_curves(table, "$a_b$", 1e-4))  # a single evaluation is a dot
+    found = drawn(table, "$a_b$")
+    assert found.axes[0].lines[0].get_marker() == ("." if len(values) == 1 else "")  # a single evaluation is a dot
 
 
-def test_curves_of_nothing():
-    assert draw_curves([], "a", 1e-4).startswith(b"\x89PNG")
+@pytest.mark.parametrize(("format", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_formats_of_curves(format, begins):
+    for table in ([], rows()):
+        assert draw_run(table, "a", 1e-4, format=format).startswith(begins)
 
 
 # ---------------------------------------------------------------- what curves are drawn against
@@ -54,7 +90,7 @@ def test_what_was_not_counted_is_refused():
     with pytest.raises(UserError, match=said):
         along(rows(), "grad_evals", "mine")
     with pytest.raises(UserError, match=r"x=grad_evals was not counted in feddualavg: eta_s = 1;"):
-        best_of(grid("s", client=(0.1,)), "f1", None, ["grad_evals"])
+        best_of(grid("s", client=(0.1,)), xs=["grad_evals"])
 
 
 @pytest.mark.parametrize(
@@ -89,25 +125,14 @@ def test_units(x, most, factor, label):
         ([], "grad_evals", "gradient evaluations (examples)", []),
     ],
 )
-def test_curves_against(monkeypatch, table, x, label, places):
-    seen = []
-
-    class Page(curves._Page):
-        def __init__(self, chosen, across):
-            super().__init__(chosen, across)
-            seen.append(across)
-
-        def draw(self, rows, along, title):
-            seen.append(along)
-            return super().draw(rows, along, title)
-
-    monkeypatch.setattr(curves, "_page", Page)
-    assert draw_curves(table, "a", 1e-4, x).startswith(b"\x89PNG")
-    assert seen == [label, pytest.approx(places)]
+def test_curves_against(table, x, label, places):
+    for ax in drawn(table, x=x).axes:
+        assert ax.get_xlabel().replace("\n", " ") == label
+        assert ax.lines[0].get_xdata() == pytest.approx(places)
 
 
 def test_a_run_is_drawn_against_what_it_was_told():
     record = run(small("x=bytes", "rounds=2"))
-    table, label = read_rows(record.folder), record.status["label"]
+    table, label = record.rows, record.status["label"]
     written = (record.folder / "curves.png").read_bytes()
-    assert written == draw_curves(table, label, 1e-4, "bytes") != draw_curves(table, label, 1e-4)
+    assert written == draw_run(table, label, 1e-4, x="bytes") != draw_run(table, label, 1e-4)

@@ -6,12 +6,13 @@ from drawn import figure, legend_of
 from fabricate import config, grid, record, rows
 
 from fcorun import load_records
-from fcorun.reports.pictures.rates import cells, draw_rates, scale
-from fcorun.reports.results import points, table
+from fcorun.reports.collect import table
+from fcorun.reports.pictures import rates
+from fcorun.reports.pictures.rates import cells, scale
 
 
 def test_heat_maps():
-    found = figure(draw_rates, grid("s"))
+    found = figure(rates.draw, grid("s"))
     *maps, bar = found.axes
     assert [ax.get_title() for ax in maps] == ["feddualavg", "fedmid"]
     assert [t.get_text() for t in maps[0].get_xticklabels()] == ["0.1", "0.2", "0.5"]
@@ -30,14 +31,14 @@ def test_heat_maps():
 
 def test_what_was_not_run_is_blank():
     there = [r for r in grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
-    picture = figure(draw_rates, there).axes[0].images[0].get_array()
+    picture = figure(rates.draw, there).axes[0].images[0].get_array()
     assert picture[1, 0].tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5])
 def test_heat_maps_of_some_algorithms(count):
     names = ("feddualavg", "fedmid", "fedavg", "fedmid_osp", "fedavg_subgradient")[:count]
-    found = figure(draw_rates, grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2)))
+    found = figure(rates.draw, grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2)))
     assert len(found.axes) == count + 1
 
 
@@ -47,10 +48,9 @@ def test_other_keys_are_at_their_best():
             for server in (0.3, 1.0):
                 settings = config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength)
                 record(f"s/{strength}{rate}{server}", settings, rows(level * rate))
-    frame = table(load_records("s"))
-    found = cells(points(frame, "f1"), "feddualavg", "f1", ["algo.client_lr", "algo.server_lr"])
+    found = cells(table(load_records("s")).points("f1"), "feddualavg", True, ["algo.client_lr", "algo.server_lr"])
     assert {row["reg.strength"] for row in found.values()} == {0.2}
-    assert legend_of(figure(draw_rates, load_records("s")))[-1] == "each at its best reg.strength"
+    assert legend_of(figure(rates.draw, load_records("s")))[-1] == "each at its best reg.strength"
 
 
 @pytest.mark.parametrize("servers", [(0.3, 1.0), (1.0,)])
@@ -62,13 +62,13 @@ def test_a_long_legend_fits_a_column(servers):
                     settings = config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength, seed=seed)
                     status = "diverged" if rate > 0.4 else "done"
                     record(f"s/{strength}{rate}{server}{seed}", settings, rows(strength), status)
-    found = figure(draw_rates, load_records("s"))  # which sees to it that nothing is cut
+    found = figure(rates.draw, load_records("s"))  # which sees to it that nothing is cut
     assert found.get_figwidth() < 3.5
     assert len(legend_of(found)) >= 4
 
 
 def test_one_rate_is_a_line_an_algorithm():
-    found = figure(draw_rates, grid("s", server=(1.0,)))
+    found = figure(rates.draw, grid("s", server=(1.0,)))
     (ax,) = found.axes
     assert legend_of(found) == [
         *("feddualavg", "fedmid", "best", "diverged with any of 3 seeds", "median and 10-90 % over 3 seeds"),
@@ -84,7 +84,7 @@ def test_one_rate_is_a_line_an_algorithm():
 
 
 def test_losses_have_their_crosses_above():
-    (ax,) = figure(draw_rates, grid("s", server=(1.0,)), "objective").axes
+    (ax,) = figure(rates.draw, grid("s", server=(1.0,)), "objective").axes
     assert all(line.get_ydata()[0] > 0.8 for line in ax.lines if line.get_marker() == "x")
 
 
@@ -92,13 +92,13 @@ def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
     for rate in (0.1, 0.2):
         record(f"s/a{rate}", config("fedmid", algo__client_lr=rate))
         record(f"s/b{rate}", config("fedavg", algo__server_lr=rate))
-    found = figure(draw_rates, load_records("s"))
+    found = figure(rates.draw, load_records("s"))
     assert [ax.get_xlabel().split()[0] for ax in found.axes] == ["client", "server"]
 
 
 def test_no_rate_no_picture():
     there = [record("a"), record("b", config("fedmid", algo__server_lr=0.3))]  # differ between algorithms only
-    assert figure(draw_rates, there) is None
+    assert figure(rates.draw, there) is None
 
 
 def test_the_scale_leaves_out_what_all_but_diverged():

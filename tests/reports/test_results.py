@@ -17,19 +17,21 @@ from fcorun import UserError, load_records, run, run_grid
 from fcorun.cli import cli
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
-from fcorun.metrics import aggregate
+from fcorun.metrics import Metric, aggregate
 from fcorun.records.folder import RunFolder
-from fcorun.records.formats import read_rows
-from fcorun.reports.results import best_points, points, report, show, table
-from fcorun.reports.table import keys
+from fcorun.records.record import Record
+from fcorun.reports.collect import table
+from fcorun.reports.results import report, show
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
 
+OWN = Metric("val_deviance", "validation deviance", higher=False, log=True)
 
-def shown(function, *arguments):
-    """What a function prints on the console that it is given last."""
+
+def shown(function, *arguments, **more):
+    """What a function prints on the console that it is given, and what it returns."""
     out = Console(file=io.StringIO(), width=60)
-    result = function(*arguments, out)
+    result = function(*arguments, **more, console=out)
     return out.file.getvalue(), result
 
 
@@ -37,8 +39,8 @@ def shown(function, *arguments):
 
 
 def test_columns_and_their_order():
-    frame = table(grid("s"))
-    names = list(frame)
+    runs = table(grid("s"))
+    names = list(runs.frame)
     assert names[:8] == ["folder", "algo", "data", "seed", "algo.client_lr", "algo.server_lr", "status", "reason"]
     assert names[8:11] == ["rounds", "final_objective", "final_train_loss"]
     assert names[-5:] == ["seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals"]
@@ -46,62 +48,59 @@ def test_columns_and_their_order():
         *("tail_objective", "tail_train_loss", "tail_val_loss", "tail_f1", "tail_density"),
     ]
     assert "best_density" not in names  # better in no direction
-    assert keys(frame) == ["seed", "algo.client_lr", "algo.server_lr"]
-    assert str(frame["seed"].dtype) == "Int64"
-    assert frame.attrs.pop("varied") == {
-        name: ["algo.client_lr", "algo.server_lr"] for name in ("feddualavg", "fedmid")
-    }
-    assert frame.attrs == {"tail_rounds": 20, "cutoff": 1e-4, "titles": {}}
+    assert runs.keys == ["seed", "algo.client_lr", "algo.server_lr"]
+    assert str(runs.frame["seed"].dtype) == "Int64"
+    assert runs.varied == {name: ["algo.client_lr", "algo.server_lr"] for name in ("feddualavg", "fedmid")}
+    assert (runs.tail_rounds, runs.cutoff, runs.titles) == (20, 1e-4, {})
 
 
 def test_what_only_labels_or_shows_is_no_key():
     a, b = config(verbose=True, tail_rounds=5), config("fedmid", verbose=False, reg__name="l2")
-    assert keys(table([record("a", a), record("b", b)])) == ["reg"]
-    assert keys(table([record("c", config()), record("d", config())])) == []
+    assert table([record("a", a), record("b", b)]).keys == ["reg"]
+    assert table([record("c", config()), record("d", config())]).keys == []
 
 
 def test_keys_that_an_algorithm_does_not_have_are_empty():
     a, b, c = config(), config(algo__client_lr=0.2), config("centralized")
     c["algo"] = {"name": "centralized", "class": "x", "tolerance": 1e-9}
-    frame = table([record("a", a), record("b", b), record("c", c)])
-    assert keys(frame) == ["algo.client_lr"]
-    assert frame["algo.client_lr"].isna().tolist() == [False, False, True]
+    runs = table([record("a", a), record("b", b), record("c", c)])
+    assert runs.keys == ["algo.client_lr"]
+    assert runs.frame["algo.client_lr"].isna().tolist() == [False, False, True]
 
 
 def test_null_and_lists_are_values():
-    frame = table([record("a", config()), record("b", config(batch_size=10))])
-    assert keys(frame) == ["batch_size"]
-    frame = table([record("c", config(data__columns=[1, 2])), record("d", config(data__columns=[1]))])
-    assert frame["data.columns"].tolist() == ["[1, 2]", "[1]"]
+    runs = table([record("a", config()), record("b", config(batch_size=10))])
+    assert runs.keys == ["batch_size"]
+    runs = table([record("c", config(data__columns=[1, 2])), record("d", config(data__columns=[1]))])
+    assert runs.frame["data.columns"].tolist() == ["[1, 2]", "[1]"]
 
 
 def test_true_is_not_one():
-    assert keys(table([record("a", config(reference=True)), record("b", config(reference=1))])) == ["reference"]
+    assert table([record("a", config(reference=True)), record("b", config(reference=1))]).keys == ["reference"]
 
 
 def test_the_tail_is_the_summarys_or_computed_again():
     there = [record("a", table=rows(2.0))]
-    assert table(there)["tail_objective"][0] == there[0].summary["tail"]["objective"]
+    assert table(there).frame["tail_objective"][0] == there[0].summary["tail"]["objective"]
     again = table(there, 40)
-    assert (
-        again["tail_objective"][0] == aggregate(rows(2.0), 40)["tail"]["objective"] != table(there)["tail_objective"][0]
-    )
-    assert again.attrs["tail_rounds"] == 40
+    told = aggregate(rows(2.0), 40)["tail"]["objective"]
+    assert again.frame["tail_objective"][0] == told != table(there).frame["tail_objective"][0]
+    assert again.tail_rounds == 40
     record("b", tail_rounds=10)
-    assert table(load_records("."))["tail_objective"].notna().all()
-    assert table(load_records(".")).attrs["tail_rounds"] is None
+    assert table(load_records(".")).frame["tail_objective"].notna().all()
+    assert table(load_records(".")).tail_rounds is None
 
 
 def test_counters_are_whole_numbers_and_may_lack():
     there = [record("a", table=rows(grads=1_000_001)), record("b", config("fedmid"), rows())]
-    frame = table(there, 40)
-    assert frame["grad_evals"][0] == 40_000_040
-    assert frame["prox_evals"][0] == 440
-    assert frame[["grad_evals", "prox_evals"]].isna().to_numpy().tolist() == [[False] * 2, [True] * 2]
-    assert not [name for name in frame if "grad" in name and name.startswith(("final", "best", "tail"))]
+    runs = table(there, 40)
+    assert runs.frame["grad_evals"][0] == 40_000_040
+    assert runs.frame["prox_evals"][0] == 440
+    assert runs.frame[["grad_evals", "prox_evals"]].isna().to_numpy().tolist() == [[False] * 2, [True] * 2]
+    assert not [name for name in runs.frame if "grad" in name and name.startswith(("final", "best", "tail"))]
     assert there[0].metrics["grad_evals"].tolist() == [r * 1_000_001 for r in range(0, 41, 10)]
     assert list(there[1].metrics)[3:5] == ["bytes_down", "objective"]
-    assert report(Path("s"), there, None, None, Console(file=io.StringIO()))
+    assert report(Path("s"), there, console=Console(file=io.StringIO()))
     text = Path("s/results.csv").read_text()
     assert text.splitlines()[1].endswith(f",320,320,{40_000_040},440")
     assert text.splitlines()[2].endswith(",320,320,,")
@@ -115,17 +114,18 @@ def test_summaries_hold_the_counters(grads, told):
     assert [summary[name] for name in ("bytes_up", "bytes_down", "grad_evals", "prox_evals")] == told
 
 
-def test_metrics_are_read_at_most_once():
-    seen = []
+def test_rows_are_read_for_another_tail_only(monkeypatch):
+    seen, rows = [], Record.rows.fget
 
-    def read(folder):
-        seen.append(folder)
-        return read_rows(folder)
+    def read(self):
+        seen.append(self.folder)
+        return rows(self)
 
+    monkeypatch.setattr(Record, "rows", property(read))
     there = grid("s", seeds=(0,))
-    table(there, 20, read=read)
+    table(there, 20)
     assert not seen
-    table(there, 10, read=read)
+    table(there, 10)
     assert sorted(seen) == sorted(r.folder for r in there)
 
 
@@ -136,7 +136,7 @@ def test_unfinished_records_have_a_row():
     record("stopped", config("fedmid"), status="interrupted", reason="stopped after round 3")
     (record("broken").folder / "status.json").write_text("{")
     (record("torn").folder / "summary.json").write_text("")
-    frame = table(load_records(".")).set_index("folder")
+    frame = table(load_records(".")).frame.set_index("folder")
     assert frame["status"].to_dict() == {
         **{"broken": "unknown", "done": "done", "failed": "failed"},
         **{"stopped": "interrupted", "torn": "done"},
@@ -150,12 +150,12 @@ def test_unfinished_records_have_a_row():
 
 def test_folders_are_relative_where_asked():
     there = grid("deep/s", algos=("fedmid",), seeds=(0,))
-    assert table(there)["folder"][0].startswith("deep/s/fedmid")
-    assert table(there, root=Path("deep/s"))["folder"][0].startswith("fedmid")
+    assert table(there).frame["folder"][0].startswith("deep/s/fedmid")
+    assert table(there, root=Path("deep/s")).frame["folder"][0].startswith("fedmid")
 
 
 def test_nothing_is_a_table():
-    assert list(table([]))[:3] == ["folder", "algo", "data"]
+    assert list(table([]).frame)[:3] == ["folder", "algo", "data"]
 
 
 def test_a_sweep_is_read_fast():
@@ -172,20 +172,20 @@ def test_a_sweep_is_read_fast():
 
 
 def test_points_fold_seeds():
-    frame = table(grid("s"))
-    folded = points(frame, "f1")
+    runs = table(grid("s"))
+    folded = runs.points("f1")
     assert len(folded) == 12
     one = folded.iloc[2]
     assert (one["algo.client_lr"], one["algo.server_lr"], one["seeds"], one["status"]) == (0.2, 0.3, 3, "done")
-    tails = frame["tail_f1"][one["rows"]]
+    tails = runs.frame["tail_f1"][one["rows"]]
     assert one["metric"] == tails.median()
     assert [one["low"], one["high"]] == np.quantile(tails, (0.1, 0.9)).tolist()
-    assert one["density"] == frame["tail_density"][one["rows"]].median()
+    assert one["density"] == runs.frame["tail_density"][one["rows"]].median()
 
 
 @pytest.mark.parametrize("metric", [None, "f1", "objective", "val_loss"])
 def test_the_best_point_of_each_algorithm(metric):
-    best = best_points(table(grid("s")), metric)
+    best = table(grid("s")).best(metric)
     assert best["algo"].tolist() == ["feddualavg", "fedmid"]
     assert best["algo.client_lr"].tolist() == [0.2, 0.2]
     assert best["algo.server_lr"].tolist() == [1.0, 1.0]
@@ -195,7 +195,7 @@ def test_the_best_point_of_each_algorithm(metric):
 def test_data_seeds_are_seeds():
     for seed in range(3):
         record(f"r{seed}", config(data__seed=seed), rows(1 + seed))
-    best = best_points(table(load_records(".")), "objective")
+    best = table(load_records(".")).best("objective")
     assert best["seeds"].tolist() == [3]
 
 
@@ -204,7 +204,7 @@ def test_a_point_that_diverged_with_a_seed_is_not_best():
     record("a1", config(seed=1, algo__client_lr=0.5), rows(0.1), status="diverged")
     for seed in (0, 1):
         record(f"b{seed}", config(seed=seed, algo__client_lr=0.1), rows(2.0))
-    best = best_points(table(load_records(".")))
+    best = table(load_records(".")).best()
     assert best["algo.client_lr"].tolist() == [0.1]
     assert best["status"].tolist() == ["done"]
 
@@ -213,36 +213,59 @@ def test_an_algorithm_that_only_diverged_says_so():
     record("a", config("fedavg"), status="diverged")
     record("b", config("fedmid"), status="failed", reason="no")
     record("c")
-    frame = table(load_records("."))
-    best = best_points(frame).set_index("algo")
+    runs = table(load_records("."))
+    best = runs.best().set_index("algo")
     assert best["status"].to_dict() == {"fedavg": "diverged", "fedmid": "failed", "feddualavg": "done"}
     assert best["seeds"].to_dict() == {"fedavg": 0, "fedmid": 0, "feddualavg": 1}
     assert best["metric"].isna().to_dict() == {"fedavg": True, "fedmid": True, "feddualavg": False}
-    text, _ = shown(show, frame, None)
+    text, _ = shown(show, runs, None)
     assert "diverged" in text.split("fedavg")[1].split("\n")[0]
 
 
 def test_each_data_set_has_its_best():
     record("a", config(data="lasso"))
     record("b", config(data="lasso_8"))
-    assert best_points(table(load_records(".")))["data"].tolist() == ["lasso", "lasso_8"]
+    assert table(load_records(".")).best()["data"].tolist() == ["lasso", "lasso_8"]
 
 
 def test_metrics_that_cannot_be_judged_by():
-    frame = table(grid("s"))
+    runs = table(grid("s"))
     with pytest.raises(UserError, match=r"metric=objektive was not measured: did you mean 'objective'\?"):
-        best_points(frame, "objektive")
+        runs.best("objektive")
     with pytest.raises(UserError, match=r"metric=density is better in no direction; choose one of objective"):
-        best_points(frame, "density")
+        runs.best("density")
     with pytest.raises(UserError, match="val_accuracy was not measured"):
-        best_points(frame, "val_accuracy")
+        runs.best("val_accuracy")
 
 
-def test_metrics_of_a_users_own_are_columns():
-    frame = table([record("a", table=rows(groups=3.0))])
-    assert frame["tail_groups"][0] == 3.0
+def test_figures_of_a_users_own_are_columns():
+    runs = table([record("a", table=rows(groups=3.0))])
+    assert runs.frame["tail_groups"][0] == 3.0
     with pytest.raises(UserError, match="no direction"):
-        best_points(frame, "groups")
+        runs.best("groups")
+
+
+def deviances(root):
+    """Records whose objective declares a deviance, of which less is better, least at the last of three rates."""
+    for rate, level in ((0.1, 3.0), (0.2, 2.0), (0.4, 1.0)):
+        table = [row | {"val_deviance": level + 1 / (1 + row["round"])} for row in rows(1 + rate)]
+        record(f"{root}/{rate}", config(algo__client_lr=rate), table, metrics=[OWN])
+
+
+def test_a_metric_of_a_users_objective_judges():
+    deviances("s")
+    runs = table(load_records("s"))
+    assert runs.chosen(None) == "f1"
+    assert runs.frame["best_val_deviance"].tolist() == runs.frame["final_val_deviance"].tolist()
+    assert runs.best("val_deviance")["algo.client_lr"].tolist() == [0.4]
+    assert runs.best()["algo.client_lr"].tolist() == [0.1]
+    assert table(load_records("s"), 40).measured("val_deviance").argmin() == 2
+    assert runs.words("val_deviance") == "validation deviance"
+    text, written = shown(report, Path("s"), load_records("s"), metric="val_deviance")
+    assert "best by val_deviance: mean over the last 20 rounds" in text
+    assert len(written) == 4
+    with pytest.raises(UserError, match=r"metric=val_devianse was not measured: did you mean 'val_deviance'"):
+        runs.best("val_devianse")
 
 
 # ---------------------------------------------------------------- what is shown and written
@@ -262,7 +285,7 @@ def test_show_names_tail_cutoff_and_band():
 def test_report_writes_and_says(tmp_path):
     there = grid("s")
     failed = record("s/failed-1234", config(), status="interrupted", reason="ValueError: [odd] name")
-    text, written = shown(report, Path("s"), load_records("s"), None, None)
+    text, written = shown(report, Path("s"), load_records("s"))
     assert [path.name for path in written] == ["results.csv", "rates.png", "best.png", "structure.png"]
     assert all(path.exists() for path in written)
     assert "interrupted: failed-1234: ValueError: [odd] name" in text
@@ -278,10 +301,10 @@ def test_report_writes_and_says(tmp_path):
 @pytest.mark.parametrize("status", ["failed", "interrupted", "diverged"])
 def test_report_without_a_finished_run(status):
     record("s/a", status=status, reason="so")
-    text, written = shown(report, Path("s"), load_records("s"), None, 10)
+    text, written = shown(report, Path("s"), load_records("s"), tail_rounds=10)
     assert written[0].name == "results.csv"
     assert status in text
-    text, written = shown(report, Path("t"), [], None, None)
+    text, written = shown(report, Path("t"), [])
     assert [path.name for path in written] == ["results.csv"]
 
 
@@ -290,16 +313,17 @@ def test_report_of_real_runs():
     there = run_grid(
         fcorun.grid(config, {"algo.client_lr": [0.001, 0.002, 1e6], "seed": [0, 1]}), [f"s/{i}" for i in range(6)]
     )
-    text, written = shown(report, Path("s"), there, None, 4)
-    frame = table(there, 4)
-    assert keys(frame) == ["seed", "algo.client_lr"]
-    assert set(frame["status"][frame["algo.client_lr"] == 1e6]) == {"diverged"}
+    text, written = shown(report, Path("s"), there, tail_rounds=4)
+    runs = table(there, 4)
+    assert runs.keys == ["seed", "algo.client_lr"]
+    assert set(runs.frame["status"][runs.frame["algo.client_lr"] == 1e6]) == {"diverged"}
     for i, one in enumerate(there):
         metrics = one.metrics
-        if frame["status"][i] == "diverged":
-            assert np.isnan(frame["tail_f1"][i])
+        if runs.frame["status"][i] == "diverged":
+            assert np.isnan(runs.frame["tail_f1"][i])
             continue
-        assert frame["tail_f1"][i] == pytest.approx(metrics["f1"][metrics["round"] > metrics["round"].max() - 4].mean())
+        tail = metrics["f1"][metrics["round"] > metrics["round"].max() - 4]
+        assert runs.frame["tail_f1"][i] == pytest.approx(tail.mean())
     assert {path.name for path in written} == {"results.csv", "rates.png", "best.png", "structure.png"}
     assert "last 4" in text
     assert json.loads((there[0].folder / "status.json").read_text())["status"] == "done"
@@ -307,9 +331,9 @@ def test_report_of_real_runs():
 
 def test_runs_of_different_length_are_told_apart():
     records = [run(small(f"rounds={n}"), f"r/{n}") for n in (2, 4)]
-    frame = table(records)
-    assert frame["rounds"].tolist() == frame["rounds_done"].tolist() == [2, 4]
-    assert len(best_points(frame)) == 1
+    runs = table(records)
+    assert runs.frame["rounds"].tolist() == runs.frame["rounds_done"].tolist() == [2, 4]
+    assert len(runs.best()) == 1
 
 
 def test_a_sweep_refuses_a_folder_with_results_of_somebody_else(capsys):

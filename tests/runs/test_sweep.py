@@ -1,6 +1,5 @@
 """Sweeps: nothing twice, nothing lost, and each record what the run alone would have left."""
 
-import os
 import random
 import signal
 import subprocess
@@ -14,9 +13,10 @@ import pytest
 from helpers import SMALL, rows_of
 
 from fcorun import compose, load_records, run
-from fcorun.cli import cli
-from fcorun.cli.commands.commands import main
-from fcorun.runs import batch, execute, sweep
+from fcorun.cli import console
+from fcorun.cli.commands import main
+from fcorun.cli.main import main as fcorun
+from fcorun.runs import batch, execute
 from fcorun.runs.job import Watcher
 
 RATES = ("algo.client_lr=1e-3,3e-3,1e-2", "algo.server_lr=0.3,1")
@@ -28,7 +28,7 @@ def command(*overrides: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fcorun", "-m", *SMALL, *overrides])
         try:
-            cli.main()
+            fcorun()
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
@@ -99,7 +99,7 @@ def cli_main(*arguments: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fcorun", *arguments])
         try:
-            cli.main()
+            fcorun()
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
@@ -273,7 +273,7 @@ def test_an_interrupted_sweep_goes_on(monkeypatch):
             if len(rows) == 9:
                 raise KeyboardInterrupt
 
-        patch.setattr(sweep.SweepConsole, "row", interrupt)
+        patch.setattr(console.SweepConsole, "row", interrupt)
         assert command(*RATES, "hydra.sweep.dir=s") == 130
     assert "interrupted" in {r.status["status"] for r in load_records("s")}
     assert command(*RATES, "hydra.sweep.dir=s") == 0
@@ -332,29 +332,6 @@ def test_two_sweeps_at_once_do_each_run_once():
         assert log.count("done after round 3000") == 1
     assert (table("s")["status"] == "done").all()
     assert len(table("s")) == 12
-
-
-def test_helpers_leave_when_their_parent_is_killed(tmp_path):
-    (tmp_path / "parent.py").write_text(
-        "import os, time\n"
-        "from fcorun.runs.processes import Helpers\n"
-        "if __name__ == '__main__':\n"
-        "    helpers = Helpers(2, ['json'])\n"
-        "    print(helpers.submit(os.getpid).result(), flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    parent = subprocess.Popen([sys.executable, "parent.py"], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    helper = int(parent.stdout.readline())
-    os.kill(helper, 0)
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and Path(f"/proc/{helper}").exists():
-        time.sleep(0.1)
-    with pytest.raises(ProcessLookupError):
-        os.kill(helper, 0)
 
 
 def test_the_programming_interface_takes_several_seeds():

@@ -3,6 +3,7 @@
 import struct
 from pathlib import Path
 
+import fabricate
 import pytest
 from helpers import names, small
 
@@ -119,6 +120,17 @@ def test_tensorboard():
     ]
     assert found["final_f1"] == [(4, pytest.approx(record.summary["final"]["f1"]))]
     assert {"_hparams_/session_start_info", "config/text_summary", "status/text_summary", "curves"} <= set(found)
+
+
+def test_tensorboard_of_a_record_without_curves():
+    pytest.importorskip("tensorboardX", reason="pip install 'fcorun[tensorboard]' to test it")
+    from fcorun.trackers.tensorboard import TensorBoard
+
+    there = fabricate.record("s/a")
+    TensorBoard("board").log(there)
+    (file,) = Path("board/lasso").rglob("events.out.tfevents.*")
+    assert b"final_objective" in file.read_bytes()
+    assert b"curves" not in file.read_bytes()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")

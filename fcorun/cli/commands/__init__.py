@@ -1,0 +1,26 @@
+"""The commands beside the running of experiments: they read records, redraw them, and remove them. Without Hydra."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from fcorun.errors import UserError, describe
+
+COMMANDS = ("results", "plot", "rm")  # each is a module here with a function ``run``
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command ``argv[0]`` and return its exit code: 0, 1 for a failure, 2 for bad input, 130 if interrupted."""
+    try:
+        return import_module(f"{__name__}.{argv[0]}").run(argv[1:])
+    except UserError as error:
+        print(f"fcorun: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"fcorun: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        print(f"fcorun: {describe(error)}", file=sys.stderr)
+        return 1

@@ -9,10 +9,12 @@ from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
+from fcorun.figures.drawing import Drawing
+from fcorun.metrics import CATALOGUE
 from fcorun.objectives import LeastSquares
 from fcorun.problem.quadratic import features_of
-from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
+from fcorun.reports.pictures.page import DASHES, PAGE, legend, page
 
 _FLOOR = 1e-13  # gaps below are rounding
 
@@ -110,16 +112,43 @@ def iterations(records: Sequence[Record], target: float = 1e-3) -> dict[str, tup
     """Of each algorithm, the condition numbers and the rounds to a gap of ``target`` at each."""
     found: dict[str, list[tuple[float, float]]] = {}
     for record in records:
-        reached = [row["round"] for row in read_rows(record.folder) if row["suboptimality"] <= target]
+        reached = [row["round"] for row in record.rows if row["suboptimality"] <= target]
         if record.finished and reached:
             place = found.setdefault(record.config["algo"]["name"], [])
             place.append((float(record.config["data"]["condition"]), float(reached[0])))
     return {name: tuple(np.array(sorted(pairs)).T) for name, pairs in found.items()}  # type: ignore[misc]
 
 
+def gaps(of: Drawing) -> Any:
+    """The gap against the rounds at three condition numbers, and the rounds to a gap of 1e-3 against all of them."""
+    figure, (left, right) = page(2, 2, PAGE, height=2.0, left=0.6)
+    shown = sorted({record.config["data"]["condition"] for record in of.grid_records if record.finished})[::-1]
+    shown = [kappa for kappa in shown if np.log10(kappa) % 1 == 0][:3][::-1]
+    for record in of.grid_records:
+        kappa, name = record.config["data"]["condition"], record.config["algo"]["name"]
+        rows = record.rows[1:]
+        if kappa in shown and rows:
+            found = {row["round"]: row["suboptimality"] for row in rows}
+            look = {"color": of.looks[name].colour, "linestyle": DASHES[shown.index(kappa)]}
+            left.plot(list(found), list(found.values()), **look, label=f"{of.grid.title(name)}, κ = {kappa:,.0f}")
+    left.axhline(1e-3, color="0.6", linewidth=0.6)
+    gap = CATALOGUE["suboptimality"].words(None)
+    left.set(xscale="log", yscale="log", xlabel="communication round", ylabel=gap)
+    left.set_ylim(bottom=1e-6)
+    for name, (kappas, rounds) in iterations(of.grid_records).items():
+        look, slope = of.looks[name], 0.5 if name == "fedsplit" else 1.0
+        right.plot(kappas, rounds, color=look.colour, marker=look.marker, label=of.grid.title(name))
+        right.plot(kappas, rounds[-1] * (kappas / kappas[-1]) ** slope, color="0.5", linestyle=":", linewidth=0.8,
+                   label=f"slope {slope:g}")  # fmt: skip
+    right.set(xscale="log", yscale="log", xlabel="condition number κ", ylabel="rounds to a gap of 10$^{-3}$")
+    right.legend(frameon=False)
+    legend(figure, *left.get_legend_handles_labels())
+    return figure
+
+
 def _rate(record: Record) -> dict[str, str]:
     condition = record.summary["curvature"]["condition"]
-    limit, found = predicted(condition), factor(read_rows(record.folder))
+    limit, found = predicted(condition), factor(record.rows)
     return _row(record.config["algo"], f"linear convergence at kappa = {condition:.4g}", f"factor {found:.4f} a round",
                 f"at most {limit:.4f}, theorem 1", found <= limit + 1e-3)  # fmt: skip
 

@@ -6,19 +6,17 @@ import jax
 import numpy as np
 
 from fcorun.experiment.build import engine_for, load, problem_of, resolved
-from fcorun.experiment.compose import compose
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.reference import gathered
-from fcorun.figures.draw import Drawing
+from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers.fedsplit import gradients
+from fcorun.figures.spec import compose
 from fcorun.metrics import PERSONAL
 from fcorun.problem import inner
 from fcorun.problem.vector import Vector
-from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.axis import along, unit
-from fcorun.reports.pictures.curves import DASHES
-from fcorun.reports.pictures.page import PAGE, page, title
-from fcorun.reports.table import Frame, measured, points
+from fcorun.reports.pictures.page import DASHES, PAGE, page
+from fcorun.reports.table import Table
 
 ACCURACY, GLOBAL, ALONE = PERSONAL + "val_accuracy", "fedavg", "local"
 
@@ -26,12 +24,12 @@ ACCURACY, GLOBAL, ALONE = PERSONAL + "val_accuracy", "fedavg", "local"
 def draw(of: Drawing) -> Any:
     """Three panels: the accuracy of global and own models at the best rates, sparsity against accuracy over all points
     of the grid, and accuracy against communication."""
-    algos, cutoff = of.algorithms, of.tuned.attrs.get("cutoff")
+    algos, cutoff = of.algorithms, of.tuned.cutoff
     figure, (left, middle, right) = page(3, 3, PAGE, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
                                          gap=(0.55, 0.5))  # fmt: skip
-    seeds = of.tuned.groupby("algo").size().max()
+    seeds = of.tuned.frame.groupby("algo").size().max()
     for place, algo in enumerate(algos):
-        look, own = of.looks[algo], of.tuned[of.tuned["algo"] == algo]
+        look, own = of.looks[algo], of.tuned.frame[of.tuned.frame["algo"] == algo]
         marks = {"color": look.colour, "marker": look.marker, "linestyle": "none"}
         if algo != ALONE:  # it has no global model
             low, value, high = np.quantile(own["tail_val_accuracy"].to_numpy(float), (0.1, 0.5, 0.9))
@@ -41,13 +39,13 @@ def draw(of: Drawing) -> Any:
             low, value, high = np.quantile(own[f"tail_{ACCURACY}"].to_numpy(float), (0.1, 0.5, 0.9))
             left.plot([low, high], [place, place], color=look.colour, linewidth=1)
             left.plot(value, place, **marks)
-    left.set_yticks(range(len(algos)), [title(of.grid, name) for name in algos])
-    tail = of.tuned.attrs["tail_rounds"]
+    left.set_yticks(range(len(algos)), [of.grid.title(name) for name in algos])
+    tail = of.tuned.tail_rounds
     left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
     left.set_title("open: global model, filled: own models" + (f";\nbar: 10-90 % over {seeds} seeds of the data"
                    if seeds > 1 else ""), fontsize=6.5, pad=3)  # fmt: skip
     density = f"{PERSONAL}density"
-    folded = points(of.grid, ACCURACY)
+    folded = of.grid.points(ACCURACY)
     for algo in algos:
         look = of.looks[algo]
         every = folded[(folded["algo"] == algo) & (folded["status"] == "done")]
@@ -66,8 +64,8 @@ def draw(of: Drawing) -> Any:
 def _against_bytes(of: Drawing, ax: Any, seeds: int) -> None:
     lines = {}
     for algo in of.algorithms:
-        places = np.flatnonzero(of.tuned["algo"] == algo)
-        runs = [read_rows(of.tuned_records[int(place)].folder) for place in places]
+        places = np.flatnonzero(of.tuned.frame["algo"] == algo)
+        runs = [of.tuned_records[int(place)].rows for place in places]
         values = np.median([[row.get(ACCURACY, row["val_accuracy"]) for row in rows] for rows in runs], axis=0)
         lines[algo] = np.array(along(runs[0], "bytes", algo)), values
     factor, label = unit("bytes", max(sent[-1] for sent, _ in lines.values()))
@@ -75,7 +73,7 @@ def _against_bytes(of: Drawing, ax: Any, seeds: int) -> None:
         look = of.looks[algo]
         if not sent[-1]:
             ax.axhline(values[-1], color=look.colour, linestyle=look.dash, linewidth=1)
-            ax.annotate(f"{title(of.grid, algo)}, nothing sent", (0.03, values[-1]), (0, 2), fontsize=6,
+            ax.annotate(f"{of.grid.title(algo)}, nothing sent", (0.03, values[-1]), (0, 2), fontsize=6,
                         xycoords=("axes fraction", "data"), textcoords="offset points")  # fmt: skip
             continue
         ax.plot(sent[1:] / factor, values[1:], color=look.colour, linestyle=DASHES[0], linewidth=0.9,
@@ -99,15 +97,15 @@ def verdicts(of: Drawing) -> list[dict[str, str]]:
     return margins(of.tuned, [record.config["data"].get("seed", 0) for record in of.tuned_records]) + identities()
 
 
-def margins(tuned: Frame, seeds: list[int]) -> list[dict[str, str]]:
+def margins(tuned: Table, seeds: list[int]) -> list[dict[str, str]]:
     """For each method with own models, the gain in accuracy on the same data: median and band over seeds of the data.
 
     It holds if it is more than 0 in the 10 % quantile; with one seed, in it.
     """
-    accuracy = measured(tuned, ACCURACY)
-    found = {(algo, seed): value for algo, seed, value in zip(tuned["algo"], seeds, accuracy, strict=True)}
+    accuracy, algos = tuned.measured(ACCURACY), list(tuned.frame["algo"])
+    found = {(algo, seed): value for algo, seed, value in zip(algos, seeds, accuracy, strict=True)}
     rows = []
-    for algo in dict.fromkeys(tuned["algo"]):
+    for algo in dict.fromkeys(algos):
         for other in (GLOBAL, ALONE):
             gains = [100 * (found[algo, s] - found[other, s]) for s in dict.fromkeys(seeds)
                      if (algo, s) in found and (other, s) in found]  # fmt: skip

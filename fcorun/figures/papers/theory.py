@@ -20,7 +20,6 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.reference import gathered
 from fcorun.problem import solver
-from fcorun.records.formats import read_rows
 from fcorun.records.record import Record
 
 _ROUNDS = 5  # whose minibatches the constants are taken over
@@ -157,7 +156,7 @@ def measured(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.nda
     """
     runs: dict[float, list] = {}
     for record in records:
-        rows = read_rows(record.folder)[1:]
+        rows = record.rows[1:]
         if record.status.get("status") == "done" and rows:
             gaps = np.array([row["suboptimality"] for row in rows])
             there = np.flatnonzero(gaps <= _CLOSE)

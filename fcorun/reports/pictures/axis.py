@@ -1,7 +1,8 @@
-"""What curves are drawn against, and in which unit."""
+"""What curves are drawn against, in which unit, and how an axis of values is scaled."""
 
+import math
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from fcorun.config import Axis
 from fcorun.errors import UserError
@@ -35,3 +36,30 @@ def unit(x: str, most: float) -> tuple[float, str]:
     prefixes = _THOUSANDS.get(x, ("",))
     power = max(i for i in range(len(prefixes)) if i == 0 or most >= 1000**i)
     return 1000.0**power, _WORDS[x].format(prefixes[power])
+
+
+def scale_y(ax: Any, values: Sequence[float], share: bool = False) -> None:
+    """A logarithmic y axis with few, plain ticks where positive values span enough; else a linear one, which for a
+    ``share`` goes from 0 to 1."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    positive = [value for value in values if 0 < value < math.inf]  # a gap may have come down to nothing
+    if share or not positive or max(positive) < 4 * min(positive):
+        ax.set_yscale("linear")
+        if share:
+            ax.set_ylim(-0.03, 1.03)
+        return
+    most = max(positive)
+    least = max(min(positive), 2e-10 * most)  # ten decades below there is rounding only, which would flatten the rest
+    ax.set_ylim(0.5 * least, most * (most / least) ** 0.05)  # first: matplotlib's own would overflow for huge values
+    ax.set_yscale("log", nonpositive="mask")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1,) if most > 300 * least else (1, 2, 5), numticks=8))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+
+
+def _power(value: float) -> str:
+    """A number as a tick says it: a very large or small one as a power of ten."""
+    digits, e, exponent = f"{value:g}".partition("e")
+    times = "" if digits == "1" else f"{digits}\\cdot"
+    return f"${times}10^{{{int(exponent)}}}$" if e else digits

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.metrics import PERSONAL, shared, silent
-from fcorun.reports.pictures.axis import along, unit
-from fcorun.reports.pictures.curves import scale_y
-from fcorun.reports.pictures.page import COLUMN, PAGE, Look, legend, page, words
+from fcorun.reports.pictures.axis import along, scale_y, unit
+from fcorun.reports.pictures.page import COLUMN, PAGE, Look, columns, legend, page
+from fcorun.reports.table import Table
 
 Runs = list[list[dict[str, float]]]
 
@@ -40,53 +40,47 @@ class Line:
         return not last["bytes_up"] and any(name.startswith(PERSONAL) for name in last)
 
 
-def draw_lines(
-    lines: Sequence[Line],
-    shown: Sequence[tuple[str, bool]],
-    xs: Sequence[str] = ("rounds",),
-    cutoff: float | None = None,
-) -> Any:
+def draw_lines(lines: Sequence[Line], shown: Sequence[str], xs: Sequence[str], table: Table) -> Any:
     """A figure of curves, median and 10-90 % band over seeds.
 
-    ``shown`` are its metrics, each with whether its axis is logarithmic, ``xs`` what they are drawn against: several
-    make a column each, with a metric a row. Raises UserError for a run that did
-    not count an x.
+    ``shown`` are its metrics, ``xs`` what they are drawn against: several make a column each, with a metric a row;
+    ``table`` knows the metrics. Raises UserError for a run that did not count an x.
     """
     curves = [line for line in lines if not line.level]
     places = {x: [value for line in curves for rows in line.runs for value in along(rows, x, line.name)] for x in xs}
     units = {x: unit(x, max(values, default=0)) for x, values in places.items()}
-    panels = [(name, log, x) for name, log in shown for x in xs]
+    panels = [(name, x) for name in shown for x in xs]
     crossed = len(xs) > 1
-    across = len(xs) if crossed else {1: 1, 2: 2, 3: 3, 4: 2}.get(len(panels), 3)
+    across = len(xs) if crossed else columns(len(panels))
     width, height = (PAGE, 1.65) if across > 1 else (COLUMN, 2.0)
     narrow = len(xs) > 3  # panels so narrow that the unit goes below
     figure, axes = page(len(panels), across, width, height=height, bottom=0.56 if narrow else 0.42,
                         gap=(0.15, 0.15) if crossed else (0.58, 0.5))  # fmt: skip
-    for place, (ax, (name, log, x)) in enumerate(zip(axes, panels, strict=True)):
+    for place, (ax, (name, x)) in enumerate(zip(axes, panels, strict=True)):
         if crossed:
             _share(ax, axes[place - place % across], axes[place % across - across])
         factor, label = units[x]
-        values: list[float] = []
-        for line in lines:
-            values += _draw(ax, line, name, x, factor, {"color": line.look.colour, "linestyle": line.look.dash})
-        scale_y(ax, values if log else [])
-        if name in ("f1", "precision", "recall") or name.endswith(("density", "accuracy")):
-            ax.set_ylim(-0.03, 1.03)
+        values = [value for line in lines for value in _draw(ax, line, name, x, factor)]
+        metric = table.metrics[name]
+        scale_y(ax, values if metric.log else [], metric.share)
         if not crossed or place >= len(panels) - across:
             ax.set_xlabel(label.replace(" (", "\n(") if narrow else label)
         if not crossed or place % across == 0:
-            ax.set_ylabel(words(name, cutoff))
+            ax.set_ylabel(table.words(name))
         ax.margins(x=0.02)
-    seen = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    texts, handles = list(seen), list(seen.values())
-    seeds = sorted({len(line.runs) for line in lines if len(line.runs) > 1})
-    if seeds:
-        from matplotlib.patches import Patch
-
-        handles.append(Patch(color="0.5", alpha=0.35, linewidth=0))
-        texts.append(f"median and 10-90 % over {' or '.join(map(str, seeds))} seeds")
-    legend(figure, handles, texts)
+    _legend(figure, axes, sorted({len(line.runs) for line in lines if len(line.runs) > 1}))
     return figure
+
+
+def _legend(figure: Any, axes: Sequence[Any], seeds: Sequence[int]) -> None:
+    """The lines of all panels, and what a band is."""
+    from matplotlib.patches import Patch
+
+    shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if seeds:
+        over = f"median and 10-90 % over {' or '.join(map(str, seeds))} seeds"
+        shown[over] = Patch(color="0.5", alpha=0.35, linewidth=0)
+    legend(figure, list(shown.values()), list(shown))
 
 
 def _share(ax: Any, first: Any, last: Any) -> None:
@@ -99,17 +93,17 @@ def _share(ax: Any, first: Any, last: Any) -> None:
         ax.tick_params(labelbottom=False)
 
 
-def _draw(ax: Any, line: Line, name: str, x: str, factor: float, look: dict[str, Any]) -> list[float]:
+def _draw(ax: Any, line: Line, name: str, x: str, factor: float) -> list[float]:
     """Draw a line; the values that its axis must hold. Clients without own models have the global one; where nothing is
     sent there is no global model to speak of."""
     if line.alone and not name.startswith(PERSONAL):
         return []
     if line.level:
         _, _, middle, _ = _bands(line, name, "iterations")
-        ax.axhline(middle[-1], label=f"{line.label} (its solution)", **look)
+        ax.axhline(middle[-1], label=f"{line.label} (its solution)", **line.look.line)
         return [middle[-1]]
     across, low, middle, high = _bands(line, name, x)
-    ax.plot(across / factor, middle, label=line.label, **look)
+    ax.plot(across / factor, middle, label=line.label, **line.look.line)
     if len(line.runs) > 1:
         ax.fill_between(across / factor, low, high, color=line.look.colour, alpha=0.2, linewidth=0)
     return [*low, *high]

@@ -1,41 +1,22 @@
-"""What the pictures of a sweep have in common: looks of algorithms, words for metrics, pages measured in inches."""
+"""What all pictures have in common: looks, a style, pages measured in inches."""
 
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fcorun.reports.pictures.curves import COLOURS, DASHES
-from fcorun.reports.table import Frame
+# Okabe and Ito's palette, told apart by colour-blind readers too, and lines told apart in print without colours.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
+_MARKERS = "os^DvPX<"
 
 COLUMN, PAGE = 3.3, 6.9  # the width of a column of print, and of two
+FORMATS = ("png", "pdf", "svg")
 STYLE: dict[Any, Any] = {
     **{"font.size": 7.5, "axes.labelsize": 7.5, "axes.titlesize": 7.5, "legend.fontsize": 7, "lines.linewidth": 1.3},
     **{"xtick.labelsize": 6.5, "ytick.labelsize": 6.5, "axes.linewidth": 0.6, "lines.markersize": 3.5},
     **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25},
     **{"grid.linewidth": 0.5, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "axes.axisbelow": True},
-}
-_MARKERS = "os^DvPX<"
-_WORDS = {
-    "objective": "objective  Φ(w) = F(w) + ψ(w)",
-    "suboptimality": "gap  Φ(w) - Φ*",
-    "train_loss": "training loss",
-    "val_loss": "validation loss",
-    "train_accuracy": "training accuracy",
-    "val_accuracy": "validation accuracy",
-    "recovery_error": "‖w - w$_{\\mathrm{true}}$‖$_2$",
-    "f1": "F1 of {support}",
-    "precision": "precision of {support}",
-    "recall": "recall of {support}",
-    "density": "density: share of {support}",
-    "rank": "rank: singular values > {cutoff}",
-    "personal_train_loss": "training loss of own models",
-    "personal_val_loss": "validation loss of own models",
-    "personal_train_accuracy": "training accuracy of own models",
-    "personal_val_accuracy": "validation accuracy of own models",
-    "personal_density": "density of own models",
-    "personal_rank": "rank of own models",
-    "personal_recovery_error": "‖w$_m$ - w$_{m,\\mathrm{true}}$‖$_2$, mean over clients",
 }
 
 
@@ -47,29 +28,15 @@ class Look:
     dash: Any
     marker: str
 
-
-def looks_of(frame: Frame) -> dict[str, Look]:
-    """The look of each algorithm of a table, in the order of the table."""
-    names = dict.fromkeys(name for name in frame["algo"] if isinstance(name, str))
-    return {name: look(i) for i, name in enumerate(names)}
+    @property
+    def line(self) -> dict[str, Any]:
+        """What matplotlib is told of a line."""
+        return {"color": self.colour, "linestyle": self.dash}
 
 
 def look(i: int) -> Look:
     """The i-th of 49 looks; the first seven differ in colour, dash and marker."""
     return Look(COLOURS[i % 7], DASHES[(i + i // 7) % 7], _MARKERS[i % 8])
-
-
-def title(frame: Frame, algo: str) -> str:
-    """What pictures call an algorithm."""
-    return frame.attrs.get("titles", {}).get(algo, algo)
-
-
-def words(metric: str, cutoff: float | None, tail: int | None = None) -> str:
-    """A metric as an axis names it, with its cutoff, and with the rounds of its tail if they are given."""
-    size = "cutoff" if cutoff is None else f"{cutoff:g}"
-    text = _WORDS.get(metric, metric)
-    text = text.replace("{support}", f"|w$_j$| > {size}").replace("{cutoff}", size)
-    return text + (f"\nmean of last {tail} rounds" if tail else "")
 
 
 def page(
@@ -103,16 +70,21 @@ def page(
     return figure, axes
 
 
+def columns(count: int) -> int:
+    """How many of ``count`` panels stand side by side."""
+    return {1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3)
+
+
 def legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6) -> None:
     """A legend on top of the figure, which grows by its height; in as many columns as fit, at most three."""
     tight = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
-    width, tall = figure.get_size_inches()
-    for columns in (3, 2, 1):
-        found = figure.legend(handles, texts, loc="upper center", ncols=columns, frameon=False, **tight)
+    for ncols in (3, 2, 1):
+        found = figure.legend(handles, texts, loc="upper center", ncols=ncols, frameon=False, **tight)
         box = found.get_window_extent(figure.canvas.get_renderer())
-        if columns == 1 or box.width < figure.bbox.width:
+        if ncols == 1 or box.width < figure.bbox.width:
             break
         found.remove()
+    width, tall = figure.get_size_inches()
     more = box.height / figure.dpi
     places = [(ax, ax.get_position().bounds) for ax in figure.axes]
     figure.set_size_inches(width, tall + more)

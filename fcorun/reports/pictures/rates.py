@@ -1,14 +1,15 @@
 """The picture of a metric over the learning rates: heat maps where both vary, lines where one does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fcorun.metrics import HIGHER_IS_BETTER
-from fcorun.reports.pictures.curves import scale_y
-from fcorun.reports.pictures.page import COLUMN, PAGE, Look, legend, page, title, words
-from fcorun.reports.table import SEEDS, Frame, keys, points
+from fcorun.reports.pictures.axis import scale_y
+from fcorun.reports.pictures.page import COLUMN, PAGE, legend, page
+from fcorun.reports.pictures.view import View
+from fcorun.reports.table import SEEDS, Frame
 
 CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
 _WORDS = {CLIENT: "client learning rate $\\eta_c$", SERVER: "server learning rate $\\eta_s$"}
@@ -18,31 +19,36 @@ _RING: dict[str, Any] = {"marker": "o", "color": "none", "markeredgecolor": "bla
                          "markeredgewidth": 1.0, "linestyle": "none"}  # fmt: skip
 
 
-def draw_rates(frame: Frame, metric: str, looks: dict[str, Look]) -> Any | None:
-    """The metric over the learning rates on one data set, a figure; None if no algorithm has several."""
+Cells = dict[tuple[float, ...], dict[str, Any]]  # the best point at each value of some rates
+
+
+def draw(view: View) -> Any | None:
+    """The metric over the learning rates; None if no algorithm has several."""
     import pandas as pd
 
+    frame = view.table.frame
     rates = [rate for rate in (CLIENT, SERVER) if rate in frame]
     frame = frame.assign(**{rate: pd.to_numeric(frame[rate], errors="coerce") for rate in rates})  # none for "auto"
-    folded = points(frame, metric)
+    view = replace(view, table=replace(view.table, frame=frame))
+    folded = view.table.points(view.metric)
     vary = {
-        algo: [rate for rate in (CLIENT, SERVER) if rate in folded and group[rate].nunique() > 1]
+        algo: [rate for rate in rates if group[rate].nunique() > 1]
         for algo, group in folded.groupby("algo", sort=False)
     }
-    if any(len(rates) == 2 for rates in vary.values()):
-        return _heat_maps(frame, folded, metric, [algo for algo in looks if vary.get(algo)])
+    if any(len(own) == 2 for own in vary.values()):
+        return _heat_maps(view, folded, [algo for algo in view.looks if vary.get(algo)])
     if any(vary.values()):
-        return _lines(frame, folded, metric, looks, vary)
+        return _lines(view, folded, vary)
     return None
 
 
-def cells(folded: Frame, algo: str, metric: str, rates: list[str]) -> dict[tuple[float, ...], dict[str, Any]]:
-    """For each value of ``rates`` the best point of an algorithm there, as a row of ``fcorun.reports.table.points``.
+def cells(folded: Frame, algo: str, higher: bool, rates: list[str]) -> Cells:
+    """For each value of ``rates`` the best point of an algorithm there, as a row of ``Table.points``.
 
     Where none is done, a diverged one; values where nothing has ended are left out.
     """
-    sign = -1 if HIGHER_IS_BETTER[metric] else 1
-    found: dict[tuple[float, ...], dict[str, Any]] = {}
+    sign = -1 if higher else 1
+    found: Cells = {}
     for row in folded[folded["algo"] == algo].to_dict("records"):
         place = tuple(row[rate] for rate in rates)
         done = row["status"] == "done" and np.isfinite(row["metric"])
@@ -54,15 +60,15 @@ def cells(folded: Frame, algo: str, metric: str, rates: list[str]) -> dict[tuple
     return found
 
 
-def _heat_maps(frame: Frame, folded: Frame, metric: str, algos: list[str]) -> Any:
+def _heat_maps(view: View, folded: Frame, algos: list[str]) -> Any:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
-    at = {algo: cells(folded, algo, metric, [CLIENT, SERVER]) for algo in algos}
+    at = {algo: cells(folded, algo, view.higher, [CLIENT, SERVER]) for algo in algos}
     values = np.array([row["metric"] for found in at.values() for row in found.values() if row["status"] == "done"])
-    low, high = scale(values, HIGHER_IS_BETTER[metric])
+    low, high = scale(values, view.higher)
     norm = LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high)
-    colours = ScalarMappable(norm, "viridis" if HIGHER_IS_BETTER[metric] else "viridis_r")  # the brighter the better
+    colours = ScalarMappable(norm, "viridis" if view.higher else "viridis_r")  # the brighter the better
     beyond = bool(len(values)) and values.max() > high
 
     across = 2 if len(algos) == 4 else min(len(algos), 3)
@@ -71,8 +77,8 @@ def _heat_maps(frame: Frame, folded: Frame, metric: str, algos: list[str]) -> An
     figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.2, bottom=bottom,
                         gap=(0.5, 0.17 + bottom))  # fmt: skip
     for ax, algo in zip(axes, algos, strict=True):
-        _heat_map(ax, at[algo], colours, metric)
-        ax.set_title(title(frame, algo), pad=3)
+        _heat_map(ax, at[algo], colours, view.higher)
+        ax.set_title(view.table.title(algo), pad=3)
     for ax in axes[::across]:
         ax.set_ylabel(_WORDS[SERVER])
     for i in range(len(algos)):
@@ -80,25 +86,25 @@ def _heat_maps(frame: Frame, folded: Frame, metric: str, algos: list[str]) -> An
             axes[i].set_xlabel(_WORDS[CLIENT])
     low, high = axes[-1].get_position().y0, axes[0].get_position().y1
     bar = figure.add_axes((1 - 0.77 / width, low, 0.09 / width, high - low))
-    figure.colorbar(colours, cax=bar, label=_axis(frame, metric), extend="max" if beyond else "neither")
+    figure.colorbar(colours, cax=bar, label=_axis(view), extend="max" if beyond else "neither")
     bar.grid(False)
-    _marks(figure, frame, folded, [CLIENT, SERVER])
+    _marks(figure, view, folded, [CLIENT, SERVER])
     return figure
 
 
-def scale(values: np.ndarray, higher_is_better: bool) -> tuple[float, float]:
+def scale(values: np.ndarray, higher: bool) -> tuple[float, float]:
     """The ends of a colour scale. Losses that are far out, of runs that all but diverged, lie beyond it."""
     if not len(values):
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
-    if not higher_is_better and low > 0:
+    if not higher and low > 0:
         q1, q3 = np.quantile(np.log(values), (0.25, 0.75))
         high = float(values[np.log(values) <= q3 + 1.5 * (q3 - q1)].max())
     room = 0.01 * max(abs(low), abs(high), 1e-9)  # a bar of almost equal values would have an unreadable axis
     return (low, high) if high - low > room else (low - room, high + room)
 
 
-def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: Any, metric: str) -> None:
+def _heat_map(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
     """One algorithm's map. The rates stand at equal distances, whatever their values."""
     clients, servers = (sorted({place[i] for place in found}) for i in (0, 1))
     picture = np.ones((len(servers), len(clients), 4))  # white where nothing was run
@@ -110,7 +116,7 @@ def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: 
             picture[y, x] = (0.82, 0.82, 0.82, 1)
             ax.plot(x, y, **_CROSS)
     ax.imshow(picture, origin="lower", aspect="auto", interpolation="nearest")
-    best = _best(found, metric)
+    best = _best(found, higher)
     if best is not None:
         for ring in (_RING | {"markeredgewidth": 2.2}, _RING | {"markeredgecolor": "white"}):
             ax.plot(clients.index(best[0]), servers.index(best[1]), **ring)
@@ -120,7 +126,7 @@ def _heat_map(ax: Any, found: dict[tuple[float, ...], dict[str, Any]], colours: 
     ax.tick_params(length=2)
 
 
-def _lines(frame: Frame, folded: Frame, metric: str, looks: dict[str, Look], vary: dict) -> Any:
+def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
     """The metric against each rate that some algorithm has several of."""
     rates = [rate for rate in (CLIENT, SERVER) if any(rate in own for own in vary.values())]
     figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.72,
@@ -128,26 +134,25 @@ def _lines(frame: Frame, folded: Frame, metric: str, looks: dict[str, Look], var
     for ax, rate in zip(axes, rates, strict=True):
         spread: list[float] = []
         crosses: list[tuple[float, int, str]] = []
-        for algo in (algo for algo in looks if rate in vary.get(algo, ())):
-            look, found = looks[algo], cells(folded, algo, metric, [rate])
+        for algo in (algo for algo in view.looks if rate in vary.get(algo, ())):
+            look, found = view.looks[algo], cells(folded, algo, view.higher, [rate])
             done = sorted((place[0], row["metric"], row["low"], row["high"])
                           for place, row in found.items() if row["status"] == "done")  # fmt: skip
             x, middle, low, high = zip(*done, strict=True) if done else ((), (), (), ())
-            ax.plot(x, middle, color=look.colour, linestyle=look.dash, marker=look.marker,
-                    label=title(frame, algo))  # fmt: skip
+            ax.plot(x, middle, **look.line, marker=look.marker, label=view.table.title(algo))
             ax.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
             spread += [*low, *high]
-            best = _best(found, metric)
+            best = _best(found, view.higher)
             if best is not None:
                 ax.plot(*best, found[best]["metric"], **_RING)
             line = len({colour for *_, colour in crosses})
             crosses += [(place[0], line, look.colour) for place, row in found.items() if row["status"] != "done"]
-        if frame[rate].min() > 0:
+        if view.table.frame[rate].min() > 0:
             ax.set_xscale("log")
         scale_y(ax, spread)
-        _strip(ax, crosses, low=HIGHER_IS_BETTER[metric])
-        ax.set(xlabel=_WORDS[rate], ylabel=_axis(frame, metric))
-    _marks(figure, frame, folded, rates, axes)
+        _strip(ax, crosses, low=view.higher)
+        ax.set(xlabel=_WORDS[rate], ylabel=_axis(view))
+    _marks(figure, view, folded, rates, axes)
     return figure
 
 
@@ -169,19 +174,19 @@ def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
         ax.plot(x, height if low else 1 - height, **_CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
 
 
-def _best(found: dict[tuple[float, ...], dict[str, Any]], metric: str) -> tuple[float, ...] | None:
+def _best(found: Cells, higher: bool) -> tuple[float, ...] | None:
     """Where the best point that is done lies."""
     done = {place: row["metric"] for place, row in found.items() if row["status"] == "done"}
-    return (max if HIGHER_IS_BETTER[metric] else min)(done, key=done.__getitem__) if done else None
+    return (max if higher else min)(done, key=done.__getitem__) if done else None
 
 
-def _axis(frame: Frame, metric: str) -> str:
+def _axis(view: View) -> str:
     """The metric and the rounds of its tail."""
-    tail = frame.attrs.get("tail_rounds")
-    return words(metric, frame.attrs.get("cutoff")) + "\nmean of last " + (f"{tail} rounds" if tail else "rounds")
+    tail = view.table.tail_rounds
+    return view.table.words(view.metric) + "\nmean of last " + (f"{tail} rounds" if tail else "rounds")
 
 
-def _marks(figure: Any, frame: Frame, folded: Frame, rates: list[str], axes: Sequence[Any] = ()) -> None:
+def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Sequence[Any] = ()) -> None:
     """The legend: what lines there are, the ring of the best point, the cross of a diverged one, what a value is of."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -195,7 +200,7 @@ def _marks(figure: Any, frame: Frame, folded: Frame, rates: list[str], axes: Seq
         shown[f"median and 10-90 % over {seeds} seeds"] = Patch(color="0.5", alpha=0.35, linewidth=0)
     elif seeds > 1:
         shown[f"median of {seeds} seeds"] = Patch(color="#21918c", linewidth=0)  # of the colour map
-    others = [key for key in keys(frame) if key not in (*SEEDS, *rates)]
+    others = [key for key in view.table.keys if key not in (*SEEDS, *rates)]
     others = [key for key in others if (folded.groupby("algo")[key].nunique(dropna=False) > 1).any()]
     if others:
         shown[f"each at its best {' and '.join(others)}"] = Line2D([], [], linestyle="none")

@@ -1,0 +1,55 @@
+"""What the commands have in common: their parser, the records that they are given, options that judge them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from fcorun.errors import UserError
+from fcorun.metrics import CATALOGUE
+from fcorun.records.record import Record, load_records
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a command that takes folders; it complains as the rest of fcorun does."""
+
+    def __init__(self, name: str, about: str | None):
+        super().__init__(prog=f"fcorun {name}", description=about)
+        self.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="records are looked for in and under it")
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; {self.prog} --help shows the options")
+
+    def add_judging(self) -> None:
+        """Options that say which point is best."""
+        names = ", ".join(CATALOGUE.judged)
+        self.add_argument(
+            "--metric", help=f"what the best point is best in: {names}; by default the one that matters most"
+        )
+        self.add_argument(
+            "--tail-rounds", type=_count, metavar="N", help="average over the evaluations of the last N rounds"
+        )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number, at least 1")
+    return int(text)
+
+
+def records_in(folders: Sequence[Path]) -> list[Record]:
+    """The records in these folders. Raises UserError for a folder that is not there or has none."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}; give one that holds records")
+        if not load_records(folder):
+            raise UserError(f"{folder} holds no records; give a folder that fcorun has written, such as outputs")
+    return load_records(*folders)
+
+
+def console() -> Console:
+    """Where a command prints."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True)

@@ -1,0 +1,43 @@
+"""fcorun rm: records that ended in a certain way are removed."""
+
+import sys
+from collections.abc import Sequence
+
+from rich.markup import escape
+
+from fcorun.cli.commands.common import Parser, console, records_in
+from fcorun.errors import UserError
+from fcorun.records.folder import RunFolder
+from fcorun.reports.results import STATUSES
+
+
+def run(argv: Sequence[str]) -> int:
+    """Remove the records in and under some folders that ended in a certain way: their files, and folders left empty."""
+    parser = Parser("rm", run.__doc__)
+    parser.add_argument("--status", action="append", required=True, choices=STATUSES[:-1],
+                        help="which records; may be given several times")  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    asked = parser.parse_args(argv)
+    out = console()
+    there = [record for record in records_in(asked.folders) if record.status.get("status") in asked.status]
+    for record in there:
+        about = record.status
+        out.print(escape(f"{about['status']}: {record.folder}  {about.get('label', '')}  {about.get('reason', '')}"))
+    if not there:
+        out.print(f"no record is {' or '.join(asked.status)}")
+        return 0
+    if not asked.yes:
+        if not sys.stdin.isatty():
+            raise UserError("rm asks before it removes, and there is no terminal to ask on; give --yes")
+        if input(f"remove {len(there)} records? [y/N] ").strip().lower() not in ("y", "yes"):
+            return 1
+    code = 0
+    for record in there:
+        if record.status.get("status") not in asked.status:
+            continue  # another process went on with it
+        try:
+            RunFolder(record.folder, "").remove()
+        except UserError as error:
+            print(f"fcorun: {error}", file=sys.stderr)
+            code = 1
+    return code

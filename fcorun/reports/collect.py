@@ -1,0 +1,107 @@
+"""From records to a table."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fcorun.config import LABELS, how_keys
+from fcorun.metrics import COUNTERS, Catalogue, aggregate, known, silent
+from fcorun.records.formats import read_json
+from fcorun.records.record import Record
+from fcorun.reports.table import NAMED, SEEDS, Frame, Table, values_of
+
+_KINDS = ("final", "best", "tail")
+
+
+def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Path | None = None) -> Table:
+    """A row a record, in their order; failed, interrupted and running ones hold what is known of them.
+
+    Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, rounds,
+    final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
+    as many as the run was told), seconds (without set-up and compilation), then the other counters (bytes_up, ...).
+    A key that an algorithm does not have is empty, and so is a counter that a record does not have.
+    """
+    import pandas as pd
+
+    configs = [record.flat_config for record in records]
+    summaries = [read_json(record.folder / "summary.json") for record in records]
+    metrics, varied = known(summaries), _varied(configs)
+    done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
+    rows, names = [], {}
+    for record, config, summary in zip(records, configs, summaries, strict=True):
+        status, found = record.status, _measured(record, summary, tail_rounds, metrics)
+        names |= dict.fromkeys(found["final"])
+        label = dict(re.findall(r"(?:^|[\s,])(algo|data)=([^\s,]+)", str(status.get("label", ""))))
+        rows.append(
+            {
+                "folder": str(_under(record.folder, root)),
+                "algo": config.get("algo.name", label.get("algo")),
+                "data": config.get("data.name", label.get("data")),
+                **{key: config.get(_setting(key)) for key in varied},
+                "status": status.get("status", "unknown"),
+                "reason": status.get("reason", ""),
+                done: summary.get("round"),
+                "seconds": summary.get("seconds", {}).get("steady"),
+                **{name: summary.get(name) for name in COUNTERS[2:]},
+                **{f"{kind}_{name}": value for kind, values in found.items() for name, value in values.items()},
+            }
+        )
+    measured = [f"{kind}_{name}" for kind in _KINDS for name in metrics.in_order(names)]
+    measured = [name for name in measured if any(name in row for row in rows)]
+    counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
+    columns = ["folder", "algo", "data", *varied, "status", "reason", done, *measured, "seconds", *counters]
+    frame: Frame = pd.DataFrame(rows, columns=columns)
+    for name in (done, *counters, *varied):
+        if all(type(row[name]) is int for row in rows if row[name] is not None):
+            frame[name] = frame[name].astype("Int64")
+    longest = max([row[done] or 0 for row in rows if not silent(row)], default=0)  # iterations are no rounds
+    tail = tail_rounds if tail_rounds is not None else _agreed(summaries, "tail_rounds")
+    if tail is not None and longest:  # a run of 30 rounds has no last 100
+        tail = min(tail, longest)
+    titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
+    return Table(frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff"))
+
+
+def _measured(record: Record, summary: dict, tail_rounds: int | None, metrics: Catalogue) -> dict[str, dict]:
+    """The final, best and tail values of a record by metric; those of a diverged one are no results, and empty."""
+    found = {kind: summary.get(kind, {}) for kind in _KINDS}
+    if tail_rounds is not None and found["tail"] and summary.get("tail_rounds") != tail_rounds:
+        found["tail"] = aggregate(record.rows, tail_rounds, metrics)["tail"]
+    found["best"] = {name: best["value"] for name, best in found["best"].items()}
+    if summary.get("status") == "diverged":  # what it was before that is in metrics.csv
+        found = {kind: dict.fromkeys(values) for kind, values in found.items()}
+    return found
+
+
+def _agreed(summaries: Iterable[dict], name: str) -> Any:
+    """What all summaries that have it say; None if they differ."""
+    values = {summary[name] for summary in summaries if name in summary}
+    return values.pop() if len(values) == 1 else None
+
+
+def _varied(configs: list[dict[str, Any]]) -> list[str]:
+    """The keys that take several values in these flat configurations, in the order of the configurations."""
+    values: dict[str, set] = {}
+    for config in configs:
+        for key, value in config.items():
+            values.setdefault(key, set()).add((value is None, type(value) is bool, value))
+    varied = [key for key, seen in values.items() if len(seen) > 1]
+    named = [section for section in NAMED[2:] if f"{section}.name" in varied]
+    return named + [key for key in varied if key.split(".")[-1] not in LABELS and key not in how_keys()]
+
+
+def _of_each(frame: Frame, varied: list[str]) -> dict[str, list[str]]:
+    """The keys that vary among the runs of each algorithm, without seeds."""
+    return {
+        algo: [key for key in varied if key not in SEEDS and len({str(v) for v in values_of(own[key])}) > 1]
+        for algo, own in frame.groupby("algo")
+    }
+
+
+def _setting(key: str) -> str:
+    return f"{key}.name" if key in NAMED else key
+
+
+def _under(folder: Path, root: Path | None) -> Path:
+    return folder.relative_to(root) if root is not None and folder.is_relative_to(root) else folder

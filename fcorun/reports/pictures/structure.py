@@ -1,0 +1,35 @@
+"""Structure against quality over all points that are done: how much depends on the rates."""
+
+from typing import Any
+
+from fcorun.metrics import PERSONAL, structure
+from fcorun.reports.pictures.axis import scale_y
+from fcorun.reports.pictures.page import COLUMN, legend, page
+from fcorun.reports.pictures.view import View
+
+
+def draw(view: View) -> Any | None:
+    """A mark for each point, the best ringed; None if structure or quality was not measured."""
+    table = view.table
+    x = next((name for name in structure(view.metric)[::-1] if name in table.tails), None)
+    own = [PERSONAL + name for name in ("val_accuracy", "val_loss")] if view.metric.startswith(PERSONAL) else []
+    quality = next((name for name in (*own, "f1", "val_accuracy", "val_loss") if name in table.tails), None)
+    if x is None or quality is None:
+        return None
+    folded = table.points(quality)
+    folded = folded[(folded["status"] == "done") & folded["metric"].notna() & folded[x].notna()]
+    if not len(folded):
+        return None
+    figure, (ax,) = page(1, 1, COLUMN, height=2.0, bottom=0.56)
+    for name in (name for name in view.looks if (folded["algo"] == name).any()):
+        points, look = folded[folded["algo"] == name], view.looks[name]
+        ax.scatter(points[x], points["metric"], s=14, marker=look.marker, facecolor="none", edgecolor=look.colour,
+                   linewidth=0.8, label=table.title(name))  # fmt: skip
+    best = {tuple(row["rows"]) for row in view.best_rows()}
+    ringed = folded[[tuple(rows) in best for rows in folded["rows"]]]
+    ring = ax.scatter(ringed[x], ringed["metric"], s=55, facecolor="none", edgecolor="black", linewidth=0.9)
+    ring.set_label(f"best by {view.metric}")
+    scale_y(ax, list(folded["metric"]) if table.metrics[quality].log else [])
+    ax.set(xlabel=table.words(x, tail=True), ylabel=table.words(quality))
+    legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
+    return figure

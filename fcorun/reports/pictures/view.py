@@ -1,0 +1,46 @@
+"""What a picture of a sweep is drawn from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fcorun.records.record import Record
+from fcorun.reports.pictures.page import Look, look
+from fcorun.reports.table import Table
+
+
+@dataclass(frozen=True)
+class View:
+    """A table of runs on one data set and how they are looked at. A picture is a function of it, ``draw(view)``, that
+    returns a matplotlib figure, or None where there is nothing to draw.
+
+    Attributes:
+        table: a row a run.
+        records: the runs, in its order.
+        metric: what they are judged by.
+        looks: of each algorithm, in all pictures the same.
+        xs: what curves are drawn against; several make a column of panels each.
+        shown: the metrics of the panels; none: as the picture chooses.
+    """
+
+    table: Table
+    records: Sequence[Record]
+    metric: str
+    looks: dict[str, Look]
+    xs: Sequence[str] = ("rounds",)
+    shown: Sequence[str] = ()
+
+    @property
+    def higher(self) -> bool:
+        """Whether more of the metric is better."""
+        return bool(self.table.metrics[self.metric].higher)
+
+    def best_rows(self) -> list[dict[str, Any]]:
+        """The best points that have a run that is done. Raises UserError as ``Table.best``."""
+        return [row for row in self.table.best(self.metric).to_dict("records") if row["seeds"]]
+
+
+def looks_of(table: Table) -> dict[str, Look]:
+    """The look of each algorithm of a table, in the order of the table."""
+    names = dict.fromkeys(name for name in table.frame["algo"] if isinstance(name, str))
+    return {name: look(i) for i, name in enumerate(names)}
