@@ -12,7 +12,6 @@ from fcorun.config import Settings, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset
 from fcorun.engine.engine import VERSION
 from fcorun.engine.federation import Numbers
-from fcorun.experiment.sections import GRID, MEANT
 from fcorun.experiment.start import Start, read_start
 from fcorun.metrics import CATALOGUE, Catalogue, declared
 from fcorun.mirror_maps.base import MirrorMap
@@ -21,6 +20,7 @@ from fcorun.objectives.base import Objective
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
+from fcorun.sections import GRID, MEANT
 from fcorun.trackers.base import Tracker
 
 

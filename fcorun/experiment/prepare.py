@@ -8,7 +8,7 @@ from fcorun.config import Settings, build, build_plugin
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_fit, check_optimum, check_start, deterministic
-from fcorun.experiment.sections import MEANT, SECTIONS
+from fcorun.sections import MEANT, SECTIONS
 
 
 def prepare(config: Mapping[str, Any]) -> Experiment:
@@ -26,10 +26,9 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
             raise UserError(f"the section '{name}' is missing: give {name}=NAME")
         plugins[name] = plugin = build_plugin(name, values)
         names[name] = str(values.get("name", type(plugin).__name__.lower()))
-        if not isinstance(plugin, section.kinds):
-            kinds, first = " or ".join(kind.__name__ for kind in section.kinds), section.kinds[0]
-            raise UserError(f"{name}.class={values['class']} is no {kinds}; "
-                            f"derive the class from {first.__module__}.{first.__name__}")  # fmt: skip
+        if not isinstance(plugin, section.classes):
+            kinds = " or ".join(kind.rpartition(".")[2] for kind in section.kinds)
+            raise UserError(f"{name}.class={values['class']} is no {kinds}; derive the class from {section.kinds[0]}")
     if plugins["algo"].traits.deterministic:
         settings = deterministic(settings, names["algo"])
     check_fit(plugins, names)

@@ -9,7 +9,8 @@ from fcorun.config import LABELS, how_keys
 from fcorun.metrics import COUNTERS, Catalogue, aggregate, known, silent
 from fcorun.records.formats import read_json
 from fcorun.records.record import Record
-from fcorun.reports.table import NAMED, SEEDS, Frame, Table, values_of
+from fcorun.reports.table import SEEDS, Frame, Table, values_of
+from fcorun.sections import MEANT
 
 _KINDS = ("final", "best", "tail")
 
@@ -87,7 +88,7 @@ def _varied(configs: list[dict[str, Any]]) -> list[str]:
         for key, value in config.items():
             values.setdefault(key, set()).add((value is None, type(value) is bool, value))
     varied = [key for key, seen in values.items() if len(seen) > 1]
-    named = [section for section in NAMED[2:] if f"{section}.name" in varied]
+    named = [section for section in MEANT[2:] if f"{section}.name" in varied]
     return named + [key for key in varied if key.split(".")[-1] not in LABELS and key not in how_keys()]
 
 
@@ -100,7 +101,7 @@ def _of_each(frame: Frame, varied: list[str]) -> dict[str, list[str]]:
 
 
 def _setting(key: str) -> str:
-    return f"{key}.name" if key in NAMED else key
+    return f"{key}.name" if key in MEANT else key
 
 
 def _under(folder: Path, root: Path | None) -> Path:

@@ -15,7 +15,8 @@ from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.draw import draw_sweep
-from fcorun.reports.table import NAMED, SEEDS, Table
+from fcorun.reports.table import SEEDS, Table
+from fcorun.sections import MEANT
 from fcorun.system.files import write_whole
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
@@ -71,7 +72,7 @@ def best_table(runs: Table, metric: str | None) -> tuple[Shown, str]:
     ends = [status for status in STATUSES if (frame["status"] == status).any()]
     out = Shown(box=None, pad_edge=False, header_style="bold")
     for name in names:
-        out.add_column(name.replace(".", ".\n"), justify="left" if name in NAMED else "right", no_wrap=True)
+        out.add_column(name.replace(".", ".\n"), justify="left" if name in MEANT else "right", no_wrap=True)
     over = "10-90 %\nover seeds" if uneven else f"10-90 % over\n{seeds[0]} seeds" if seeds else ""
     for name in (metric, *([over] if band else []), *shown, *(["seeds"] if uneven else []), *ends):
         out.add_column(head(runs, name), justify="right", no_wrap=True)

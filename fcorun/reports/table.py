@@ -9,7 +9,6 @@ from fcorun.errors import UserError, nearest
 from fcorun.metrics import CATALOGUE, Catalogue, shared, structure
 
 SEEDS = ("seed", "data.seed")
-NAMED = ("algo", "data", "reg", "objective", "mirror", "topology")
 # A pandas.DataFrame. Its own type hints call each look at a column a Series or a truth value or a frame.
 Frame = Any
 

@@ -14,7 +14,6 @@ from rich.console import Console
 
 import fcorun
 from fcorun import UserError, load_records, run, run_grid
-from fcorun.cli import cli
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric, aggregate
@@ -342,7 +341,7 @@ def test_a_sweep_refuses_a_folder_with_results_of_somebody_else(capsys):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["fcorun", "-m", *SMALL, "algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s"])
         with pytest.raises(SystemExit) as stop:
-            cli.main()
+            main()
     assert stop.value.code == 2
     assert "results.csv" in capsys.readouterr().err
     assert Path("s/results.csv").read_text() == "mine"
