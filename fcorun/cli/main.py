@@ -33,6 +33,13 @@ def main() -> None:
     if sys.argv[1:2] and not re.search("[=~]|^-", sys.argv[1]):
         known = nearest(sys.argv[1], commands.COMMANDS)
         sys.exit(report(UserError(f"'{sys.argv[1]}' is neither KEY=VALUE nor a command: {known}")))
+    failures = _composed_and_run()
+    if failures:
+        sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report(e) for e in failures]))
+
+
+def _composed_and_run() -> list[BaseException]:
+    """Have Hydra compose what the command line asks for, and run it; what went wrong."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     sys.path.insert(0, os.getcwd())  # a user's own plug-ins
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -72,5 +79,4 @@ def main() -> None:
             error = UserError(f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder")
         if error not in failures:
             failures.append(error)
-    if failures:
-        sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report(e) for e in failures]))
+    return failures

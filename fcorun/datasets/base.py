@@ -84,7 +84,9 @@ class FederatedData:
 class Dataset(ABC):
     """A data set plug-in: a frozen dataclass of its options, and how to load it.
 
-    The options are the keys of its YAML. Mark a field ``fcorun.config.Path`` when it only says where files lie: such
+    The options are the keys of its YAML, which may have, beside ``name`` and ``class``, a ``title`` that pictures show
+    and ``natural``: what suits these data, {strength: ..., client_lr: ..., server_lr: ...}, which the YAMLs of
+    regularizers and algorithms look up. Mark a field ``fcorun.config.Path`` when it only says where files lie: such
     a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
     """
 
@@ -92,12 +94,19 @@ class Dataset(ABC):
     def load(self) -> FederatedData:
         """Make or read the data. Raises UserError for whatever a user can mend."""
 
+    def fetch(self) -> None:
+        """Download what is missing. Called before a run, never for dry_run=true."""
+        return
+
     def sources(self) -> Any:
-        """Something that changes when the files do (a digest of their bytes), quick to compute; None without files."""
+        """Something that changes when the files do (a digest of their bytes), quick to compute; None without files.
+
+        Downloads nothing: raises UserError for files that are missing.
+        """
         return None
 
     def fingerprint(self) -> str:
-        """Sixteen hex digits that stand for the data: equal fingerprints mean equal arrays."""
+        """Sixteen hex digits that stand for the data: equal fingerprints mean equal arrays. Downloads nothing."""
         content = [class_id(self), meaning(self), self.sources()]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -97,13 +97,16 @@ class Femnist(Dataset):
             scale=1 / 255,
         ).validate()
 
+    def fetch(self) -> None:
+        self._files()
+
     def sources(self) -> Any:
         """Which of the two it is, and digests of its training and test files, wherever they lie."""
-        train, test = self._files()
+        train, test = self._files(download=False)
         return [_kind(train), sorted(map(_digest, train)), sorted(map(_digest, test))]
 
-    def _files(self) -> tuple[list[Path], list[Path]]:
-        """Training and test files, downloaded where there are none."""
+    def _files(self, download: bool = True) -> tuple[list[Path], list[Path]]:
+        """Training and test files, downloaded where there are none if that is wanted."""
         root = Path(self.root).expanduser()
         name = "fed_emnist_digitsonly" if self.only_digits else "fed_emnist"
         pair = [root / f"{name}_train.h5", root / f"{name}_test.h5"]
@@ -114,6 +117,10 @@ class Femnist(Dataset):
             if all(shards):
                 return shards[0], shards[1]
         url = f"{URL}{name}.tar.bz2"
+        if not download:
+            raise UserError(
+                f"data.root={self.root}: '{root}' has no {pair[0].name} yet; a run that is not dry downloads it"
+            )
         try:
             fetch(url, SHA256[name], [file.name for file in pair], root)
         except Damaged as error:

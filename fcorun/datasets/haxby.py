@@ -73,7 +73,7 @@ class Haxby(Dataset):
                 if category not in labels:
                     known = nearest(category, set(labels.tolist()))
                     raise UserError(f"data.categories: subject {subject} has no '{category}'; {known}")
-            x, y, run = _masked(bold, labels_file, mask, labels, runs, sorted(self.categories))
+            x, y, run = _masked((bold, labels_file, mask), labels, runs, sorted(self.categories))
             for number in np.unique(run):
                 names.append((subject, int(number)))
                 parts.append((x[run == number], y[run == number]))
@@ -99,23 +99,29 @@ class Haxby(Dataset):
             clients=tuple(f"subject{s}_run{r}" for (s, r), h in zip(names, held, strict=True) if not h),
         ).validate()
 
+    def fetch(self) -> None:
+        self._files()
+
     def sources(self) -> Any:
         """For each subject digests of the labels, of the mask and of both ends of the scan, wherever they lie."""
-        return {subject: [_digest(file) for file in files] for subject, files in self._files().items()}
+        return {subject: [_digest(file) for file in files] for subject, files in self._files(download=False).items()}
 
     def _subjects_held(self) -> list[int]:
         if self.validation_subjects is not None:
             return self.validation_subjects
         return self.subjects[-1:] if len(set(self.subjects)) > 1 and self.validation_runs is None else []
 
-    def _files(self) -> dict[int, tuple[Path, Path, Path]]:
-        """Scan, labels and mask of each subject, downloaded where one is missing."""
+    def _files(self, download: bool = True) -> dict[int, tuple[Path, Path, Path]]:
+        """Scan, labels and mask of each subject, downloaded where one is missing if that is wanted."""
         folder = Path(self.root).expanduser() / "haxby2001"
         files = {
             s: (folder / f"subj{s}" / "bold.nii.gz", folder / f"subj{s}" / "labels.txt", folder / "mask.nii.gz")
             for s in sorted(set(self.subjects))
         }
         missing = [s for s, needed in files.items() if not all(f.exists() for f in needed)]
+        if missing and not download:
+            raise UserError(f"data.root={self.root}: subject {missing[0]} of the Haxby data is not in '{folder}' yet; "
+                            "a run that is not dry downloads it")  # fmt: skip
         for subject in missing:  # one at a time, so that what has arrived stays when the next one fails
             try:
                 _fetch(folder.parent, subject)
@@ -161,9 +167,10 @@ def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(f"data.root: {file} is not a table of labels and chunks ({error}); download it anew") from error
 
 
-def _masked(bold: Path, labels_file: Path, mask: Path, labels: np.ndarray, runs: np.ndarray, categories: list[str]):
+def _masked(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray, categories: list[str]):
     """The volumes of two categories, cached: x (n, voxels) float32, y (n,) int32 and run (n,)."""
-    stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in (bold, labels_file, mask)]
+    bold, _, mask = files
+    stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     key = hashlib.sha256(repr((1, stats, categories)).encode()).hexdigest()[:16]
     kept = cache_dir("haxby") / f"{bold.parent.name}_{key}.npz"
     try:

@@ -48,5 +48,11 @@ class LowRank(Dataset):
         weights = np.eye(self.rows, self.columns, dtype=np.float32)
         weights[self.rank :] = 0
         return linear(
-            "lowrank", weights, self.clients, self.samples, self.validation_samples, self.mean_scale, self.seed
+            "lowrank",
+            weights,
+            clients=self.clients,
+            samples=self.samples,
+            validation_samples=self.validation_samples,
+            mean_scale=self.mean_scale,
+            seed=self.seed,
         )

@@ -13,6 +13,7 @@ Draw = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 def linear(
     name: str,
     weights: np.ndarray,
+    *,
     clients: int,
     samples: int,
     validation_samples: int,

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -105,26 +105,14 @@ class Engine:
             x, y, extra, quadratics = self.federation.arrays
         state = self.start(points, seeds) if state is None else jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
-        evaluate = self._program(self.federation.evaluate, numbers, state, x, y, extra)
+        measured = (x, y, extra)
+        evaluate = self._program(self.federation.evaluate, numbers, state, *measured)
         clock = time.perf_counter() - seconds
 
         def snapshot(state, work):
-            *found, models = evaluate(numbers, state, x, y, extra)
-            metrics, solution = jax.tree.map(np.asarray, tuple(found))
-            diverged = np.asarray(state["diverged"])
-            losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
-            lost = (diverged == 0) & ~np.isfinite(losses).all(axis=0)
-            diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
-            return Snapshot(
-                round=done,
-                seconds=time.perf_counter() - clock,
-                metrics=metrics,
-                solution=solution,
-                diverged=diverged,
-                state=state | {"diverged": jax.device_put(diverged)},
-                work=work,
-                models=models,
-            )
+            found = evaluate(numbers, state, *measured)
+            now = _judged(found, state, done, work)
+            return replace(now, seconds=time.perf_counter() - clock)
 
         now = snapshot(state, work)
         rounds = self._draw(done, seeds)
@@ -156,6 +144,26 @@ class Engine:
 
     def _program(self, function: Callable, *arguments: Any) -> Callable:
         return untraced(function) if self.federation.debug else self.programs.of(function, *arguments)
+
+
+def _judged(found: tuple, state: Tree, done: int, work: np.ndarray) -> Snapshot:
+    """A snapshot of what was measured after ``done`` rounds, without its time; runs whose loss is lost have diverged."""
+    *found, models = found
+    metrics, solution = jax.tree.map(np.asarray, tuple(found))
+    losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
+    diverged = np.asarray(state["diverged"])
+    lost = (diverged == 0) & ~np.isfinite(losses).all(axis=0)
+    diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
+    return Snapshot(
+        round=done,
+        seconds=0.0,
+        metrics=metrics,
+        solution=solution,
+        diverged=diverged,
+        state=state | {"diverged": jax.device_put(diverged)},
+        work=work,
+        models=models,
+    )
 
 
 def untraced(function: Callable) -> Callable:

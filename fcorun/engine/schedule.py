@@ -107,7 +107,14 @@ class Schedule:
             cohorts_of = cohorts
         rows, keys = self._local(cohorts_of, np.broadcast_to(numbers[..., None], cohorts_of.shape))
         chances = streams.uniform(streams.states(_CHANCE, self.seed, numbers.ravel()), 2).reshape(*numbers.shape, 2)
-        return Rounds(cohorts.astype(np.int32), rows, weight.astype(np.float32), share, chances, keys)
+        return Rounds(
+            cohort=cohorts.astype(np.int32),
+            rows=rows,
+            weight=weight.astype(np.float32),
+            share=share,
+            chances=chances,
+            keys=keys,
+        )
 
     def cohort(self, number: int) -> np.ndarray:
         """The clients of a round, counted from 0."""

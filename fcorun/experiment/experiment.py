@@ -63,7 +63,9 @@ class Experiment:
 
     @cached_property
     def fingerprint(self) -> str:
-        """That of the data, as it was when it was first asked for."""
+        """That of the data, as it was when it was first asked for; what is missing is downloaded, if it is to run."""
+        if not self.settings.dry_run:
+            self.data.fetch()
         return self.data.fingerprint()
 
     @cached_property

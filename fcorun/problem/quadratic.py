@@ -77,7 +77,7 @@ def decomposed(
         parts[name] = basis[..., place : place + int(np.prod(shape))].reshape(*basis.shape[:2], *shape)
         place += int(np.prod(shape))
     once = np.ones(len(ranks), np.int32)
-    return Quadratic(Vector(parts), curvature, slope, constant, 0 * once, once)  # type: ignore[arg-type]
+    return Quadratic(Vector(parts), curvature, slope, constant, count=0 * once, passes=once)  # type: ignore[arg-type]
 
 
 def features_of(data: FederatedData, rows: slice) -> np.ndarray:

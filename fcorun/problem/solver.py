@@ -78,7 +78,14 @@ def minimize(
         elif not gapped and iteration == CHUNK:  # at the start, with the step that has been found by now
             scale = float(certify(strengths, start, state[3], batch)[2])
         done = bool(abs(certificate) <= tolerance * scale)
-        yield Iterate(iteration, w, float(objective), float(certificate), kind, done)
+        yield Iterate(
+            iteration=iteration,
+            w=w,
+            objective=float(objective),
+            certificate=float(certificate),
+            kind=kind,
+            certified=done,
+        )
         if done or not np.isfinite(float(objective)):
             return
 

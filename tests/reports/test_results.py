@@ -14,6 +14,7 @@ from rich.console import Console
 
 import fcorun
 from fcorun import UserError, load_records, run, run_grid
+from fcorun.cli.main import main
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric, aggregate

@@ -1,0 +1,67 @@
+"""The house: how large its rooms, files and functions may be, and what no call may look like."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fcorun
+
+HOUSE = Path(fcorun.__file__).parent
+FILES = sorted(path for path in HOUSE.rglob("*.py") if "conf" not in path.parts)
+TREES = {path.relative_to(HOUSE): ast.parse(path.read_text()) for path in FILES}
+# To these, plug-ins are added: one file each.
+SHELVES = {"algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "networks", "trackers"}
+# What reads a foreign format from end to end, or loops once over everything, in one place.
+LONG_FILES = {Path("datasets/femnist.py"): 280, Path("engine/federation.py"): 260}
+LONG_FUNCTIONS = {"constants": 65, "reproduce": 60, "draw_lines": 60, "table": 60, "product": 55}
+
+
+def functions():
+    for place, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                yield place, node
+
+
+def test_the_ground_floor_has_at_most_eight_files():
+    assert len([path for path in HOUSE.iterdir() if path.is_file()]) <= 8
+
+
+@pytest.mark.parametrize("room", sorted({path.parent for path in FILES} - {HOUSE}), ids=lambda path: path.name)
+def test_a_room_has_about_ten_files_at_most(room):
+    if room.name not in SHELVES:
+        assert len([path for path in room.glob("*.py") if path.name != "__init__.py"]) <= 11
+
+
+def test_files_are_short():
+    lengths = {place: len((HOUSE / place).read_text().splitlines()) for place in TREES}
+    assert {place: n for place, n in lengths.items() if n > LONG_FILES.get(place, 250)} == {}
+
+
+def test_functions_are_short():
+    lengths = {f"{place}: {f.name}": (f.name, (f.end_lineno or 0) - f.lineno + 1) for place, f in functions()}
+    assert {what: n for what, (name, n) in lengths.items() if n > LONG_FUNCTIONS.get(name, 52)} == {}
+
+
+def test_no_call_has_more_than_five_arguments_without_names():
+    found = [
+        f"{place}:{node.lineno}"
+        for place, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and sum(not isinstance(a, ast.Starred) for a in node.args) > 5
+    ]
+    assert found == []
+
+
+def test_nothing_is_carried_in_attrs():
+    assert [place for place in TREES if ".attrs" in (HOUSE / place).read_text()] == []
+
+
+@pytest.mark.parametrize("room", sorted({path.parent.name for path in FILES} - SHELVES - {"fcorun"}))
+def test_a_rooms_init_imports_nothing_heavy(room):
+    init = next(place for place in TREES if place.name == "__init__.py" and place.parent.name == room)
+    imported = [node for node in ast.walk(TREES[init]) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    heavy = ("jax", "numpy", "pandas", "matplotlib", "hydra", "omegaconf")
+    names = [name for node in imported for name in ([a.name for a in node.names] + [getattr(node, "module", "") or ""])]
+    assert not [name for name in names if name.split(".")[0] in heavy]
