@@ -108,7 +108,8 @@ def locate(target: str, key: str) -> type:
         ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
-        classes = [n for n, v in vars(module).items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
+        own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module_name}
+        classes = [n for n, v in own.items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
         raise UserError(
             f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; {nearest(class_name, classes)}"
         )

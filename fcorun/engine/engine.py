@@ -147,9 +147,9 @@ class Engine:
 
 
 def _judged(found: tuple, state: Tree, done: int, work: np.ndarray) -> Snapshot:
-    """A snapshot of what was measured after ``done`` rounds, without its time; runs whose loss is lost have diverged."""
-    *found, models = found
-    metrics, solution = jax.tree.map(np.asarray, tuple(found))
+    """A snapshot of what was measured after ``done`` rounds, without its time; a run whose loss is lost has diverged."""
+    models = found[2]
+    metrics, solution = jax.tree.map(np.asarray, found[:2])
     losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
     diverged = np.asarray(state["diverged"])
     lost = (diverged == 0) & ~np.isfinite(losses).all(axis=0)

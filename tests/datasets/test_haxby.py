@@ -188,7 +188,9 @@ def test_haxby_half_there(brains):
     (brains / "haxby2001" / "subj5" / "bold.nii.gz").unlink()
     before = sorted(brains.rglob("*"))
     with fails("data.root=", "subject 5", "subj5-2010.01.14.tar.gz"):
-        haxby(brains).fingerprint()
+        haxby(brains).fetch()
+    with fails("data.root=", "subject 5", "not dry"):
+        haxby(brains).fingerprint()  # which downloads nothing
     assert sorted(brains.rglob("*")) == before
 
 
