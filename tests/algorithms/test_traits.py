@@ -1,0 +1,46 @@
+"""What an algorithm can do is one value, stated and not inherited."""
+
+from dataclasses import dataclass
+
+import pytest
+from helpers import fails, names, small, traits_of
+
+from fcorun import run
+from fcorun.algorithms import FedAvg, FedDualAvg, Traits
+from fcorun.experiment.prepare import prepare
+
+
+def test_traits_are_not_inherited():
+    @dataclass(frozen=True)
+    class Mine(FedDualAvg):
+        pass
+
+    assert FedDualAvg.traits.mirrored
+    assert Mine.traits == Traits()
+
+
+def test_flags_of_before_are_refused():
+    with pytest.raises(TypeError, match=r"traits = Traits\(sides=\.\.\.\)"):
+
+        @dataclass(frozen=True)
+        class Old(FedAvg):
+            sides = ()
+
+
+@pytest.mark.parametrize("name", names("algo"))
+def test_every_choice_has_traits(name):
+    assert isinstance(traits_of(name), Traits)
+
+
+@pytest.mark.parametrize("name", [name for name in names("algo") if not traits_of(name).mirrored])
+def test_only_who_asks_gets_a_mirror_map(name):
+    with fails(f"algo={name} knows no mirror maps"):
+        prepare(small(f"algo={name}", "mirror=diagonal", "clients_per_round=null", "reg=l1"))
+
+
+def test_a_plug_in_that_says_nothing_is_refused_a_mirror_map(user_module):
+    user_module("mine", "from fcorun.algorithms import FedDualAvg\n\n\nclass Mine(FedDualAvg):\n    pass\n")
+    config = small("mirror=diagonal")
+    config["algo"] |= {"class": "mine.Mine", "name": "mine"}
+    with fails("algo=mine knows no mirror maps"):
+        run(config)

@@ -1,0 +1,58 @@
+"""A metric that a user's objective declares is a metric like any other."""
+
+import pytest
+from helpers import fails, small
+
+from fcorun import grid, run, run_grid
+from fcorun.cli.commands import main
+from fcorun.metrics import CATALOGUE
+from fcorun.reports.collect import table
+
+SOURCE = """
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.metrics import Metric
+from fcorun.objectives import LeastSquares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absolute(LeastSquares):
+    metrics = (Metric("absolute_error", "absolute error", higher=False, log=True),)
+
+    def scores(self, prediction, y):
+        return {"absolute_error": jnp.abs(prediction - y)}
+"""
+
+
+@pytest.fixture
+def config(user_module):
+    user_module("absolute", SOURCE)
+    found = small("metric=val_absolute_error")
+    found["objective"]["class"] = "absolute.Absolute"
+    return found
+
+
+def test_it_is_measured_summarised_and_judged_by(config, capsys):
+    points = grid(config, {"algo.client_lr": [1e-4, 1e-3, 3e-3]})
+    records = run_grid(points, [f"s/{i}" for i in range(3)])
+    ends = [record.metrics["val_absolute_error"].iloc[-1] for record in records]
+    found = table(records)
+    assert found.metrics["val_absolute_error"].higher is False
+    (best,) = found.best("val_absolute_error").to_dict("records")
+    assert best["rows"] == [ends.index(min(ends))]
+    assert records[0].summary["best"]["val_absolute_error"]["value"] <= ends[0]
+    assert main(["results", "s", "--metric", "val_absolute_error"]) == 0
+    assert "by val_absolute_error" in capsys.readouterr().out
+    assert main(["plot", "s", "--metric", "val_absolute_error"]) == 0
+
+
+def test_in_the_picture_of_a_run(config):
+    assert (run(config, "here").folder / "curves.png").exists()
+
+
+def test_other_objectives_do_not_know_it():
+    assert "val_absolute_error" not in CATALOGUE
+    with fails("metric=val_absolute_error", "val_accuracy"):
+        run(small() | {"metric": "val_absolute_error"})
