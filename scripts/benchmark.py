@@ -1,11 +1,9 @@
 """The figures of the README: ratios, measured in one run on one machine, compile time apart.
 
-    python scripts/benchmark.py            # all of them
-    python scripts/benchmark.py round grid # some: round, grid, shell, sweep, fedgd
-
 Times are the least of several repetitions, taken in turns, since what else runs on the machine only ever adds.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -21,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.engine.engine import Engine
+from fcorun.errors import nearest
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.compose import compose
 from fcorun.experiment.prepare import prepare
@@ -275,9 +274,23 @@ BENCHMARKS = {
     **{"round": bench_round, "grid": bench_grid, "shell": bench_shell, "sweep": bench_sweep, "fedgd": bench_fedgd},
 }
 
-if __name__ == "__main__":
-    chosen = sys.argv[1:] or list(BENCHMARKS)
+
+def main() -> None:
+    """Print the rows of a Markdown table as they are measured."""
+    told = "\n".join(f"  {name:6} {(bench.__doc__ or '').strip()}" for name, bench in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=f"benchmarks:\n{told}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; default: all of them")
+    asked = parser.parse_args().names or list(BENCHMARKS)
+    unknown = [name for name in asked if name not in BENCHMARKS]
+    if unknown:
+        parser.exit(2, f"there is no benchmark '{unknown[0]}': {nearest(unknown[0], BENCHMARKS)}\n")
     print("| what | time | ratio or parts |\n| --- | --- | --- |")
-    for name in chosen:
+    for name in asked:
         for line in BENCHMARKS[name]():
             print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -147,7 +147,7 @@ class Engine:
 
 
 def _judged(found: tuple, state: Tree, done: int, work: np.ndarray) -> Snapshot:
-    """A snapshot of what was measured after ``done`` rounds, without its time; a run whose loss is lost has diverged."""
+    """A snapshot of what was measured after ``done`` rounds, without its time; a loss that is lost is divergence."""
     models = found[2]
     metrics, solution = jax.tree.map(np.asarray, found[:2])
     losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
