@@ -1,11 +1,24 @@
 """What a run is: what is part of its identity, and what is not."""
 
+from importlib import import_module
+
 import pytest
 from helpers import Count, identity, small
 
 from fcorun import compose, run
+from fcorun.config import MOVED
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+
+# What the README and the docstrings tell users to import.
+PUBLIC = [
+    *(f"fcorun.{name}" for name in ("compose", "run", "grid", "run_grid", "load_records", "Record", "UserError")),
+    *("fcorun.Watcher", "fcorun.__version__", "fcorun.config.Positive", "fcorun.config.Path", "fcorun.metrics.Metric"),
+    *(f"fcorun.algorithms.{name}" for name in ("Algorithm", "ProximalAlgorithm", "PersonalAlgorithm", "Traits")),
+    *("fcorun.regularizers.Regularizer", "fcorun.mirror_maps.MirrorMap", "fcorun.objectives.LinearModel"),
+    *("fcorun.datasets.Dataset", "fcorun.datasets.FederatedData", "fcorun.networks.Topology"),
+    *("fcorun.trackers.base.Tracker", "fcorun.problem.solver.minimize"),
+]
 
 # ---------------------------------------------------------------- what a run is
 
@@ -100,3 +113,18 @@ def test_what_a_baseline_does_not_read_is_no_part_of_it():
     assert identity("algo=centralized", "seed=1", "rounds=9") == identity("algo=centralized")
     assert identity("algo=centralized", "client_weighting=uniform") != identity("algo=centralized")
     assert identity("reg.relative=0.1", "reg.strength=3") == identity("reg.relative=0.1")
+
+
+@pytest.mark.parametrize(("before", "now"), MOVED.items())
+def test_paths_of_before_still_load(before, now):
+    config = small("algo=fedavg", "topology=tree" if "Tree" in now else "topology=star")
+    old = config | {"topology": config["topology"] | {"class": before}}
+    assert config["topology"]["class"] == now
+    assert prepare(old).identity == prepare(config).identity
+    assert prepare(old).config["topology"]["class"] == now
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_paths_that_users_know_import(path):
+    module, _, name = path.rpartition(".")
+    assert hasattr(import_module(module), name)
