@@ -49,6 +49,12 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def compiled_fast(monkeypatch):
+    """Processes that the test starts compile fast, too."""
+    monkeypatch.setenv("XLA_FLAGS", FLAGS)
+
+
+@pytest.fixture
 def user_module(tmp_path, monkeypatch):
     """A function (name, source) that writes a module of the user's, or writes it anew, where Python finds it."""
     written = set()

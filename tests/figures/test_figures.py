@@ -77,7 +77,7 @@ def test_what_a_figure_is_drawn_against(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_figure_from_start_to_end(tmp_path):
+def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
     """Runs, picture, table, claims; a second time it is drawn as asked, and nothing is run again."""
     folder, rows = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
     assert folder.name.startswith("fco_fig3a-")  # it is not the paper's
@@ -99,7 +99,7 @@ def test_a_figure_from_start_to_end(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_script_makes_what_it_can(tmp_path):
+def test_the_script_makes_what_it_can(compiled_fast, tmp_path):
     """A figure whose data are not there says so, and the next one is made, in its fast version, marked so."""
     command = [sys.executable, str(SCRIPT), "--fast", "--out", "figs", "fco_fig5", "fco_fig2", "verbose=false"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -222,7 +222,7 @@ def test_sweeps_bring_their_axes_along(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_wrong_points_and_the_factor_of_fedsplit(tmp_path):
+def test_the_wrong_points_and_the_factor_of_fedsplit(compiled_fast, tmp_path):
     """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
     less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
     folder, rows = reproduce("fedsplit_fig1", tmp_path, overrides=(*less, "rounds=80"))
