@@ -167,9 +167,7 @@ class Federation:
         """
         x, y, quadratics = rows
         shared = rounds.cohort.ndim == 2
-        whole = quadratics
-        if quadratics is None:
-            whole = whole_batches(self.data, self.schedule, x, y, self.precision)
+        whole = quadratics if quadratics is not None else whole_batches(self.data, self.schedule, x, y, self.precision)
         vmapped = state["diverged"].shape[0] == 1 or not shared or jax.default_backend() != "cpu"
 
         def one(numbers, state, rounds):
