@@ -24,6 +24,9 @@ FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=fa
 FLAGS = " ".join(known([*FLAGS, "--xla_cpu_parallel_codegen_split_count=1"]))
 os.environ.setdefault("XLA_FLAGS", FLAGS)
 
+# An array of one axis does not become a matrix by itself: fcorun says where an axis is added.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory):

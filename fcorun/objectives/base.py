@@ -86,7 +86,7 @@ class LinearModel(Objective):
         weights = params["weights"]
         outputs = weights.size // x.shape[1]
         prediction = product(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
-        return prediction + params["bias"] if self.intercept else prediction
+        return prediction + params["bias"][None] if self.intercept else prediction
 
     def design(self, features: np.ndarray) -> np.ndarray:
         """The examples (n, d), with a feature of ones if there is an intercept."""
