@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import jaxlib
 import pytest
+from shapes import check_shapes
 
 
 def known(flags: list[str]) -> list[str]:
@@ -26,6 +27,8 @@ os.environ.setdefault("XLA_FLAGS", FLAGS)
 
 # An array of one axis does not become a matrix by itself: fcorun says where an axis is added.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+check_shapes()
 
 
 @pytest.fixture(scope="session")

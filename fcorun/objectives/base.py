@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Shaped
 
 from fcorun.config import NonNegative
 from fcorun.metrics import Metric
@@ -48,14 +49,14 @@ class Objective(ABC):
         return {name: np.zeros(shape) for name, shape in shapes.items()}
 
     @abstractmethod
-    def predict(self, params: Params, x: jax.Array) -> jax.Array:
+    def predict(self, params: Params, x: Float[Array, " n d"]) -> Float[Array, " n *outputs"]:
         """Predictions (n,) or (n, classes) of the examples x (n, d), matrices raveled."""
 
     @abstractmethod
-    def loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
+    def loss(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> Float[Array, " n"]:
         """The loss of each example, shape (n,). The engine takes (weighted) means of it."""
 
-    def scores(self, prediction: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
+    def scores(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> dict[str, Float[Array, " n"]]:
         """Further figures of each example, shape (n,), to be averaged: {"accuracy": ...}."""
         return {}
 
