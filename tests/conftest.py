@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import jaxlib
 import pytest
+from shapes import check_shapes
 
 
 def known(flags: list[str]) -> list[str]:
@@ -23,6 +24,11 @@ def known(flags: list[str]) -> list[str]:
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
 FLAGS = " ".join(known([*FLAGS, "--xla_cpu_parallel_codegen_split_count=1"]))
 os.environ.setdefault("XLA_FLAGS", FLAGS)
+
+# An array of one axis does not become a matrix by itself: fcorun says where an axis is added.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+check_shapes()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
 """Figures that a test looks at, their texts all inside the page."""
 
+from typing import Any
+
 import matplotlib as mpl
+from matplotlib.text import Text
 
 from fcorun.reports.collect import table
 from fcorun.reports.pictures import best
@@ -8,14 +11,14 @@ from fcorun.reports.pictures.page import STYLE, content
 from fcorun.reports.pictures.view import View, looks_of
 
 
-def figure(draw, records, metric="f1", **more):
-    """A figure of one data set."""
+def figure(draw, records, metric="f1", **more) -> Any:
+    """A figure of one data set, or None where there is nothing to draw."""
     runs = table(records)
     return looked_at(draw, View(runs, records, metric, looks_of(runs), **more))
 
 
-def looked_at(draw, *arguments):
-    """A figure, its texts all inside the page."""
+def looked_at(draw, *arguments) -> Any:
+    """A figure, its texts all inside the page, or None where there is nothing to draw."""
     with mpl.rc_context(STYLE):
         found = draw(*arguments)
         if found is not None:
@@ -32,7 +35,7 @@ def best_of(records, metric="f1", **more):
 def outside(figure):
     """The texts that are cut by the edge of the page, or that another one covers."""
     renderer, page = figure.canvas.get_renderer(), figure.bbox
-    texts = [t for t in figure.findobj(mpl.text.Text) if t.get_visible() and t.get_text().strip()]
+    texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
     boxes = []
     for text in texts:
         if text.axes is None or text.axes.axison:

@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -19,6 +20,8 @@ from fcorun.errors import UserError
 from fcorun.experiment.build import engine_for, load, resolved
 from fcorun.experiment.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
+
+T = TypeVar("T")
 
 # Real data, where a folder beside the repository has them.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -117,6 +120,12 @@ def snapshots(*configs: dict, engine: Engine | None = None) -> list[Snapshot]:
     engine = engine or engine_of(configs[0])
     with jax.enable_x64(engine.federation.precision == "float64"):
         return list(engine.run([experiment.numbers() for experiment in experiments]))
+
+
+def given(value: T | None) -> T:
+    """A value that is there."""
+    assert value is not None
+    return value
 
 
 def flat(solution: dict) -> np.ndarray:

@@ -3,7 +3,7 @@
 import boxes
 import numpy as np
 import personal_boxes
-from helpers import flat, snapshots
+from helpers import flat, given, snapshots
 
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
@@ -46,5 +46,10 @@ def path(config):
 
 def models(config):
     """The clients' own models after each round, an array (rounds, clients, parameters)."""
-    found = [s.models for s in snapshots(config)][1:]
-    return np.array([np.column_stack([*np.moveaxis(m["weights"][0], 1, 0), m["bias"][0]]) for m in found])
+    return np.array([own_models(s) for s in snapshots(config)[1:]])
+
+
+def own_models(snapshot):
+    """The clients' own models of the first run, an array (clients, parameters)."""
+    found = {name: np.asarray(values)[0] for name, values in given(snapshot.models).items()}
+    return np.column_stack([found["weights"], found["bias"]])

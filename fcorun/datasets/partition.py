@@ -3,9 +3,12 @@
 import heapq
 
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
 
 
-def partition(kind: str, y: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+def partition(
+    kind: str, y: Shaped[np.ndarray, " N"], clients: int, alpha: float, rng: np.random.Generator
+) -> Int[np.ndarray, " N"]:
     """The client of each row, shape (N,), from 0 to ``clients - 1``; every client owns a row if N >= ``clients``.
 
     Args:
@@ -69,7 +72,7 @@ def _dirichlet(by_class: list[np.ndarray], clients: int, alpha: float, rng: np.r
     return parts
 
 
-def hold_out(owner: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
+def hold_out(owner: Int[np.ndarray, " N"], fraction: float, rng: np.random.Generator) -> Bool[np.ndarray, " N"]:
     """True for the rows to validate on, shape (N,): ``fraction`` of each client's rows, rounded down, at random."""
     order = np.lexsort((rng.random(len(owner)), owner))
     counts = np.bincount(owner)
@@ -79,7 +82,9 @@ def hold_out(owner: np.ndarray, fraction: float, rng: np.random.Generator) -> np
     return held
 
 
-def standardize(x: np.ndarray, owner: np.ndarray, validation: np.ndarray) -> np.ndarray:
+def standardize(
+    x: Shaped[np.ndarray, "N d"], owner: Int[np.ndarray, " N"], validation: Bool[np.ndarray, " N"]
+) -> Float[np.ndarray, "N d"]:
     """``x`` (N, d) with mean 0 and standard deviation 1 over the training rows of each owner; 0 where constant.
 
     A row that is held out is scaled by the training rows of its owner, or by all rows of an owner without training
@@ -94,7 +99,7 @@ def standardize(x: np.ndarray, owner: np.ndarray, validation: np.ndarray) -> np.
     return out
 
 
-def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(x: Shaped[np.ndarray, "N d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
     """The mean of each column of ``x`` (N, d), and what brings its deviation to 1; 0 where it is constant."""
     varies = x.max(axis=0) != x.min(axis=0)  # the computed deviation of equal numbers may not be 0
     deviation = x.std(axis=0, dtype=np.float64)

@@ -37,7 +37,7 @@ def all_rows(data: FederatedData, schedule: Schedule, cohort: jax.Array, rows: j
     if not schedule.repeats:
         return rows
     rounds = rows.shape[:-2]  # of edges
-    place = jnp.arange(schedule.batch)
+    place = jnp.arange(schedule.batch)[None]
     start, size = jnp.asarray(data.offsets[:-1], jnp.int32)[cohort], jnp.asarray(data.sizes)[cohort]
     rows = jnp.where(place < size[:, None], start[:, None] + place, -1)[:, None, :]
     return jnp.broadcast_to(rows, (*rounds, *rows.shape))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Float, Shaped
 
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import on_device, targets
@@ -16,7 +17,7 @@ from fcorun.problem.vector import Vector
 _TOGETHER = 2**23  # numbers of the rows of clients whose own models are measured at once
 
 
-def row_weights(data: FederatedData, client_weighting: str) -> np.ndarray:
+def row_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray, " N"]:
     """The weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform"."""
     if client_weighting == "examples":
         return np.full(len(data.y), 1 / len(data.y))
@@ -44,7 +45,9 @@ class Evaluation:
             found["own_" + name] = jax.device_put(np.asarray(values).astype(dtype))
         return found
 
-    def measure(self, problem: Problem, w: Vector, x: jax.Array, y: jax.Array, extra: dict) -> dict[str, jax.Array]:
+    def measure(
+        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
+    ) -> dict[str, Float[Array, ""]]:
         """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows."""
 
         def part(name, x, y, weight):
@@ -64,8 +67,14 @@ class Evaluation:
         return found | structure
 
     def measure_personal(
-        self, problem: Problem, models: Vector, own: dict, *, rows: tuple[jax.Array, jax.Array], extra: dict
-    ) -> dict[str, jax.Array]:
+        self,
+        problem: Problem,
+        models: Vector,
+        own: dict,
+        *,
+        rows: tuple[Shaped[Array, "N d"], Shaped[Array, " N"]],
+        extra: dict,
+    ) -> dict[str, Float[Array, ""]]:
         """Metrics of the clients' own models, stacked along a leading axis M, each on its client's own rows.
 
         Means over clients, weighted as the global model's are, by validation rows and as in F, so that the two compare;
@@ -115,7 +124,9 @@ class Evaluation:
         return found
 
 
-def recovery(w: jax.Array, truth: jax.Array, cutoff: float | None) -> dict[str, jax.Array]:
+def recovery(
+    w: Float[Array, "*shape"], truth: Float[Array, "*shape"], cutoff: float | None
+) -> dict[str, Float[Array, ""]]:
     """The distance ||w - truth||_2, and with a cutoff F1, precision and recall of the support {|w| > cutoff}."""
     error = {"recovery_error": jnp.sqrt(jnp.sum((w - truth) ** 2))}
     if cutoff is None:

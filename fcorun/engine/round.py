@@ -82,7 +82,7 @@ class Round:
         ``edge_of`` (S,) is the edge of each client.
         """
         algorithm, counted = self.algorithm, Work()
-        weights = jnp.where(edge_of == jnp.arange(count)[:, None], self.weight, 0)  # (edges, S)
+        weights = jnp.where(edge_of[None] == jnp.arange(count)[:, None], self.weight[None], 0)  # (edges, S)
         total = weights.sum(axis=1)
         shares = weights / jnp.where(total > 0, total, 1)[:, None]
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
+from jaxtyping import Array, Float
 
-from fcorun.regularizers.base import Regularizer
+from fcorun.regularizers.base import Real, Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
 
@@ -23,10 +24,10 @@ class MirrorMap(ABC):
     pairs: ClassVar[dict[type[Regularizer], Callable[..., jax.Array]]] = {}
 
     @abstractmethod
-    def to_dual(self, w: jax.Array) -> jax.Array:
+    def to_dual(self, w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """The gradient of h at w."""
 
-    def retrieve(self, z: jax.Array, t: jax.Array | float, psi: Regularizer) -> jax.Array:
+    def retrieve(self, z: Float[Array, "*shape"], t: Real, psi: Regularizer) -> Float[Array, "*shape"]:
         """The primal of the dual z: argmin_w h(w) + t psi(w) - <z, w>, that is grad (h + t psi)*(z)."""
         return self.to_primal(z) if isinstance(psi, NoRegularizer) else self.pairs[type(psi)](self, z, t, psi)
 
@@ -39,5 +40,5 @@ class MirrorMap(ABC):
         return True
 
     @abstractmethod
-    def to_primal(self, z: jax.Array) -> jax.Array:
+    def to_primal(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """The gradient of h* at z: ``retrieve`` without a regularizer."""

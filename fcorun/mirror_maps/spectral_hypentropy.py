@@ -29,4 +29,4 @@ class SpectralHypEntropy(MirrorMap):
 
 def _on_singular_values(function, w):
     u, s, vt = svd(w.reshape(w.shape[0], -1))  # a vector is a matrix of one column
-    return ((u * function(s)) @ vt).reshape(w.shape)
+    return ((u * function(s)[None]) @ vt).reshape(w.shape)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Shaped
 
 from fcorun.config import NonNegative
 from fcorun.metrics import Metric
@@ -48,14 +49,14 @@ class Objective(ABC):
         return {name: np.zeros(shape) for name, shape in shapes.items()}
 
     @abstractmethod
-    def predict(self, params: Params, x: jax.Array) -> jax.Array:
+    def predict(self, params: Params, x: Float[Array, " n d"]) -> Float[Array, " n *outputs"]:
         """Predictions (n,) or (n, classes) of the examples x (n, d), matrices raveled."""
 
     @abstractmethod
-    def loss(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
+    def loss(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> Float[Array, " n"]:
         """The loss of each example, shape (n,). The engine takes (weighted) means of it."""
 
-    def scores(self, prediction: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
+    def scores(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> dict[str, Float[Array, " n"]]:
         """Further figures of each example, shape (n,), to be averaged: {"accuracy": ...}."""
         return {}
 
@@ -86,7 +87,7 @@ class LinearModel(Objective):
         weights = params["weights"]
         outputs = weights.size // x.shape[1]
         prediction = product(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
-        return prediction + params["bias"] if self.intercept else prediction
+        return prediction + params["bias"][None] if self.intercept else prediction
 
     def design(self, features: np.ndarray) -> np.ndarray:
         """The examples (n, d), with a feature of ones if there is an intercept."""

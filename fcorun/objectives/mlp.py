@@ -57,9 +57,9 @@ class MLP(Objective):
 
     def predict(self, params, x):
         for layer in range(1, len(self.hidden) + 1):
-            x = jax.nn.relu(x @ params[f"weights{layer}"] + params[f"bias{layer}"])
+            x = jax.nn.relu(x @ params[f"weights{layer}"] + params[f"bias{layer}"][None])
         last = len(self.hidden) + 1
-        return x @ params[f"weights{last}"] + params[f"bias{last}"]
+        return x @ params[f"weights{last}"] + params[f"bias{last}"][None]
 
     loss = Logistic.loss
     scores = Logistic.scores

@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Float
 
 _COLUMNS = 8  # a processor's registers hold so many numbers, or a multiple of it
 
 
 @jax.custom_jvp
-def product(x: jax.Array, w: jax.Array) -> jax.Array:
+def product(x: Float[Array, " n d"], w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
     """x @ w for examples x (n, d) and w (d,) or (d, k). It is differentiable by w; x is data.
 
     When w has G runs as a ``vmap`` axis, this is one product of x and a (d, G) matrix with G filled up to a multiple of

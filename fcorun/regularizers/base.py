@@ -6,6 +6,9 @@ from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Real = Float[Array, ""] | float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +50,14 @@ class Regularizer(ABC):
         return getattr(self, "relative", None)
 
     @abstractmethod
-    def value(self, w: jax.Array) -> jax.Array:
+    def value(self, w: Float[Array, "*shape"]) -> Float[Array, ""]:
         """psi(w), a scalar; inf outside the domain."""
 
     @abstractmethod
-    def prox(self, z: jax.Array, t: jax.Array | float) -> jax.Array:
+    def prox(self, z: Float[Array, "*shape"], t: Real) -> Float[Array, "*shape"]:
         """argmin_w t psi(w) + ||w - z||^2 / 2, of z's shape; t >= 0 is a scalar."""
 
-    def structure(self, w: jax.Array, cutoff: float) -> dict[str, jax.Array]:
+    def structure(self, w: Float[Array, "*shape"], cutoff: Real) -> dict[str, Float[Array, ""]]:
         """Scalar figures of the structure of w; an entry counts as nonzero when its magnitude exceeds ``cutoff``."""
         return {"density": jnp.mean(jnp.abs(w) > cutoff, dtype=w.dtype)}
 
@@ -70,10 +73,10 @@ class Constraint(Regularizer):
     tolerance: ClassVar[float] = 1e-4
 
     @abstractmethod
-    def project(self, z: jax.Array) -> jax.Array:
+    def project(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """The nearest point of the set, of z's shape."""
 
-    def violation(self, w: jax.Array) -> jax.Array:
+    def violation(self, w: Float[Array, "*shape"]) -> Float[Array, ""]:
         """The distance ||w - project(w)||_2 from the set, a scalar."""
         return jnp.sqrt(((w - self.project(w)) ** 2).sum())
 

@@ -31,7 +31,7 @@ class Nuclear(Regularizer):
     def subgradient(self, w):
         u, s, vt = svd(w)
         nonzero = s > s.max() * max(w.shape) * jnp.finfo(w.dtype).eps
-        return self.strength * (u * nonzero) @ vt
+        return self.strength * (u * nonzero[None]) @ vt
 
     def strength_max(self, gradient):
         return singular_values(gradient).max()
@@ -83,7 +83,7 @@ def shrink(z: jax.Array, t: jax.Array | float) -> jax.Array:
     t = jnp.asarray(t, z.dtype)
     if z.dtype == jnp.float64:
         u, s, vt = svd(z)
-        result = (u * jnp.maximum(s - t, 0)) @ vt
+        result = (u * jnp.maximum(s - t, 0)[None]) @ vt
     else:
         result = _shrink(z, t) if z.shape[0] >= z.shape[1] else _shrink(z.T, t).T
     return jnp.where(t > 0, result, z)

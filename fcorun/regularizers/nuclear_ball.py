@@ -24,7 +24,7 @@ class NuclearBall(Constraint):
         u, s, vt = svd(z)
         excess = (jnp.cumsum(s) - self.radius) / jnp.arange(1, len(s) + 1, dtype=s.dtype)
         shrunk = jnp.maximum(s - excess.max(), 0)  # what the sum of the largest k exceeds by, at its best k
-        return jnp.where(s.sum() > self.radius, (u * shrunk) @ vt, z)
+        return jnp.where(s.sum() > self.radius, (u * shrunk[None]) @ vt, z)
 
     def structure(self, w, cutoff):
         return {"rank": (singular_values(w) > cutoff).sum(dtype=w.dtype), "violation": self.violation(w)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import engine_of, flat, names, plugin_class, ragged, rows_of, small, small_for, snapshots
+from helpers import engine_of, flat, given, names, plugin_class, ragged, rows_of, small, small_for, snapshots
 
 from fcorun import Watcher, grid, run, run_grid
 from fcorun.algorithms import Algorithm, Baseline
@@ -93,10 +93,10 @@ def test_a_batch_of_runs_equals_each_alone(name, precision, tolerance):
                     ours.solution[key][g], theirs.solution[key][0], rtol=tolerance, atol=tolerance
                 )
             for key, models in (theirs.models or {}).items():
-                np.testing.assert_allclose(ours.models[key][g], models[0], rtol=tolerance, atol=tolerance)
+                np.testing.assert_allclose(given(ours.models)[key][g], models[0], rtol=tolerance, atol=tolerance)
             for key in ("objective", "train_loss", "val_loss"):
                 np.testing.assert_allclose(ours.metrics[key][g], theirs.metrics[key][0], rtol=tolerance)
-    last = together[-1].models if name == "local" else together[-1].solution
+    last = given(together[-1].models) if name == "local" else together[-1].solution
     finals = [flat({k: v[g] for k, v in last.items()}) for g in range(len(points))]
     assert not np.allclose(finals[0], finals[1], rtol=1e-4)  # the numbers do reach the runs
 

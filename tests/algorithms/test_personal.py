@@ -5,7 +5,7 @@ import numpy as np
 import personal_boxes as personal
 import pytest
 from helpers import flat, ragged, snapshots
-from quadratics import SIZES, Quadratics, models, path
+from quadratics import SIZES, Quadratics, models, own_models, path
 
 SOME = "clients_per_round=2"
 STEPS = ("local_epochs=null", "local_steps=3")
@@ -118,8 +118,7 @@ def ends(tmp_path, name, *overrides, **options):
     """The point and the models that a run of many rounds ends at."""
     config = ragged(tmp_path, f"algo={name}", *LONG, *overrides, sizes=SIZES, **options)
     *_, last = snapshots(config)
-    own = np.column_stack([*np.moveaxis(last.models["weights"][0], 1, 0), last.models["bias"][0]])
-    return flat({k: v[0] for k, v in last.solution.items()}), own
+    return flat({k: v[0] for k, v in last.solution.items()}), own_models(last)
 
 
 @pytest.fixture

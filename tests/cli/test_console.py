@@ -1,13 +1,13 @@
 """What a run shows on the terminal."""
 
 from fabricate import record, rows
-from fcorun.runs.runner import Job
 from helpers import small
 
 from fcorun.cli.console import Console
-from fcorun.experiment.experiment import prepare
+from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.records.folder import RunFolder
+from fcorun.runs.job import Job
 
 
 def test_it_names_the_files_that_are_there(capsys):

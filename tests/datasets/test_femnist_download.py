@@ -37,6 +37,7 @@ def serve(archive, monkeypatch):
     """A server on this machine for the archive; returns an object to say how it is to behave, and what was asked."""
 
     class Server:
+        url: str
         content = archive
         cuts: list[int] = []  # the first replies end after so many bytes
         ranges = True

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import given
 from table_files import frame, priced, save
 
 from fcorun.datasets.partition import partition
@@ -41,10 +42,10 @@ def test_partitioned_table_holds_each_row_once(tmp_path, kind):
     table = pd.DataFrame({"row": np.arange(100), "kind": LABELS}).sample(frac=1, random_state=0)
     path = save(tmp_path, "t.csv", table)
     data = Table(path, "kind", partition=kind, clients=7, task="multiclass", validation=0.3).load()
-    rows = np.concatenate([data.x, data.x_val])[:, 0]
+    rows = np.concatenate([data.x, given(data.x_val)])[:, 0]
     assert sorted(rows) == list(range(100))
     assert len(data.clients) == 7
-    np.testing.assert_array_equal(np.concatenate([data.y, data.y_val]), LABELS[rows])
+    np.testing.assert_array_equal(np.concatenate([data.y, given(data.y_val)]), LABELS[rows])
 
 
 def test_iid_and_sorted_parts_are_equal():
@@ -68,7 +69,7 @@ def test_by_label_gives_one_label_where_it_can():
 def test_dirichlet_concentration():
     labels = np.repeat(np.arange(5), 400)
 
-    def purity(alpha: float) -> float:
+    def purity(alpha: float) -> np.floating:
         owner = partition("dirichlet", labels, 20, alpha, np.random.default_rng(0))
         return np.mean([np.bincount(labels[owner == m], minlength=5).max() / 100 for m in range(20)])
 

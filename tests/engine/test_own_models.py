@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import fails, flat, names, plugin_class, ragged, small, small_for
+from helpers import fails, flat, given, names, plugin_class, ragged, small, small_for
 from quadratics import SIZES, Quadratics
 
 from fcorun import compose, grid, run, run_grid
@@ -40,7 +40,7 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
     config = ragged(tmp_path, "algo=local", "reg=l1", "reg.strength=0.3", f"objective={objective}", "rounds=3",
                     "algo.client_lr=0.1", "data.validation=0.3", sizes=(2, 9, 14, 11), task=task)  # fmt: skip
     record, data = run(config, "run"), load(prepare(config))
-    assert np.diff(data.offsets_val).min() == 0 < np.diff(data.offsets_val).max()
+    assert np.diff(given(data.offsets_val)).min() == 0 < np.diff(given(data.offsets_val)).max()
     assert record.personal["client"].tolist() == list(data.clients)
 
     def losses(x, y, offsets):
@@ -58,7 +58,7 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
     train = [[each.mean() for each in pair] for pair in losses(data.x, data.y, data.offsets)]
     val = [[e.mean() for e in pair] for pair in losses(data.x_val, data.y_val, data.offsets_val) if len(pair[0])]
     assert len(val) == 3
-    rows, shares = np.diff(data.offsets_val), data.sizes / data.sizes.sum()  # weighted as of the global model
+    rows, shares = np.diff(given(data.offsets_val)), data.sizes / data.sizes.sum()  # weighted as of the global model
     for i, kind in enumerate(["loss"] + (["accuracy"] if task != "regression" else [])):
         own = [pair[i] for pair in val]
         expected = {
@@ -83,7 +83,7 @@ def test_without_rows_of_their_own_to_validate(tmp_path):
 
 def test_distance_to_each_clients_truth():
     record = run(compose([*HETEROGENEOUS, "algo=local", "reg=l1", "rounds=2", "precision=float64"]), "run")
-    truths = load(prepare(record.config)).truths["weights"]
+    truths = given(load(prepare(record.config)).truths)["weights"]
     distance = np.linalg.norm(record.personal["weights"] - truths, axis=1).mean()
     assert record.metrics["personal_recovery_error"].iloc[-1] == pytest.approx(distance, abs=1e-10)
 
@@ -208,8 +208,8 @@ def test_labels_of_a_start_must_be_those_of_the_data(tmp_path):
 
 def test_another_population_shares_the_shared_part():
     one, other = (Heterogeneous(clients=4, features=8, population=p).load() for p in (0, 1))
-    np.testing.assert_array_equal(one.truth["weights"], other.truth["weights"])
-    assert not (one.truths["weights"] == other.truths["weights"]).all()
+    np.testing.assert_array_equal(given(one.truth)["weights"], given(other.truth)["weights"])
+    assert not (given(one.truths)["weights"] == given(other.truths)["weights"]).all()
     assert not (one.x == other.x).any()
 
 

@@ -12,8 +12,8 @@ REAL = SHARED / "data"
 
 
 def metrics(*overrides):
-    """Metrics by round."""
-    return run(compose(["data=lasso", "eval_every=250", *overrides])).metrics.set_index("round")
+    """Metrics by name and round."""
+    return run(compose(["data=lasso", "eval_every=250", *overrides])).metrics.set_index("round").to_dict()
 
 
 def test_feddualavg_identifies_the_support():
@@ -31,9 +31,10 @@ def test_feddualavg_osp_is_sparse():
 
 
 def test_the_centralized_solver_recovers_the_support():
-    last = metrics("algo=centralized", "algo.tolerance=1e-4").iloc[-1]
-    assert last["recall"] == 1
-    assert last["f1"] > 0.95
+    found = metrics("algo=centralized", "algo.tolerance=1e-4")
+    last = max(found["f1"])
+    assert found["recall"][last] == 1
+    assert found["f1"][last] > 0.95
 
 
 def test_feddualavg_finds_the_exact_rank_in_under_100_rounds():
@@ -53,7 +54,7 @@ def test_norm_balls_on_real_digits(reg, radius, rates):
     for algo, rate in zip(("feddualavg", "fedmid"), rates, strict=True):
         config = compose(["data=femnist", *common, f"algo={algo}", f"algo.client_lr={rate}", "algo.server_lr=1"])
         record = run(config)
-        assert record.metrics["violation"].max() <= 1e-5
+        assert max(record.metrics["violation"]) <= 1e-5
         assert np.linalg.norm(record.solution["weights"].ravel(), 1 if reg == "l1_ball" else 2) <= radius * (1 + 1e-6)
         losses[algo] = record.summary["tail"]["train_loss"]
     assert losses["feddualavg"] <= losses["fedmid"]

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import given
 
 from fcorun import compose, run
 from fcorun.figures.drawing import Drawing
@@ -87,10 +88,10 @@ def test_pictures_of_runs_and_sweeps_show_own_models(records):
     assert [len(lines) for _, lines in of_a_run] == [1, 4, 2]
     runs = table(records)
     view = View(runs, records, METRIC, looks_of(runs))
-    (ax,) = structure_of.draw(view).axes
+    (ax,) = given(structure_of.draw(view)).axes
     assert "own models" in ax.get_xlabel()
     assert "own models" in ax.get_ylabel()
-    shown = best.draw(view)
+    shown = given(best.draw(view))
     assert next(iter(view.looks)) == "fedavg"  # has no own models: where these are drawn, its global one is
     lines = {ax.get_ylabel(): [line.get_label() for line in ax.lines] for ax in shown.axes}
     assert [len(each) for each in lines.values()] == [2, 2, 3, 3]  # each client alone has no global model

@@ -1,5 +1,7 @@
 """Objectives: every one of conf/objective, by its values alone, and the problem made of them."""
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from fcorun.config import build_plugin
 from fcorun.datasets import FederatedData
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
-from fcorun.objectives import LeastSquares, LinearModel, Logistic, OneVsRest
+from fcorun.objectives import LeastSquares, LinearModel, Logistic, Objective, OneVsRest
 from fcorun.objectives.product import product
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.quadratic import decomposed
@@ -152,8 +154,10 @@ def test_conjugate(objective, task):
 def test_the_losses_are_the_known_ones(scale):
     rng = np.random.default_rng(0)
     p, k = scale * rng.standard_normal(20), rng.integers(3, size=20)
-    found = {case.id: case.values[0].loss for case in CASES}
-    np.testing.assert_allclose(found["least_squares-regression"](jnp.asarray(p), k * 1.0), (p - k) ** 2, rtol=1e-12)
+    found = {case.id: cast(Objective, case.values[0]).loss for case in CASES}
+    np.testing.assert_allclose(
+        found["least_squares-regression"](jnp.asarray(p), jnp.asarray(k * 1.0)), (p - k) ** 2, rtol=1e-12
+    )
     sign = np.where(k > 0, 1, -1)
     np.testing.assert_allclose(
         found["logistic-binary"](jnp.asarray(p), jnp.asarray(k > 0, float)),

@@ -39,7 +39,9 @@ def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
     assert least <= np.min(values) + 1e-12
     assert most >= np.max(values) - 1e-12
     if not (ridge and intercept == "true"):
-        np.testing.assert_allclose((least, most), (max(np.min(values), 0), np.max(values)), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(
+            (least, most), [max(float(np.min(values)), 0.0), float(np.max(values))], rtol=1e-10, atol=1e-10
+        )
 
 
 def test_logistic_bounds_hold_where_it_bends_most(tmp_path):

@@ -114,7 +114,7 @@ def test_applied_by_the_clients_leaves_the_mean_as_it_is(tmp_path):
 def test_the_whole_takes_the_mean_least_or_largest():
     weights, offsets = np.array([0.25, 0.25, 0.5]), np.array([0, 2, 3])
     reg = across_clients(L1(0.0, per_client={"strength": [1.0, 3.0]}), weights, offsets)
-    assert reg.strength == pytest.approx(2.0)
+    assert reg.strength_given == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,18 +57,18 @@ def program(z, inequalities=(), equalities=(), norms=()):
     return minimize(objective, start, jac=gradient, method="SLSQP", constraints=conditions, options=options).x[:N]
 
 
-def search(psi, low=-20.0, high=20.0):
-    """Entry by entry."""
+def search(psi, low: Any = -20.0, high: Any = 20.0):
+    """Entry by entry; a bound may be a function of the regularizer."""
     options = {"xatol": 1e-11, "maxiter": 500}
 
     def each(reg, z):
         def best(entry):
-            def objective(w):
+            def objective(w) -> Any:
                 return T * psi(reg, w) + (w - entry) ** 2 / 2
 
-            bounds = (low(reg) if callable(low) else low, high(reg) if callable(high) else high)
-            found = minimize_scalar(objective, bounds=bounds, method="bounded", options=options).x
-            return min((found, 0.0, *bounds), key=lambda w: objective(w) if bounds[0] <= w <= bounds[1] else np.inf)
+            bounds: Any = (low(reg) if callable(low) else low, high(reg) if callable(high) else high)
+            found: Any = minimize_scalar(objective, bounds=bounds, method="bounded", options=options)
+            return min((found.x, 0.0, *bounds), key=lambda w: objective(w) if bounds[0] <= w <= bounds[1] else np.inf)
 
         return np.array([best(entry) for entry in z])
 
@@ -101,7 +102,8 @@ def absolute(reg, w):
     return reg.strength * abs(w)
 
 
-UPPER, LOWER = {"high": lambda reg: reg.upper}, {"low": lambda reg: reg.lower}
+UPPER: dict[str, Any] = {"high": lambda reg: reg.upper}
+LOWER: dict[str, Any] = {"low": lambda reg: reg.lower}
 ORACLES = {
     "none": search(lambda reg, w: 0),
     "l1": search(absolute),
@@ -147,7 +149,7 @@ CHANGED = {
 
 
 @cache
-def composed(name):
+def composed(name) -> Any:
     return prepare(small(f"reg={name}")).reg
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from fabricate import config, grid, record
+from matplotlib.colors import to_rgb
 
 from fcorun import load_records
 from fcorun.reports.collect import table
@@ -73,6 +73,6 @@ def test_eight_looks_differ_in_print_without_colours():
     eight = [look(i) for i in range(8)]
     assert len({one.marker for one in eight}) == 8
     assert len({str(one.dash) for one in eight[:7]}) == 7
-    first, last = (np.dot(mpl.colors.to_rgb(one.colour), (0.3, 0.59, 0.11)) for one in (eight[1], eight[7]))
+    first, last = (np.dot(to_rgb(one.colour), (0.3, 0.59, 0.11)) for one in (eight[1], eight[7]))
     assert eight[1].dash == eight[7].dash
     assert first - last > 0.2

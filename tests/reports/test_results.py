@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fabricate import config, grid, record, rows
-from helpers import SMALL, small
+from helpers import SMALL, given, small
 from rich.console import Console
 
 import fcorun
@@ -30,9 +30,9 @@ OWN = Metric("val_deviance", "validation deviance", higher=False, log=True)
 
 def shown(function, *arguments, **more):
     """What a function prints on the console that it is given, and what it returns."""
-    out = Console(file=io.StringIO(), width=60)
-    result = function(*arguments, **more, console=out)
-    return out.file.getvalue(), result
+    out = io.StringIO()
+    result = function(*arguments, **more, console=Console(file=out, width=60))
+    return out.getvalue(), result
 
 
 # ---------------------------------------------------------------- the table
@@ -115,7 +115,7 @@ def test_summaries_hold_the_counters(grads, told):
 
 
 def test_rows_are_read_for_another_tail_only(monkeypatch):
-    seen, rows = [], Record.rows.fget
+    seen, rows = [], given(Record.rows.fget)
 
     def read(self):
         seen.append(self.folder)

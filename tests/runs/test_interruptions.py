@@ -95,7 +95,7 @@ def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     resumed = Record(broken)
     assert resumed.status["identity"] == whole.status["identity"]
     assert rows_of(resumed).equals(rows_of(whole))
-    assert (resumed.metrics["seconds"].diff()[1:] > 0).all()
+    assert (np.diff(resumed.metrics["seconds"]) > 0).all()
     np.testing.assert_array_equal(flat(resumed.solution), flat(whole.solution))
     assert sorted(path.name for path in broken.iterdir()) == FILES
 

@@ -234,7 +234,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
     errors = capsys.readouterr().err
     assert errors.count("no such thing") == 2
     assert "algo.class=mine.Broken" in errors
-    assert (table("s")["status"] == "failed").sum() == 2
+    assert list(table("s")["status"]).count("failed") == 2
 
 
 def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
@@ -313,11 +313,11 @@ def test_killed_sweeps_end_as_an_undisturbed_one():
         process.wait()
         for record in load_records("s") if Path("s").exists() else []:
             if record.finished:
-                assert record.metrics["round"].max() == 3000
+                assert max(record.metrics["round"]) == 3000
     assert subprocess.run([*COMMAND, *LONG], check=False).returncode == 0
     assert subprocess.run([*COMMAND, *LONG, "hydra.sweep.dir=t"], check=False).returncode == 0
     ours, theirs = table("s"), table("t")
-    assert (ours["status"] == "done").all()
+    assert set(ours["status"]) == {"done"}
     assert len(ours) == 12
     same(ours, theirs)
 
@@ -331,7 +331,7 @@ def test_two_sweeps_at_once_do_each_run_once():
         log = (record.folder / "run.log").read_text()
         assert log.count("starts:") == 1
         assert log.count("done after round 3000") == 1
-    assert (table("s")["status"] == "done").all()
+    assert set(table("s")["status"]) == {"done"}
     assert len(table("s")) == 12
 
 

@@ -101,8 +101,7 @@ def test_its_options_are_checked():
 
 
 def test_tensorboard():
-    pytest.importorskip("tensorboardX", reason="pip install 'fcorun[tensorboard]' to test it")
-    from tensorboardX.proto.event_pb2 import Event
+    events = pytest.importorskip("tensorboardX.proto.event_pb2", reason="pip install 'fcorun[tensorboard]' to test it")
 
     record = run(small("tracker=tensorboard"))
     run(small("tracker=tensorboard", "force=true"))
@@ -110,7 +109,7 @@ def test_tensorboard():
     content, at, found = file.read_bytes(), 0, {}
     while at < len(content):
         (size,) = struct.unpack("<Q", content[at : at + 8])
-        event = Event.FromString(content[at + 12 : at + 12 + size])
+        event = events.Event.FromString(content[at + 12 : at + 12 + size])
         at += 12 + size + 4
         for value in event.summary.value:
             found.setdefault(value.tag, []).append((event.step, value.simple_value))
