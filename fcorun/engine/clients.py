@@ -31,7 +31,7 @@ def in_turn(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, j
     def body(total, inputs):
         mine, share = inputs
         upload, *rest = local(*mine)
-        total = jax.tree.map(lambda t, u: t + share.reshape(share.shape + (1,) * u.ndim) * u, total, upload)
+        total = jax.tree.map(lambda t, u: t + _outer(share, u), total, upload)
         return total, tuple(rest)
 
     one_client = jax.tree.map(lambda v: v[0], each)
@@ -39,6 +39,11 @@ def in_turn(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, j
     empty = jax.tree.map(lambda s: jnp.zeros((*shares.shape[:-1], *s.shape), s.dtype), uploads)
     mean, (kept, work) = lax.scan(body, empty, (each, shares.T))
     return mean, kept, work
+
+
+def _outer(share: jax.Array, u: jax.Array) -> jax.Array:
+    """share * u; where there are edges, u by the share of each along a leading axis."""
+    return share.reshape(share.shape + (1,) * u.ndim) * u.reshape((1,) * share.ndim + u.shape)
 
 
 def one_by_one(who: Sequence[str]) -> Clients:

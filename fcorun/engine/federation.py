@@ -119,7 +119,9 @@ class Federation:
         """The dual points that runs of these seeds start from, stacked."""
         objective, shapes = self.problem.objective, self.problem.shapes
         starts = [objective.start(shapes, np.random.default_rng([seed, START])) for seed in seeds]
-        return Vector({name: np.stack([each[name] for each in starts]).astype(self.precision) for name in shapes})
+        return Vector(
+            {n: jax.device_put(np.stack([each[n] for each in starts]).astype(self.precision)) for n in shapes}
+        )
 
     def start(self, numbers: Any, z0: Vector) -> Tree:
         """The state of each run before the first round. ``clients`` holds each client's state and the memory of its

@@ -162,7 +162,7 @@ def test_p_norm_suits_the_number_of_entries(size):
 
 def test_a_diagonal_multiplies_the_rows_of_a_matrix():
     w = np.random.default_rng(0).standard_normal((10, 3))
-    np.testing.assert_allclose(VARIANTS["diagonal*"].to_dual(w), w * np.array(WEIGHTS)[:, None])
+    np.testing.assert_allclose(VARIANTS["diagonal*"].to_dual(jnp.asarray(w)), w * np.array(WEIGHTS)[:, None])
 
 
 def test_singular_values_of_a_matrix():
