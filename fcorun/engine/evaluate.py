@@ -110,11 +110,14 @@ class Evaluation:
         longest = max(np.diff(offsets).max() for _, _, offsets in parts.values())
         together = int(min(max(_TOGETHER // (longest * x.shape[1]), 1), len(data.sizes)))
         each = lax.map(one, (models, own, truths, bounds), batch_size=together)
-        found = {}
-        train = np.add.reduceat(row_weights(data, self.client_weighting), data.offsets[:-1])
+        return self._over_clients(each)
+
+    def _over_clients(self, each: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """Means, and of validation rows quantiles, of what was measured of each client, (M,)."""
+        found, train = {}, np.add.reduceat(row_weights(self.data, self.client_weighting), self.data.offsets[:-1])
         for name, values in each.items():
             if name.startswith("val_"):
-                held = np.diff(parts["val"][2])
+                held = np.diff(self.data.offsets_val)  # type: ignore[arg-type]
                 found[PERSONAL + name] = jnp.asarray(held / held.sum(), values.dtype) @ values
                 found |= {PERSONAL + name + end: jnp.quantile(values[held > 0], q) for end, q in QUANTILES.items()}
             else:

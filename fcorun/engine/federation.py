@@ -202,7 +202,8 @@ class Federation:
                     edge_of, edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
                     end = this.tree(state["server"], kept, drawn, edge_of[now.cohort], edges)
                 work = work.at[:-1].add(end.spent) if self.every else work.at[now.cohort].add(end.spent)
-                return (self._keep(state, end, now.cohort, number), number + 1, work.at[-1].add(end.at_server)), None
+                kept = end.into(state, now.cohort, number, self.every)
+                return (kept, number + 1, work.at[-1].add(end.at_server)), None
 
             idle = jnp.zeros((len(self.data.sizes) + 1, 3), jnp.int32)
             state, _, work = lax.scan(one_round, (state, start, idle), rounds)[0]
@@ -242,20 +243,3 @@ class Federation:
     def _take(self, tree: Tree, cohort: jax.Array) -> Tree:
         """What the cohort has of a tree of all clients."""
         return tree if self.every else jax.tree.map(lambda v: v[cohort], tree)
-
-    def _keep(self, state: Tree, end: Any, cohort: jax.Array, number: Any) -> Tree:
-        """The state after a round, if it is finite; a run that has diverged stays as it was."""
-        finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((end.server, end.kept))]).all()
-        alive = (state["diverged"] == 0) & finite
-
-        def keep(new, old):
-            return jnp.where(alive, new, old)
-
-        def keep_cohort(old, new):
-            return keep(new, old) if self.every else old.at[cohort].set(keep(new, old[cohort]))
-
-        return {
-            "server": jax.tree.map(keep, end.server, state["server"]),
-            "clients": jax.tree.map(keep_cohort, state["clients"], end.kept),
-            "diverged": jnp.where(state["diverged"] + finite == 0, number + 1, state["diverged"]),
-        }

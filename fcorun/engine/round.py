@@ -36,6 +36,26 @@ class Outcome(NamedTuple):
     spent: jax.Array
     at_server: jax.Array
 
+    def into(self, state: Tree, cohort: jax.Array, number: jax.Array, every: bool) -> Tree:
+        """The state of a run after the round ``number``, if that is finite; one that has diverged stays as it was.
+
+        ``every`` says that the cohort is all clients in their order.
+        """
+        finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((self.server, self.kept))]).all()
+        alive = (state["diverged"] == 0) & finite
+
+        def keep(new, old):
+            return jnp.where(alive, new, old)
+
+        def keep_cohort(old, new):
+            return keep(new, old) if every else old.at[cohort].set(keep(new, old[cohort]))
+
+        return {
+            "server": jax.tree.map(keep, self.server, state["server"]),
+            "clients": jax.tree.map(keep_cohort, state["clients"], self.kept),
+            "diverged": jnp.where(state["diverged"] + finite == 0, number + 1, state["diverged"]),
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
