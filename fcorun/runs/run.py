@@ -17,6 +17,7 @@ from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED, Record
 from fcorun.runs.execute import execute
 from fcorun.runs.job import Job, Watcher
+from fcorun.system.ahead import PICTURES, import_ahead
 from fcorun.trackers.base import track
 
 
@@ -86,6 +87,8 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     Raises UserError when nothing could be begun: bad data, a folder that cannot be written or holds another run.
     """
     begun = time.perf_counter()
+    if any(job.picture for job in jobs):
+        import_ahead(*PICTURES)
     first = jobs[0].experiment
     data = load(first)
     if isinstance(first.algo, Baseline):

@@ -10,6 +10,7 @@ from fcorun.reports.results import report
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.points import Options, Point, look, record_failure, take
+from fcorun.system.ahead import PICTURES, TABLES, import_ahead
 
 
 def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: SweepWatcher) -> int:
@@ -48,6 +49,7 @@ def _dispatch(points: list[Point], options: Options, watch: SweepWatcher) -> Non
         groups.setdefault(point.experiment.batch_key, []).append(point)
     watch.expect(len(points), sum(p.experiment.settings.rounds for p in points if p.experiment))
     size = options.batch or (-(-len(points) // options.n_jobs) if options.executor == "joblib" else len(points))
+    import_ahead(*TABLES, *PICTURES)
     cut = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
     EXECUTORS[options.executor](cut, options, watch)
 
