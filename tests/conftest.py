@@ -54,6 +54,13 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def undrawn(request, monkeypatch):
+    """Runs leave an empty picture, which takes no time, but in the rooms where pictures are looked at."""
+    if request.path.parent.name not in ("cli", "figures", "reports", "trackers"):
+        monkeypatch.setattr("fcorun.reports.pictures.curves.draw_run", lambda *_, **__: b"")
+
+
 @pytest.fixture
 def compiled_fast(monkeypatch):
     """Processes that the test starts compile fast, too."""

@@ -5,8 +5,11 @@ from helpers import fails, small
 
 from fcorun import grid, run, run_grid
 from fcorun.cli.commands import main
-from fcorun.metrics import CATALOGUE
+from fcorun.metrics import CATALOGUE, known
 from fcorun.reports.collect import table
+from fcorun.reports.pictures.curves import panels
+
+NAME = "val_absolute_error"
 
 SOURCE = """
 from dataclasses import dataclass
@@ -49,7 +52,9 @@ def test_it_is_measured_summarised_and_judged_by(config, capsys):
 
 
 def test_in_the_picture_of_a_run(config):
-    assert (run(config, "here").folder / "curves.png").exists()
+    record = run(config, "here")
+    (picture,) = [panel for panel in panels(list(record.rows[-1]), 1e-4, known([record.summary])) if NAME in panel[1]]
+    assert picture[0] == "validation absolute error"
 
 
 def test_other_objectives_do_not_know_it():
