@@ -57,7 +57,7 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
     """Runs leave an empty picture, which takes no time, but in the rooms where pictures are looked at."""
-    if request.path.parent.name not in ("cli", "figures", "reports", "trackers"):
+    if request.path.parent.name not in ("cli", "figures", "records", "reports", "trackers"):
         monkeypatch.setattr("fcorun.reports.pictures.curves.draw_run", lambda *_, **__: b"")
 
 
