@@ -10,6 +10,10 @@ class UserError(Exception):
     """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2."""
 
 
+class UnknownMetric(UserError):
+    """A metric to judge by that nothing declares."""
+
+
 class Elsewhere(Exception):
     """What went wrong in another process, already described."""
 

@@ -149,7 +149,11 @@ class FcorunLauncher(Launcher):
                 HydraConfig.instance().set_config(config)
             return self.task.point(text, config, values and _changed(values, settable))  # type: ignore[attr-defined]
         except Exception as error:
-            return Point.broken(text, self.folder, UserError(sentence(error)) if is_bad_input(error) else error)
+            return Point.broken(
+                text,
+                self.folder,
+                error if isinstance(error, UserError) or not is_bad_input(error) else UserError(sentence(error)),
+            )
 
 
 def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:

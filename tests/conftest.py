@@ -62,6 +62,13 @@ def undrawn(request, monkeypatch):
 
 
 @pytest.fixture
+def x64():
+    """Arrays may have double precision."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
 def compiled_fast(monkeypatch):
     """Processes that the test starts compile fast, too."""
     monkeypatch.setenv("XLA_FLAGS", FLAGS)

@@ -1,13 +1,16 @@
 """Records written by hand: what tables and pictures are made of, without a run."""
 
+import io
 import json
 from pathlib import Path
 
 import yaml
+from rich.console import Console
 
-from fcorun.metrics import COUNTERS, aggregate, known, noted
+from fcorun.metrics import COUNTERS, Metric, aggregate, known, noted
 from fcorun.records.formats import csv_text
 from fcorun.records.record import Record
+from fcorun.reports.results import best_table, print_whole
 
 
 def config(algo="feddualavg", data="lasso", **changed):
@@ -80,3 +83,27 @@ def grid(root, algos=("feddualavg", "fedmid"), seeds=(0, 1, 2), client=(0.1, 0.2
                     status = "diverged" if c > 0.4 else "done"
                     found.append(record(Path(root) / f"{algo}-{seed}-{c}-{s}", settings, rows(level), status))
     return found
+
+
+OWN = Metric("val_deviance", "validation deviance", higher=False, log=True)
+
+
+def deviances(root):
+    """Records whose objective declares a deviance, of which less is better, least at the last of three rates."""
+    for rate, level in ((0.1, 3.0), (0.2, 2.0), (0.4, 1.0)):
+        table = [row | {"val_deviance": level + 1 / (1 + row["round"])} for row in rows(1 + rate)]
+        record(f"{root}/{rate}", config(algo__client_lr=rate), table, metrics=[OWN])
+
+
+def shown(function, *arguments, **more):
+    """What a function prints on the console that it is given, and what it returns."""
+    out = io.StringIO()
+    result = function(*arguments, **more, console=Console(file=out, width=60))
+    return out.getvalue(), result
+
+
+def show(runs, metric, console):
+    """Print the table of the best points, and what it is of."""
+    out, text = best_table(runs, metric)
+    print_whole(out, console)
+    console.print(text)

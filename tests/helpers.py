@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fcorun import Watcher
-from fcorun.algorithms import Traits
+from fcorun.algorithms import Algorithm, Traits
 from fcorun.config import locate
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.errors import UserError
@@ -168,3 +168,13 @@ class Stop(Watcher):
     def row(self, job, row):
         if row["round"] == self.round:
             raise self.error
+
+
+# The algorithms whose clients have models of their own.
+PERSONAL = [
+    name
+    for name in names("algo")
+    if issubclass(kind := plugin_class("algo", name), Algorithm) and kind.personal is not Algorithm.personal
+]
+HETEROGENEOUS = ("data=heterogeneous", "data.clients=6", "data.samples=12", "data.features=8", "data.shared_nonzeros=4",
+                 "data.validation_samples=5", "clients_per_round=null", "batch_size=null")  # fmt: skip

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.metrics import CATALOGUE, COUNTERS, aggregate, known, silent
+from fcorun.metrics import COUNTERS, aggregate, silent
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
 
@@ -61,7 +61,7 @@ class Console(Watcher):
         self.task = self.progress.add_task("", total=settings.rounds)
 
     def row(self, job: Job, row: dict[str, float]) -> None:
-        matters = CATALOGUE.headline([name for name in row if name not in COUNTERS])
+        matters = job.experiment.metrics.headline([name for name in row if name not in COUNTERS])
         text = f"objective {row['objective']:.6g}" + (
             f"  {matters} {row[matters]:.4g}" if matters != "objective" else ""
         )
@@ -104,7 +104,7 @@ class Console(Watcher):
         mean = f"mean of last {tail} rounds" if not silent(job.rows[-1]) else "solution"
         for column in ("metric", "final", "best", "round", mean):
             table.add_column(column, justify="left" if column == "metric" else "right")
-        metrics = known([Record(job.folder.folder).summary])
+        metrics = job.experiment.metrics
         found = aggregate(job.rows, settings.tail_rounds, metrics)
         for name, value in found["final"].items():
             best = found["best"].get(name)

@@ -55,8 +55,7 @@ def run_points(points: list, config: DictConfig, launcher: dict[str, Any]) -> tu
     """Run a sweep: the exit code, and the tail average of the metric for each point."""
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, how_keys
-    from fcorun.errors import UserError, nearest
-    from fcorun.metrics import CATALOGUE
+    from fcorun.errors import UnknownMetric
     from fcorun.runs.points import Options, value_of
     from fcorun.runs.sweep import run_sweep
     from fcorun.system.machine import set_up_jax
@@ -66,9 +65,9 @@ def run_points(points: list, config: DictConfig, launcher: dict[str, Any]) -> tu
     executor: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
     build(Options, executor, "hydra.launcher")  # says the right name of a key that is wrong
     options = build(Options, root | executor)
-    known = {name for p in points if p.experiment for name in p.experiment.metrics.judged} or set(CATALOGUE.judged)
-    if options.metric is not None and options.metric not in known:
-        raise UserError(f"metric={options.metric} is not a choice: {nearest(options.metric, known)}")
+    for point in points:
+        if isinstance(point.error, UnknownMetric):  # it is that of all points: said once, and nothing is written
+            raise point.error
     with SweepConsole(options.verbose) as console:
         code = run_sweep(points, Path(str(config.hydra.sweep.dir)), options, console)
     return code, [value_of(point, options) for point in points]

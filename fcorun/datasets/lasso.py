@@ -52,13 +52,4 @@ class Lasso(Dataset):
         """M * samples rows of d float32 features, and the true ``weights`` (d,) and ``bias`` ()."""
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
         scales = np.geomspace(1, self.condition**-0.5, self.features, dtype=np.float32)
-        return linear(
-            "lasso",
-            weights,
-            clients=self.clients,
-            samples=self.samples,
-            validation_samples=self.validation_samples,
-            mean_scale=self.mean_scale,
-            seed=self.seed,
-            scales=scales,
-        )
+        return linear("lasso", weights, self, scales)

@@ -47,12 +47,4 @@ class LowRank(Dataset):
         """M * samples raveled float32 matrices, and the true ``weights`` (rows, columns) and ``bias`` ()."""
         weights = np.eye(self.rows, self.columns, dtype=np.float32)
         weights[self.rank :] = 0
-        return linear(
-            "lowrank",
-            weights,
-            clients=self.clients,
-            samples=self.samples,
-            validation_samples=self.validation_samples,
-            mean_scale=self.mean_scale,
-            seed=self.seed,
-        )
+        return linear("lowrank", weights, self)

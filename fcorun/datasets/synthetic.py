@@ -1,7 +1,7 @@
 """What synthetic data sets have in common: clients of the same size, and regression on features of different means."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,29 +10,34 @@ from fcorun.datasets.base import FederatedData, stream
 Draw = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 
 
-def linear(
-    name: str,
-    weights: np.ndarray,
-    *,
-    clients: int,
-    samples: int,
-    validation_samples: int,
-    mean_scale: float,
-    seed: int,
-    scales: np.ndarray | float = 1.0,
-) -> FederatedData:
+class Clients(Protocol):
+    """The options that data sets of ``linear`` have in common."""
+
+    @property
+    def clients(self) -> int: ...
+    @property
+    def samples(self) -> int: ...
+    @property
+    def validation_samples(self) -> int: ...
+    @property
+    def mean_scale(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def linear(name: str, weights: np.ndarray, of: Clients, scales: np.ndarray | float = 1.0) -> FederatedData:
     """y = <x, weights> + b + eps with x = scales * (mu_m + delta); b, delta, eps ~ N(0, 1), mu_m ~ N(0, mean_scale^2).
 
     ``samples`` rows of raveled float32 examples for each client, who draws its mu_m once, and ``validation_samples``
     rows with the same mu_m; the training rows do not depend on their number. ``name`` starts the random numbers.
     """
-    truth, features = stream(seed, name, "truth"), weights.size
+    truth, features = stream(of.seed, name, "truth"), weights.size
     bias = truth.standard_normal(dtype=np.float32)
-    means = truth.standard_normal((clients, 1, features), dtype=np.float32) * np.float32(mean_scale)
+    means = truth.standard_normal((of.clients, 1, features), dtype=np.float32) * np.float32(of.mean_scale)
 
     def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        rng = stream(seed, name, part)
-        x = rng.standard_normal((clients, rows, features), dtype=np.float32)
+        rng = stream(of.seed, name, part)
+        x = rng.standard_normal((of.clients, rows, features), dtype=np.float32)
         x += means
         x *= np.float32(scales)
         x = x.reshape(-1, features)
@@ -40,7 +45,7 @@ def linear(
 
     shape = weights.shape if weights.ndim > 1 else ()
     truth_of = {"weights": weights, "bias": np.asarray(bias)}
-    return alike(draw, clients, samples, validation_samples, truth=truth_of, shape=shape)
+    return alike(draw, of.clients, of.samples, of.validation_samples, truth=truth_of, shape=shape)
 
 
 def alike(draw: Draw, clients: int, samples: int, validation_samples: int, **fields: Any) -> FederatedData:

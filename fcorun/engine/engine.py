@@ -41,7 +41,7 @@ class Snapshot:
     models: dict[str, jax.Array] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Programs:
     """Functions of arrays, each compiled once for arguments of the same shapes, by whichever thread is first.
 
@@ -49,7 +49,7 @@ class Programs:
         seconds: spent compiling.
     """
 
-    seconds: dict[str, float] = field(default_factory=lambda: {"compile": 0.0})
+    seconds: float = 0.0
     compiled: dict = field(default_factory=dict, repr=False)
     guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -60,7 +60,7 @@ class Programs:
             if (function.__name__, shapes) not in self.compiled:
                 before = time.perf_counter()
                 self.compiled[function.__name__, shapes] = jax.jit(function).lower(*arguments).compile()
-                self.seconds["compile"] += time.perf_counter() - before
+                self.seconds += time.perf_counter() - before
             return self.compiled[function.__name__, shapes]
 
 

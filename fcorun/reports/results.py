@@ -52,13 +52,6 @@ def report(
     return written
 
 
-def show(runs: Table, metric: str | None, console: Console) -> None:
-    """Print ``best_table``. Raises UserError as ``Table.best``."""
-    out, text = best_table(runs, metric)
-    print_whole(out, console)
-    console.print(text)
-
-
 def best_table(runs: Table, metric: str | None) -> tuple[Shown, str]:
     """The best point of each algorithm (its keys, the tail's median and band over seeds, how its runs ended), and what
     the table is of. Raises UserError as ``Table.best``."""

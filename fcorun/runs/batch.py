@@ -105,7 +105,7 @@ def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
 
 def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> None:
     """Complete the records of the jobs at the places ``over``."""
-    times = {"compile": crew.engine.programs.seconds["compile"], "steady": now.seconds / len(jobs)}
+    times = {"compile": crew.engine.programs.seconds, "steady": now.seconds / len(jobs)}
     times |= {"batched_with": len(jobs)}
     kept = now.models is not None and jobs[0].experiment.settings.save_personal
     models = jax.tree.map(np.asarray, now.models) if kept else None

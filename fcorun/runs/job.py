@@ -24,7 +24,7 @@ class Watcher:
 
 
 class SweepWatcher(Watcher):
-    """What is told of a sweep, too; does nothing, but that a failure is said."""
+    """What is told of a sweep, too; does nothing."""
 
     out: Any = None  # a rich.console.Console for what is shown, or None
 

@@ -222,3 +222,16 @@ def test_limits_of_the_mixture(q, tmp_path):
               "eval_every=20000")[1], np.linalg.solve(q.H, q.c[..., None])[..., 0])  # fmt: skip
     x, own = ends(tmp_path, "mixture", "algo.lam=1e6", "algo.probability=0.5", "algo.step=5e-7")  # step lam / p = 1
     near(own, np.tile(x, (4, 1)))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("little", [1e-9, 1e-7, 1e-4])
+def test_a_small_ridge_does_no_harm(precision, little, tmp_path):
+    """What lies outside of a basis of all directions is rounding, and is not divided by the ridge."""
+    q = Quadratics(ragged(tmp_path, sizes=SIZES))
+    rest = [f"algo.lam={q.l}", "reg=none", f"precision={precision}", "rounds=30", "eval_every=30"]
+    none, some = (
+        ragged(tmp_path, "algo=pfedmac", f"algo.ridge={ridge}", *rest, sizes=SIZES) for ridge in (1e-12, little)
+    )
+    one, other = (run(config, f"r{i}").personal["weights"] for i, config in enumerate((none, some)))
+    np.testing.assert_allclose(one, other, atol=0.01)

@@ -171,3 +171,10 @@ def test_mistakes():
         build(Heterogeneous, {"sparse": -1}, "data")
     with fails("data: the training labels hold one class only"):
         Heterogeneous(clients=1, samples=1).load()
+
+
+def test_another_population_shares_the_shared_part():
+    one, other = (Heterogeneous(clients=4, features=8, population=p).load() for p in (0, 1))
+    np.testing.assert_array_equal(given(one.truth)["weights"], given(other.truth)["weights"])
+    assert not (given(one.truths)["weights"] == given(other.truths)["weights"]).all()
+    assert not (one.x == other.x).any()

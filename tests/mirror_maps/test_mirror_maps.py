@@ -14,6 +14,8 @@ from fcorun.config import numbers
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Constraint, NoRegularizer
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 WEIGHTS = [0.2, 0.5, 1.0, 1.0, 1.5, 2.0, 3.0, 0.7, 4.0, 9.0]
 OTHERS = {"diagonal": {"weights": WEIGHTS}, "p_norm": {"p": 1.5}, "hypentropy": {"beta": 0.1}}
 
@@ -42,12 +44,6 @@ PAIRS = [
     for name, reg in REGULARIZERS.items()
     if mirror.takes(reg) and not (map_name == "euclidean" and getattr(reg, "project", None))
 ]
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 def domain(mirror, shape=(10,)):

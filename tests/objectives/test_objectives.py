@@ -21,6 +21,8 @@ from fcorun.problem.quadratic import decomposed
 from fcorun.problem.vector import Vector
 from fcorun.regularizers import L1
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 TASKS = ("regression", "binary", "multiclass")
 CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}
 
@@ -37,12 +39,6 @@ def every():
 
 CASES = list(every())
 SINGLE_OUTPUT = [case for case in CASES if case.values[1] != "multiclass" and hasattr(case.values[0], "conjugate")]
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 def problem_of(objective, task):

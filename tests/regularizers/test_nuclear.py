@@ -10,14 +10,10 @@ import pytest
 from fcorun.regularizers.nuclear import Nuclear
 from fcorun.regularizers.nuclear_ball import NuclearBall
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 SHAPES = [(32, 32), (40, 7), (5, 60), (1, 6), (1, 1)]
 DTYPES = ["float32", "float64"]
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.fixture

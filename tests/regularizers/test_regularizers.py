@@ -15,6 +15,8 @@ from fcorun.experiment.build import load, problem_of
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Constraint
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 REGULARIZERS = names("reg")
 SHAPES = [(12,), (4, 3)]
 
@@ -73,12 +75,6 @@ def every(name, method, *arrays, dtype="float64", **changes):
     values = {key: jnp.asarray(v, dtype) for key, v in numbers(regularizer(name, **changes)).items()}
     padded = [jnp.asarray(np.resize(array, (16, *np.shape(array)[1:])), dtype) for array in arrays]
     return np.asarray(program(name, method)(values, *padded))[: len(arrays[0])]
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.fixture

@@ -1,0 +1,95 @@
+"""Relative strengths, and the reference optimum."""
+
+import numpy as np
+import pytest
+from helpers import flat, matrices_only, names, plugin_class, ragged, small
+
+from fcorun import grid, run
+from fcorun.problem import solver
+
+TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
+
+
+RELATIVE = [n for n in names("reg") if "relative" in plugin_class("reg", n).__dataclass_fields__]
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_relative_strength(name, tmp_path):
+    task = "multiclass" if matrices_only(name) else "regression"
+    at, below = (ragged(tmp_path, *TIGHT, f"reg={name}", f"reg.relative={r}", task=task) for r in (1.0001, 0.999))
+    zero, some = run(at, "at"), run(below, "below")
+    assert not zero.solution["weights"].any()
+    assert some.solution["weights"].any()
+    assert zero.summary["strength"] == pytest.approx(some.summary["strength"] * 1.0001 / 0.999)
+
+
+def test_relative_strength_in_a_grid(tmp_path):
+    """The strength of each point is its own, and the same in every way to ask for it."""
+    config = ragged(tmp_path, "algo=feddualavg", "reg.relative=0.5", "algo.client_lr=0.02")
+    half, fifth = grid(config, {"reg.relative": [0.5, 0.2]})
+    records = [run(half, "half"), run(fifth, "fifth")]
+    strengths = [record.summary["strength"] for record in records]
+    assert strengths[0] == pytest.approx(2.5 * strengths[1])
+    plain = run(ragged(tmp_path, "algo=feddualavg", f"reg.strength={strengths[0]!r}", "algo.client_lr=0.02"), "plain")
+    np.testing.assert_allclose(flat(plain.solution), flat(records[0].solution), rtol=1e-12)
+
+
+@pytest.mark.parametrize("reg", ["l1", "elastic_net", "l2"])
+def test_suboptimality(reg):
+    config = small(
+        "algo=feddualavg", f"reg={reg}", "reg.strength=0.2", "reference=true", "precision=float64", "rounds=40"
+    )
+    metrics = run(config, "run").metrics
+    best = run(small("algo=centralized", f"reg={reg}", "reg.strength=0.2", "precision=float64"), "best").metrics[
+        "objective"
+    ]
+    assert (np.asarray(metrics["suboptimality"]) >= -1e-9).all()
+    assert metrics["suboptimality"].iloc[-1] < metrics["suboptimality"].iloc[0]
+    np.testing.assert_allclose(metrics["objective"] - metrics["suboptimality"], best.iloc[-1], atol=1e-7)
+
+
+def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "fresh"))
+    config = small("reference=true", "reg.relative=0.3", "rounds=2")
+    first = run(config, "first")
+
+    def never(*args, **kwargs):
+        raise AssertionError("solved again")
+
+    monkeypatch.setattr(solver, "minimize", never)
+    assert run(config, "second").metrics["suboptimality"].tolist() == first.metrics["suboptimality"].tolist()
+    with pytest.raises(AssertionError, match="solved again"):
+        run(small("reference=true", "reg.relative=0.4", "rounds=2"), "other")
+
+
+ABSOLUTE = """
+from dataclasses import dataclass
+import jax.numpy as jnp
+from fcorun.regularizers import Regularizer
+
+@dataclass(frozen=True)
+class {name}(Regularizer):
+    strength: float
+
+    def value(self, w):
+        return {factor} * self.strength * (w ** 2).sum()
+
+    def prox(self, z, t):
+        return z / (1 + 2 * {factor} * t * self.strength)
+"""
+
+
+def test_the_optimum_belongs_to_the_code_of_the_regularizer(user_module):
+    """A regularizer of the user's, changed or named like one of fcorun's, has an optimum of its own."""
+    config = small("algo=fedavg", "reference=true", "rounds=0")
+
+    def best(module, name, factor):
+        user_module(module, ABSOLUTE.format(name=name, factor=factor))
+        config["reg"] = {"name": "own", "class": f"{module}.{name}", "strength": 0.1}
+        return run(config, f"{module}-{name}-{factor}").summary["reference"]["objective"]
+
+    config["reg"] = {"name": "l2", "class": "fcorun.regularizers.l2.L2", "strength": 0.1}
+    l2 = run(config, "l2").summary["reference"]["objective"]
+    assert best("mine_a", "L2", 1) == pytest.approx(l2, rel=1e-7)
+    assert best("mine_b", "L2", 5) > l2 + 1e-3
+    assert best("mine_b", "L2", 1) == pytest.approx(l2, rel=1e-7)
