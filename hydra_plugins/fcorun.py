@@ -149,11 +149,9 @@ class FcorunLauncher(Launcher):
                 HydraConfig.instance().set_config(config)
             return self.task.point(text, config, values and _changed(values, settable))  # type: ignore[attr-defined]
         except Exception as error:
-            return Point.broken(
-                text,
-                self.folder,
-                error if isinstance(error, UserError) or not is_bad_input(error) else UserError(sentence(error)),
-            )
+            if is_bad_input(error) and not isinstance(error, UserError):  # a refusal stays what it is
+                error = UserError(sentence(error))
+            return Point.broken(text, self.folder, error)
 
 
 def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:

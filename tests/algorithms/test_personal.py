@@ -7,6 +7,8 @@ import pytest
 from helpers import flat, ragged, snapshots
 from quadratics import SIZES, Quadratics, models, own_models, path
 
+from fcorun import run
+
 SOME = "clients_per_round=2"
 STEPS = ("local_epochs=null", "local_steps=3")
 SMOOTH = ("reg=l1", "reg.strength=0.4", "reg.apply_to=[weights,bias]", "algo.tolerance=1e-10")
