@@ -5,19 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import boxes
-import numpy as np
 import pandas as pd
 import pytest
-from helpers import names, small
+from helpers import names
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
-from fcorun.experiment import build
 from fcorun.experiment.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import claims, spec
-from fcorun.figures.papers import fedsplit, theory
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import Claim, Figure, load
 from fcorun.figures.spec import names as figures
@@ -180,35 +176,6 @@ def test_printed_rates():
     assert (row["holds"], row["measured"], row["wanted"]) == ("no", "(0.001, 1)", "(0.01, 1)")
 
 
-def test_constants_of_the_theorems():
-    """Against what they are by definition, on data where that is known: equal clients, whole data as a batch."""
-    config = small("clients_per_round=null", "batch_size=null", "local_epochs=null", "local_steps=3", "reg=none",
-                   "data.features=3", "data.nonzeros=2", "data.samples=200", "data.clients=4")  # fmt: skip
-    experiment = prepare(config)
-    data = build.load(experiment)
-    found = theory.constants(experiment, data)
-    assert (found.M, found.K) == (4, 3)
-    assert found.variance == pytest.approx(0, abs=1e-12)
-    x = np.column_stack([data.x, np.ones(len(data.y))]).astype(float)
-    best = np.linalg.lstsq(x, data.y.astype(float), rcond=None)[0]
-    assert pytest.approx(best @ best / 2, rel=1e-6) == found.B
-    hessians = [2 * x[i : i + 200].T @ x[i : i + 200] / 200 for i in range(0, 800, 200)]
-    assert pytest.approx(max(np.linalg.eigvalsh(h)[-1] for h in hessians)) == found.L
-    mean = np.mean(hessians, axis=0)
-    for h in hessians:  # H <= L_norm Q / ||Q||
-        assert np.linalg.eigvalsh(found.L_norm * mean / np.linalg.eigvalsh(mean)[-1] - h)[0] >= -1e-9
-    assert found.L_norm >= found.L * 0.999
-
-
-def test_bounds_apply_where_the_theorems_say():
-    c = theory.Constants(1.0, 4, 5, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0)
-    rounds = np.array([1.0, 10.0])
-    assert set(theory.bounds(c, 0.01, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2", "theorem 4.3"}
-    assert set(theory.bounds(c, 0.01, 5.0, rounds)) == {"theorem 4.1"}
-    assert set(theory.bounds(c, 0.1, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2"}
-    np.testing.assert_allclose(theory.bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
-
-
 def test_sweeps_bring_their_axes_along(tmp_path):
     """Axes of an experiment give way to those of the command line; further runs stand beside the product."""
     command = [sys.executable, "-m", "fcorun", "-m", "+experiment=fco_fig3a", "algo=fedmid", "algo.client_lr=0.001",
@@ -219,38 +186,6 @@ def test_sweeps_bring_their_axes_along(tmp_path):
     assert "algo=centralized" in found[-1]
     assert "client_lr" not in found[-1]
     assert "rounds=3" in found[-1]
-
-
-@pytest.mark.slow
-def test_the_wrong_points_and_the_factor_of_fedsplit(compiled_fast, tmp_path):
-    """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
-    less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
-    folder, rows = reproduce("fedsplit_fig1", tmp_path, overrides=(*less, "rounds=80"))
-    assert (folder / "figure.png").exists()
-    assert {row["algo"] for row in rows} == {"fedgd_1", "fedgd_10", "fedgd_100", "fedprox", "fedsplit"}
-    assert {row["holds"] for row in rows} == {"yes"}
-    assert sum("wrong point" in row["says"] for row in rows) == 3
-
-
-@pytest.mark.parametrize("which", ["steps", "mu"])
-def test_wrong_points_in_closed_form(which):
-    rng = np.random.default_rng(0)
-    half = rng.standard_normal((4, 5, 5))
-    h, c, p = half @ half.mT / 5, rng.standard_normal((4, 5)), np.array([0.1, 0.2, 0.3, 0.4])
-    if which == "steps":
-        ours, theirs = (
-            fedsplit.wrong_point({"step": 0.1, "steps": 7}, h, c, p),
-            boxes.fedgd_fixed_point(h, c, p, 0.1, 7),
-        )
-    else:
-        ours, theirs = fedsplit.wrong_point({"mu": 0.7}, h, c, p), boxes.fedprox_fixed_point(h, c, p, 1 / 0.7)
-    np.testing.assert_allclose(ours, theirs, atol=1e-10)
-
-
-def test_the_measured_factor():
-    rows = [{"round": r, "suboptimality": 3 * 0.25**r} for r in range(40)]
-    assert fedsplit.factor(rows) == pytest.approx(0.5)
-    assert fedsplit.predicted(9.0) == pytest.approx(0.5)
 
 
 def test_a_smaller_version_asks_for_its_own_data(monkeypatch, tmp_path):

@@ -1,0 +1,73 @@
+"""FedGD, FedProx and FedSplit: closed forms, the factor a round, and rounds against the condition number."""
+
+import boxes
+import numpy as np
+import pytest
+
+from fcorun import run
+from fcorun.experiment.compose import compose
+from fcorun.figures.draw import PICTURES
+from fcorun.figures.drawing import Drawing
+from fcorun.figures.papers import fedsplit
+from fcorun.figures.reproduce import reproduce
+from fcorun.figures.spec import load
+from fcorun.reports.collect import table
+
+
+@pytest.mark.slow
+def test_the_wrong_points_and_the_factor_of_fedsplit(compiled_fast, tmp_path):
+    """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
+    less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
+    folder, rows = reproduce("fedsplit_fig1", tmp_path, overrides=(*less, "rounds=80"))
+    assert (folder / "figure.png").exists()
+    assert {row["algo"] for row in rows} == {"fedgd_1", "fedgd_10", "fedgd_100", "fedprox", "fedsplit"}
+    assert {row["holds"] for row in rows} == {"yes"}
+    assert sum("wrong point" in row["says"] for row in rows) == 3
+
+
+@pytest.mark.parametrize("which", ["steps", "mu"])
+def test_wrong_points_in_closed_form(which):
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal((4, 5, 5))
+    h, c, p = half @ half.mT / 5, rng.standard_normal((4, 5)), np.array([0.1, 0.2, 0.3, 0.4])
+    if which == "steps":
+        ours, theirs = (
+            fedsplit.wrong_point({"step": 0.1, "steps": 7}, h, c, p),
+            boxes.fedgd_fixed_point(h, c, p, 0.1, 7),
+        )
+    else:
+        ours, theirs = fedsplit.wrong_point({"mu": 0.7}, h, c, p), boxes.fedprox_fixed_point(h, c, p, 1 / 0.7)
+    np.testing.assert_allclose(ours, theirs, atol=1e-10)
+
+
+def test_the_measured_factor():
+    rows = [{"round": r, "suboptimality": 3 * 0.25**r} for r in range(40)]
+    assert fedsplit.factor(rows) == pytest.approx(0.5)
+    assert fedsplit.predicted(9.0) == pytest.approx(0.5)
+
+
+def test_rounds_against_the_condition_number(tmp_path):
+    """Theirs: FedGD in proportion to kappa, FedSplit to its root; the picture shows both, and the target's line."""
+    less = ("+experiment=fedsplit_fig3", "data.clients=3", "data.features=6", "data.samples=30", "eval_every=1")
+    points = [(kappa, algo) for kappa in (100, 1000) for algo in (
+        f"algo=fedgd algo.step={1 / (1 + kappa)} rounds={4 * kappa}", "algo=fedsplit rounds=190")]  # fmt: skip
+    records = [
+        run(compose([*less, f"data.condition={kappa}", *algo.split()]), tmp_path / f"{kappa}{algo[5:12]}")
+        for kappa, algo in points
+    ]
+    found = fedsplit.iterations(records)
+    for name, (kappas, rounds) in found.items():
+        assert kappas.tolist() == [100, 1000]
+        expected = [next(row["round"] for row in r.rows if row["suboptimality"] <= 1e-3)
+                    for r in records if r.config["algo"]["name"] == name]  # fmt: skip
+        assert rounds.tolist() == expected
+    told = fedsplit.conditioning(records)
+    assert {row["holds"] for row in told} == {"yes"}
+    assert [row["algo"] for row in told] == ["fedgd", "fedsplit", "fedsplit", "fedsplit"]  # two slopes, two factors
+    runs = table(records)
+    of = Drawing(load("fedsplit_fig3")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records)
+    left, right = PICTURES["conditioning"](of).axes
+    assert len(left.lines) == 5
+    assert len({(line.get_color(), line.get_linestyle()) for line in left.lines}) == 5
+    for (kappas, rounds), line in zip(found.values(), right.lines[::2], strict=True):
+        np.testing.assert_array_equal(line.get_data(), (kappas, rounds))

@@ -1,0 +1,69 @@
+"""The bounds of the theorems beside what is measured: constants, where they apply, picture, verdicts."""
+
+import numpy as np
+import pytest
+from helpers import small
+
+from fcorun import run
+from fcorun.experiment import build
+from fcorun.experiment.compose import compose
+from fcorun.experiment.prepare import prepare
+from fcorun.figures.draw import PICTURES
+from fcorun.figures.drawing import Drawing
+from fcorun.figures.papers import theory
+from fcorun.figures.spec import load
+from fcorun.reports.collect import table
+
+
+def test_constants_of_the_theorems():
+    """Against what they are by definition, on data where that is known: equal clients, whole data as a batch."""
+    config = small("clients_per_round=null", "batch_size=null", "local_epochs=null", "local_steps=3", "reg=none",
+                   "data.features=3", "data.nonzeros=2", "data.samples=200", "data.clients=4")  # fmt: skip
+    experiment = prepare(config)
+    data = build.load(experiment)
+    found = theory.constants(experiment, data)
+    assert (found.M, found.K) == (4, 3)
+    assert found.variance == pytest.approx(0, abs=1e-12)
+    x = np.column_stack([data.x, np.ones(len(data.y))]).astype(float)
+    best = np.linalg.lstsq(x, data.y.astype(float), rcond=None)[0]
+    assert pytest.approx(best @ best / 2, rel=1e-6) == found.B
+    hessians = [2 * x[i : i + 200].T @ x[i : i + 200] / 200 for i in range(0, 800, 200)]
+    assert pytest.approx(max(np.linalg.eigvalsh(h)[-1] for h in hessians)) == found.L
+    mean = np.mean(hessians, axis=0)
+    for h in hessians:  # H <= L_norm Q / ||Q||
+        assert np.linalg.eigvalsh(found.L_norm * mean / np.linalg.eigvalsh(mean)[-1] - h)[0] >= -1e-9
+    assert found.L_norm >= found.L * 0.999
+
+
+def test_bounds_apply_where_the_theorems_say():
+    c = theory.Constants(1.0, 4, 5, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0)
+    rounds = np.array([1.0, 10.0])
+    assert set(theory.bounds(c, 0.01, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2", "theorem 4.3"}
+    assert set(theory.bounds(c, 0.01, 5.0, rounds)) == {"theorem 4.1"}
+    assert set(theory.bounds(c, 0.1, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2"}
+    np.testing.assert_allclose(theory.bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
+
+
+def test_the_gap_beside_its_bounds(tmp_path):
+    """A panel a client_lr, the server_lr that comes first to a small gap; the verdicts speak of the same runs."""
+    less = ("data.clients=3", "data.samples=40", "data.features=4", "data.nonzeros=2", "rounds=20")
+    records = [
+        run(
+            compose(["+experiment=fco_rates", *less, f"algo.client_lr={c}", f"algo.server_lr={s}"]),
+            tmp_path / f"{c}_{s}",
+        )
+        for c, s in ((1e-4, 1), (1e-4, 10), (1e-3, 1), (1e-3, 0.3))
+    ]
+    runs = table(records)
+    of = Drawing(load("fco_rates")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records)
+    chosen = theory.measured(records)
+    assert [record.config["algo"]["server_lr"] for record, *_ in chosen] == [10, 1]
+    for ax, (record, rounds, gaps, bounds) in zip(PICTURES["rates"](of).axes, chosen, strict=True):
+        assert f"{record.config['algo']['client_lr']:g}" in ax.get_title()
+        np.testing.assert_array_equal(ax.lines[0].get_data(), (rounds, gaps))
+        np.testing.assert_array_equal(gaps, [row["suboptimality"] for row in record.rows[1:]])
+        assert [line.get_label() for line in ax.lines[1:]] == [f"bound of {name}" for name in bounds]
+        assert len(bounds) > 0
+    *bounded, first = theory.verdicts(records)
+    assert {row["holds"] for row in bounded} == {"yes"}
+    assert "with client_lr=0.0001, server_lr=10; " in first["measured"]
