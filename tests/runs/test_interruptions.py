@@ -44,6 +44,7 @@ LONG = [*SMALL, "rounds=600", "eval_every=2", "checkpoint_every=0", "hydra.run.d
 
 
 def start(arguments):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background, and by its children
     return subprocess.Popen(
         [sys.executable, "-m", "fcorun", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
