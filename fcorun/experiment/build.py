@@ -42,7 +42,7 @@ def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
             for plugin in (regularizer, experiment.mirror):
                 getattr(plugin, "check", lambda shape: None)(shapes[name])
         except ValueError as error:
-            size = " x ".join(map(str, shapes[name]))
+            size = " x ".join(map(str, shapes[name])) or "a number"
             raise UserError(f"reg={names['reg']} cannot act on '{name}', {size}: {error}") from error
     return problem
 
