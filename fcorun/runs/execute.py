@@ -49,12 +49,12 @@ def _made_ready(job: Job, data: FederatedData, watch: Watcher) -> bool:
         job.fail(error)
         watch.ends(job)
         return False
-    job.reason = asked.remark(job.bounds or {})
+    job.remark(asked.remark(job.bounds or {}))
     if job.experiment.settings.reference:
         job.optimum = reference.optimum(job.experiment, data)
         if not job.optimum["certified"]:
             found = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
-            job.reason = f"the reference optimum is not certified: {found}"
+            job.remark(f"the reference optimum is not certified: {found}")
     return True
 
 

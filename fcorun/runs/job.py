@@ -60,7 +60,8 @@ class Job:
         rows: its evaluations.
         optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
         diverged: the round in which its state stopped being finite, or 0.
-        reason: a remark on a run that is done.
+        reason: remarks on a run that is done.
+        unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
         bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
     """
 
@@ -75,6 +76,7 @@ class Job:
     certificate: dict | None = None
     diverged: int = 0
     reason: str = ""
+    unfinished: dict | None = None
     bounds: dict | None = None
 
     @property
@@ -88,6 +90,10 @@ class Job:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
         self.rows.append(counters | self.experiment.metrics.in_order(metrics))
         return self.rows[-1]
+
+    def remark(self, words: str) -> None:
+        """Add a remark, if it is not empty."""
+        self.reason = "; ".join(filter(None, (self.reason, words)))
 
     def finished(self) -> bool:
         """Whether the record is complete although nobody has noted it: the process was stopped just then."""
