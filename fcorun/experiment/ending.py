@@ -1,11 +1,15 @@
-"""How a run ends, judged by its rows: an objective that is still falling."""
+"""How a run ends, judged by its rows: a target that is met, an objective that is still falling."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fcorun.errors import UserError, nearest
+from fcorun.metrics import Catalogue
+
 Rows = Sequence[Mapping[str, float]]
 
+CHANGE = "change"  # among targets: the relative change of what is minimised, from one evaluation to the next
 _SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
 _ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
 ADVICE = "more rounds or larger rates may help"
@@ -19,6 +23,32 @@ def judged(row: Mapping[str, float]) -> str:
 def named(metric: str) -> str:
     """What a sentence calls the metric that a run minimises."""
     return "objective" if metric == "objective" else "own models' training loss"
+
+
+def met(targets: Mapping[str, float], rows: Rows, metrics: Catalogue) -> str:
+    """Which of the targets of ``stop`` the last evaluation has met, as a sentence; empty for none.
+
+    Raises UserError for a metric that was not measured.
+    """
+    row = rows[-1]
+    for name, target in targets.items():
+        if name != CHANGE and name not in row:
+            known = nearest(name, (CHANGE, *(n for n in row if metrics[n].higher is not None)))
+            raise UserError(f"stop: this run does not measure '{name}': {known}")
+        higher = name != CHANGE and metrics[name].higher
+        value = row[name] if name != CHANGE else _change(rows)
+        if value >= target if higher else value <= target:
+            return f"stopped in round {row['round']}: {name} {value:.3g} {'>=' if higher else '<='} {target:g}"
+    return ""
+
+
+def _change(rows: Rows) -> float:
+    """By which share of it what is minimised has changed at the last evaluation."""
+    if len(rows) < 2:
+        return float("inf")
+    metric = judged(rows[-1])
+    before, now = rows[-2][metric], rows[-1][metric]
+    return abs(now - before) / max(abs(now), abs(before)) if now != before else 0.0
 
 
 def unfinished(rows: Rows) -> dict | None:

@@ -37,7 +37,7 @@ def _look_back(job: Job) -> None:
     metric = judged(job.rows[-1])
     if job.rows[-1][metric] > job.rows[0][metric]:
         job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")
-    elif job.certificate is None and (found := unfinished(job.rows)):
+    elif job.certificate is None and not job.stopped and (found := unfinished(job.rows)):
         job.unfinished = found
         job.remark(falling(found))
 

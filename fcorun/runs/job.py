@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fcorun.datasets.base import FederatedData
+from fcorun.experiment.ending import met
 from fcorun.experiment.experiment import Experiment
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import FINISHED, Record
@@ -61,6 +62,7 @@ class Job:
         optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
         diverged: the round in which its state stopped being finite, or 0.
         reason: remarks on a run that is done.
+        stopped: whether it has met a target of ``stop``, which is then its reason.
         unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
         bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
     """
@@ -76,6 +78,7 @@ class Job:
     certificate: dict | None = None
     diverged: int = 0
     reason: str = ""
+    stopped: bool = False
     unfinished: dict | None = None
     bounds: dict | None = None
 
@@ -90,6 +93,14 @@ class Job:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
         self.rows.append(counters | self.experiment.metrics.in_order(metrics))
         return self.rows[-1]
+
+    def meets(self) -> bool:
+        """Whether the last evaluation has met a target, which is remarked. Raises UserError as ``met`` does."""
+        targets = self.experiment.settings.stop
+        if targets and (reason := met(targets, self.rows, self.experiment.metrics)):
+            self.stopped = True
+            self.remark(reason)
+        return self.stopped
 
     def remark(self, words: str) -> None:
         """Add a remark, if it is not empty."""
