@@ -7,7 +7,7 @@ import jax
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.footprint import traffic
+from fcorun.engine.footprint import traffic, upload_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
 from fcorun.runs.baseline import solve
@@ -30,6 +30,8 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     parts = cores() if jax.default_backend() == "cpu" and not engine.federation.debug else 1
     with jax.enable_x64(engine.federation.precision == "float64"):
         batches = cut(engine, jobs, parts)
+        for job in jobs:
+            job.up = upload_bytes(engine.federation, job.experiment.algo)
         seeds = {job.experiment.settings.seed for job in jobs}
         crew = Crew(engine, {seed: traffic(engine.federation, engine.rounds, seed) for seed in seeds}, watch)
     if len(batches) == 1:

@@ -60,6 +60,7 @@ class Job:
         setup: seconds before its first compilation.
         rows: its evaluations.
         optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
+        up: bytes of an upload.
         diverged: the round in which its state stopped being finite, or 0.
         reason: remarks on a run that is done.
         stopped: whether it has met a target of ``stop``, which is then its reason.
@@ -76,6 +77,7 @@ class Job:
     rows: list[dict[str, float]] = field(default_factory=list)
     optimum: dict | None = None
     certificate: dict | None = None
+    up: int = 0
     diverged: int = 0
     reason: str = ""
     stopped: bool = False

@@ -86,7 +86,7 @@ def test_a_run_ends_when_it_meets_its_target():
     assert record.status["reason"] == f"stopped in round {last}: suboptimality {gaps[-1]:.3g} <= 0.01"
     assert record.summary["unfinished"] is None
     whole = run(FAST, "whole")
-    pd.testing.assert_frame_equal(rows_of(record), rows_of(whole)[: last + 1])
+    pd.testing.assert_frame_equal(rows_of(record), rows_of(whole).head(last + 1))
     assert record.status["identity"] != whole.status["identity"]
     assert record.summary["tail"]["objective"] == pytest.approx(record.metrics["objective"][-100:].mean())
 
