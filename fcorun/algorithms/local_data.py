@@ -95,6 +95,18 @@ class LocalData:
         return self.work.scan(body, start, self.rows)
 
 
+@dataclass(frozen=True)
+class Watched(LocalData):
+    """The same, and ``asked`` says which of the random numbers in it were asked for."""
+
+    asked: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("bits", "chances"):
+            self.asked.add(name)
+        return super().__getattribute__(name)
+
+
 def size_of(tree: Tree) -> int:
     """The bytes of all arrays of a pytree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

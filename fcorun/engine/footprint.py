@@ -1,4 +1,4 @@
-"""What runs take: bytes of memory, and bytes sent."""
+"""What is known of runs before they run: bytes of memory, bytes sent, whether their seed changes anything."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from fcorun.algorithms.local_data import size_of
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.traffic import Traffic
 from fcorun.errors import UserError
+from fcorun.networks.plain import Plain
 
 
 def _state(federation: Federation, point: Numbers) -> Any:
@@ -57,4 +58,20 @@ def traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
         edge_up=size_of(shapes.report),
         edge_of=federation.edge_of,
         frozen=federation.frozen,
+    )
+
+
+def drawn(federation: Federation) -> bool:
+    """Whether a run depends on its seed: on cohorts, minibatches, a random start, coins that clients toss, or noise.
+
+    Coins and noise are taken to matter where clients ask for them, whatever the odds.
+    """
+    objective, schedule, rng = federation.problem.objective, federation.schedule, np.random.default_rng(0)
+    before = rng.bit_generator.state
+    if federation.w0 is None:
+        objective.start(federation.problem.shapes, rng)
+    return (
+        not (federation.every and schedule.repeats and isinstance(federation.uplink, Plain))
+        or bool(federation.shapes.asked)
+        or rng.bit_generator.state != before
     )

@@ -13,6 +13,7 @@ CHANGE = "change"  # among targets: the relative change of what is minimised, fr
 _SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
 _ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
 ADVICE = "more rounds or larger rates may help"
+UNDRAWN = "all clients take part with all their data, and nothing else is drawn"
 
 
 def judged(row: Mapping[str, float]) -> str:

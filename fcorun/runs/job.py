@@ -61,6 +61,7 @@ class Job:
         rows: its evaluations.
         optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
         up: bytes of an upload.
+        drawn: whether its seed changes anything.
         diverged: the round in which its state stopped being finite, or 0.
         reason: remarks on a run that is done.
         stopped: whether it has met a target of ``stop``, which is then its reason.
@@ -78,6 +79,7 @@ class Job:
     optimum: dict | None = None
     certificate: dict | None = None
     up: int = 0
+    drawn: bool = False
     diverged: int = 0
     reason: str = ""
     stopped: bool = False

@@ -40,6 +40,16 @@ def test_show_says_whose_best_point_was_still_falling():
     assert text.split()[-len(told.split()) :] == told.split()
 
 
+def test_show_says_whose_seeds_change_nothing():
+    there = grid("s")
+    for found in there:
+        path, drawn = found.folder / "summary.json", found.config["algo"]["name"] == "fedmid"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
+    text, _ = shown(show, table(there), None)
+    assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
+    assert "seed changes" not in shown(show, table(grid("t")), None)[0]  # of records of before that is not known
+
+
 def test_report_writes_and_says(tmp_path):
     there = grid("s")
     failed = record("s/failed-1234", config(), status="interrupted", reason="ValueError: [odd] name")
