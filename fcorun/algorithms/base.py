@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Self
 
-from fcorun.algorithms.local_data import LocalData, Tree
+from fcorun.algorithms.local_data import LocalData, Tree, size_of
 from fcorun.config import AUTO, Count, Positive
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
@@ -111,6 +111,8 @@ class Algorithm(Method, ABC):
     The mean is weighted as the clients are in F. In a paper that weighs all alike, read |S|/n, the share of the cohort,
     as ``problem.share``.
 
+    ``data.key`` is a random key of the client in this round; an upload that it makes smaller, by rounding or by leaving
+    entries out, is counted as ``upload_bytes`` says.
     """
 
     @abstractmethod
@@ -137,6 +139,10 @@ class Algorithm(Method, ABC):
     def personalises(self) -> bool:
         """Whether each client gets a model of its own."""
         return type(self).personal is not Algorithm.personal
+
+    def upload_bytes(self, upload: Tree) -> int:
+        """The bytes that an upload takes on its way, from the shapes and types of its arrays; by default theirs."""
+        return size_of(upload)
 
     def edge(self, problem: Problem, edge: Tree, mean: Tree) -> Tree:
         """On an edge of a tree: its new state from the weighted mean of its clients' uploads; by default ``server``."""

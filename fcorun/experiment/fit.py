@@ -9,8 +9,10 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, check, type_hints
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.ending import CHANGE
 from fcorun.experiment.experiment import Experiment
+from fcorun.metrics import PERSONAL
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.regularizers.base import Regularizer
 
@@ -148,3 +150,28 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
             f"algo={names['algo']} needs all clients in every round; give clients_per_round=null, or an "
             "algo that takes a part of them"
         )
+
+
+def check_stop(experiment: Experiment) -> None:
+    """Refuse targets of ``stop`` that no run, or not this one, comes to."""
+    stop, names = experiment.settings.stop, experiment.names
+    if stop is None:
+        return
+    if isinstance(experiment.algo, Baseline):
+        raise UserError(f"algo={names['algo']} ends by its certificate: leave stop out, or give algo.tolerance")
+    if not stop:
+        raise UserError("stop={} names no target: give stop={suboptimality:1e-6}, or null")
+    lacks = {
+        "suboptimality": (experiment.settings.reference, "give reference=true"),
+        "violation": (hasattr(experiment.reg, "violation"), f"reg={names['reg']} is no constraint"),
+    }
+    for name, target in stop.items():
+        if name != CHANGE and name not in experiment.metrics.judged:
+            raise UserError(f"stop: '{name}' is not a choice: {nearest(name, [CHANGE, *experiment.metrics.judged])}")
+        if name == CHANGE and target < 0:
+            raise UserError(f"stop.change={target:g} must be non-negative")
+        if name.startswith(PERSONAL):
+            lacks[name] = (experiment.algo.personalises, f"clients of algo={names['algo']} have no models of their own")
+        has, why = lacks.get(name, (True, ""))
+        if not has:
+            raise UserError(f"stop: this run does not measure {name}: {why}")

@@ -7,7 +7,7 @@ from typing import Any
 from fcorun.config import Settings, build, build_plugin
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.fit import check_fit, check_optimum, check_start, deterministic
+from fcorun.experiment.fit import check_fit, check_optimum, check_start, check_stop, deterministic
 from fcorun.sections import MEANT, SECTIONS
 
 
@@ -37,6 +37,7 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     plain = asdict(settings) | {name: _plain(plugins[name], names[name], config.get(name) or {}) for name in MEANT}
     experiment = Experiment(**plugins, settings=settings, config=plain, names=names)
     check_metric(settings.metric, experiment)
+    check_stop(experiment)
     return experiment
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fcorun.errors import UserError
 from fcorun.metrics import WHOLE
 from fcorun.records import formats
+from fcorun.records.locks import deserted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,8 +38,17 @@ class Record:
 
     @property
     def status(self) -> dict[str, Any]:
-        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``, ...; or empty."""
-        return formats.read_json(self.folder / "status.json")
+        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``, ...; or empty.
+
+        One that says that it is running although its process was killed is interrupted.
+        """
+        found = formats.read_json(self.folder / "status.json")
+        if found.get("status") != "running" or not deserted(self.folder, found):
+            return found
+        found = formats.read_json(self.folder / "status.json")  # which may have ended meanwhile
+        if found.get("status") == "running":
+            found |= {"status": "interrupted", "reason": "its process was killed, or the machine went down"}
+        return found
 
     @property
     def finished(self) -> bool:

@@ -18,7 +18,9 @@ _KINDS = ("final", "best", "tail")
 def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Path | None = None) -> Table:
     """A row a record, in their order; failed, interrupted and running ones hold what is known of them.
 
-    Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, rounds,
+    Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, drawn
+    (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
+    none that matters), rounds,
     final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
     as many as the run was told), seconds (without set-up and compilation), then the other counters (bytes_up, ...).
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
@@ -42,6 +44,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
                 **{key: config.get(_setting(key)) for key in varied},
                 "status": status.get("status", "unknown"),
                 "reason": status.get("reason", ""),
+                "drawn": summary.get("drawn"),
+                "falling": (summary.get("unfinished") or {}).get("fell"),
                 done: summary.get("round"),
                 "seconds": summary.get("seconds", {}).get("steady"),
                 **{name: summary.get(name) for name in COUNTERS[2:]},
@@ -51,7 +55,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     measured = [f"{kind}_{name}" for kind in _KINDS for name in metrics.in_order(names)]
     measured = [name for name in measured if any(name in row for row in rows)]
     counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
-    columns = ["folder", "algo", "data", *varied, "status", "reason", done, *measured, "seconds", *counters]
+    ends = ("status", "reason", "drawn", "falling", done)
+    columns = ["folder", "algo", "data", *varied, *ends, *measured, "seconds", *counters]
     frame: Frame = pd.DataFrame(rows, columns=columns)
     for name in (done, *counters, *varied):
         if all(type(row[name]) is int for row in rows if row[name] is not None):

@@ -10,12 +10,13 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as Shown
 
+from fcorun.experiment.ending import ADVICE, UNDRAWN
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.draw import draw_sweep
-from fcorun.reports.table import SEEDS, Table
+from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.sections import MEANT
 from fcorun.system.files import write_whole
 
@@ -77,7 +78,25 @@ def best_table(runs: Table, metric: str | None) -> tuple[Shown, str]:
         cells += [f"{row['low']:.4g} to {row['high']:.4g}" if row["seeds"] > 1 else ""] if band else []
         cells += [number(row[name]) for name in shown] + ([str(row["seeds"])] if uneven else [])
         out.add_row(*(escape(cell) for cell in cells), *(str(ended[end] or "") for end in ends))
-    return out, f"best by {metric}: {caption(runs, (metric, *shown), band)}"
+    remarks = _still_falling(runs, best, several) + _undrawn(runs)
+    return out, f"best by {metric}: {caption(runs, (metric, *shown), band)}{remarks}"
+
+
+def _still_falling(runs: Table, best: Frame, several: bool) -> str:
+    """A line on the best points whose objective was still falling at the end; empty where there are none."""
+    falling = runs.column("falling") > 0
+    found = [row for row in best.to_dict("records") if falling[list(row["rows"])].any()]
+    names = [f"{row['algo']} on {row['data']}" if several else str(row["algo"]) for row in found]
+    return f"\nstill falling at the end, so {ADVICE}: {', '.join(names)}" if names else ""
+
+
+def _undrawn(runs: Table) -> str:
+    """A line on the algorithms of which several seeds were run that change nothing; empty where there are none."""
+    if "seed" not in runs.keys:
+        return ""
+    seeds = runs.frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
+    names = [str(algo) for algo, count in seeds.items() if count > 1]
+    return f"\nthe seed changes nothing for {', '.join(names)}: {UNDRAWN}" if names else ""
 
 
 def print_whole(out: Shown, console: Console) -> None:

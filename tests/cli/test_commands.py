@@ -221,10 +221,11 @@ def test_rm_leaves_what_is_being_computed(call):
     folder = record("s/a", status="running").folder
     with filelock.FileLock(folder / ".lock"):
         code, _, err = call("rm", "s", "--status", "running", "--yes")
+        assert call("rm", "s", "--status", "interrupted", "--yes")[1] == "no record is interrupted\n"
     assert code == 1
     assert "is being computed by another process" in err
     assert (folder / "status.json").exists()
-    assert call("rm", "s", "--status", "running", "--yes")[0] == 0
+    assert call("rm", "s", "--status", "interrupted", "--yes")[0] == 0  # nobody holds the lock: it was killed
     assert not folder.exists()
 
 

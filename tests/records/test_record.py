@@ -1,14 +1,20 @@
 """Records: what is on disk, and that nothing is done twice or replaced unasked."""
 
+import json
+import os
+import platform
+import threading
 from pathlib import Path
 
+import filelock
 import numpy as np
 import pytest
 from helpers import FILES, Count, flat, given, identity, small
 
-from fcorun import Record, UserError, load_records, run
+from fcorun import Record, UserError, Watcher, load_records, run
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.records.folder import RunFolder
 
 # ---------------------------------------------------------------- what a record holds
 
@@ -165,3 +171,58 @@ def test_load_records():
 def test_a_baseline_is_judged_by_its_solution(tmp_path):
     record = run(small("algo=centralized"))
     assert record.summary["tail"] == record.summary["final"]
+
+
+# ---------------------------------------------------------------- whose process was killed
+
+
+def running(folder: str, **about) -> Record:
+    Path(folder).mkdir()
+    Path(folder, "status.json").write_text(json.dumps({"status": "running", "reason": "", "identity": "1", **about}))
+    return Record(Path(folder))
+
+
+def test_a_record_whose_process_was_killed_is_interrupted():
+    here = platform.node()
+    for record in (running("old"), running("killed", host=here, pid=1), running("left", host=here)):
+        if record.folder.name == "left":  # the system leaves the file of the lock
+            (record.folder / ".lock").touch()
+        assert record.status["status"] == "interrupted"
+        assert "killed" in record.status["reason"]
+        assert RunFolder(record.folder, "1").look() == "resume"
+    elsewhere = running("elsewhere", host="another-machine")  # whose locks need not be seen
+    assert elsewhere.status["status"] == "running"
+
+
+def test_a_record_whose_lock_is_held_is_running():
+    seen = []
+
+    class Look(Watcher):
+        def row(self, job, row):
+            seen.append(Record(job.folder.folder).status)
+
+    run(small(), "here", Look())
+    assert {status["status"] for status in seen} == {"running"}
+    assert (seen[0]["pid"], seen[0]["host"]) == (os.getpid(), platform.node())
+    assert Record(Path("here")).status["status"] == "done"
+
+
+def test_who_looks_takes_no_folder_away(monkeypatch):
+    """A look holds the lock for a moment: who claims the folder then waits for that."""
+    record = running("a")
+    (record.folder / ".lock").touch()
+    monkeypatch.setattr("fcorun.records.locks._PATIENCE", 5)
+    with filelock.FileLock(record.folder / ".lock", thread_local=False) as look:
+        threading.Timer(0.01, look.release).start()
+        assert RunFolder(record.folder, "1").claim() == "resume"
+
+
+def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
+    record = running("a")
+
+    def ends(folder, status):
+        (folder / "status.json").write_text('{"status": "done"}')
+        return True
+
+    monkeypatch.setattr("fcorun.records.record.deserted", ends)
+    assert record.status == {"status": "done"}

@@ -28,6 +28,28 @@ def test_show_names_tail_cutoff_and_band():
     assert "seeds" not in one
 
 
+def test_show_says_whose_best_point_was_still_falling():
+    there = grid("s", seeds=(0,))
+    for found in there:
+        config, path = found.config["algo"], found.folder / "summary.json"
+        best = (config["client_lr"], config["server_lr"]) == (0.2, 1.0)
+        if best == (config["name"] == "fedmid"):  # of the other algorithm, the points that are not best
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"unfinished": {"fell": 0.02}}))
+    text, _ = shown(show, table(there), None)
+    told = "still falling at the end, so more rounds or larger rates may help: fedmid"
+    assert text.split()[-len(told.split()) :] == told.split()
+
+
+def test_show_says_whose_seeds_change_nothing():
+    there = grid("s")
+    for found in there:
+        path, drawn = found.folder / "summary.json", found.config["algo"]["name"] == "fedmid"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
+    text, _ = shown(show, table(there), None)
+    assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
+    assert "seed changes" not in shown(show, table(grid("t")), None)[0]  # of records of before that is not known
+
+
 def test_report_writes_and_says(tmp_path):
     there = grid("s")
     failed = record("s/failed-1234", config(), status="interrupted", reason="ValueError: [odd] name")

@@ -84,6 +84,7 @@ def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     if kind == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
         assert status["status"] == "running"
+        assert Record(broken).status["status"] == "interrupted"
     else:
         assert process.returncode == 130
         assert status["status"] == "interrupted"

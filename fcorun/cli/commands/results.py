@@ -8,6 +8,7 @@ from rich.table import Table as Shown
 
 from fcorun.cli.commands.common import Parser, console, records_in
 from fcorun.errors import UserError
+from fcorun.experiment.ending import ADVICE
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.reports.collect import table
@@ -33,6 +34,8 @@ def run(argv: Sequence[str]) -> int:
     tails = list(dict.fromkeys((metric, *structure(metric), "objective")))
     print_whole(_every_run(runs, metric, [name for name in tails if name in runs.tails]), out)
     out.print(f"* best point of each algorithm by {metric}; {caption(runs, tails)}")
+    if (runs.column("falling") > 0).any():
+        out.print(f"falling: the objective was still falling at the end; {ADVICE}")
     if asked.out is not None:
         write_whole(asked.out, _WRITERS[asked.out.suffix](runs.frame))
         out.print(escape(f"{asked.out}: {len(runs)} runs, {len(runs.frame.columns)} columns"))
@@ -61,5 +64,6 @@ def _every_run(runs: Table, metric: str, tails: Sequence[str]) -> Shown:
                        justify="left" if left else "right")  # fmt: skip
     columns = [*shown, *(f"tail_{name}" for name in tails), "folder"]
     for place, row in enumerate(runs.rows()):
+        row["status"] += ", falling" if row["falling"] else ""
         out.add_row("*" if place in marked else "", *(escape(number(row[name])) for name in columns))
     return out
