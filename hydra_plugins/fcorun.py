@@ -10,18 +10,29 @@ from functools import cache
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.plugins.launcher import Launcher
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.errors import UserError
+from fcorun.experiment.folders import own_dir
 
 Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
+
+
+class OwnFolder(SearchPathPlugin):
+    """The user's own folder of configuration files goes before fcorun's."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        if folder := own_dir():
+            search_path.prepend("own", f"file://{folder}", anchor="main")
 
 
 class FcorunSweeper(Sweeper):
@@ -42,7 +53,9 @@ class FcorunSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        given = {override.get_key_element() for override in self.parser.parse_overrides(arguments)}
+        given = {override.get_key_element(): override for override in self.parser.parse_overrides(arguments)}
+        if "experiment" in given and given["experiment"].is_sweep_override():
+            raise UserError(f"{given['experiment'].input_line}: each experiment is a sweep of its own; give one at a time")
         params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
         overrides = self.parser.parse_overrides([*arguments, *params])
         axes = any(override.is_sweep_override() for override in overrides)
