@@ -55,7 +55,9 @@ class FcorunSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         given = {override.get_key_element(): override for override in self.parser.parse_overrides(arguments)}
         if "experiment" in given and given["experiment"].is_sweep_override():
-            raise UserError(f"{given['experiment'].input_line}: each experiment is a sweep of its own; give one at a time")
+            raise UserError(
+                f"{given['experiment'].input_line}: each experiment is a sweep of its own; give one at a time"
+            )
         params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
         overrides = self.parser.parse_overrides([*arguments, *params])
         axes = any(override.is_sweep_override() for override in overrides)

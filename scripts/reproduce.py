@@ -1,9 +1,9 @@
 """Regenerate the figures of papers; the same as fcorun figure.
 
-    python scripts/reproduce.py                         # what there is
-    python scripts/reproduce.py fco_fig3a fco_fig3b     # these
-    python scripts/reproduce.py all --fast              # smaller versions, a minute each at most
-    python scripts/reproduce.py fco_fig5 data.root=/scans data.subjects=[1,2]   # overrides for every run
+python scripts/reproduce.py                         # what there is
+python scripts/reproduce.py fco_fig3a fco_fig3b     # these
+python scripts/reproduce.py all --fast              # smaller versions, a minute each at most
+python scripts/reproduce.py fco_fig5 data.root=/scans data.subjects=[1,2]   # overrides for every run
 """
 
 import sys
