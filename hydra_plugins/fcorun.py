@@ -61,7 +61,7 @@ class FcorunSweeper(Sweeper):
         params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
         overrides = self.parser.parse_overrides([*arguments, *params])
         axes = any(override.is_sweep_override() for override in overrides)
-        product = self.jobs(overrides) if axes or not self.also else []
+        product = self.jobs(overrides) if axes or self.params or not self.also else []
         return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
 
     def further(self, overrides: list[Override]) -> list[list[str]]:

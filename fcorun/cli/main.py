@@ -1,6 +1,5 @@
 """The command ``fcorun``."""
 
-import argparse
 import os
 import re
 import signal
@@ -55,10 +54,14 @@ def main() -> None:
 
 def _own_folder(arguments: list[str]) -> tuple[str | None, list[str]]:
     """What --config-dir names, and the other arguments."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config-dir", "-cd")
-    known, others = parser.parse_known_args(arguments)
-    return known.config_dir, others
+    folder, others, given = None, [], iter(arguments)
+    for argument in given:
+        name, equals, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            folder = value if equals else next(given, "")
+        else:
+            others.append(argument)
+    return folder, others
 
 
 def _short_help() -> str:

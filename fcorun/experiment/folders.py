@@ -30,7 +30,7 @@ def own(config_dir: str | Path | None) -> Iterator[None]:
     Raises UserError if there is no such folder.
     """
     if config_dir is not None:
-        if not Path(config_dir).is_dir():
+        if not config_dir or not Path(config_dir).is_dir():
             raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your own files")
         see_plugins()
     before = _OWN.set(Path(config_dir).absolute() if config_dir is not None else None)

@@ -36,8 +36,8 @@ def _check_group(group: str, text: str, argument: str) -> None:
         more = ""
         if isinstance(value, list):
             more = f"; several are a sweep, fcorun -m {group}={text.strip('[]')}"
-        elif value is not None:
-            more = f"; what it holds has keys of its own, fcorun help {group}"
+        elif isinstance(value, (int, float)):
+            more = f"; numbers go to its keys, which fcorun help {group} lists"
         valid = nearest("none" if value is None else "", choices(group))
         raise UserError(f"{group}={text} must be the name of one choice: {valid}{more}")
 
