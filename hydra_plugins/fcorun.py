@@ -112,26 +112,45 @@ class FcorunLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from fcorun.config import how_keys
-        from fcorun.runs.points import Point
+        from fcorun.experiment.jobs import settle
+        from fcorun.runs.points import Point, merged
 
         setup_globals()
         points: list[Point] = []
         self.folder, self.how = str(self.config.hydra.sweep.dir), how_keys()
-        composed: dict = {}  # by what differs in more than numbers: a configuration and its values, or an error
-        for number, overrides in enumerate(job_overrides, initial_job_idx):
-            settable, key = self._split(overrides)
-            if key not in composed:
-                try:
-                    config = self.loader.load_sweep_config(self.config, list(overrides))
-                    composed[key] = config, _plain(config, settable)
-                except Exception as error:
-                    composed[key] = error
-            points.append(self._point(composed[key], settable, number, list(overrides)))
+        self.composed: dict = {}  # by what differs in more than numbers: a configuration and its values, or an error
+        for job in settle(job_overrides, self._compose):
+            settable, _ = self._split(job.overrides)
+            found = job.error or self._found(job.overrides)
+            point = self._point(found, settable, initial_job_idx + job.places[0], job.overrides)
+            point.places = job.places
+            if not isinstance(found, Exception):
+                point.remarks = job.remarks(lambda group, config=found[0]: str(config[group].name))
+            points.append(point)
+        points = merged(points)
         values = self.task.sweep(points, self.config, self.options)  # type: ignore[attr-defined]
+        returned = {place: value for point, value in zip(points, values, strict=True) for place in point.places}
         return [
-            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=v)
-            for o, v in zip(job_overrides, values, strict=True)
+            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=returned[place])
+            for place, o in enumerate(job_overrides)
         ]
+
+    def _compose(self, overrides: list[str]) -> DictConfig:
+        """The configuration of some overrides, or of others that differ in numbers only; raises what Hydra raises."""
+        found = self._found(overrides)
+        if isinstance(found, Exception):
+            raise found
+        return found[0]
+
+    def _found(self, overrides: list[str]) -> Any:
+        settable, key = self._split(overrides)
+        if key not in self.composed:
+            try:
+                config = self.loader.load_sweep_config(self.config, list(overrides))
+                self.composed[key] = config, _plain(config, settable)
+            except Exception as error:
+                self.composed[key] = error
+        return self.composed[key]
 
     def _split(self, overrides: Sequence[str]) -> tuple[Settable, tuple]:
         """The numbers among the overrides, and what says which other jobs share the rest."""
