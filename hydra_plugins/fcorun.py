@@ -1,4 +1,5 @@
 """fcorun's multirun: a sweeper that knows zipped axes, a launcher that composes once for jobs that differ in numbers.
+Also the place of a user's own folder of configuration files, before fcorun's.
 
 It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.runs.sweep.
 """

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.compose import compose
-from fcorun.experiment.folders import choices
+from fcorun.experiment.folders import choices, own_dir
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def find(name: str) -> Path:
     """The file of a figure, or of an experiment that is none. Raises UserError if there is no such file."""
     files = choices("experiment")
     if name not in files:
-        raise UserError(f"there is no figure '{name}': {nearest(name, names())}")
+        mine = "" if own_dir() else "; one of your own needs --config-dir DIR"
+        raise UserError(f"there is no figure '{name}': {nearest(name, names())}{mine}")
     return files[name]
 
 

@@ -66,6 +66,13 @@ def test_a_group_and_a_choice(told):
     assert any("data.root=data" in line for line in told("data=femnist_62"))  # of the file that it takes over
 
 
+def test_the_section_of_a_figure(told):
+    lines = "\n".join(told("figure"))
+    assert "fcorun figure --help" in lines
+    assert "panels: the metrics to draw, one a panel" in lines
+    assert "``times`` as much as each of the algorithms" in lines
+
+
 def test_without_a_key_groups_and_keys_are_listed(told):
     lines = told()
     assert "  algo=feddualavg" in lines

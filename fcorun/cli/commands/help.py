@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from inspect import getdoc
 
 from rich.markup import escape
 
@@ -12,6 +13,7 @@ from fcorun.cli.keys import GROUPS, Choice, Key, choice, default_choices, root_k
 from fcorun.config import LABELS
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.folders import choices, own
+from fcorun.figures.spec import Claim, Figure
 
 
 def run(argv: Sequence[str]) -> int:
@@ -31,6 +33,9 @@ def _explained(key: str) -> Iterator[str]:
     group, equals, name = key.lstrip("+").partition("=")
     if group in COMMANDS:
         yield f"fcorun {group}: a command; fcorun {group} --help says what it does"
+        if group == "figure":
+            for name, kind in (("figure", Figure), ("figure.claims", Claim)):
+                yield f"{name}, a section of an experiment's file: {getdoc(kind)}"
     elif equals and group in (*GROUPS, "experiment"):
         if name not in choices(group):
             raise UserError(f"there is no {group}={name}: {nearest(name, choices(group))}")
