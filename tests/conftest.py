@@ -52,6 +52,7 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(session_cache))
     monkeypatch.setenv("MPLCONFIGDIR", str(session_cache))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the current folder comes in, where plug-ins are looked for
 
 
 @pytest.fixture(autouse=True)

@@ -15,14 +15,15 @@ import pandas as pd
 import yaml
 
 from fcorun.config import LABELS, conditions, how_keys
-from fcorun.errors import UserError
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.folders import choices, own_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import claims
 from fcorun.figures.draw import PICTURES, fast_mark
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit, personalised, theory
-from fcorun.figures.spec import Figure, conf_dir, load
-from fcorun.metrics import silent
+from fcorun.figures.spec import Figure, load
+from fcorun.metrics import Catalogue, silent
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.reports.collect import table
@@ -51,6 +52,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     smaller = figure.fast if fast else []
     figure, config = load(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
+    _check_metrics(figure, experiment.metrics)
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
     own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
@@ -59,7 +61,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
     if fast:
         figure = replace(figure, seeds=figure.seeds[:2])
-    of, lost = _measured(figure, config["metric"], home, [f"+experiment={name}", *smaller, *overrides])
+    of, lost = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, mark)
     used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in of.points.best_rows()}
@@ -69,6 +71,15 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     rows += claims.check(name + ending, figure, claims.measured(of), rates)
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     return folder, rows
+
+
+def _check_metrics(figure: Figure, metrics: Catalogue) -> None:
+    """Refuse metrics that nothing declares, before anything runs."""
+    asked = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
+    for key, names in asked.items():
+        for name in names:
+            if name not in metrics:
+                raise UserError(f"figure.{key}={name} is not a metric: {nearest(name, metrics)}")
 
 
 def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> tuple[Drawing, Counter]:
@@ -93,14 +104,17 @@ def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[s
 
 def _plain(overrides: Sequence[str]) -> list[str]:
     """Those that say which data there must be, how they are judged and drawn, and are no axes."""
-    chosen = [text for text in overrides if text.startswith(("metric=", "x=", "data=", "data."))]
+    said = ("metric=", "x=", "data=", "data.", "objective=", "objective.")
+    chosen = [text for text in overrides if text.startswith(said)]
     return [text for text in chosen if "," not in text or "[" in text]
 
 
 def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
     before = time.time()
-    command = [sys.executable, "-m", "fcorun", "-m", *overrides, f"hydra.sweep.dir='{folder}'"]
+    place = str(folder).replace("'", "\\'")
+    files = ["--config-dir", str(own)] if (own := own_dir()) else []
+    command = [sys.executable, "-m", "fcorun", "-m", *files, *overrides, f"hydra.sweep.dir='{place}'"]
     with subprocess.Popen(command) as child:
         while child.poll() is None:
             with contextlib.suppress(KeyboardInterrupt):  # the child is told as well, keeps checkpoints, and says so
@@ -140,13 +154,12 @@ def _sweep_of(folder: Path, common: Sequence[str], jobs: Sequence[str], varied: 
 
 def _chosen(algo: dict[str, Any]) -> list[str]:
     """The overrides that choose an algorithm; a variant, which has no file of its own, by that of its class."""
-    files = {
-        path.stem: yaml.safe_load(path.read_text())["class"] for path in (Path(conf_dir()) / "algo").glob("*.yaml")
-    }
+    files = {name: yaml.safe_load(path.read_text()).get("class") for name, path in choices("algo").items()}
     if algo["name"] in files or algo["class"] not in files.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in files.items() if path == algo["class"])
-    return [f"algo={base}", f"algo.name={algo['name']}", f'algo.title="{algo["title"]}"']
+    title = [f'++algo.title="{algo["title"]}"'] if "title" in algo else []
+    return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 
 def _draw(of: Drawing, folder: Path, mark: str) -> None:

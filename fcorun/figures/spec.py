@@ -1,5 +1,6 @@
 """What a figure is: the section ``figure`` of a file in conf/experiment."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any, Literal
 
 from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.compose import compose, conf_dir
+from fcorun.experiment.compose import compose
+from fcorun.experiment.folders import choices, own_dir
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Claim:
     metric: str
     at: Literal["tail", "reach", "worst", "share"] = "tail"
     target: float | None = None
-    above: list[Any] = field(default_factory=list)
-    below: list[Any] = field(default_factory=list)
+    above: list[float | str] = field(default_factory=list)
+    below: list[float | str] = field(default_factory=list)
     times: Positive = 1.0
     note: str = ""
 
@@ -70,30 +72,45 @@ class Figure:
     seeds: list[int] = field(default_factory=list)
     seeded: Literal["seed", "data.seed"] = "seed"
     fast: list[str] = field(default_factory=list)
-    printed: dict | None = None
+    printed: dict[str, list[float]] | None = None
     printed_note: str = ""
     claims: list[Any] = field(default_factory=list)
 
     def __post_init__(self):
-        claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in self.claims]
+        given = [c if isinstance(c, Claim) else check(c, dict[str, Any], "figure.claims") for c in self.claims]
+        claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in given]
+        if self.draw == "bars" and not self.panels:
+            raise UserError("figure.draw=bars needs figure.panels: the metrics to draw")
+        for algo, rates in (self.printed or {}).items():
+            if len(rates) != 2:
+                raise UserError(f"figure.printed.{algo}={rates} must be [client_lr, server_lr]")
         object.__setattr__(self, "claims", claims)
 
 
-def names() -> list[str]:
-    """The figures there are."""
-    files = (Path(conf_dir()) / "experiment").glob("*.yaml")
-    return sorted(path.stem for path in files if "\nfigure:" in path.read_text())
+def names() -> dict[str, Path]:
+    """The figures there are, and the file of each."""
+    files = sorted(choices("experiment").items())
+    return {name: path for name, path in files if re.search(r"^figure:(?!\s*(null|~)\s*$)", path.read_text(), re.M)}
+
+
+def find(name: str) -> Path:
+    """The file of a figure, or of an experiment that is none. Raises UserError if there is no such file."""
+    files = choices("experiment")
+    if name not in files:
+        mine = "" if own_dir() else "; one of your own needs --config-dir DIR"
+        raise UserError(f"there is no figure '{name}': {nearest(name, names())}{mine}")
+    return files[name]
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[str, Any]]:
     """A figure, and the configuration that its runs have in common; ``x=...`` in ``overrides`` replaces its own.
 
-    Raises UserError if there is no such figure.
+    Raises UserError if there is no such figure, or its file is no good.
     """
-    if name not in names():
-        raise UserError(f"there is no figure '{name}': {nearest(name, names())}")
-    config = compose([f"+experiment={name}", *overrides])
-    figure = build(Figure, config["figure"], "figure")
+    path, config = find(name), compose([f"experiment={name}", *overrides])
+    if config["figure"] is None:
+        raise UserError(f"{path} has no section figure, which says how it is drawn: figure: {{title: TEXT}}")
+    figure = build(Figure, check(config["figure"], dict[str, Any], "figure"), "figure")
     if "x" not in config["figure"] or any(text.startswith("x=") for text in overrides):
         figure = replace(figure, x=[check(config["x"], Axis, "x")])
     return figure, config

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +27,8 @@ class Point:
         found: what was in the folder before: "finished", "resume" or "new".
         end: how it ended, as for fcorun.runs.job.Job.
         error: what went wrong.
+        places: which of the sweep's combinations of values it stands for.
+        remarks: what a user should know of these.
     """
 
     overrides: str
@@ -35,6 +37,8 @@ class Point:
     found: str = "new"
     end: str = ""
     error: BaseException | None = None
+    places: list[int] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @classmethod
     def broken(cls, overrides: str, sweep_dir: str, error: BaseException) -> "Point":
@@ -57,6 +61,20 @@ class Options:
     batch: Count | None = None
     n_jobs: Count = 2
     submitit: dict | None = None
+
+
+def merged(points: Sequence[Point]) -> list[Point]:
+    """The points without those that are the same run in the same folder as an earlier one, which says so."""
+    same: dict[tuple, list[Point]] = {}
+    for place, point in enumerate(points):
+        same.setdefault((point.folder, point.experiment.identity) if point.experiment else (place,), []).append(point)
+    for kept, *others in (group for group in same.values() if len(group) > 1):
+        kept.places = [place for point in (kept, *others) for place in point.places]
+        given = [{text for text in point.overrides.split() if "=" in text} for point in (kept, *others)]
+        keys = sorted({text.partition("=")[0] for text in set.union(*given) - set.intersection(*given)})
+        assert kept.experiment is not None
+        kept.remarks.append(f"algo={kept.experiment.names['algo']} is the same for all of {', '.join(keys)}: run once")
+    return [group[0] for group in same.values()]
 
 
 def value_of(point: Point, options: Options) -> float | None:

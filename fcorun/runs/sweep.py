@@ -21,7 +21,8 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: Sw
     line = f"{found['finished']} done, {found['new'] + found['resume']} to run"
     line += f" ({found['resume']} of them go on)" if found["resume"] else ""
     watch.tell(line + (f", {failed} cannot run" if failed else "") + f"; records in {folder}/")
-    for remark in dict.fromkeys(p.experiment.remark for p in points if p.experiment and p.experiment.remark):
+    of_all = [p.experiment.remark for p in points if p.experiment and p.experiment.remark]
+    for remark in dict.fromkeys([*of_all, *(remark for point in points for remark in point.remarks)]):
         watch.tell(remark)
     if options.dry_run:
         _list(points, watch)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -239,12 +240,27 @@ def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
 
 
 def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
-    axes = ("algo=feddualavg,centralized", "algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s")
+    axes = ("algo=feddualavg,proxskip", "seed=0,1", "hydra.sweep.dir=s")
     assert command(*axes) == 1
-    assert "algo=centralized" in capsys.readouterr().err
+    assert "algo=proxskip needs all clients" in capsys.readouterr().err
     assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed", "failed"]
     assert command("algo.client_lr=-1,1e-3", "hydra.sweep.dir=t") == 1
     assert "algo.client_lr=-1" in capsys.readouterr().err
+
+
+def test_what_is_the_same_run_is_run_once_and_said(capsys):
+    axes = ("algo=feddualavg,fedavg,centralized", "algo.client_lr=1e-3,2e-3", "reg.strength=0.1,0.2", "seed=0,1")
+    assert command(*axes, "hydra.sweep.dir=s") == 0
+    out = capsys.readouterr().out
+    ran = [(r.config["algo"]["name"], r.config["reg"]["strength"]) for r in load_records("s")]
+    assert Counter(ran) == {("feddualavg", 0.1): 4, ("feddualavg", 0.2): 4, ("fedavg", 0.1): 4,
+                            ("centralized", 0.1): 1, ("centralized", 0.2): 1}  # fmt: skip
+    assert out.startswith("0 done, 14 to run")
+    assert "algo=centralized has no client_lr: run once for all values" in out
+    assert "algo=fedavg leaves psi out: run once for all values of reg.strength" in out
+    assert "algo=centralized is the same for all of seed: run once" in out
+    command(*axes, "hydra.sweep.dir=s", "dry_run=true")
+    assert capsys.readouterr().out.startswith("14 done, 0 to run")
 
 
 def test_fail_fast_stops_at_the_first_failure():
