@@ -21,8 +21,8 @@ class FedDR(ProximalAlgorithm):
 
     traits = Traits(sides=("server",), proximal=True, deterministic=True, exact="composite")
 
-    def auto(self, least, most):
-        return {"step": balanced(least, most)}
+    def auto(self, known):
+        return {"step": balanced(known)}
 
     def init(self, problem, w0):
         return {"x": w0, "mean": w0}, {"y": w0, "x": w0, "reflected": w0}
