@@ -38,8 +38,9 @@ class PFedMac(PersonalAlgorithm):
     def resolved(self, known):
         if not isinstance(self.ridge, str) and known.least + self.ridge < self.lam * (1 - 1e-9):
             raise UserError(
-                f"algo.ridge={self.ridge:g}: the clients' losses bend {known.least:.3g} at least, and with the ridge less "
-                f"than algo.lam={self.lam:g}, so that the problem has no minimum; give algo.ridge=auto, or a lower lam"
+                f"algo.ridge={self.ridge:g}: the clients' losses bend {known.least:.3g} at least, and with the ridge "
+                f"less than algo.lam={self.lam:g}, so that the problem has no minimum; give algo.ridge=auto, "
+                "or a lower lam"
             )
         return super().resolved(known)
 

@@ -6,8 +6,9 @@ bounds the distance to the optimum, where objective and regularizer have conjuga
 map.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,21 +45,16 @@ class Iterate:
     certified: bool
 
 
-def minimize(
-    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000
-) -> Iterator[Iterate]:
-    """w = 0, or the nearest point that psi allows, then an iterate every fifty steps, until certified or out of them.
+class Programs(NamedTuple):
+    """What is compiled for a problem, whatever the numbers of its regularizer: steps, a point's certificate."""
 
-    ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
-    objective of the start, or prox-gradient norm at most ``tolerance`` times that of the start.
-    Call it, and consume it, under ``jax.enable_x64(True)``.
-    """
-    batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
-    w = problem.prox(problem.zeros(jnp.float64), 0.0)
-    state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
+    advance: Callable[..., Any]
+    certify: Callable[..., Any]
+
+
+def programs(problem: Problem) -> Programs:
+    """Those of a problem."""
     gapped = has_gap(problem)
-    kind = "duality gap" if gapped else "prox-gradient norm"
-    strengths = numbers(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
 
     @jax.jit
     def advance(strengths, state, batch):
@@ -68,15 +64,42 @@ def minimize(
     def certify(strengths, w, size, batch):
         return _certificate(problem.with_numbers(strengths), w, size, batch, gapped)
 
-    start, scale = w, 0.0
+    return Programs(advance, certify)
+
+
+def minimize(
+    problem: Problem,
+    batch: Batch,
+    tolerance: float = 1e-9,
+    max_iterations: int = 100_000,
+    *,
+    start: Vector | None = None,
+    made: Programs | None = None,
+) -> Iterator[Iterate]:
+    """w = 0, or the nearest point that psi allows, then an iterate every fifty steps, until certified or out of them.
+
+    ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
+    objective there, or prox-gradient norm at most ``tolerance`` times that there. It may ``start`` elsewhere, and with
+    ``programs`` that were ``made`` before.
+    Call it, and consume it, under ``jax.enable_x64(True)``.
+    """
+    batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
+    origin = problem.prox(problem.zeros(jnp.float64), 0.0)
+    w = origin if start is None else problem.prox(start, 0.0)
+    state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
+    gapped = has_gap(problem)
+    kind = "duality gap" if gapped else "prox-gradient norm"
+    strengths = numbers(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
+    advance, certify = made or programs(problem)
+    scale = 0.0
     for iteration in range(0, max_iterations + CHUNK, CHUNK):
         if iteration:
             state = advance(strengths, state, batch)
         w, objective, certificate = certify(strengths, state[0], state[3], batch)
         if gapped and iteration == 0:
-            scale = abs(float(objective))
-        elif not gapped and iteration == CHUNK:  # at the start, with the step that has been found by now
-            scale = float(certify(strengths, start, state[3], batch)[2])
+            scale = abs(float(objective if start is None else certify(strengths, origin, state[3], batch)[1]))
+        elif not gapped and iteration == CHUNK:  # with the step that has been found by now
+            scale = float(certify(strengths, origin, state[3], batch)[2])
         done = bool(abs(certificate) <= tolerance * scale)
         yield Iterate(
             iteration=iteration,
