@@ -48,10 +48,9 @@ class Verdict:
         if not self.sure and self.above <= NEAR:
             return (f"how far the objective is from the optimum is not known ({self.kind} {self.value:.3g}): "
                     "reference=true works it out")  # fmt: skip
-        least = "" if self.sure else "at least "
-        return (
-            f"the objective ended {least}{float(f'{100 * self.above:.2g}'):g} % above the optimum: {_cure(experiment)}"
-        )
+        share = float(f"{100 * self.above:.2g}")
+        told = f"{'' if self.sure else 'at least '}{share:g} % above the optimum"
+        return f"the objective ended {told}: {_cure(experiment)}"
 
 
 def _cure(experiment: Experiment) -> str:
@@ -77,11 +76,12 @@ def judge(experiment: Experiment, data: FederatedData, w: dict[str, np.ndarray],
     with jax.enable_x64(True):
         problem, batch = problem_of(experiment, data), gathered(data, experiment.settings.client_weighting)
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in w.items()})
-        return _judged(problem, batch, start, objective, _made(_Template(experiment.batch_key, problem)))
+        made = _made(_Template(experiment.batch_key, problem, batch.x.shape[1]))
+        return _judged(problem, batch, start, objective, made)
 
 
 def _judged(problem: Problem, batch: Batch, start: Vector, objective: float, made: solver.Programs) -> Verdict:
-    gapped = solver.has_gap(problem)
+    gapped = solver.has_gap(problem, batch.x.shape[1])
     outputs = start["weights"].size // batch.x.shape[1] if "weights" in start else 1
     most = int(min(MOST, max(WORK / (batch.x.size * outputs), solver.CHUNK)))
     best, lower, sure, near = objective, -np.inf, False, False
@@ -103,8 +103,8 @@ def _judged(problem: Problem, batch: Batch, start: Vector, objective: float, mad
 class _Template:
     """A problem under a key, so that lru_cache compares keys."""
 
-    def __init__(self, key: str, problem: Problem):
-        self.key, self.problem = key, problem
+    def __init__(self, key: str, problem: Problem, features: int):
+        self.key, self.problem, self.features = key, problem, features
 
     def __hash__(self):
         return hash(self.key)
@@ -115,4 +115,4 @@ class _Template:
 
 @lru_cache(maxsize=1)
 def _made(template: _Template) -> solver.Programs:
-    return solver.programs(template.problem)
+    return solver.programs(template.problem, template.features)

@@ -95,8 +95,8 @@ def curvature(objective: Objective, data: FederatedData, whole: bool = True) -> 
     if not whole:  # the longest row alone, of which the length is all that matters
         longest = max(np.linalg.norm(features_of(data, slice(i, i + 1000)), axis=1).max()
                       for i in range(0, len(data.y), 1000))  # fmt: skip
-        least, most = (objective.curvature(np.array([[r]]), outputs) for r in (0.0, longest))  # type: ignore[attr-defined]
-        return least[0], most[1]
+        none, one = (objective.curvature(np.array([[r]]), outputs) for r in (0.0, longest))  # type: ignore[attr-defined]
+        return min(none[0], one[0]) if objective.ridge else none[0], one[1]
     own = _own_curvatures(objective, data, outputs)
     return min(low for low, _ in own), max(high for _, high in own)
 
