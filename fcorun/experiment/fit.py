@@ -100,6 +100,9 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
             f"does not have; give {' and '.join(wanted)}"
         )
+    if wanted and not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
+                        f"mirror={names['mirror']}, give {' and '.join(wanted)}")  # fmt: skip
     for piece in traits.needs:
         if not hasattr(reg, piece):
             raise UserError(
