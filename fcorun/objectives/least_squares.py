@@ -31,7 +31,7 @@ class LeastSquares(LinearModel):
         if not (self.ridge and self.intercept):
             return super().curvature(features, outputs)
         n, d = features.shape
-        inside = np.linalg.qr(features.T, mode="r").T if n < d else features
+        inside = np.linalg.qr(features.T)[1].T if n < d else features
         x = self.design(inside)
         ridge = np.diag(np.append(np.full(inside.shape[1], self.ridge), 0.0))
         eigenvalues = np.linalg.eigvalsh(2 / n * x.T @ x + ridge)
