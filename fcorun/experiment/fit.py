@@ -14,6 +14,7 @@ from fcorun.experiment.ending import CHANGE
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import PERSONAL
 from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
 
 
@@ -43,6 +44,11 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
     return replace(reg, **numbers)
 
 
+def convex(*parts: Objective | Regularizer) -> bool:
+    """Whether objective and regularizer both say that they are convex."""
+    return all(part.convex for part in parts)
+
+
 def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
     """Refuse what is measured against, or solved to, an optimum that the problem does not have."""
     baseline = isinstance(plugins["algo"], Baseline)
@@ -50,8 +56,12 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
     if not (settings.reference or baseline or relative):
         return
     asked = f"algo={names['algo']}" if baseline else "reference=true" if settings.reference else "reg.relative"
-    if not plugins["objective"].convex:
-        raise UserError(f"{asked} needs one optimum, and objective={names['objective']} is not convex; leave it out")
+    for section in ("objective", "reg") if baseline or settings.reference else ("objective",):
+        if not plugins[section].convex:
+            told = "is not convex; leave it out"
+            if plugins[section].convex is None:
+                told = "does not say whether it is convex: leave it out, or give its class convex = True, if it is"
+            raise UserError(f"{asked} needs one optimum, and {section}={names[section]} {told}")
     if not plugins["mirror"].covers(plugins["reg"]) and not relative:
         raise UserError(
             f"{asked} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
@@ -92,6 +102,9 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
             f"does not have; give {' and '.join(wanted)}"
         )
+    if wanted and not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
+                        f"mirror={names['mirror']}, give {' and '.join(wanted)}")  # fmt: skip
     for piece in traits.needs:
         if not hasattr(reg, piece):
             raise UserError(

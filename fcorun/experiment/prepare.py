@@ -8,6 +8,7 @@ from fcorun.config import Settings, build, build_plugin
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_fit, check_optimum, check_start, check_stop, deterministic
+from fcorun.regularizers.base import Regularizer
 from fcorun.sections import MEANT, SECTIONS
 
 
@@ -24,7 +25,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         values = config.get(name) or section.default
         if not isinstance(values, Mapping):
             raise UserError(f"the section '{name}' is missing: give {name}=NAME")
-        plugins[name] = plugin = build_plugin(name, values)
+        relative = name == "reg" and values.get("relative") is not None  # the strength is worked out: none is given
+        plugins[name] = plugin = build_plugin(name, {**values, "strength": 0.0} if relative else values)
         names[name] = str(values.get("name", type(plugin).__name__.lower()))
         if not isinstance(plugin, section.classes):
             kinds = " or ".join(kind.rpartition(".")[2] for kind in section.kinds)
@@ -62,4 +64,7 @@ def _plain(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A plug-in as plain values, from which it can be built again."""
     labels = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
     title = {"title": str(given["title"])} if given.get("title") else {}
-    return labels | title | asdict(plugin)
+    fields = asdict(plugin)
+    if isinstance(plugin, Regularizer) and plugin.relative_given is not None:
+        del fields["strength"]
+    return labels | title | fields

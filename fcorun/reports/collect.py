@@ -27,7 +27,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     """
     import pandas as pd
 
-    configs = [record.flat_config for record in records]
+    configs = [_held(record.flat_config) for record in records]
     summaries = [read_json(record.folder / "summary.json") for record in records]
     metrics, varied = known(summaries), _varied(configs)
     done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
@@ -67,6 +67,12 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
         tail = min(tail, longest)
     titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
     return Table(frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff"))
+
+
+def _held(config: dict[str, Any]) -> dict[str, Any]:
+    """A flat configuration without the strength that ``reg.relative`` replaces, which older records hold."""
+    given = config.get("reg.relative") is not None
+    return {key: value for key, value in config.items() if not (given and key == "reg.strength")}
 
 
 def _measured(record: Record, summary: dict, tail_rounds: int | None, metrics: Catalogue) -> dict[str, dict]:

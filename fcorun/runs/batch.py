@@ -3,16 +3,18 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import jax
 import numpy as np
 
 from fcorun.algorithms.base import Tree
+from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
 from fcorun.engine.footprint import structure
 from fcorun.engine.traffic import Traffic
+from fcorun.experiment.verdict import judge, wanted
 from fcorun.runs.finish import finish
 from fcorun.runs.job import Job, Watcher
 
@@ -121,8 +123,17 @@ def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> 
     for g in over:
         solution = {name: value[g] for name, value in now.solution.items()}
         own = None if models is None else {name: value[g] for name, value in models.items()}
+        _judge(jobs[g], crew.engine.federation.data, solution)
         finish(jobs[g], crew.engine.federation.data, solution, own, times=times)
         crew.watch.ends(jobs[g])
+
+
+def _judge(job: Job, data: FederatedData, solution: Tree) -> None:
+    """Say how far from the optimum a run ended whose steps were worked out for it, unless it is there."""
+    if not job.diverged and np.isfinite(job.rows[-1]["objective"]) and wanted(job.experiment, job.bounds):
+        verdict = judge(job.experiment, data, solution, job.rows[-1]["objective"])
+        job.certificate = asdict(verdict)
+        job.reason = "; ".join(filter(None, (job.reason, verdict.sentence(job.experiment))))
 
 
 def _checkpoint(jobs: list[Job], now: Snapshot, places: Sequence[int] | None = None) -> None:
