@@ -8,6 +8,7 @@ from fcorun.config import Settings, build, build_plugin
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_fit, check_optimum, check_start, deterministic
+from fcorun.metrics import RENAMED
 from fcorun.sections import MEANT, SECTIONS
 
 
@@ -42,7 +43,7 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
 
 def check_metric(metric: str | None, experiment: Experiment) -> None:
     """Refuse a metric that neither the catalogue nor the objective knows, or that is better in no direction."""
-    if metric is not None and metric not in experiment.metrics.judged:
+    if metric is not None and RENAMED.get(metric, metric) not in experiment.metrics.judged:
         raise UnknownMetric(f"metric={metric} is not a choice: {nearest(metric, experiment.metrics.judged)}")
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.compose import compose, conf_dir
+from fcorun.metrics import RENAMED
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Claim:
     note: str = ""
 
     def __post_init__(self):
+        object.__setattr__(self, "metric", RENAMED.get(self.metric, self.metric))
         if (self.target is None) == (self.at in ("reach", "share")):
             raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
         if not self.above and not self.below:
@@ -77,6 +79,7 @@ class Figure:
     def __post_init__(self):
         claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in self.claims]
         object.__setattr__(self, "claims", claims)
+        object.__setattr__(self, "panels", [RENAMED.get(name, name) for name in self.panels])
 
 
 def names() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.config import LABELS, how_keys
 from fcorun.metrics import COUNTERS, Catalogue, aggregate, known, silent
-from fcorun.records.formats import read_json
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.table import SEEDS, Frame, Table, values_of
 from fcorun.sections import MEANT
@@ -26,7 +26,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     import pandas as pd
 
     configs = [record.flat_config for record in records]
-    summaries = [read_json(record.folder / "summary.json") for record in records]
+    summaries = [read_summary(record.folder) for record in records]
     metrics, varied = known(summaries), _varied(configs)
     done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
     rows, names = [], {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fcorun.errors import UserError, nearest
-from fcorun.metrics import CATALOGUE, Catalogue, shared, structure
+from fcorun.metrics import CATALOGUE, RENAMED, Catalogue, shared, structure
 
 SEEDS = ("seed", "data.seed")
 # A pandas.DataFrame. Its own type hints call each look at a column a Series or a truth value or a frame.
@@ -81,6 +81,7 @@ class Table:
         """The metric to judge by: ``metric``, or the headline of what was measured. Raises UserError as ``best``."""
         if metric is None:
             return self.metrics.headline(self.tails)
+        metric = RENAMED.get(metric, metric)
         judged = [name for name in self.tails if self.metrics[name].higher is not None]
         if metric in self.tails and metric not in judged:
             raise UserError(f"metric={metric} is better in no direction; choose one of {', '.join(judged)}")

@@ -9,7 +9,7 @@ from typing import Literal
 from fcorun.config import Axis, Count
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import CATALOGUE, aggregate
+from fcorun.metrics import CATALOGUE, RENAMED, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 
@@ -66,7 +66,7 @@ def value_of(point: Point, options: Options) -> float | None:
         return None
     metrics = point.experiment.metrics if point.experiment else CATALOGUE
     tail = aggregate(record.rows, options.tail_rounds, metrics)["tail"]
-    return tail.get(options.metric or metrics.headline(tail))
+    return tail.get(RENAMED.get(options.metric, options.metric) if options.metric else metrics.headline(tail))
 
 
 def look(points: Sequence[Point], folder: Path, options: Options) -> None:

@@ -107,12 +107,12 @@ def test_the_script_makes_what_it_can(compiled_fast, tmp_path):
 
 
 def claim(**changes):
-    return Claim(**({"says": "so", "algo": "a", "metric": "f1", "above": [0.5]} | changes))
+    return Claim(**({"says": "so", "algo": "a", "metric": "support_f1", "above": [0.5]} | changes))
 
 
 def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE):
-    grid = pd.DataFrame({"algo": ["a", "a"], "tail_f1": tail, "tail_rank": [4, 5]})
-    tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_f1": [tail[0], *(others or {}).values()]})
+    grid = pd.DataFrame({"algo": ["a", "a"], "tail_support_f1": tail, "tail_rank": [4, 5]})
+    tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
     found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), {"a": [list(rows)]})
     (row,) = claims.check("fig", Figure("t", claims=[one]), found, {})
     return row
@@ -126,7 +126,9 @@ def test_claims():
     assert checked(claim(above=[], below=["b"]), others={"b": 0.7})["holds"] == "yes"
     assert checked(claim(above=["b"]))["holds"] == "not measured"
     assert checked(claim(metric="rank"))["holds"] == "not measured"
-    assert checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with f1 of 0.5 0.5"
+    assert (
+        checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with support_f1 of 0.5 0.5"
+    )
 
 
 def test_claims_about_every_evaluation():
@@ -147,7 +149,7 @@ def test_claims_about_a_metric_of_a_users_objective(higher, told):
 
 
 def test_claims_about_rounds():
-    rows = [{"round": r, "f1": r / 10, "rank": max(9 - r, 4), "pieces": 9 - r} for r in range(10)]
+    rows = [{"round": r, "support_f1": r / 10, "rank": max(9 - r, 4), "pieces": 9 - r} for r in range(10)]
     assert checked(claim(at="reach", target=0.55, above=[5.5], below=[6.5]), rows=rows)["holds"] == "yes"
     assert checked(claim(at="reach", target=2.0, above=[], below=[100]), rows=rows)["holds"] == "no"
     exact = claim(at="reach", metric="rank", target=4, above=[4.5], below=[5.5])

@@ -14,8 +14,8 @@ from fcorun.reports.pictures.best import panels
 
 def test_panels():
     assert panels(["objective", "train_loss", "val_loss"], "val_loss") == ["objective", "val_loss"]
-    names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "f1", "density", "rank"]
-    assert panels(names, "f1") == ["suboptimality", "val_accuracy", "f1", "density", "rank"]
+    names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "support_f1", "density", "rank"]
+    assert panels(names, "support_f1") == ["suboptimality", "val_accuracy", "support_f1", "density", "rank"]
     assert panels(["objective", "train_loss"], "objective")[1] == "train_loss"
 
 
@@ -87,7 +87,7 @@ def test_bands_are_in_the_unit_of_the_axis():
 
 def test_a_column_for_each_x():
     there = [record("a", table=rows(grads=10**6)), record("b", config("fedmid"), rows(2.0, grads=10**5))]
-    shown, xs = ["objective", "f1"], ["rounds", "bytes", "grad_evals", "seconds"]
+    shown, xs = ["objective", "support_f1"], ["rounds", "bytes", "grad_evals", "seconds"]
     found = best_of(there, shown=shown, xs=xs)  # which sees to it that no label covers another
     below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
     assert below[:4] == [""] * 4
@@ -124,7 +124,7 @@ def test_pages_of_other_problems(more, count):
 
 
 def test_only_the_objective():
-    plain = [{k: v for k, v in row.items() if k not in ("val_loss", "f1", "density")} for row in rows()]
+    plain = [{k: v for k, v in row.items() if k not in ("val_loss", "support_f1", "density")} for row in rows()]
     there = [record("a", table=plain)]
     assert len(best_of(there, "objective").axes) == 2
     assert figure(structure.draw, there, "objective") is None
@@ -137,7 +137,7 @@ def test_structure_against_quality():
     found = figure(structure.draw, grid("s"))
     (ax,) = found.axes
     assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
-    assert legend_of(found) == ["feddualavg", "fedmid", "best by f1"]
+    assert legend_of(found) == ["feddualavg", "fedmid", "best by support_f1"]
     assert "> 0.0001" in ax.get_xlabel()
     assert "last 20 rounds" in ax.get_xlabel()
 

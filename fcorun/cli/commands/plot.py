@@ -10,7 +10,7 @@ from rich.markup import escape
 from fcorun.cli.commands.common import Parser, console, records_in
 from fcorun.config import Axis
 from fcorun.metrics import known
-from fcorun.records.formats import read_json
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record, load_records
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.curves import draw_run
@@ -45,7 +45,7 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
     rows, config = record.rows, record.flat_config
     if rows:
         label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
-        metrics = known([read_json(record.folder / "summary.json")])
+        metrics = known([read_summary(record.folder)])
         picture = draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
         write_whole(record.folder / f"curves.{format}", picture)
     return bool(rows)

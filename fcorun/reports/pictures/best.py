@@ -36,7 +36,7 @@ def panels(names: Sequence[str], metric: str) -> list[str]:
         chosen += [next(PERSONAL + m for m in own if PERSONAL + m in names)]
         chosen += [name for name in structure(PERSONAL) if name in names]
     else:
-        chosen += [name for name in ("f1", *structure("")) if name in names]
+        chosen += [name for name in ("support_f1", *structure("")) if name in names]
     return chosen + ([metric] if metric in names and metric not in CATALOGUE else [])  # one of a user's objective
 
 

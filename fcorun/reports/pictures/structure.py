@@ -13,7 +13,7 @@ def draw(view: View) -> Any | None:
     table = view.table
     x = next((name for name in structure(view.metric)[::-1] if name in table.tails), None)
     own = [PERSONAL + name for name in ("val_accuracy", "val_loss")] if view.metric.startswith(PERSONAL) else []
-    quality = next((name for name in (*own, "f1", "val_accuracy", "val_loss") if name in table.tails), None)
+    quality = next((name for name in (*own, "support_f1", "val_accuracy", "val_loss") if name in table.tails), None)
     if x is None or quality is None:
         return None
     folded = table.points(quality)
