@@ -103,7 +103,8 @@ def shown(function, *arguments, **more):
 
 
 def show(runs, metric, console):
-    """Print the table of the best points, and what it is of."""
-    out, text = best_table(runs, metric)
+    """Print the table of the best points, and what is said of it."""
+    out, texts = best_table(runs, metric)
     print_whole(out, console)
-    console.print(text)
+    for text in texts:
+        console.print(text)

@@ -25,6 +25,7 @@ from fcorun.figures.spec import Figure, conf_dir, load
 from fcorun.metrics import silent
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
+from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.page import STYLE, content
 from fcorun.reports.table import SEEDS, Frame, Table
@@ -110,8 +111,8 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     found = folder / "results.csv"
     if not found.exists() or found.stat().st_mtime < before - 1:
         raise UserError(f"the runs of {folder} did not come about, as said above")
-    places = pd.read_csv(found, usecols=["folder"])["folder"]
-    return table([Record(folder / place) for place in places], root=folder)
+    records = [Record(folder / place) for place in kept(folder).runs]  # not all that an earlier version left there
+    return table([record for record in records if record.status], root=folder)
 
 
 def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]) -> list[str]:

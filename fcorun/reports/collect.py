@@ -64,6 +64,42 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     return Table(frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff"))
 
 
+def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
+    """Records in the order of what was varied: by algorithm, those of ``first`` before others, by data, then by each
+    key; of two with the same configuration, of another version or other content of the data, the later one only."""
+    newest: dict[str, tuple] = {}
+    for record in records:
+        config = record.flat_config
+        told = sorted((key, repr(value)) for key, value in config.items() if key not in how_keys())
+        same = repr(told) if config and record.finished else str(record.folder)
+        if same not in newest or _when(newest[same][0]) < _when(record):
+            newest[same] = record, config
+    varied = _varied([config for _, config in newest.values()])
+    places = {algo: place for place, algo in enumerate(first)}
+
+    def place(found: tuple[Record, dict[str, Any]]) -> tuple:
+        record, config = found
+        algo, data = str(config.get("algo.name", "")), str(config.get("data.name", ""))
+        keys = [_rank(config.get(_setting(key))) for key in varied]
+        return (places.get(algo, len(places)), algo, data, keys, str(record.folder))
+
+    return [record for record, _ in sorted(newest.values(), key=place)]
+
+
+def _when(record: Record) -> float:
+    """When a record was last written, in seconds."""
+    try:
+        return (record.folder / "status.json").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Where a value stands among others of its key: none, then numbers, then text."""
+    number = isinstance(value, (int, float)) and value == value
+    return (0, 0.0, "") if value is None else (1, float(value), "") if number else (2, 0.0, str(value))
+
+
 def _measured(record: Record, summary: dict, tail_rounds: int | None, metrics: Catalogue) -> dict[str, dict]:
     """The final, best and tail values of a record by metric; those of a diverged one are no results, and empty."""
     found = {kind: summary.get(kind, {}) for kind in _KINDS}

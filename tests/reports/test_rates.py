@@ -73,7 +73,7 @@ def test_one_rate_is_a_line_an_algorithm():
     found = figure(rates.draw, grid("s", server=(1.0,)))
     (ax,) = found.axes
     assert legend_of(found) == [
-        *("feddualavg", "fedmid", "best", "diverged with any of 3 seeds", "median and 10-90 % over 3 seeds"),
+        *("feddualavg", "fedmid", "best", "diverged with any of 3 seeds", "median and range over 3 seeds"),
     ]
     lines = [line for line in ax.lines if len(line.get_xdata()) > 1]
     assert [line.get_xdata().tolist() for line in lines] == [[0.1, 0.2], [0.1, 0.2]]

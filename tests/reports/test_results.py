@@ -19,7 +19,7 @@ from fcorun.reports.results import report
 
 def test_show_names_tail_cutoff_and_band():
     text, _ = shown(show, table(grid("s")), None)
-    for part in ("10-90 % over", "3 seeds", "last 20", ">0.0001"):
+    for part in ("range", "over 3 seeds", "last 20", ">0.0001"):
         assert part in text
     caption = " ".join(text[text.index("best by") :].split())
     assert caption.startswith("best by support_f1: mean over the last 20 rounds, median over seeds")

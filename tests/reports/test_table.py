@@ -160,7 +160,7 @@ def test_points_fold_seeds():
     assert (one["algo.client_lr"], one["algo.server_lr"], one["seeds"], one["status"]) == (0.2, 0.3, 3, "done")
     tails = runs.frame["tail_support_f1"][one["rows"]]
     assert one["metric"] == tails.median()
-    assert [one["low"], one["high"]] == np.quantile(tails, (0.1, 0.9)).tolist()
+    assert [one["low"], one["high"]] == [tails.min(), tails.max()]  # of three seeds
     assert one["density"] == runs.frame["tail_density"][one["rows"]].median()
 
 

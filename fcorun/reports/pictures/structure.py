@@ -28,7 +28,7 @@ def draw(view: View) -> Any | None:
     best = {tuple(row["rows"]) for row in view.best_rows()}
     ringed = folded[[tuple(rows) in best for rows in folded["rows"]]]
     ring = ax.scatter(ringed[x], ringed["metric"], s=55, facecolor="none", edgecolor="black", linewidth=0.9)
-    ring.set_label(f"best by {view.metric}")
+    ring.set_label(f"best by {view.metric}" + (f", {view.problem}" if view.problem else ""))
     scale_y(ax, list(folded["metric"]) if table.metrics[quality].log else [])
     ax.set(xlabel=table.words(x, tail=True), ylabel=table.words(quality))
     legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
