@@ -28,6 +28,7 @@ from fcorun.records.record import Record
 from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
 
@@ -63,11 +64,14 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     of, lost = _measured(figure, config["metric"], home, [f"+experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, mark)
-    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in of.points.best_rows()}
+    best = of.points.best_rows()
+    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
     write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, rates, lost)))
     rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
-    rows += claims.check(name + ending, figure, claims.measured(of), rates)
+    tied = {row["algo"]: [of.grid_records[each[0]].config["algo"] for each in row["tied"]] for row in best}
+    tied = {algo: [tuple(own[key] for key in RATES) for own in tied[algo]] for algo in rates}
+    rows += claims.check(name + ending, figure, claims.measured(of), rates, tied)
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     return folder, rows
 
@@ -164,13 +168,14 @@ def _draw(of: Drawing, folder: Path, mark: str) -> None:
 
 
 def _summary(tuned: Table, rates: dict[str, tuple], lost: Counter) -> Frame:
-    """The best point of each algorithm: its rates, the median and the 10-90 % band over seeds of each tail average."""
+    """The best point of each algorithm: its rates, the median and the band over seeds of each tail average."""
     rows: list[dict[str, Any]] = []
     for algo, own in tuned.frame.groupby("algo", sort=False):
         row: dict[str, Any] = {"algo": algo, **dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+        row["band"] = over([len(own)]) if len(own) > 1 else ""
         row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):
-            low, middle, high = own[name].quantile([0.1, 0.5, 0.9])
-            row |= {name: middle, f"{name}_10%": low, f"{name}_90%": high}
+            low, middle, high = band(own[name].to_numpy(float))
+            row |= {name: middle, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)

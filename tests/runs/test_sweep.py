@@ -16,6 +16,7 @@ from fcorun import compose, load_records, run
 from fcorun.cli import console
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
+from fcorun.records.sweeps import kept
 from fcorun.runs import batch, execute
 from fcorun.runs.job import Watcher
 
@@ -71,6 +72,20 @@ def test_a_sweep_is_drawn_against_what_it_is_told():
         assert main(["plot", "s", "--x", x]) == 0
         assert Path("s/best.png").read_bytes() == pictures[x]
     assert pictures["bytes"] != pictures["rounds"]
+
+
+def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(capsys):
+    assert command("algo=fedmid", "algo.client_lr=1e-3,3e-3", "hydra.sweep.dir=s") == 0
+    assert command("algo=feddualavg", "algo.client_lr=1e-3,1e-2", "metric=objective", "hydra.sweep.dir=s") == 0
+    found = pd.read_csv("s/results.csv")
+    assert found["algo"].tolist() == ["fedmid", "fedmid", "feddualavg", "feddualavg"]
+    assert found["algo.client_lr"].tolist() == [1e-3, 3e-3, 1e-3, 1e-2]
+    asked = kept("s")
+    assert (asked.metric, asked.algos) == ("objective", ("fedmid", "feddualavg"))
+    assert set(asked.runs) == set(found["folder"][2:])
+    picture = Path("s/best.png").read_bytes()
+    assert main(["plot", "s"]) == 0
+    assert Path("s/best.png").read_bytes() == picture
 
 
 def test_each_point_leaves_the_record_of_the_run_alone(capsys):
