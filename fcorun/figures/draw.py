@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from fcorun.errors import UserError
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fco, fedsplit, personalised
 from fcorun.reports.pictures import best, structure
@@ -27,6 +28,8 @@ def bars(of: Drawing) -> Any:
     count, algos = len(of.figure.panels), of.algorithms
     figure, axes = page(count, count, PAGE, height=1.9, left=0.72, bottom=0.6, gap=(0.85, 0.5))
     for ax, metric in zip(axes, of.figure.panels, strict=True):
+        if metric not in of.tuned.tails:
+            raise UserError(f"figure.panels: {metric} was not measured: leave it out, or run what measures it")
         for place, algo in enumerate(algos):
             values = of.tuned.frame.loc[of.tuned.frame["algo"] == algo, f"tail_{metric}"].to_numpy(float)
             low, middle, high = band(values)

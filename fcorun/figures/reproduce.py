@@ -53,6 +53,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     smaller = figure.fast if fast else []
     figure, config = load(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
+    _check_reference(figure, experiment.settings.reference)
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
     own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
@@ -67,13 +68,20 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     best = of.points.best_rows()
     used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
-    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, rates, lost)))
+    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, lost)))
     rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
     tied = {row["algo"]: [of.grid_records[each[0]].config["algo"] for each in row["tied"]] for row in best}
     tied = {algo: [tuple(own[key] for key in RATES) for own in tied[algo]] for algo in rates}
     rows += claims.check(name + ending, figure, claims.measured(of), rates, tied)
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     return folder, rows
+
+
+def _check_reference(figure: Figure, reference: bool) -> None:
+    """Refuse a figure of a gap to an optimum that nobody asks for."""
+    shown = [*figure.panels, *(claim.metric for claim in figure.claims)]
+    if "suboptimality" in shown and not reference:
+        raise UserError("figure: suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
 def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> tuple[Drawing, Counter]:
@@ -167,11 +175,14 @@ def _draw(of: Drawing, folder: Path, mark: str) -> None:
             write_whole(folder / f"figure.{format}", content(picture, format))
 
 
-def _summary(tuned: Table, rates: dict[str, tuple], lost: Counter) -> Frame:
-    """The best point of each algorithm: its rates, the median and the band over seeds of each tail average."""
+def _summary(tuned: Table, metric: str, rates: dict[str, tuple], lost: Counter) -> Frame:
+    """The best point of each algorithm on each problem: its rates, the median and the band over seeds of each tail
+    average."""
     rows: list[dict[str, Any]] = []
-    for algo, own in tuned.frame.groupby("algo", sort=False):
-        row: dict[str, Any] = {"algo": algo, **dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+    apart = [key for key in tuned.apart(metric) if tuned.frame[key].nunique() > 1]
+    for (algo, *values), own in tuned.frame.groupby(["algo", *apart], sort=False, dropna=False):
+        row: dict[str, Any] = {"algo": algo, **dict(zip(apart, values, strict=True))}
+        row |= {**dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
         row["band"] = over([len(own)]) if len(own) > 1 else ""
         row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):

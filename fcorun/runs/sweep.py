@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fcorun.errors import UserError, describe
+from fcorun.experiment.build import check_measured
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweeps import kept
 from fcorun.reports.results import report
@@ -27,6 +28,8 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: Sw
     if options.dry_run:
         _list(points, watch)
         return 1 if failed else 0
+    if any(p.found != "finished" for p in points if p.error is None):
+        check_measured([p.experiment for p in points if p.experiment and p.error is None], options.metric)
     take(folder, points, options)
     if not (failed and options.fail_fast):
         _dispatch([p for p in points if p.error is None and p.found != "finished"], options, watch)

@@ -4,7 +4,7 @@ import pytest
 from drawn import best_of, figure, legend_of
 from fabricate import config, grid, record, rows
 
-from fcorun import load_records
+from fcorun import UserError, load_records
 from fcorun.reports.pictures import structure
 from fcorun.reports.pictures.axis import along
 from fcorun.reports.pictures.best import panels
@@ -39,6 +39,11 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
     line = best_of(there).axes[0].lines[0]
     middle = there[1].rows  # the levels grow with the seed
     assert line.get_ydata().tolist() == [row["objective"] for row in middle]
+
+
+def test_panels_that_nothing_measured_are_asked_for_in_vain():
+    with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
+        best_of([record("a")], shown=["objective", "suboptimality"])
 
 
 def test_one_seed_has_no_band():

@@ -14,7 +14,7 @@ from fcorun.records.formats import read_summary
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweeps import kept
 from fcorun.reports.collect import ordered, table
-from fcorun.reports.pictures.curves import draw_run
+from fcorun.reports.pictures import curves
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.pictures.page import FORMATS
 from fcorun.system.files import write_whole
@@ -47,7 +47,7 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
     if rows:
         label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
         metrics = known([read_summary(record.folder)])
-        picture = draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
+        picture = curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
         write_whole(record.folder / f"curves.{format}", picture)
     return bool(rows)
 

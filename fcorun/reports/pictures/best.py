@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.metrics import CATALOGUE, PERSONAL, structure
+from fcorun.errors import UserError
+from fcorun.metrics import CATALOGUE, PERSONAL, shared, structure
 from fcorun.reports.edges import Edge
 from fcorun.reports.pictures.lines import Line, draw_lines
 from fcorun.reports.pictures.view import View
@@ -21,15 +22,15 @@ _EDGE = {True: "$\\uparrow$", False: "$\\downarrow$"}
 
 def draw(view: View) -> Any | None:
     """A line for each algorithm, a panel for each metric; None if nothing is done. Raises UserError for a run that did
-    not count what it is drawn against."""
+    not count what it is drawn against, and for panels that are asked for and that no run measured."""
     rows, edges = view.best_rows(), view.edges()
     told = [_told(view, row, edges) for row in rows]
-    shared = {key: values.pop() for key in dict.fromkeys(key for keys in told for key in keys)
+    common = {key: values.pop() for key in dict.fromkeys(key for keys in told for key in keys)
               if len(values := {keys[key] for keys in told if key in keys}) == 1
               and sum(key in keys for keys in told) > 1}  # fmt: skip
     lines = []
     for row, keys in zip(rows, told, strict=True):
-        own = [f"{_SHORT.get(key, key)} = {value}" for key, value in keys.items() if key not in shared]
+        own = [f"{_SHORT.get(key, key)} = {value}" for key, value in keys.items() if key not in common]
         title = view.table.title(row["algo"]) + (": " + ", ".join(own) if own else "")
         title += f" (tied with {len(row['tied'])})" if row["tied"] else ""
         lines.append(Line(title, view.looks[row["algo"]], [r for i in row["rows"] if (r := view.records[i].rows)]))
@@ -38,8 +39,13 @@ def draw(view: View) -> Any | None:
     compare = all(len({repr(row[key]) for row in rows}) == 1 for key in view.table.psi())
     names = dict.fromkeys(name for line in lines for name in line.runs[0][-1])
     shown = view.shown or panels([name for name in names if compare or name not in PENALISED], view.metric)
+    lacking = [name for name in shown if not {name, shared(name)} & set(names)]
+    shown = [name for name in shown if name not in lacking]
+    if lacking and (view.shown or not shown):
+        raise UserError(f"figure.panels: {', '.join(lacking)} was not measured: leave it out, or run what measures it "
+                        "(suboptimality: reference=true)")  # fmt: skip
     notes = [view.problem] if view.problem else []
-    notes += [", ".join(f"{_SHORT.get(key, key)} = {value}" for key, value in shared.items())] if shared else []
+    notes += [", ".join(f"{_SHORT.get(key, key)} = {value}" for key, value in common.items())] if common else []
     if any(arrow in value for keys in told for value in keys.values() for arrow in _EDGE.values()):
         notes.append(f"{_EDGE[True]}, {_EDGE[False]}: largest, smallest tried: try beyond")
     return draw_lines(lines, shown, view.xs, view.table, notes)
