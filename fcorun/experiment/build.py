@@ -1,7 +1,7 @@
 """What is built of an experiment: its data, its problem, numbers for what is "auto", and its engine."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -16,6 +16,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import across_clients, check_data
+from fcorun.experiment.prepare import unmeasured
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
 
@@ -25,6 +26,21 @@ def load(experiment: Experiment) -> FederatedData:
     data = _load_once(_ByFingerprint(experiment.fingerprint, experiment.data))
     check_data(experiment, data)
     return data
+
+
+def check_measured(experiments: Iterable[Experiment], metric: str | None) -> None:
+    """Refuse a metric that none of these experiments will measure, as far as their data tell. Raises UserError."""
+    reasons: list[str] = []
+    for experiment in experiments if metric and metric not in ("objective", "suboptimality") else ():
+        try:
+            reason = unmeasured(str(metric), experiment, load(experiment))
+        except Exception:  # who cannot be loaded says so when it is to run
+            continue
+        if not reason:
+            return
+        reasons.append(reason)
+    if reasons:
+        raise UserError(f"metric={metric} would not be measured: {'; '.join(dict.fromkeys(reasons))}; choose another")
 
 
 def problem_of(experiment: Experiment, data: FederatedData) -> Problem:

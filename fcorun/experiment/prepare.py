@@ -5,9 +5,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fcorun.config import Settings, build, build_plugin
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_fit, check_optimum, check_start, check_stop, deterministic
+from fcorun.metrics import PERSONAL, RENAMED
+from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
 from fcorun.sections import MEANT, SECTIONS
 
@@ -44,9 +47,24 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
 
 
 def check_metric(metric: str | None, experiment: Experiment) -> None:
-    """Refuse a metric that neither the catalogue nor the objective knows, or that is better in no direction."""
-    if metric is not None and metric not in experiment.metrics.judged:
+    """Refuse a metric that neither the catalogue nor the objective knows, that is better in no direction, or that is a
+    gap to an optimum that nobody asks for."""
+    if metric is not None and RENAMED.get(metric, metric) not in experiment.metrics.judged:
         raise UnknownMetric(f"metric={metric} is not a choice: {nearest(metric, experiment.metrics.judged)}")
+    if metric == "suboptimality" and not experiment.settings.reference:
+        raise UnknownMetric("metric=suboptimality is the gap to a reference optimum: give reference=true as well")
+
+
+def unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
+    """Why runs of an experiment on these data will not measure a metric; empty where they may."""
+    name, names = RENAMED.get(metric, metric).removeprefix(PERSONAL), experiment.names
+    if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
+        return f"data={names['data']} have no validation rows"
+    if "accuracy" in name and type(experiment.objective).scores is Objective.scores:
+        return f"objective={names['objective']} has no accuracy"
+    if name.startswith(("support_", "recovery_")) and not (data.truth or data.truths):
+        return f"data={names['data']} have no true model to compare with"
+    return ""
 
 
 def _settings(values: dict[str, Any]) -> Settings:

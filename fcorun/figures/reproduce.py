@@ -26,8 +26,10 @@ from fcorun.figures.spec import Figure, load
 from fcorun.metrics import Catalogue, silent
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
+from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
 
@@ -53,6 +55,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     figure, config = load(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
     _check_metrics(figure, experiment.metrics)
+    _check_reference(figure, experiment.settings.reference)
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
     own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
@@ -64,11 +67,14 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     of, lost = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, mark)
-    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in of.points.best_rows()}
+    best = of.points.best_rows()
+    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
-    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, rates, lost)))
+    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, lost)))
     rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
-    rows += claims.check(name + ending, figure, claims.measured(of), rates)
+    tied = {row["algo"]: [of.grid_records[each[0]].config["algo"] for each in row["tied"]] for row in best}
+    tied = {algo: [tuple(own[key] for key in RATES) for own in tied[algo]] for algo in rates}
+    rows += claims.check(name + ending, figure, claims.measured(of), rates, tied)
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     return folder, rows
 
@@ -80,6 +86,13 @@ def _check_metrics(figure: Figure, metrics: Catalogue) -> None:
         for name in names:
             if name not in metrics:
                 raise UserError(f"figure.{key}={name} is not a metric: {nearest(name, metrics)}")
+
+
+def _check_reference(figure: Figure, reference: bool) -> None:
+    """Refuse a figure of a gap to an optimum that nobody asks for."""
+    shown = [*figure.panels, *(claim.metric for claim in figure.claims)]
+    if "suboptimality" in shown and not reference:
+        raise UserError("figure: suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
 def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> tuple[Drawing, Counter]:
@@ -124,8 +137,8 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     found = folder / "results.csv"
     if not found.exists() or found.stat().st_mtime < before - 1:
         raise UserError(f"the runs of {folder} did not come about, as said above")
-    places = pd.read_csv(found, usecols=["folder"])["folder"]
-    return table([Record(folder / place) for place in places], root=folder)
+    records = [Record(folder / place) for place in kept(folder).runs]  # not all that an earlier version left there
+    return table([record for record in records if record.status], root=folder)
 
 
 def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]) -> list[str]:
@@ -175,14 +188,18 @@ def _draw(of: Drawing, folder: Path, mark: str) -> None:
             write_whole(folder / f"figure.{format}", content(picture, format))
 
 
-def _summary(tuned: Table, rates: dict[str, tuple], lost: Counter) -> Frame:
-    """The best point of each algorithm: its rates, the median and the 10-90 % band over seeds of each tail average."""
+def _summary(tuned: Table, metric: str, rates: dict[str, tuple], lost: Counter) -> Frame:
+    """The best point of each algorithm on each problem: its rates, the median and the band over seeds of each tail
+    average."""
     rows: list[dict[str, Any]] = []
-    for algo, own in tuned.frame.groupby("algo", sort=False):
-        row: dict[str, Any] = {"algo": algo, **dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+    apart = [key for key in tuned.apart(metric) if tuned.frame[key].nunique() > 1]
+    for (algo, *values), own in tuned.frame.groupby(["algo", *apart], sort=False, dropna=False):
+        row: dict[str, Any] = {"algo": algo, **dict(zip(apart, values, strict=True))}
+        row |= {**dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+        row["band"] = over([len(own)]) if len(own) > 1 else ""
         row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):
-            low, middle, high = own[name].quantile([0.1, 0.5, 0.9])
-            row |= {name: middle, f"{name}_10%": low, f"{name}_90%": high}
+            low, middle, high = band(own[name].to_numpy(float))
+            row |= {name: middle, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)

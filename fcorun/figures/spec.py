@@ -10,18 +10,19 @@ from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.compose import compose
 from fcorun.experiment.folders import choices, own_dir
+from fcorun.metrics import RENAMED
 
 
 @dataclass(frozen=True)
 class Claim:
     """What a paper says of a figure, so that it can be checked.
 
-    ``metric`` of ``algo`` is measured ``at``: the "tail" average, or the first round at which it has come to
-    ``target`` ("reach"; a target that is to be met exactly must be kept to the end), each at the algorithm's best rates
-    and in the median over seeds; the "worst" value at any evaluation of any seed there; or the "share" of all grid
-    points whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of the
-    numbers, and ``times`` as much as each of the algorithms, that are listed. ``note`` is what is known of it where it
-    does not hold.
+    ``metric`` of ``algo`` is measured ``at``: the "tail" average at the algorithm's best rates, for each seed; the
+    "worst" value at any evaluation of any seed there; the first round at which any point of the grid has come to
+    ``target`` ("reach"; a target that is to be met exactly must be kept to the end); or the "share" of all grid points
+    whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of the numbers,
+    and ``times`` as much as each of the algorithms, that are listed, in every seed; it does not if it is so in none,
+    and else the two are not distinguishable. ``note`` is what is known of it where it does not hold.
     """
 
     says: str
@@ -35,6 +36,7 @@ class Claim:
     note: str = ""
 
     def __post_init__(self):
+        object.__setattr__(self, "metric", RENAMED.get(self.metric, self.metric))
         if (self.target is None) == (self.at in ("reach", "share")):
             raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
         if not self.above and not self.below:
@@ -85,6 +87,7 @@ class Figure:
             if len(rates) != 2:
                 raise UserError(f"figure.printed.{algo}={rates} must be [client_lr, server_lr]")
         object.__setattr__(self, "claims", claims)
+        object.__setattr__(self, "panels", [RENAMED.get(name, name) for name in self.panels])
 
 
 def names() -> dict[str, Path]:

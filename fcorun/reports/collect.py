@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.config import LABELS, how_keys
 from fcorun.metrics import COUNTERS, Catalogue, aggregate, known, silent
-from fcorun.records.formats import read_json
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.table import SEEDS, Frame, Table, values_of
 from fcorun.sections import MEANT
@@ -28,7 +28,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     import pandas as pd
 
     configs = [_held(record.flat_config) for record in records]
-    summaries = [read_json(record.folder / "summary.json") for record in records]
+    summaries = [read_summary(record.folder) for record in records]
     metrics, varied = known(summaries), _varied(configs)
     done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
     rows, names = [], {}
@@ -73,6 +73,42 @@ def _held(config: dict[str, Any]) -> dict[str, Any]:
     """A flat configuration without the strength that ``reg.relative`` replaces, which older records hold."""
     given = config.get("reg.relative") is not None
     return {key: value for key, value in config.items() if not (given and key == "reg.strength")}
+
+
+def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
+    """Records in the order of what was varied: by algorithm, those of ``first`` before others, by data, then by each
+    key; of two with the same configuration, of another version or other content of the data, the later one only."""
+    newest: dict[str, tuple] = {}
+    for record in records:
+        config = record.flat_config
+        told = sorted((key, repr(value)) for key, value in config.items() if key not in how_keys())
+        same = repr(told) if config and record.finished else str(record.folder)
+        if same not in newest or _when(newest[same][0]) < _when(record):
+            newest[same] = record, config
+    varied = _varied([config for _, config in newest.values()])
+    places = {algo: place for place, algo in enumerate(first)}
+
+    def place(found: tuple[Record, dict[str, Any]]) -> tuple:
+        record, config = found
+        algo, data = str(config.get("algo.name", "")), str(config.get("data.name", ""))
+        keys = [_rank(config.get(_setting(key))) for key in varied]
+        return (places.get(algo, len(places)), algo, data, keys, str(record.folder))
+
+    return [record for record, _ in sorted(newest.values(), key=place)]
+
+
+def _when(record: Record) -> float:
+    """When a record was last written, in seconds."""
+    try:
+        return (record.folder / "status.json").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Where a value stands among others of its key: none, then numbers, then text."""
+    number = isinstance(value, (int, float)) and value == value
+    return (0, 0.0, "") if value is None else (1, float(value), "") if number else (2, 0.0, str(value))
 
 
 def _measured(record: Record, summary: dict, tail_rounds: int | None, metrics: Catalogue) -> dict[str, dict]:

@@ -1,6 +1,7 @@
 """The points of a sweep: what they are, what there is of them, and the folder that they share."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +10,10 @@ from typing import Literal
 from fcorun.config import Axis, Count
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import CATALOGUE, aggregate
+from fcorun.metrics import CATALOGUE, RENAMED, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
-
-_MARK = ".sweep"  # the file that says that results.csv and the pictures beside it are a sweep's
+from fcorun.records.sweeps import MARK, Asked, keep, kept
 
 
 @dataclass
@@ -84,7 +84,7 @@ def value_of(point: Point, options: Options) -> float | None:
         return None
     metrics = point.experiment.metrics if point.experiment else CATALOGUE
     tail = aggregate(record.rows, options.tail_rounds, metrics)["tail"]
-    return tail.get(options.metric or metrics.headline(tail))
+    return tail.get(RENAMED.get(options.metric, options.metric) if options.metric else metrics.headline(tail))
 
 
 def look(points: Sequence[Point], folder: Path, options: Options) -> None:
@@ -105,14 +105,17 @@ def look(points: Sequence[Point], folder: Path, options: Options) -> None:
             RunFolder(stale, "").remove()
 
 
-def take(folder: Path) -> None:
-    """Mark a folder as a sweep's. Raises UserError when it holds files that are not, and that a sweep would replace."""
+def take(folder: Path, points: Sequence[Point], options: Options) -> None:
+    """Mark a folder as a sweep's, and keep what it was asked for. Raises UserError when it holds files that are no
+    sweep's, and that a sweep would replace."""
     clash = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
-    if clash and not (folder / _MARK).exists():
+    if clash and not (folder / MARK).exists():
         raise UserError(f"hydra.sweep.dir={folder} has a file {clash[0]} that is of no sweep; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _MARK).touch()
+        algos = dict.fromkeys((*kept(folder).algos, *(p.experiment.names["algo"] for p in points if p.experiment)))
+        runs = dict.fromkeys(os.path.relpath(p.folder, folder) for p in points)
+        keep(folder, Asked(options.metric, options.tail_rounds, options.x, tuple(algos), tuple(runs)))
     except OSError as error:
         raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error
 

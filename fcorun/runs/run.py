@@ -9,7 +9,7 @@ from typing import Any
 
 from fcorun.algorithms.base import Baseline
 from fcorun.errors import UserError
-from fcorun.experiment.build import load
+from fcorun.experiment.build import check_measured, load
 from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
@@ -65,6 +65,7 @@ def run_grid(
     if len({e.batch_key for e in experiments}) > 1:
         raise ValueError("these configurations differ in more than seed and the numbers of algo, reg and mirror")
     places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
+    check_measured(experiments, experiments[0].settings.metric)
     unique = dict(zip(places, experiments, strict=True))
     for place, experiment in zip(places, experiments, strict=True):
         if unique[place].identity != experiment.identity:

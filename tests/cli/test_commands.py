@@ -46,7 +46,7 @@ def test_results_show_every_run(call):
         [algo, str(seed), "0.2", "1"] for algo in ("feddualavg", "fedmid") for seed in range(3)
     ]
     assert all(r.folder.name in out for r in there)
-    assert "by f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-1]
+    assert "by support_f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-1]
 
 
 def test_results_judge_as_asked(call):
@@ -63,7 +63,7 @@ def test_results_go_to_a_file(call, name):
     frame = pd.read_csv(name) if name.endswith("csv") else pd.read_parquet(name)
     assert len(frame) == 13
     one = frame[frame["folder"] == "feddualavg-0-0.2-1.0"].iloc[0]
-    assert one["tail_f1"] == Record(Path("s/feddualavg-0-0.2-1.0")).summary["tail"]["f1"]
+    assert one["tail_support_f1"] == Record(Path("s/feddualavg-0-0.2-1.0")).summary["tail"]["support_f1"]
     before = Path(name).read_bytes()
     code, _, err = call("results", "s", "--out", name, "--metric", "objective")
     assert (code, err) == (2, f"fcorun: --out {name} exists; give --force to replace it, or another name\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 import filelock
 import numpy as np
 import pytest
+from fabricate import record, rows
 from helpers import FILES, Count, flat, given, identity, small
 
 from fcorun import Record, UserError, Watcher, load_records, run
@@ -26,7 +27,9 @@ def test_a_record_is_complete():
     assert sorted(path.name for path in record.folder.iterdir()) == FILES
     metrics = record.metrics
     assert list(metrics)[:6] == ["round", "seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals"]
-    expected = "objective suboptimality train_loss val_loss f1 precision recall density recovery_error"
+    expected = (
+        "objective suboptimality train_loss val_loss support_f1 support_precision support_recall density recovery_error"
+    )
     assert list(metrics)[6:] == expected.split()
     assert metrics["round"].tolist() == [0, 2, 4, 5]
     assert (np.diff(metrics["seconds"]) > 0).all()
@@ -57,9 +60,9 @@ def test_metrics_are_those_of_the_solution(tmp_path):
     assert last["objective"] == pytest.approx(train + 0.3 * np.abs(w["weights"]).sum(), rel=1e-6)
     found, true = np.abs(w["weights"]) > 1e-4, given(data.truth)["weights"] != 0
     assert last["density"] == pytest.approx(found.mean())
-    assert last["precision"] == pytest.approx((found & true).sum() / found.sum())
-    assert last["recall"] == pytest.approx((found & true).sum() / true.sum())
-    assert last["f1"] == pytest.approx(2 * (found & true).sum() / (found.sum() + true.sum()))
+    assert last["support_precision"] == pytest.approx((found & true).sum() / found.sum())
+    assert last["support_recall"] == pytest.approx((found & true).sum() / true.sum())
+    assert last["support_f1"] == pytest.approx(2 * (found & true).sum() / (found.sum() + true.sum()))
     error = np.linalg.norm(w["weights"] - given(data.truth)["weights"])
     assert last["recovery_error"] == pytest.approx(error, rel=1e-6)
 
@@ -70,7 +73,7 @@ def test_summary_is_that_of_the_metrics():
     for name in list(metrics)[6:]:
         assert summary["final"][name] == metrics[name].iloc[-1]
         assert summary["tail"][name] == pytest.approx(metrics[name][metrics["round"] > 4].mean())
-    for name, pick in {"objective": "idxmin", "f1": "idxmax"}.items():
+    for name, pick in {"objective": "idxmin", "support_f1": "idxmax"}.items():
         row = getattr(metrics[name], pick)()
         assert summary["best"][name] == {"value": metrics[name][row], "round": metrics["round"][row]}
     assert "density" not in summary["best"]
@@ -226,3 +229,17 @@ def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
 
     monkeypatch.setattr("fcorun.records.record.deserted", ends)
     assert record.status == {"status": "done"}
+
+
+def test_metrics_of_before_are_read_under_their_new_names(tmp_path):
+    new = record("new", table=rows(support_precision=0.5))
+    for name in ("metrics.csv", "summary.json"):
+        text = (new.folder / name).read_text()
+        (tmp_path / "old").mkdir(exist_ok=True)
+        (tmp_path / "old" / name).write_text(text.replace("support_", ""))
+    old = Record(tmp_path / "old")
+    assert "f1" in (old.folder / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert old.rows == new.rows
+    assert list(old.metrics) == list(new.metrics)
+    assert old.summary["tail"] == new.summary["tail"]
+    assert {"support_f1", "support_precision"} <= set(old.summary["tail"])

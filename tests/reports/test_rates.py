@@ -48,7 +48,9 @@ def test_other_keys_are_at_their_best():
             for server in (0.3, 1.0):
                 settings = config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength)
                 record(f"s/{strength}{rate}{server}", settings, rows(level * rate))
-    found = cells(table(load_records("s")).points("f1"), "feddualavg", True, ["algo.client_lr", "algo.server_lr"])
+    found = cells(
+        table(load_records("s")).points("support_f1"), "feddualavg", True, ["algo.client_lr", "algo.server_lr"]
+    )
     assert {row["reg.strength"] for row in found.values()} == {0.2}
     assert legend_of(figure(rates.draw, load_records("s")))[-1] == "each at its best reg.strength"
 
@@ -71,7 +73,7 @@ def test_one_rate_is_a_line_an_algorithm():
     found = figure(rates.draw, grid("s", server=(1.0,)))
     (ax,) = found.axes
     assert legend_of(found) == [
-        *("feddualavg", "fedmid", "best", "diverged with any of 3 seeds", "median and 10-90 % over 3 seeds"),
+        *("feddualavg", "fedmid", "best", "diverged with any of 3 seeds", "median and range over 3 seeds"),
     ]
     lines = [line for line in ax.lines if len(line.get_xdata()) > 1]
     assert [line.get_xdata().tolist() for line in lines] == [[0.1, 0.2], [0.1, 0.2]]

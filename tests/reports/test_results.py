@@ -19,8 +19,11 @@ from fcorun.reports.results import report
 
 def test_show_names_tail_cutoff_and_band():
     text, _ = shown(show, table(grid("s")), None)
-    for part in ("10-90 % over", "3 seeds", "last 20", ">0.0001", "best by f1", "cutoff=0.0001", "median over seeds"):
+    for part in ("range", "over 3 seeds", "last 20", ">0.0001"):
         assert part in text
+    caption = " ".join(text[text.index("best by") :].split())
+    assert caption.startswith("best by support_f1: mean over the last 20 rounds, median over seeds")
+    assert caption.endswith("cutoff=0.0001")
     lines = [line.split() for line in text.splitlines() if line.startswith("fed")]
     assert [line[:3] for line in lines] == [["feddualavg", "0.2", "1"], ["fedmid", "0.2", "1"]]
     assert [line[-2:] for line in lines] == [["12", "6"], ["12", "6"]]  # done, diverged
@@ -60,7 +63,7 @@ def test_report_writes_and_says(tmp_path):
     found = list(csv.DictReader(io.StringIO((tmp_path / "s" / "results.csv").read_text())))
     assert len(found) == len(there) + 1
     mine = next(row for row in found if row["folder"] == there[0].folder.name)
-    assert float(mine["tail_f1"]) == there[0].summary["tail"]["f1"]  # all digits
+    assert float(mine["tail_support_f1"]) == there[0].summary["tail"]["support_f1"]  # all digits
     assert mine["rounds"] == "40"
     assert failed.folder.exists()
     assert not list(Path("s").glob(".*"))
@@ -88,10 +91,10 @@ def test_report_of_real_runs():
     for i, one in enumerate(there):
         metrics = one.metrics
         if runs.frame["status"][i] == "diverged":
-            assert np.isnan(runs.frame["tail_f1"][i])
+            assert np.isnan(runs.frame["tail_support_f1"][i])
             continue
-        tail = metrics["f1"][metrics["round"] > metrics["round"].max() - 4]
-        assert runs.frame["tail_f1"][i] == pytest.approx(tail.mean())
+        tail = metrics["support_f1"][metrics["round"] > metrics["round"].max() - 4]
+        assert runs.frame["tail_support_f1"][i] == pytest.approx(tail.mean())
     assert {path.name for path in written} == {"results.csv", "rates.png", "best.png", "structure.png"}
     assert "last 4" in text
     assert json.loads((there[0].folder / "status.json").read_text())["status"] == "done"

@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import SMALL, rows_of
+from helpers import SMALL, ragged, rows_of
 
-from fcorun import compose, load_records, run
+from fcorun import UserError, compose, load_records, run
 from fcorun.cli import console
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
+from fcorun.experiment.build import check_measured
+from fcorun.experiment.prepare import prepare
+from fcorun.records.sweeps import kept
 from fcorun.runs import batch, execute
 from fcorun.runs.job import Watcher
 
@@ -58,10 +61,27 @@ def test_what_refers_to_a_swept_number_follows_it():
     assert all(algo["server_lr"] == algo["client_lr"] == float(name.split("-")[1]) for name, algo in configs.items())
 
 
-def test_a_metric_that_a_wide_sweep_did_not_measure_is_refused_at_its_end(capsys):
-    assert command(*RATES, "seed=0,1", "metric=val_accuracy", "hydra.sweep.dir=s") == 2
-    assert "val_accuracy" in capsys.readouterr().err
-    assert len(table("s")) == 12
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        ("val_accuracy", "would not be measured: objective=least_squares has no accuracy; choose another"),
+        ("suboptimality", "is the gap to a reference optimum: give reference=true as well"),
+    ],
+)
+def test_a_metric_that_no_point_would_measure_is_refused_before_anything_runs(metric, reason, capsys):
+    assert command(*RATES, f"metric={metric}", "hydra.sweep.dir=s") == 2
+    assert capsys.readouterr().err.strip() == f"fcorun: metric={metric} {reason}"
+    assert not Path("s").exists()
+
+
+def test_a_metric_that_only_some_points_measure_is_taken(tmp_path):
+    table = ragged(tmp_path / "table", "algo=feddualavg", "reg=l1")
+    without, within = prepare(table), prepare(compose(list(SMALL)))
+    check_measured([without, within], "support_f1")
+    with pytest.raises(UserError, match="support_f1 would not be measured: data=table have no true model"):
+        check_measured([without], "support_f1")
+    with pytest.raises(UserError, match="data=table have no validation rows"):
+        check_measured([without], "val_loss")
 
 
 @pytest.mark.drawn
@@ -73,6 +93,20 @@ def test_a_sweep_is_drawn_against_what_it_is_told():
         assert main(["plot", "s", "--x", x]) == 0
         assert Path("s/best.png").read_bytes() == pictures[x]
     assert pictures["bytes"] != pictures["rounds"]
+
+
+def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(capsys):
+    assert command("algo=fedmid", "algo.client_lr=1e-3,3e-3", "hydra.sweep.dir=s") == 0
+    assert command("algo=feddualavg", "algo.client_lr=1e-3,1e-2", "metric=objective", "hydra.sweep.dir=s") == 0
+    found = pd.read_csv("s/results.csv")
+    assert found["algo"].tolist() == ["fedmid", "fedmid", "feddualavg", "feddualavg"]
+    assert found["algo.client_lr"].tolist() == [1e-3, 3e-3, 1e-3, 1e-2]
+    asked = kept("s")
+    assert (asked.metric, asked.algos) == ("objective", ("fedmid", "feddualavg"))
+    assert set(asked.runs) == set(found["folder"][2:])
+    picture = Path("s/best.png").read_bytes()
+    assert main(["plot", "s"]) == 0
+    assert Path("s/best.png").read_bytes() == picture
 
 
 def test_each_point_leaves_the_record_of_the_run_alone(capsys):

@@ -76,7 +76,7 @@ def _show(rows: list[dict], console: Console) -> None:
     for row in rows:
         out.add_row(*(escape(row[column]) for column in ("algo", "says", "measured", "wanted", "holds")))
     console.print(out)
-    for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
+    for note in dict.fromkeys(row["note"] for row in rows if row["note"] and row["holds"] != "yes"):
         console.print(escape(f"of what does not hold: {note}"))
 
 

@@ -10,10 +10,11 @@ from rich.markup import escape
 from fcorun.cli.commands.common import Parser, console, records_in
 from fcorun.config import Axis
 from fcorun.metrics import known
-from fcorun.records.formats import read_json
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record, load_records
-from fcorun.reports.collect import table
-from fcorun.reports.pictures.curves import draw_run
+from fcorun.records.sweeps import kept
+from fcorun.reports.collect import ordered, table
+from fcorun.reports.pictures import curves
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.pictures.page import FORMATS
 from fcorun.system.files import write_whole
@@ -45,8 +46,8 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
     rows, config = record.rows, record.flat_config
     if rows:
         label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
-        metrics = known([read_json(record.folder / "summary.json")])
-        picture = draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
+        metrics = known([read_summary(record.folder)])
+        picture = curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
         write_whole(record.folder / f"curves.{format}", picture)
     return bool(rows)
 
@@ -54,6 +55,7 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
 def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
     """Draw the pictures of a sweep; their files."""
     told = {record.flat_config.get("x", "rounds") for record in records}
-    x = asked.x or (told.pop() if len(told) == 1 else "rounds")
-    runs = table(records, asked.tail_rounds)
-    return draw_sweep(folder, records, runs, asked.metric, format=asked.format, x=x)
+    choice = kept(folder).unless(metric=asked.metric, tail_rounds=asked.tail_rounds, x=asked.x)
+    x, records = choice.x or (told.pop() if len(told) == 1 else "rounds"), ordered(records, choice.algos)
+    runs = table(records, choice.tail_rounds)
+    return draw_sweep(folder, records, runs, choice.metric, format=asked.format, x=x, algos=choice.algos)

@@ -8,11 +8,11 @@ from rich.table import Table as Shown
 
 from fcorun.cli.commands.common import Parser, console, records_in
 from fcorun.errors import UserError
-from fcorun.experiment.ending import ADVICE
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv, frame_parquet
-from fcorun.reports.collect import table
-from fcorun.reports.results import caption, head, number, print_whole
+from fcorun.records.sweeps import kept
+from fcorun.reports.collect import ordered, table
+from fcorun.reports.results import caption, head, number, print_whole, remarks
 from fcorun.reports.table import Table
 from fcorun.system.files import write_whole
 
@@ -29,13 +29,14 @@ def run(argv: Sequence[str]) -> int:
     if asked.out is not None:
         _check(asked.out, asked.force)
     root = asked.folders[0] if len(asked.folders) == 1 else None
-    runs = table(records_in(asked.folders), asked.tail_rounds, root=root)
-    metric, out = runs.chosen(asked.metric), console()
+    choice = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds)
+    runs = table(ordered(records_in(asked.folders), choice.algos), choice.tail_rounds, root=root)
+    metric, out = runs.chosen(choice.metric), console()
     tails = list(dict.fromkeys((metric, *structure(metric), "objective")))
     print_whole(_every_run(runs, metric, [name for name in tails if name in runs.tails]), out)
     out.print(f"* best point of each algorithm by {metric}; {caption(runs, tails)}")
-    if (runs.column("falling") > 0).any():
-        out.print(f"falling: the objective was still falling at the end; {ADVICE}")
+    for line in remarks(runs, metric):
+        out.print(escape(line))
     if asked.out is not None:
         write_whole(asked.out, _WRITERS[asked.out.suffix](runs.frame))
         out.print(escape(f"{asked.out}: {len(runs)} runs, {len(runs.frame.columns)} columns"))
