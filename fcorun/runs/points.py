@@ -68,12 +68,12 @@ def merged(points: Sequence[Point]) -> list[Point]:
     same: dict[tuple, list[Point]] = {}
     for place, point in enumerate(points):
         same.setdefault((point.folder, point.experiment.identity) if point.experiment else (place,), []).append(point)
-    for kept, *others in (group for group in same.values() if len(group) > 1):
-        kept.places = [place for point in (kept, *others) for place in point.places]
-        given = [{text for text in point.overrides.split() if "=" in text} for point in (kept, *others)]
+    for first, *others in (group for group in same.values() if len(group) > 1):
+        first.places = [place for point in (first, *others) for place in point.places]
+        given = [{text for text in point.overrides.split() if "=" in text} for point in (first, *others)]
         keys = sorted({text.partition("=")[0] for text in set.union(*given) - set.intersection(*given)})
-        assert kept.experiment is not None
-        kept.remarks.append(f"algo={kept.experiment.names['algo']} is the same for all of {', '.join(keys)}: run once")
+        assert first.experiment is not None
+        first.remarks.append(f"algo={first.experiment.names['algo']} is the same for all of {', '.join(keys)}: run once")
     return [group[0] for group in same.values()]
 
 

@@ -187,12 +187,12 @@ def running(folder: str, **about) -> Record:
 
 def test_a_record_whose_process_was_killed_is_interrupted():
     here = platform.node()
-    for record in (running("old"), running("killed", host=here, pid=1), running("left", host=here)):
-        if record.folder.name == "left":  # the system leaves the file of the lock
-            (record.folder / ".lock").touch()
-        assert record.status["status"] == "interrupted"
-        assert "killed" in record.status["reason"]
-        assert RunFolder(record.folder, "1").look() == "resume"
+    for each in (running("old"), running("killed", host=here, pid=1), running("left", host=here)):
+        if each.folder.name == "left":  # the system leaves the file of the lock
+            (each.folder / ".lock").touch()
+        assert each.status["status"] == "interrupted"
+        assert "killed" in each.status["reason"]
+        assert RunFolder(each.folder, "1").look() == "resume"
     elsewhere = running("elsewhere", host="another-machine")  # whose locks need not be seen
     assert elsewhere.status["status"] == "running"
 
@@ -212,23 +212,23 @@ def test_a_record_whose_lock_is_held_is_running():
 
 def test_who_looks_takes_no_folder_away(monkeypatch):
     """A look holds the lock for a moment: who claims the folder then waits for that."""
-    record = running("a")
-    (record.folder / ".lock").touch()
+    killed = running("a")
+    (killed.folder / ".lock").touch()
     monkeypatch.setattr("fcorun.records.locks._PATIENCE", 5)
-    with filelock.FileLock(record.folder / ".lock", thread_local=False) as look:
+    with filelock.FileLock(killed.folder / ".lock", thread_local=False) as look:
         threading.Timer(0.01, look.release).start()
-        assert RunFolder(record.folder, "1").claim() == "resume"
+        assert RunFolder(killed.folder, "1").claim() == "resume"
 
 
 def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
-    record = running("a")
+    killed = running("a")
 
     def ends(folder, status):
         (folder / "status.json").write_text('{"status": "done"}')
         return True
 
     monkeypatch.setattr("fcorun.records.record.deserted", ends)
-    assert record.status == {"status": "done"}
+    assert killed.status == {"status": "done"}
 
 
 def test_metrics_of_before_are_read_under_their_new_names(tmp_path):
