@@ -73,7 +73,8 @@ def merged(points: Sequence[Point]) -> list[Point]:
         given = [{text for text in point.overrides.split() if "=" in text} for point in (first, *others)]
         keys = sorted({text.partition("=")[0] for text in set.union(*given) - set.intersection(*given)})
         assert first.experiment is not None
-        first.remarks.append(f"algo={first.experiment.names['algo']} is the same for all of {', '.join(keys)}: run once")
+        algo = first.experiment.names["algo"]
+        first.remarks.append(f"algo={algo} is the same for all of {', '.join(keys)}: run once")
     return [group[0] for group in same.values()]
 
 
