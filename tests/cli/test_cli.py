@@ -117,7 +117,8 @@ def test_a_run_in_plain_lines(fcorun):
     code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
     assert (code, err) == (0, "")
     assert "force=true" in out
-    assert out.startswith("here holds the record of this run (done): reused")
+    assert out.startswith("here holds the record of this run (done")
+    assert "): reused (force=true" in out
 
 
 def test_the_command_and_the_function_make_the_same_record(fcorun):
