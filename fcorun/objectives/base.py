@@ -38,11 +38,6 @@ class Objective(ABC):
 
     ridge: NonNegative = 0.0
 
-    def __init_subclass__(cls, **options):
-        super().__init_subclass__(**options)
-        if "convex" not in vars(cls):
-            cls.convex = None
-
     @abstractmethod
     def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:
         """The shape of each parameter, from that of an example, (d,) or that of a matrix.

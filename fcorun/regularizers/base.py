@@ -42,11 +42,6 @@ class Regularizer(ABC):
     across_clients: ClassVar[dict[str, str]] = {}
     convex: ClassVar[bool | None] = None
 
-    def __init_subclass__(cls, **options):
-        super().__init_subclass__(**options)
-        if "convex" not in vars(cls):
-            cls.convex = None
-
     @property
     def strength_given(self) -> float | None:
         """Its ``strength``; None where it has none."""

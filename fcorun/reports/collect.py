@@ -70,9 +70,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
 
 
 def _held(config: dict[str, Any]) -> dict[str, Any]:
-    """A flat configuration without the strength that ``reg.relative`` replaces, which older records hold."""
-    given = config.get("reg.relative") is not None
-    return {key: value for key, value in config.items() if not (given and key == "reg.strength")}
+    """A flat configuration with no strength where ``reg.relative`` replaces it; older records hold both."""
+    return config | {"reg.strength": None} if config.get("reg.relative") is not None else config
 
 
 def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
