@@ -214,3 +214,29 @@ def test_records_are_in_the_order_of_what_was_varied():
     again = record("s/d", config("fedmid", algo__client_lr=0.1))  # computed again by another version
     assert [found.folder.name for found in ordered(load_records("s"))] == ["c", "b", "d"]
     assert again == Record(Path("s/d"))
+
+
+def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):
+    own = [{k: v for k, v in row.items() if k != "support_f1"} for row in rows(val_accuracy=0.5)]
+    record("s/a", config("pfedme", data="heterogeneous"), [r | {"personal_val_accuracy": 0.9} for r in own])
+    record("s/b", config("fedavg", data="heterogeneous"), own)
+    for rate in (0.1, 0.2):
+        record(f"s/{rate}", config(algo__client_lr=rate))  # as good as each other
+    assert main(["results", "s"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("by support_f1, = those tied with it;") > 0
+    lines = {line.split()[-1]: line.split() for line in out.splitlines() if "done" in line}
+    assert [lines[name][0] for name in ("a", "b", "0.1", "0.2")] == ["*", "*", "*", "="]
+    assert "0.9" in lines["a"]
+    assert "0.5" in lines["b"]  # that of its global model, by which the two compare
+    assert "0.1" not in lines["a"]  # the lasso's rates are no column here
+    assert main(["results", "s", "--metric", "val_accuracy"]) == 0
+    out = capsys.readouterr().out
+    assert "by val_accuracy;" in out
+    assert "by support_f1" in out  # which the lasso has
+
+
+def test_a_single_run_is_drawn_in_another_format():
+    record("s/a")
+    assert main(["plot", "s/a", "--format", "pdf"]) == 0
+    assert Path("s/a/curves.pdf").read_bytes().startswith(b"%PDF")
