@@ -25,8 +25,8 @@ def told(capsys):
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("algo.client_lr", ["the clients' learning rate; eta_c (a number, positive)", "of algo=feddualavg, ",
-                            "default: that of data.natural.client_lr, else 0.01"]),
+        ("algo.client_lr", ["the clients' learning rate; eta_c (a number, positive, or auto)", "of algo=feddualavg, ",
+                            "default: that of data.natural.client_lr, else auto"]),
         ("reg.strength", ["how much psi weighs (a number, non-negative)", "of reg=l1, "]),
         ("data.validation", ["a fraction of each client's rows", "default: null", "of data=table"]),
         ("rounds", ["of communication (a whole number, non-negative)", "default: 500"]),
@@ -104,8 +104,8 @@ def test_what_one_has_written_oneself(told):
     )
     assert "  slow: Takes its time." in told("algo", "--config-dir", "mine")
     lines = told("algo=slow", "--config-dir", "mine")
-    assert "  algo.client_lr=0.1: the clients' learning rate; small # as ever (a number, positive)" in lines
-    assert "  algo.server_lr=1: the server's learning rate; eta, 'quoted' (a number, positive)" in lines
+    assert "  algo.client_lr=0.1: the clients' learning rate; small # as ever (a number, positive, or auto)" in lines
+    assert "  algo.server_lr=1: the server's learning rate; eta, 'quoted' (a number, positive, or auto)" in lines
     assert yaml.safe_load(Path("mine/algo/slow.yaml").read_text())["server_lr"] == 1
 
 
