@@ -42,12 +42,16 @@ class FcorunSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        given = {override.get_key_element() for override in self.parser.parse_overrides(arguments)}
-        params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
-        overrides = self.parser.parse_overrides([*arguments, *params])
+        overrides = self.overrides(arguments)
         axes = any(override.is_sweep_override() for override in overrides)
         product = self.jobs(overrides) if axes or not self.also else []
         return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
+
+    def overrides(self, arguments: list[str]) -> list[Override]:
+        """What the command line asks for, and what an experiment brings along that it does not mention."""
+        given = {override.get_key_element() for override in self.parser.parse_overrides(arguments)}
+        params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
+        return self.parser.parse_overrides([*arguments, *params])
 
     def further(self, overrides: list[Override]) -> list[list[str]]:
         """The overrides of each job that stands beside the product: what is fixed for all, and its own, with all
@@ -65,6 +69,9 @@ class FcorunSweeper(Sweeper):
 
     def jobs(self, overrides: list[Override]) -> list[list[str]]:
         """The overrides of each job of the product. Raises UserError when zipped axes are none or differ in length."""
+        for override in overrides:
+            if override.is_sweep_override() and not override.is_discrete_sweep():
+                raise UserError(f"{override.input_line} is no list of values: give hydra/sweeper=optuna to search it")
         axes = {o.get_key_element(): [v for (v,) in BasicSweeper.split_arguments([o], None)[0]] for o in overrides}
         nested = bool(self.zip) and not isinstance(self.zip[0], str)
         together = [list(group) for group in (self.zip if nested else [self.zip])]
@@ -96,6 +103,19 @@ class FcorunLauncher(Launcher):
         self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        values = self.run(self.points(job_overrides, initial_job_idx))
+        return [
+            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=v)
+            for o, v in zip(job_overrides, values, strict=True)
+        ]
+
+    def run(self, points: list, part: bool = False) -> list[float | None]:
+        """Run points and report on them; the value of each. Of a ``part`` of a search nothing is reported, and the less
+        a value the better."""
+        return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]
+
+    def points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
+        """The points of a sweep that these overrides ask for."""
         from fcorun.config import how_keys
         from fcorun.runs.points import Point
 
@@ -112,11 +132,7 @@ class FcorunLauncher(Launcher):
                 except Exception as error:
                     composed[key] = error
             points.append(self._point(composed[key], settable, number, list(overrides)))
-        values = self.task.sweep(points, self.config, self.options)  # type: ignore[attr-defined]
-        return [
-            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=v)
-            for o, v in zip(job_overrides, values, strict=True)
-        ]
+        return points
 
     def _split(self, overrides: Sequence[str]) -> tuple[Settable, tuple]:
         """The numbers among the overrides, and what says which other jobs share the rest."""

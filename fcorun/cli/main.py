@@ -55,9 +55,9 @@ def _composed_and_run() -> list[BaseException]:
             if isinstance(error, KeyboardInterrupt):
                 raise
 
-    def sweep(points: list, config: DictConfig, launcher: dict[str, Any]) -> list[float | None]:
+    def sweep(points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False) -> list[float | None]:
         try:
-            code, values = run_points(points, config, launcher)
+            code, values = run_points(points, config, launcher, part)
         except BaseException as error:
             failures.append(error)
             raise
