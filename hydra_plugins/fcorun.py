@@ -109,7 +109,7 @@ class FcorunLauncher(Launcher):
             for o, v in zip(job_overrides, values, strict=True)
         ]
 
-    def run(self, points: list, part: bool = False) -> list[float | None]:
+    def run(self, points: list, part: bool = False) -> Sequence[float | None]:
         """Run points and report on them; the value of each. Of a ``part`` of a search nothing is reported, and the less
         a value the better."""
         return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]

@@ -18,13 +18,15 @@ from fcorun.errors import UserError
 from fcorun.reports.table import SEEDS
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
+_START = 8  # points before the first that follows from others; a power of two, as Sobol's points want it
+
 
 @dataclass(frozen=True)
 class Search:
     """How a search goes: how many points, how many of them asked for together, and its seed."""
 
     n_trials: Count = 32
-    batch: Count = 8
+    batch: Count = 4
     seed: Index = 0
 
 
@@ -57,6 +59,14 @@ class Axis:
             raise UserError(f"{override.input_line}: give an interval that is logarithmic a positive lower end")
         return cls(key, low=low, high=high, log=log)
 
+    def at(self, share: float) -> Any:
+        """What lies at a share of the axis, from 0 to 1, in the terms of ``suggest``."""
+        if self.values:
+            place = int(share * len(self.values))
+            return place if self.ordered else self.values[place]
+        found = self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
+        return min(max(round(found), self.low), self.high) if isinstance(self.low, int) else found
+
     def ask(self, trial: Any) -> str:
         """What a trial of optuna's suggests, as an override; real numbers with four digits, as tables show them."""
         if self.ordered:
@@ -81,7 +91,7 @@ class OptunaSweeper(FcorunSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         how = self._checked()
         axes, fixed = self._axes(arguments)
-        study, tried, told = _study(how.seed), {}, 0
+        study, tried, told = _study(how.seed, axes), {}, 0
         while told < how.n_trials:
             trials = [study.ask() for _ in range(min(how.batch, how.n_trials - told))]
             asked = [[axis.ask(trial) for axis in axes] for trial in trials]
@@ -120,13 +130,19 @@ class OptunaSweeper(FcorunSweeper):
         return [Axis.of(override) for override in searched], [tuple(job) for job in rest]
 
 
-def _study(seed: int) -> Any:
-    """A study of optuna's in memory, whose sampler keeps the points of a batch apart."""
+def _study(seed: int, axes: list[Axis]) -> Any:
+    """A study of optuna's in memory. It begins with points spread over the space, which finds more than random ones;
+    the sampler takes the axes together, and keeps the points of a batch apart."""
     try:
         import optuna
+        from scipy.stats.qmc import Sobol
     except ImportError as error:
         raise UserError("hydra/sweeper=optuna needs optuna: pip install 'fcorun[optuna]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True))
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_START)
+    study = optuna.create_study(sampler=sampler)
+    for shares in Sobol(len(axes), rng=seed).random(_START):
+        study.enqueue_trial({axis.key: axis.at(share) for axis, share in zip(axes, shares, strict=True)})
+    return study

@@ -1,6 +1,7 @@
 """What the command does once Hydra has composed: one run, or the points of a sweep."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def point_of(overrides: str, config: DictConfig, values: dict[str, Any] | None) 
 
 def run_points(
     points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False
-) -> tuple[int, list[float | None]]:
+) -> tuple[int, Sequence[float | None]]:
     """Run a sweep: the exit code, and the tail average of the metric for each point. Of a ``part`` of a search nothing
     is reported, and each point has its cost instead."""
     from fcorun.cli.console import SweepConsole

@@ -13,9 +13,7 @@ from fcorun.runs.points import Options, Point, look, record_failure, take
 from fcorun.system.ahead import PICTURES, TABLES, import_ahead
 
 
-def run_sweep(
-    points: Sequence[Point], folder: Path, options: Options, watch: SweepWatcher, part: bool = False
-) -> int:
+def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: SweepWatcher, part: bool = False) -> int:
     """Run the points of a sweep and report on them into ``folder``; the exit code, 0 when nothing failed. A ``part`` of
     a search is only run."""
     look(points, folder, options)

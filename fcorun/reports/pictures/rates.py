@@ -105,8 +105,11 @@ def scale(values: np.ndarray, higher: bool) -> tuple[float, float]:
 
 
 def _heat_map(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
-    """One algorithm's map. The rates stand at equal distances, whatever their values."""
+    """One algorithm's map. The rates stand at equal distances, whatever their values; those of a search, which are no
+    grid, where they are."""
     clients, servers = (sorted({place[i] for place in found}) for i in (0, 1))
+    if 2 * len(found) < len(clients) * len(servers):
+        return _scattered(ax, found, colours, higher)
     picture = np.ones((len(servers), len(clients), 4))  # white where nothing was run
     for (client, server), row in found.items():
         x, y = clients.index(client), servers.index(server)
@@ -124,6 +127,22 @@ def _heat_map(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
     ax.set_yticks(range(len(servers)), [f"{rate:g}" for rate in servers])
     ax.grid(False)
     ax.tick_params(length=2)
+
+
+def _scattered(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
+    """One algorithm's points, the worse ones below."""
+    done = {place: row["metric"] for place, row in found.items() if row["status"] == "done"}
+    for place in sorted(done, key=done.__getitem__, reverse=not higher):
+        ax.plot(*place, "o", color=colours.to_rgba(done[place]), markersize=6, markeredgecolor="0.4",
+                markeredgewidth=0.4)  # fmt: skip
+    for place in found.keys() - done.keys():
+        ax.plot(*place, **_CROSS)
+    best = _best(found, higher)
+    if best is not None:
+        ax.plot(*best, **_RING | {"markersize": 9})
+    for scale, rates in zip((ax.set_xscale, ax.set_yscale), zip(*found, strict=True), strict=True):
+        if min(rates) > 0:
+            scale("log")
 
 
 def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
