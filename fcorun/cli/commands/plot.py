@@ -7,10 +7,11 @@ from typing import get_args
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, console, records_in
+from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.config import Axis
+from fcorun.errors import UserError
 from fcorun.metrics import known
-from fcorun.records.formats import read_json
+from fcorun.records.formats import frame_csv, read_json
 from fcorun.records.record import Record, load_records
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.curves import draw_run
@@ -20,14 +21,21 @@ from fcorun.system.files import write_whole
 
 
 def run(argv: Sequence[str]) -> int:
-    """Draw curves.png of each record anew, and the pictures of a sweep into each folder that has several records."""
+    """Draw curves.png of each record anew, and the pictures of a sweep into each folder that has several records. With
+    --out, draw one set of pictures of all records, and write their table."""
     parser = Parser("plot", run.__doc__)
     parser.add_judging()
     parser.add_argument("--format", choices=FORMATS, default="png", help="of the pictures")
     parser.add_argument("--x", choices=get_args(Axis), help="what curves are drawn against; default: as runs were told")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
+    parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
     asked = parser.parse_args(argv)
-    records_in(asked.folders)
+    there = records_in(asked.folders)
     out, drawn = console(), set()
+    if asked.out is not None:
+        for path in _joint(asked.out, distinct(there, out), asked):
+            out.print(escape(str(path)))
+        return 0
     for folder in asked.folders:
         records = load_records(folder)
         for record in (record for record in records if record.folder not in drawn):
@@ -38,6 +46,22 @@ def run(argv: Sequence[str]) -> int:
                 out.print(escape(str(path)))
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0
+
+
+def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
+    """The table and the pictures of records from several folders, in one of their own; the files. Raises UserError for
+    a folder that is something else."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder} is a file; give a folder")
+    if folder.exists() and load_records(folder):
+        raise UserError(f"--out {folder} holds records, whose own pictures are there; give another folder")
+    if folder.exists() and any(folder.iterdir()) and not asked.force:
+        raise UserError(f"--out {folder} exists; give --force to draw there again, or another name")
+    runs = table(records, asked.tail_rounds)
+    runs.chosen(asked.metric)  # a metric that is not there leaves nothing behind
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "results.csv", frame_csv(runs.frame))
+    return [folder / "results.csv", *_draw_sweep(folder, records, asked)]
 
 
 def _draw(record: Record, x: str | None, format: str) -> bool:

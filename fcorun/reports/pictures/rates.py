@@ -131,6 +131,8 @@ def _heat_map(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
 
 def _scattered(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
     """One algorithm's points, the worse ones below."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     done = {place: row["metric"] for place, row in found.items() if row["status"] == "done"}
     for place in sorted(done, key=done.__getitem__, reverse=not higher):
         ax.plot(*place, "o", color=colours.to_rgba(done[place]), markersize=6, markeredgecolor="0.4",
@@ -140,9 +142,13 @@ def _scattered(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
     best = _best(found, higher)
     if best is not None:
         ax.plot(*best, **_RING | {"markersize": 9})
-    for scale, rates in zip((ax.set_xscale, ax.set_yscale), zip(*found, strict=True), strict=True):
+    clients, servers = zip(*found, strict=True)
+    for axis, scale, rates in ((ax.xaxis, ax.set_xscale, clients), (ax.yaxis, ax.set_yscale, servers)):
         if min(rates) > 0:
             scale("log")
+            axis.set_major_locator(LogLocator(subs=(1,) if max(rates) > 100 * min(rates) else (1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+            axis.set_minor_formatter(NullFormatter())
 
 
 def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
