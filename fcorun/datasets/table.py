@@ -12,6 +12,7 @@ from fcorun.config import Count, Index, Path, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.partition import hold_out, moments, partition, standardize
 from fcorun.datasets.readers import Rows, find, read
+from fcorun.datasets.remarks import identifiers, look_alikes
 from fcorun.errors import UserError, nearest
 
 
@@ -20,8 +21,9 @@ class Table(Dataset):
     """Rows of a file, by client.
 
     Attributes:
-        path: a .csv, .tsv or .parquet file, whose columns other than the target and the client are the features; a
-            .npz file of X (N, d), y (N,) and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
+        path: a .csv, .tsv or .parquet file, whose columns other than the target and the client are the features (a
+            .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y (N,)
+            and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2).
         target: the column to predict; needed, and allowed, for CSV, TSV and Parquet only.
         client: the column that names the client of a row; without it rows are dealt out by ``partition``.
@@ -100,7 +102,15 @@ class Table(Dataset):
             clients=tuple(names[m] for m in present),
             features=rows.features,
             standardized=standardized,
+            remarks=self._remarks(rows, classes),
         ).validate()
+
+    def _remarks(self, rows: Rows, classes: tuple) -> tuple[str, ...]:
+        """What in the file looks like a mistake."""
+        clients = [] if rows.client is None else np.unique(rows.client).tolist()
+        labels = look_alikes(f"data.path={self.path}: labels", classes)
+        return (*labels, *look_alikes(f"data.path={self.path}: clients", clients),
+                *(f"data.path={self.path}: {remark}" for remark in identifiers(rows.x, rows.features)))  # fmt: skip
 
     def _scaling(self, features: tuple[str, ...], count: int) -> tuple[np.ndarray, np.ndarray]:
         """The mean and the scale of the record ``scaling``."""
@@ -144,8 +154,9 @@ class Table(Dataset):
             raise UserError(f"{where} holds one class only ('{classes[0]}'); two or more are needed to classify")
         if self.task == "binary" and len(classes) > 2:
             first = ", ".join(map(str, classes[:3].tolist()))
+            alike = "".join(f"; {remark}" for remark in look_alikes("its labels", classes.tolist()))
             raise UserError(f"{where} holds {len(classes)} classes ({first}, ..); give data.task=multiclass"
-                            + (" or regression" if y.dtype.kind in "fiu" else ""))  # fmt: skip
+                            + (" or regression" if y.dtype.kind in "fiu" else alike))  # fmt: skip
         if self.task == "multiclass" and y.dtype.kind == "f":
             raise UserError(
                 f"{where} holds fractions ({y[y != np.floor(y)][0]}), not labels; give data.task=regression"
