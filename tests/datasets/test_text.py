@@ -91,7 +91,8 @@ def test_objects_in_an_npz_are_named_with_the_cure(tmp_path, name, kind):
     np.savez(tmp_path / "t.npz", **(arrays | {name: arrays[name].astype(object)}))
     with fails(f"array '{name}' holds Python objects", f"{name}=np.array({name}, dtype={kind})"):
         Table(str(tmp_path / "t.npz")).load()
-    np.savez(tmp_path / "t.npz", **(arrays | {name: np.array(arrays[name].astype(object), dtype=kind)}))
+    arrays[name] = np.array(arrays[name].astype(object), dtype=kind)
+    np.savez(tmp_path / "t.npz", **arrays)
     assert len(Table(str(tmp_path / "t.npz")).load().y) == 4
 
 
