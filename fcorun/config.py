@@ -78,6 +78,7 @@ class Settings:
     reference: bool = False
     start: str | None = None
     frozen: bool = False
+    stop: dict[str, float] | None = None
     # how, not what: none of these changes a row of metrics.csv
     tail_rounds: Annotated[Count, "how"] = 100
     metric: Annotated[str | None, "how"] = None

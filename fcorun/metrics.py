@@ -115,9 +115,9 @@ def _catalogue() -> Catalogue:
         Metric("objective", "objective  Φ(w) = F(w) + ψ(w)", higher=False, log=True, matters=9),
         Metric("suboptimality", "gap  Φ(w) - Φ*", higher=False, log=True, matters=8),
         *(loss[0], accuracy[0], loss[1], accuracy[1]),
-        Metric("f1", "F1 of {support}", matters=4, **support),
-        Metric("precision", "precision of {support}", **support),
-        Metric("recall", "recall of {support}", **support),
+        Metric("support_f1", "F1 of {support}", matters=4, **support),
+        Metric("support_precision", "precision of {support}", **support),
+        Metric("support_recall", "recall of {support}", **support),
         *structure,
         Metric("violation", "distance from the set", higher=False, log=True),
         Metric("recovery_error", "‖w - w$_{\\mathrm{true}}$‖$_2$", higher=False, log=True, matters=6),
@@ -130,6 +130,13 @@ def _catalogue() -> Catalogue:
 
 
 CATALOGUE = _catalogue()
+# What metrics were called in records and configurations of before: those of the support are none of a classifier.
+RENAMED = {"f1": "support_f1", "precision": "support_precision", "recall": "support_recall"}
+
+
+def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same under the names that metrics have now."""
+    return {RENAMED.get(name, name): value for name, value in values.items()}
 
 
 def declared(scores: Iterable[Metric]) -> list[Metric]:

@@ -1,4 +1,5 @@
 """fcorun's multirun: a sweeper that knows zipped axes, a launcher that composes once for jobs that differ in numbers.
+Also the place of a user's own folder of configuration files, before fcorun's.
 
 It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.runs.sweep.
 """
@@ -10,18 +11,29 @@ from functools import cache
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.plugins.launcher import Launcher
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.errors import UserError
+from fcorun.experiment.folders import own_dir
 
 Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
+
+
+class OwnFolder(SearchPathPlugin):
+    """The user's own folder of configuration files goes before fcorun's."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        if folder := own_dir():
+            search_path.prepend("own", f"file://{folder}", anchor="main")
 
 
 class FcorunSweeper(Sweeper):
@@ -44,12 +56,16 @@ class FcorunSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         overrides = self.overrides(arguments)
         axes = any(override.is_sweep_override() for override in overrides)
-        product = self.jobs(overrides) if axes or not self.also else []
+        product = self.jobs(overrides) if axes or self.params or not self.also else []
         return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
 
     def overrides(self, arguments: list[str]) -> list[Override]:
         """What the command line asks for, and what an experiment brings along that it does not mention."""
-        given = {override.get_key_element() for override in self.parser.parse_overrides(arguments)}
+        given = {override.get_key_element(): override for override in self.parser.parse_overrides(arguments)}
+        if "experiment" in given and given["experiment"].is_sweep_override():
+            raise UserError(
+                f"{given['experiment'].input_line}: each experiment is a sweep of its own; give one at a time"
+            )
         params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
         return self.parser.parse_overrides([*arguments, *params])
 
@@ -103,10 +119,12 @@ class FcorunLauncher(Launcher):
         self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        values = self.run(self.points(job_overrides, initial_job_idx))
+        points = self.points(job_overrides, initial_job_idx)
+        values = self.run(points)
+        returned = {place: value for point, value in zip(points, values, strict=True) for place in point.places}
         return [
-            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=v)
-            for o, v in zip(job_overrides, values, strict=True)
+            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=returned[place])
+            for place, o in enumerate(job_overrides)
         ]
 
     def run(self, points: list, part: bool = False) -> Sequence[float | None]:
@@ -115,24 +133,41 @@ class FcorunLauncher(Launcher):
         return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]
 
     def points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
-        """The points of a sweep that these overrides ask for."""
+        """The points of a sweep that these overrides ask for; in ``places``, which of them each stands for."""
         from fcorun.config import how_keys
-        from fcorun.runs.points import Point
+        from fcorun.experiment.jobs import settle
+        from fcorun.runs.points import Point, merged
 
         setup_globals()
         points: list[Point] = []
         self.folder, self.how = str(self.config.hydra.sweep.dir), how_keys()
-        composed: dict = {}  # by what differs in more than numbers: a configuration and its values, or an error
-        for number, overrides in enumerate(job_overrides, initial_job_idx):
-            settable, key = self._split(overrides)
-            if key not in composed:
-                try:
-                    config = self.loader.load_sweep_config(self.config, list(overrides))
-                    composed[key] = config, _plain(config, settable)
-                except Exception as error:
-                    composed[key] = error
-            points.append(self._point(composed[key], settable, number, list(overrides)))
-        return points
+        self.composed: dict = {}  # by what differs in more than numbers: a configuration and its values, or an error
+        for job in settle(job_overrides, self._compose):
+            settable, _ = self._split(job.overrides)
+            found = job.error or self._found(job.overrides)
+            point = self._point(found, settable, initial_job_idx + job.places[0], job.overrides)
+            point.places = job.places
+            if not isinstance(found, Exception):
+                point.remarks = job.remarks(lambda group, config=found[0]: str(config[group].name))
+            points.append(point)
+        return merged(points)
+
+    def _compose(self, overrides: list[str]) -> DictConfig:
+        """The configuration of some overrides, or of others that differ in numbers only; raises what Hydra raises."""
+        found = self._found(overrides)
+        if isinstance(found, Exception):
+            raise found
+        return found[0]
+
+    def _found(self, overrides: list[str]) -> Any:
+        settable, key = self._split(overrides)
+        if key not in self.composed:
+            try:
+                config = self.loader.load_sweep_config(self.config, list(overrides))
+                self.composed[key] = config, _plain(config, settable)
+            except Exception as error:
+                self.composed[key] = error
+        return self.composed[key]
 
     def _split(self, overrides: Sequence[str]) -> tuple[Settable, tuple]:
         """The numbers among the overrides, and what says which other jobs share the rest."""

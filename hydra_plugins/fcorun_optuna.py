@@ -91,24 +91,29 @@ class OptunaSweeper(FcorunSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         how = self._checked()
         axes, fixed = self._axes(arguments)
-        study, tried, told = _study(how.seed, axes), {}, 0
+        study, told = _study(how.seed, axes), 0
+        tried: dict[tuple[str, ...], tuple] = {}  # which run each job is: several may be the same one
+        points: dict[tuple, Any] = {}
         while told < how.n_trials:
             trials = [study.ask() for _ in range(min(how.batch, how.n_trials - told))]
             asked = [[axis.ask(trial) for axis in axes] for trial in trials]
             jobs = [[(*own, *rest) for rest in fixed] for own in asked]
             new = [job for job in dict.fromkeys(itertools.chain(*jobs)) if job not in tried]
-            tried |= zip(new, self.launcher.points(new, len(tried)), strict=True)
+            for point in self.launcher.points([list(job) for job in new], len(tried)):
+                same = (point.folder, point.experiment and point.experiment.identity)
+                points.setdefault(same, point)
+                tried |= {new[place]: same for place in point.places}
             if self.launcher.config.dry_run:
                 break  # what comes next depends on what comes out
-            costs = dict(zip(tried, self.launcher.run(list(tried.values()), part=True), strict=True))
+            costs = dict(zip(points, self.launcher.run(list(points.values()), part=True), strict=True))
             for trial, own in zip(trials, jobs, strict=True):
-                found = [costs[job] for job in own]
+                found = [costs[tried[job]] for job in own]
                 study.tell(trial, inf if inf in found else median(found))
             told += len(trials)
-            failed = [point.error is not None for point in tried.values()]
+            failed = [point.error is not None for point in points.values()]
             if all(failed) or (self.launcher.config.fail_fast and any(failed)):
                 break
-        return self.launcher.run(list(tried.values()))
+        return self.launcher.run(list(points.values()))
 
     def _checked(self) -> Search:
         """How to search. Raises UserError for what only grids have, and for another launcher."""

@@ -52,13 +52,16 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(session_cache))
     monkeypatch.setenv("MPLCONFIGDIR", str(session_cache))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the current folder comes in, where plug-ins are looked for
 
 
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
-    """Runs leave an empty picture, which takes no time, but in the rooms where pictures are looked at."""
-    if request.path.parent.name not in ("cli", "figures", "records", "reports", "trackers"):
+    """Runs leave an empty picture and sweeps none, which takes no time, but where pictures are looked at."""
+    rooms = ("cli", "figures", "records", "reports", "trackers")
+    if request.path.parent.name not in rooms and "drawn" not in request.keywords:
         monkeypatch.setattr("fcorun.reports.pictures.curves.draw_run", lambda *_, **__: b"")
+        monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
 
 
 @pytest.fixture

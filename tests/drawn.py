@@ -11,7 +11,7 @@ from fcorun.reports.pictures.page import STYLE, content
 from fcorun.reports.pictures.view import View, looks_of
 
 
-def figure(draw, records, metric="f1", **more) -> Any:
+def figure(draw, records, metric="support_f1", **more) -> Any:
     """A figure of one data set, or None where there is nothing to draw."""
     runs = table(records)
     return looked_at(draw, View(runs, records, metric, looks_of(runs), **more))
@@ -28,7 +28,7 @@ def looked_at(draw, *arguments) -> Any:
     return found
 
 
-def best_of(records, metric="f1", **more):
+def best_of(records, metric="support_f1", **more):
     return figure(best.draw, records, metric, **more)
 
 

@@ -31,7 +31,7 @@ def config(algo="feddualavg", data="lasso", **changed):
 
 
 def rows(level=1.0, rounds=40, every=10, silent=False, grads=None, **metrics):
-    """Rows whose objective falls to ``level`` and whose f1 rises to 1/(1 + level); more metrics are constants.
+    """Rows whose objective falls to ``level`` and whose support_f1 rises to 1/(1 + level); more metrics are constants.
 
     ``grads`` gradients are evaluated a round, and eleven proximal operators; None: nobody counted them.
     """
@@ -41,7 +41,7 @@ def rows(level=1.0, rounds=40, every=10, silent=False, grads=None, **metrics):
         row = {"round": r, "seconds": 0.1 * r, "bytes_up": 0 if silent else 8 * r, "bytes_down": 0 if silent else 8 * r}
         row |= {} if grads is None else {"grad_evals": grads * r, "prox_evals": 11 * r}
         row |= {"objective": level * (3 - 2 * share), "train_loss": level, "val_loss": level * (4 - 3 * share)}
-        found.append(row | {"f1": share / (1 + level), "density": 1 - share / 2} | metrics)
+        found.append(row | {"support_f1": share / (1 + level), "density": 1 - share / 2} | metrics)
     return found
 
 
@@ -103,7 +103,8 @@ def shown(function, *arguments, **more):
 
 
 def show(runs, metric, console):
-    """Print the table of the best points, and what it is of."""
-    out, text = best_table(runs, metric)
+    """Print the table of the best points, and what is said of it."""
+    out, texts = best_table(runs, metric)
     print_whole(out, console)
-    console.print(text)
+    for text in texts:
+        console.print(text)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Fraction, Positive
+from fcorun.algorithms.rates import one_rate
+from fcorun.config import AutoPositive, Fraction
 
 
 @dataclass(frozen=True)
@@ -16,15 +17,19 @@ class APFL(Algorithm):
     w, v and alpha move at once.
 
     Attributes:
+        client_lr: of both; "auto" is 1 / (K L), that of FedAvg with a server_lr of 1.
         alpha: the share of v, or with ``adaptive`` where it starts.
         adaptive: whether alpha follows its own gradient in each step, clipped to [0, 1].
     """
 
-    client_lr: Positive
+    client_lr: AutoPositive
     alpha: Fraction = 0.5
     adaptive: bool = False
 
     traits = Traits(sides=(), trees="some")
+
+    def auto(self, known):
+        return {"client_lr": one_rate(known)}
 
     def init(self, problem, w0):
         return w0, {"v": w0, "alpha": jnp.asarray(self.alpha, w0.dtype)}

@@ -6,15 +6,17 @@ call it something else, ``title``.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from inspect import signature
 from typing import ClassVar, Literal, Self
 
-from fcorun.algorithms.local_data import LocalData, Tree
+from fcorun.algorithms.local_data import LocalData, Tree, size_of
 from fcorun.config import AUTO, Count, Positive
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
-__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "Traits", "Tree", "balanced"]
+__all__ = ["Algorithm", "Baseline", "Known", "LocalData", "Method", "Traits", "Tree", "balanced"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,42 @@ class Traits:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What is known before a run, of which the values of fields that are "auto" are made.
+
+    Attributes:
+        least, most: bounds on the curvature of what a local step takes: each client's loss, or any minibatch of it.
+        steps: K, the local steps of a client in a round, those for its edge together; the most of any client.
+        whole: no client's loss, on all its data, bends more; None: there are no minibatches, and it is ``most``.
+        partial: whether a cohort is not all clients, or an edge's alone.
+        pooled: a function that returns how much F bends at most. It is called where that is asked for: it takes a
+            while on large data. None: as any client.
+    """
+
+    least: float
+    most: float
+    steps: int = 1
+    whole: float | None = None
+    partial: bool = False
+    pooled: Callable[[], float] | None = None
+
+    @property
+    def minibatches(self) -> bool:
+        """Whether local steps take less than a client's data."""
+        return self.whole is not None
+
+    @property
+    def client(self) -> float:
+        """No client's loss, on all its data, bends more."""
+        return self.most if self.whole is None else self.whole
+
+    @property
+    def cohort(self) -> float:
+        """No cohort's mean loss bends more: that is F, if all clients are in it."""
+        return self.client if self.partial or self.pooled is None else min(self.pooled(), self.client)
+
+
+@dataclass(frozen=True)
 class Method:
     """What algorithms and baselines have in common: a frozen dataclass of their hyper-parameters.
 
@@ -65,6 +103,9 @@ class Method:
             raise TypeError(f"{cls.__name__}: give traits = Traits({flags[0]}=...) instead of {flags[0]}")
         if "traits" not in vars(cls):
             cls.traits = Traits()
+        if "auto" in vars(cls) and len(signature(vars(cls)["auto"]).parameters) != 2:
+            raise TypeError(f"{cls.__name__}: give auto(self, known) instead of auto(self, least, most): "
+                            "known.least and known.most are these two")  # fmt: skip
 
     @property
     def personalises(self) -> bool:
@@ -82,16 +123,16 @@ class Method:
         """For what it wants ``problem.curvature``: what to give where that is not known. By default for any "auto"."""
         return [f"a value for algo.{name}" for name in self.automatic]
 
-    def auto(self, least: float, most: float) -> dict[str, float]:
-        """A value for each field that may be "auto", from bounds on the curvature of the clients' losses."""
+    def auto(self, known: Known) -> dict[str, float]:
+        """A value for each field that may be "auto", from bounds on the curvature and what a round is."""
         return {}
 
-    def resolved(self, least: float, most: float) -> Self:
+    def resolved(self, known: Known) -> Self:
         """The same with numbers for the fields that are "auto".
 
         Raises UserError where the losses do not bend as it needs.
         """
-        found = self.auto(least, most)
+        found = self.auto(known)
         return replace(self, **{k: float(v) for k, v in found.items() if getattr(self, k) == AUTO})
 
     def remark(self, found: dict) -> str:
@@ -111,6 +152,8 @@ class Algorithm(Method, ABC):
     The mean is weighted as the clients are in F. In a paper that weighs all alike, read |S|/n, the share of the cohort,
     as ``problem.share``.
 
+    ``data.key`` is a random key of the client in this round; an upload that it makes smaller, by rounding or by leaving
+    entries out, is counted as ``upload_bytes`` says.
     """
 
     @abstractmethod
@@ -138,6 +181,10 @@ class Algorithm(Method, ABC):
         """Whether each client gets a model of its own."""
         return type(self).personal is not Algorithm.personal
 
+    def upload_bytes(self, upload: Tree) -> int:
+        """The bytes that an upload takes on its way, from the shapes and types of its arrays; by default theirs."""
+        return size_of(upload)
+
     def edge(self, problem: Problem, edge: Tree, mean: Tree) -> Tree:
         """On an edge of a tree: its new state from the weighted mean of its clients' uploads; by default ``server``."""
         return self.server(problem, edge, mean)
@@ -155,11 +202,12 @@ class Algorithm(Method, ABC):
         return server
 
 
-def balanced(least: float, most: float) -> float:
+def balanced(known: Known, more: float = 0.0) -> float:
     """The step 1 / sqrt(l L) of a client's prox, theorem 1 of Pathak and Wainwright (2020).
 
-    Where no curvature is known from below, l is taken as a ten thousandth of L: our choice.
+    Where no curvature is known from below, l is taken as a ten thousandth of L: our choice. ``more`` is added to both.
     """
+    least, most = known.least + more, known.most + more
     return 1 / math.sqrt(max(least, 1e-4 * most) * most)
 
 

@@ -8,29 +8,31 @@ from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.algorithms.fedavg import FedAvg
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedmid import FedMiD
-from fcorun.config import NonNegative, Positive
+from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.config import AutoPositive, NonNegative
 
 SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}
 
 
 @dataclass(frozen=True)
-class Ditto(Algorithm):
+class Ditto(RatedAlgorithm):
     """Ditto, algorithm 1 of Li, Hu, Beirami and Smith (ICML 2021); psi is in the global model's solver, if at all.
 
     A client takes as many steps on its own model, and on the same minibatches, as the solver takes on the global one.
 
     Attributes:
         client_lr, server_lr: of the global model's solver.
-        personal_lr: of the clients' own models.
+        personal_lr: of the clients' own models; "auto" is 1 / (L + lambda).
         lam: the weight lambda of lambda / 2 ||v - w||^2; 0 is local training.
         solver: of the global model.
     """
 
-    client_lr: Positive
-    server_lr: Positive
-    personal_lr: Positive
+    personal_lr: AutoPositive
     lam: NonNegative
     solver: Literal["fedavg", "fedmid", "feddualavg"] = "fedavg"
+
+    def auto(self, known):
+        return super().auto(known) | {"personal_lr": 1 / (known.most + self.lam)}
 
     @property
     def traits(self):

@@ -24,8 +24,8 @@ class FastFedDA(Algorithm):
 
     traits = Traits()
 
-    def auto(self, least, most):
-        return {"mu": least, "gamma": 2 * most}
+    def auto(self, known):
+        return {"mu": known.least, "gamma": 2 * known.most}
 
     def init(self, problem, w0):
         return {"gradients": 0 * w0, "iterates": 0 * w0, "start": w0, "count": jnp.zeros((), w0.dtype)}, w0

@@ -19,8 +19,8 @@ class FedADMM(ProximalAlgorithm):
 
     traits = Traits(sides=("server",), proximal=True, deterministic=True, exact="composite")
 
-    def auto(self, least, most):
-        return {"rho": 1 / balanced(least, most)}
+    def auto(self, known):
+        return {"rho": 1 / balanced(known)}
 
     def init(self, problem, w0):
         return {"x": w0, "mean": w0}, {"dual": 0 * w0, "sent": w0}

@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.rates import RatedAlgorithm
 
 
 @dataclass(frozen=True)
-class FedAvg(Algorithm):
+class FedAvg(RatedAlgorithm):
     """FedAvg with two learning rates, Algorithm 1 of Yuan, Zaheer and Reddi (ICML 2021). It leaves psi out."""
-
-    client_lr: Positive
-    server_lr: Positive
 
     traits = Traits(sides=(), trees="some")
 

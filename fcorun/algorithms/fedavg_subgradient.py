@@ -2,20 +2,17 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.rates import RatedAlgorithm
 
 
 @dataclass(frozen=True)
-class FedAvgSubgradient(Algorithm):
+class FedAvgSubgradient(RatedAlgorithm):
     """FedAvg with a subgradient of psi in each local step: FedAvg(∂) of Yuan, Zaheer and Reddi (ICML 2021), figure 1.
 
     Algorithm 1 with line 8 in two halves, as the authors' code has it: the subgradient is taken at the point that the
     gradient step has reached. The server has no prox.
     """
-
-    client_lr: Positive
-    server_lr: Positive
 
     traits = Traits(needs=("subgradient",), sides=("client",), trees="some")
 

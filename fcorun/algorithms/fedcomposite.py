@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.rates import one_rate
+from fcorun.config import AutoPositive, Positive
 
 
 @dataclass(frozen=True)
@@ -14,12 +15,19 @@ class FedComposite(Algorithm):
 
     Clients decouple gradient and prox steps, and correct their drift with what the server sends anyway. It starts from
     w_0 itself instead of its prox, since the number of local steps is not known yet; all clients should have the same.
+
+    Attributes:
+        client_lr: eta; "auto" is 1 / (eta_g K L): what the theorem allows but for its constant.
+        server_lr: eta_g.
     """
 
-    client_lr: Positive
+    client_lr: AutoPositive
     server_lr: Positive = 1.0
 
     traits = Traits(partial=False, exact="composite")
+
+    def auto(self, known):
+        return {} if isinstance(self.client_lr, float) else {"client_lr": one_rate(known, self.server_lr)}
 
     def init(self, problem, w0):
         nothing = jnp.zeros((), w0.dtype)

@@ -11,6 +11,9 @@ from fcorun.config import AUTO, AutoPositive, Relaxation
 class FedDR(ProximalAlgorithm):
     """FedDR, algorithm 1 of Tran-Dinh, Pham, Phan and Nguyen (NeurIPS 2021).
 
+    It starts as the authors' code does, all of a client's vectors at w_0; the box starts x_i at prox_{eta f_i}(w_0)
+    and what is reflected accordingly.
+
     Attributes:
         step: eta; "auto" is 1 / sqrt(l L).
         relaxation: alpha, between 0 and 2; 1 is Douglas and Rachford's.
@@ -21,8 +24,8 @@ class FedDR(ProximalAlgorithm):
 
     traits = Traits(sides=("server",), proximal=True, deterministic=True, exact="composite")
 
-    def auto(self, least, most):
-        return {"step": balanced(least, most)}
+    def auto(self, known):
+        return {"step": balanced(known)}
 
     def init(self, problem, w0):
         return {"x": w0, "mean": w0}, {"y": w0, "x": w0, "reflected": w0}

@@ -4,20 +4,17 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.rates import RatedAlgorithm
 
 
 @dataclass(frozen=True)
-class FedDualAvg(Algorithm):
+class FedDualAvg(RatedAlgorithm):
     """FedDualAvg, Algorithm 3 of Yuan, Zaheer and Reddi (ICML 2021).
 
     ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), kept as a running sum; where
     clients take unequal numbers of steps, a round adds the weighted mean over the clients.
     """
-
-    client_lr: Positive
-    server_lr: Positive
 
     traits = Traits(mirrored=True, trees="some")
 

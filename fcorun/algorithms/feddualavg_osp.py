@@ -4,20 +4,17 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.rates import RatedAlgorithm
 
 
 @dataclass(frozen=True)
-class FedDualAvgOSP(Algorithm):
+class FedDualAvgOSP(RatedAlgorithm):
     """FedDualAvg-OSP of Yuan, Zaheer and Reddi (ICML 2021), section 5: Algorithm 3 with the client's prox left out.
 
     Gradients are taken at the unthresholded dual while the server's threshold grows without bound, so that it is an
     early-stopping method: run for long enough, its output goes to zero.
     """
-
-    client_lr: Positive
-    server_lr: Positive
 
     traits = Traits(sides=("server",), mirrored=True, trees="some")
 

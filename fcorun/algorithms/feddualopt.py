@@ -5,7 +5,7 @@ from typing import Literal
 
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.feddualavg import FedDualAvg
-from fcorun.algorithms.fedopt import server_optimizer
+from fcorun.algorithms.fedopt import optimizer_rates, server_optimizer
 from fcorun.config import Decay, Positive
 
 
@@ -17,7 +17,7 @@ class FedDualOpt(FedDualAvg):
     weight of psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
 
     Attributes:
-        optimizer, beta1, beta2, epsilon: as in FedOpt.
+        client_lr, server_lr, optimizer, beta1, beta2, epsilon: as in FedOpt.
     """
 
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "momentum"
@@ -26,6 +26,9 @@ class FedDualOpt(FedDualAvg):
     epsilon: Positive = 1e-3
 
     traits = Traits(mirrored=True)
+
+    def auto(self, known):
+        return optimizer_rates(self, known)
 
     def init(self, problem, w0):
         start, client = super().init(problem, w0)

@@ -19,8 +19,8 @@ class FedDyn(ProximalAlgorithm):
 
     traits = Traits(sides=(), proximal=True, deterministic=True, exact="smooth")
 
-    def auto(self, least, most):
-        return {"alpha": 1 / balanced(least, most)}
+    def auto(self, known):
+        return {"alpha": 1 / balanced(known)}
 
     def init(self, problem, w0):
         return {"x": w0, "h": 0 * w0}, 0 * w0

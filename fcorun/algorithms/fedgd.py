@@ -25,8 +25,8 @@ class FedGD(Algorithm):
         exact = "smooth" if self.steps == 1 else ""
         return Traits(sides=(), deterministic=True, trees="some", exact=exact)
 
-    def auto(self, least, most):
-        return {"step": 1 / most}
+    def auto(self, known):
+        return {"step": 1 / known.most}
 
     def init(self, problem, w0):
         return w0, None

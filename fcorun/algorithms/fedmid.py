@@ -4,20 +4,17 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.rates import RatedAlgorithm
 
 
 @dataclass(frozen=True)
-class FedMiD(Algorithm):
+class FedMiD(RatedAlgorithm):
     """FedMiD, Algorithm 2 of Yuan, Zaheer and Reddi (ICML 2021).
 
     The upload carries, beside the update, the client's summed rates eta_c K: where clients take unequal numbers of
     steps, K of line 10 is their weighted mean.
     """
-
-    client_lr: Positive
-    server_lr: Positive
 
     traits = Traits(mirrored=True, trees="some")
 

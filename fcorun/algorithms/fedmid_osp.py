@@ -4,16 +4,13 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.base import Traits
+from fcorun.algorithms.rates import RatedAlgorithm
 
 
 @dataclass(frozen=True)
-class FedMiDOSP(Algorithm):
+class FedMiDOSP(RatedAlgorithm):
     """FedMiD-OSP of Yuan, Zaheer and Reddi (ICML 2021), section 5: Algorithm 2 with the client's prox left out."""
-
-    client_lr: Positive
-    server_lr: Positive
 
     traits = Traits(sides=("server",), mirrored=True, trees="some")
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fcorun.algorithms.base import Traits
+from fcorun.algorithms.base import Known, Traits
 from fcorun.algorithms.fedavg import FedAvg
+from fcorun.algorithms.rates import one_rate, two_rates
 from fcorun.config import Decay, Positive
 
 
@@ -16,7 +17,13 @@ class FedOpt(FedAvg):
     Adagrad's sum starts at 0.1.
 
     Attributes:
-        optimizer: of the server, with server_lr as its learning rate.
+        client_lr: "auto" is 1 / (K L) of adaptive optimisers, of the order of the paper's theorem 1, and that of FedAvg
+            of momentum.
+        server_lr: of the optimiser; "auto" is a 1 - beta1 of FedAvg's for momentum, which goes 1 / (1 - beta1) times
+            as far in the end (Ghadimi, Feyzmahdavian and Johansson, ECC 2015: less than twice as much converges on
+            convex losses). The steps of adaptive optimisers know no curvature: 0.03, or 0.1 for Adagrad,
+            our choice.
+        optimizer: of the server.
         beta1: of the first moment, or the momentum.
         beta2: of the second moment, in adam and yogi.
         epsilon: what keeps adaptive steps finite; tau in the paper.
@@ -28,6 +35,9 @@ class FedOpt(FedAvg):
     epsilon: Positive = 1e-3
 
     traits = Traits(sides=())
+
+    def auto(self, known):
+        return optimizer_rates(self, known)
 
     def init(self, problem, w0):
         return {"x": w0, "moments": server_optimizer(self).init(w0)}, None
@@ -41,6 +51,14 @@ class FedOpt(FedAvg):
 
     def output(self, problem, server):
         return server["x"]
+
+
+def optimizer_rates(of: Any, known: Known) -> dict[str, float]:
+    """The rates of an algorithm with a ``server_optimizer``, where they are "auto"."""
+    if of.optimizer == "momentum":
+        return two_rates(of.client_lr, of.server_lr, known, gain=1 / (1 - of.beta1))
+    client = {} if isinstance(of.client_lr, float) else {"client_lr": one_rate(known)}
+    return client | {"server_lr": 0.1 if of.optimizer == "adagrad" else 0.03}
 
 
 def server_optimizer(of: Any) -> Any:

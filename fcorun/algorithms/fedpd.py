@@ -27,8 +27,8 @@ class FedPD(ProximalAlgorithm):
         exact = "" if self.skip else "smooth"
         return Traits(sides=(), partial=False, proximal=True, deterministic=True, exact=exact)
 
-    def auto(self, least, most):
-        return {"step": balanced(least, most)}
+    def auto(self, known):
+        return {"step": balanced(known)}
 
     def init(self, problem, w0):
         return w0, 0 * w0

@@ -31,8 +31,8 @@ class FedProx(ProximalAlgorithm):
             raise UserError(f"algo.gamma={self.gamma} needs a solver that can stop early: give algo.solver=gradient, "
                             "accelerated or newton")  # fmt: skip
 
-    def auto(self, least, most):
-        return {"mu": 1 / balanced(least, most)}
+    def auto(self, known):
+        return {"mu": 1 / balanced(known)}
 
     def init(self, problem, w0):
         return w0, None

@@ -30,8 +30,8 @@ class FedSplit(ProximalAlgorithm):
         exact = "" if self.anchor else "composite"
         return Traits(sides=("server",), partial=False, proximal=True, deterministic=True, exact=exact)
 
-    def auto(self, least, most):
-        return {"step": balanced(least + self.anchor, most + self.anchor)}
+    def auto(self, known):
+        return {"step": balanced(known, self.anchor)}
 
     def init(self, problem, w0):
         return w0, {"z": w0, "start": w0}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.config import AutoPositive
 
 
 @dataclass(frozen=True)
@@ -12,11 +12,18 @@ class Local(Algorithm):
 
     The baseline of personalised methods: what they gain, they gain from other clients. Its global model is where it
     started. With ``start`` and ``frozen=true`` it is fine-tuning of a global model.
+
+    Attributes:
+        client_lr: "auto" is 1 / L of a client's loss or of any minibatch of it, the longest step of proximal gradients
+            that lowers any such loss (Beck and Teboulle, SIAM J. Imaging Sci. 2009, lemma 2.3).
     """
 
-    client_lr: Positive
+    client_lr: AutoPositive
 
     traits = Traits(sides=("client",))
+
+    def auto(self, known):
+        return {"client_lr": 1 / known.most}
 
     def init(self, problem, w0):
         return w0, w0

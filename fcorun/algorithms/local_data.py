@@ -27,6 +27,7 @@ class LocalData:
         uneven: whether this client may have fewer than K steps (a step without rows is none).
         all: the client's whole data where they need not be gathered by their rows, or None.
         frozen: whether the server's model stays as it is; then so does a client's copy of it, and uploads are nothing.
+        bits: those of ``key``.
         chances: two numbers drawn uniformly from [0, 1) in each round, the same for all clients.
         work: counts the gradients and proxes of the loops below.
     """
@@ -39,6 +40,7 @@ class LocalData:
     uneven: bool = False
     all: Batch | Quadratic | None = None
     frozen: bool = False
+    bits: jax.Array | tuple[int, int] = (0, 0)
     chances: jax.Array | tuple[float, float] = (0.0, 0.0)
     work: Work = field(default_factory=Work, compare=False, repr=False)
 
@@ -46,6 +48,13 @@ class LocalData:
     def whole(self) -> Batch | Quadratic:
         """The client's whole data as one batch, for algorithms that are ``deterministic``, or with batch_size=null."""
         return self._batch(self.rows[0])._replace(count=0, passes=1) if self.all is None else self.all
+
+    @property
+    def key(self) -> jax.Array:
+        """A key for ``jax.random``, from the seed, the round and the client's name alone: another one in each round (on
+        a tree in each round of an edge), and of each client. For noise and stochastic rounding."""
+        key = jax.random.wrap_key_data(jnp.asarray(self.bits, jnp.uint32), impl="threefry2x32")
+        return jax.random.fold_in(key, 1)  # the key itself is the uplink's
 
     def repeat(self, count: Count | jax.Array, step: Callable[[Tree], Tree], start: Tree) -> Tree:
         """``start`` after ``count`` times ``step(value)``; ``count`` may be traced."""
@@ -84,3 +93,20 @@ class LocalData:
             return new
 
         return self.work.scan(body, start, self.rows)
+
+
+@dataclass(frozen=True)
+class Watched(LocalData):
+    """The same, and ``asked`` says which of the random numbers in it were asked for."""
+
+    asked: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("bits", "chances"):
+            self.asked.add(name)
+        return super().__getattribute__(name)
+
+
+def size_of(tree: Tree) -> int:
+    """The bytes of all arrays of a pytree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

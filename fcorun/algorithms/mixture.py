@@ -39,11 +39,11 @@ class Mixture(Algorithm):
             raise UserError(f"algo.probability={self.probability:g} leaves out the pulls or the steps for thousands of "
                             "turns, or for ever: give a number from 0.0001 to 0.9999")  # fmt: skip
 
-    def auto(self, least, most):
+    def auto(self, known):
         p = self.probability
         if isinstance(p, str):
-            p = min(max(self.lam / (most + self.lam), 0.01), 1 - 1e-4)
-        step = 1 / (2 * max(most / (1 - p), self.lam / p))
+            p = min(max(self.lam / (known.most + self.lam), 0.01), 1 - 1e-4)
+        step = 1 / (2 * max(known.most / (1 - p), self.lam / p))
         return {"probability": p, "step": step / 3 if self.variance_reduction else step}
 
     def init(self, problem, w0):

@@ -51,7 +51,7 @@ class PersonalAlgorithm(Algorithm):
     def weight(self) -> Real:
         """Of ||u||^2 / 2."""
 
-    def auto(self, least, most):
+    def auto(self, known):
         return {"client_lr": 1 / self.lam}
 
     @property

@@ -32,16 +32,17 @@ class PFedMac(PersonalAlgorithm):
     def needs_curvature(self):
         return super().needs_curvature + (["a value for algo.ridge"] if "ridge" in self.automatic else [])
 
-    def auto(self, least, most):
-        return super().auto(least, most) | {"ridge": max(self.lam - least, 0.0)}
+    def auto(self, known):
+        return super().auto(known) | {"ridge": max(self.lam - known.least, 0.0)}
 
-    def resolved(self, least, most):
-        if not isinstance(self.ridge, str) and least + self.ridge < self.lam * (1 - 1e-9):
+    def resolved(self, known):
+        if not isinstance(self.ridge, str) and known.least + self.ridge < self.lam * (1 - 1e-9):
             raise UserError(
-                f"algo.ridge={self.ridge:g}: the clients' losses bend {least:.3g} at least, and with the ridge less "
-                f"than algo.lam={self.lam:g}, so that the problem has no minimum; give algo.ridge=auto, or a lower lam"
+                f"algo.ridge={self.ridge:g}: the clients' losses bend {known.least:.3g} at least, and with the ridge "
+                f"less than algo.lam={self.lam:g}, so that the problem has no minimum; give algo.ridge=auto, "
+                "or a lower lam"
             )
-        return super().resolved(least, most)
+        return super().resolved(known)
 
     def remark(self, found):
         ridge = found.get("algo.ridge", 0.0)

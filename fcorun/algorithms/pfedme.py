@@ -10,7 +10,8 @@ from fcorun.algorithms.personal import PersonalAlgorithm
 class PFedMe(PersonalAlgorithm):
     """pFedMe, algorithm 1 of T. Dinh, Tran and Nguyen (NeurIPS 2020): u = argmin f + lambda / 2 ||. - y||^2.
 
-    It leaves psi out.
+    It leaves psi out. An inner solver starts at the client's model of the step or round before, where the box leaves
+    open from where on: exact solves do not depend on it.
     """
 
     traits = Traits(sides=(), proximal=True, trees="some")

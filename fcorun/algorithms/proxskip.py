@@ -29,8 +29,8 @@ class ProxSkip(Algorithm):
         if isinstance(self.probability, float) and not self.probability:
             raise UserError("algo.probability=0 never communicates: give more than 0")
 
-    def auto(self, least, most):
-        return {"step": 1 / most, "probability": math.sqrt(max(least / most, 1e-4))}
+    def auto(self, known):
+        return {"step": 1 / known.most, "probability": math.sqrt(max(known.least / known.most, 1e-4))}
 
     def init(self, problem, w0):
         return w0, {"x": w0, "h": 0 * w0}

@@ -6,7 +6,8 @@ from typing import Literal
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.config import Positive
+from fcorun.algorithms.rates import one_rate
+from fcorun.config import AutoPositive, Positive
 
 
 @dataclass(frozen=True)
@@ -14,15 +15,20 @@ class Scaffold(Algorithm):
     """SCAFFOLD, algorithm 1 of Karimireddy et al. (ICML 2020).
 
     Attributes:
+        client_lr: eta_l; "auto" is 1 / (eta_g K L), what theorem III allows but for its constant; with a part of the
+            clients a third of it, as for SAGA, which it then is for K = 1 (Defazio, Bach and Lacoste-Julien, 2014).
         option: how a client renews its control variate (line 12): 1, the mean gradient of its minibatches at x; 2, what
             its steps have moved.
     """
 
-    client_lr: Positive
+    client_lr: AutoPositive
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 
     traits = Traits(sides=(), exact="smooth")
+
+    def auto(self, known):
+        return {"client_lr": one_rate(known, self.server_lr) / (3 if known.partial else 1)}
 
     def init(self, problem, w0):
         return {"x": w0, "c": 0 * w0}, 0 * w0  # line 1

@@ -5,12 +5,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from fcorun.errors import UserError
 from fcorun.experiment.compose import IDENTITIES, plain
 
 if TYPE_CHECKING:
     from fcorun.runs.points import Point
+
+
+def refuse_sweep(config: DictConfig) -> None:
+    """Raises UserError where an experiment brings axes along, and one run of the many is asked for."""
+    hydra = HydraConfig.get()
+    if hydra.mode != RunMode.RUN:
+        return
+    given = {text.lstrip("+").partition("=")[0] for text in hydra.overrides.task}
+    axes = [key for key in hydra.sweeper.get("params") or {} if key not in given]
+    if not axes and (hydra.sweeper.get("params") or not hydra.sweeper.get("also")):
+        return
+    name = hydra.runtime.choices.get("experiment")
+    figure = f", or fcorun figure {name} for its picture" if config.get("figure") else ""
+    one = f"; for one run of it, give {', '.join(axes)}" if axes else ""
+    raise UserError(f"{f'experiment={name}' if name else 'hydra.sweeper'} is a sweep: give -m{figure}{one}")
 
 
 def run_one(config: dict[str, Any], folder: Path) -> None:

@@ -9,46 +9,79 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from fcorun.cli import commands
 from fcorun.cli.failures import report
-from fcorun.cli.jobs import point_of, remove_empty, run_one, run_points
+from fcorun.cli.jobs import point_of, refuse_sweep, remove_empty, run_one, run_points
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.compose import OLD, conf_dir, plain, register_resolvers
+from fcorun.experiment.compose import OLD, plain, register_resolvers
+from fcorun.experiment.folders import conf_dir, own, replaced, see_plugins
+from fcorun.experiment.overrides import checked
 
 _HYDRA: dict[str, Any] = {"version_base": "1.3"} if OLD else {"execution_whitelist": []}
 
 
 def main() -> None:
     """The command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
-    if sys.argv[1:] == ["--version"]:
+    folder, arguments = _own_folder(sys.argv[1:])
+    if arguments == ["--version"]:
         from importlib.metadata import version
 
         print(f"fcorun {version('fcorun')}")
         return
-    if sys.argv[1:2] and sys.argv[1] in commands.COMMANDS:
-        sys.exit(commands.main(sys.argv[1:]))
-    if sys.argv[1:2] and not re.search("[=~]|^-", sys.argv[1]):
-        known = nearest(sys.argv[1], commands.COMMANDS)
-        sys.exit(report(UserError(f"'{sys.argv[1]}' is neither KEY=VALUE nor a command: {known}")))
-    failures = _composed_and_run()
+    if not arguments:
+        print(_short_help())
+        return
+    if arguments[0] in commands.COMMANDS:
+        sys.exit(commands.main([arguments[0], *(["--config-dir", folder] if folder else []), *arguments[1:]]))
+    if not re.search("[=~]|^-", arguments[0]):
+        known = nearest(arguments[0], commands.COMMANDS)
+        sys.exit(report(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {known}")))
+    try:
+        with own(folder):
+            sys.argv[1:] = checked(arguments)
+            if files := replaced():
+                print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
+            failures = _composed_and_run()
+    except UserError as error:
+        failures = [error]
     if failures:
         sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report(e) for e in failures]))
+
+
+def _own_folder(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """What --config-dir names, and the other arguments."""
+    folder, others, given = None, [], iter(arguments)
+    for argument in given:
+        name, equals, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            folder = value if equals else next(given, "")
+        else:
+            others.append(argument)
+    return folder, others
+
+
+def _short_help() -> str:
+    """The examples of ``fcorun --help``, without the choices and keys."""
+    help = yaml.safe_load(Path(conf_dir(), "hydra", "help", "fcorun.yaml").read_text())
+    return f"{help['header']}  fcorun --help                                        choices, and the most used keys"
 
 
 def _composed_and_run() -> list[BaseException]:
     """Have Hydra compose what the command line asks for, and run it; what went wrong."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
-    sys.path.insert(0, os.getcwd())  # a user's own plug-ins
+    see_plugins()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     register_resolvers()
     failures: list[BaseException] = []
 
     def task(config: DictConfig) -> None:
         try:
+            refuse_sweep(config)
             run_one(plain(config), Path(HydraConfig.get().runtime.output_dir))
         except BaseException as error:
             failures.append(error)
@@ -70,6 +103,8 @@ def _composed_and_run() -> list[BaseException]:
     task.sweep, task.point = sweep, point_of  # type: ignore[attr-defined]
     try:
         hydra.main(config_path=conf_dir(), config_name="config", **_HYDRA)(task)()
+        if {"--cfg", "-c"} & {argument.partition("=")[0] for argument in sys.argv}:
+            print("# fcorun help KEY explains a key")
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise

@@ -138,4 +138,4 @@ def recovery(
     hits = jnp.sum(found & there).astype(w.dtype)
     precision, recall = hits / jnp.maximum(found.sum(), 1), hits / jnp.maximum(there.sum(), 1)
     f1 = 2 * hits / jnp.maximum(found.sum() + there.sum(), 1)
-    return {"f1": f1, "precision": precision, "recall": recall, **error}
+    return {"support_f1": f1, "support_precision": precision, "support_recall": recall, **error}

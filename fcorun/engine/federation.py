@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.algorithms.base import Algorithm, LocalData, Tree
+from fcorun.algorithms.base import Algorithm, Tree
+from fcorun.algorithms.local_data import Watched
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import all_rows, on_device, targets, whole_batches
 from fcorun.engine.clients import Clients, in_turn, one_by_one, together
@@ -35,11 +36,12 @@ Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {
 
 
 class Shapes(NamedTuple):
-    """The shapes of what is sent: uploads, what is broadcast, what an edge reports."""
+    """The shapes of uploads, of what is broadcast, of what an edge reports; the random numbers that clients ask for."""
 
     upload: Tree
     broadcast: Tree
     report: Tree
+    asked: set[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,17 +91,19 @@ class Federation:
     @cached_property
     def shapes(self) -> Shapes:
         """Of what is sent, which the numbers of a run do not change."""
+        asked: set[str] = set()
 
         def trees():
             algorithm, problem = self.algorithm, self.problem
             server, client = algorithm.init(problem, problem.zeros(self.precision))
             x, y = on_device(self.data.x[:1], self.precision), targets(self.data, self.data.y[:1], self.precision)
             rows = jnp.zeros((1 if self.schedule.repeats else int(self.schedule.steps.max()), 1), jnp.int32)
-            data = LocalData(x, y, rows, self.precision, repeats=self.schedule.repeats, uneven=self.schedule.uneven)
-            received = algorithm.broadcast(server)
-            return Shapes(algorithm.local(problem, received, client, data)[0], received, algorithm.report(server))
+            steps = {"repeats": self.schedule.repeats, "uneven": self.schedule.uneven}
+            data, received = Watched(x, y, rows, self.precision, **steps, asked=asked), algorithm.broadcast(server)
+            return algorithm.local(problem, received, client, data)[0], received, algorithm.report(server)
 
-        return self.shape_of(trees)
+        upload, received, report = self.shape_of(trees)
+        return Shapes(upload, received, report, asked)
 
     def shape_of(self, function: Callable, *arguments: Any) -> Any:
         """The arrays that a function returns, or their shapes."""

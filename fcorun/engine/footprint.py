@@ -1,4 +1,4 @@
-"""What runs take: bytes of memory, and bytes sent."""
+"""What is known of runs before they run: bytes of memory, bytes sent, whether their seed changes anything."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.local_data import size_of
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.traffic import Traffic
-from fcorun.networks.base import size_of
+from fcorun.errors import UserError
+from fcorun.networks.plain import Plain
 
 
 def _state(federation: Federation, point: Numbers) -> Any:
@@ -35,15 +38,40 @@ def bytes_each(federation: Federation, point: Numbers, seeds: Sequence[int]) -> 
     return (6 + clients) * state + (4 * rows * outputs + clients * batch) * np.dtype(federation.precision).itemsize
 
 
+def upload_bytes(federation: Federation, algorithm: Algorithm) -> int:
+    """The bytes of an upload of a run with this algorithm. Raises UserError where it says something else."""
+    upload = federation.shapes.upload
+    found = federation.uplink.bytes_of(upload, algorithm.upload_bytes(upload))
+    if not isinstance(found, (int, np.integer)) or found < 0:
+        raise UserError(f"upload_bytes() of {type(algorithm).__name__} must return a whole number, not {found!r}: "
+                        "round up to whole bytes")  # fmt: skip
+    return int(found)
+
+
 def traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
     """What a run of this seed sends."""
     shapes = federation.shapes
     return Traffic(
         schedule=federation.schedule.of(seed),
         rounds=rounds,
-        up=federation.uplink.bytes_of(shapes.upload),
         down=size_of(shapes.broadcast),
         edge_up=size_of(shapes.report),
         edge_of=federation.edge_of,
         frozen=federation.frozen,
+    )
+
+
+def drawn(federation: Federation) -> bool:
+    """Whether a run depends on its seed: on cohorts, minibatches, a random start, coins that clients toss, or noise.
+
+    Coins and noise are taken to matter where clients ask for them, whatever the odds.
+    """
+    objective, schedule, rng = federation.problem.objective, federation.schedule, np.random.default_rng(0)
+    before = rng.bit_generator.state
+    if federation.w0 is None:
+        objective.start(federation.problem.shapes, rng)
+    return (
+        not (federation.every and schedule.repeats and isinstance(federation.uplink, Plain))
+        or bool(federation.shapes.asked)
+        or rng.bit_generator.state != before
     )

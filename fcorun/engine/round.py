@@ -147,6 +147,7 @@ class Round:
                 uneven=schedule.uneven,
                 all=whole,
                 frozen=self.frozen,
+                bits=key,
                 chances=chances.astype(dtype),
                 work=work,
             )

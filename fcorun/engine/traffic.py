@@ -13,7 +13,7 @@ class Traffic:
     """What each of a round's clients sends and receives once, and on a tree what an edge does.
 
     Attributes:
-        up, down: bytes of an upload, and of what is broadcast.
+        down: bytes of what is broadcast.
         edge_up: bytes of what an edge reports.
         edge_of: the edge of each client, (M,), or None.
         frozen: whether the server's model stays as it is: clients have it, and send nothing.
@@ -21,19 +21,18 @@ class Traffic:
 
     schedule: Schedule
     rounds: int
-    up: int
     down: int
     edge_up: int = 0
     edge_of: np.ndarray | None = None
     frozen: bool = False
 
-    def after(self, rounds: int) -> dict[str, int]:
-        """The counters after so many rounds."""
+    def after(self, rounds: int, up: int) -> dict[str, int]:
+        """The counters after so many rounds, where an upload has ``up`` bytes."""
         if self.edge_of is None:
             clients = 0 if self.frozen else rounds * self.schedule.cohort_size
-            return {"bytes_up": clients * self.up, "bytes_down": clients * self.down}
+            return {"bytes_up": clients * up, "bytes_down": clients * self.down}
         clients, edges = rounds * self.schedule.cohort_size * (self.schedule.edge_rounds or 1), self._edges[rounds]
-        found = {"bytes_up": clients * self.up, "bytes_down": clients * self.down}
+        found = {"bytes_up": clients * up, "bytes_down": clients * self.down}
         return found | {"edge_bytes_up": int(edges) * self.edge_up, "edge_bytes_down": int(edges) * self.down}
 
     @cached_property

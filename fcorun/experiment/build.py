@@ -1,10 +1,12 @@
 """What is built of an experiment: its data, its problem, numbers for what is "auto", and its engine."""
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Known
 from fcorun.config import AUTO, numbers
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.engine.engine import Engine
@@ -14,8 +16,9 @@ from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import across_clients, check_data
+from fcorun.experiment.prepare import unmeasured
 from fcorun.problem.problem import Problem
-from fcorun.problem.quadratic import curvature
+from fcorun.problem.quadratic import curvature, pooled_curvature
 
 
 def load(experiment: Experiment) -> FederatedData:
@@ -23,6 +26,21 @@ def load(experiment: Experiment) -> FederatedData:
     data = _load_once(_ByFingerprint(experiment.fingerprint, experiment.data))
     check_data(experiment, data)
     return data
+
+
+def check_measured(experiments: Iterable[Experiment], metric: str | None) -> None:
+    """Refuse a metric that none of these experiments will measure, as far as their data tell. Raises UserError."""
+    reasons: list[str] = []
+    for experiment in experiments if metric and metric not in ("objective", "suboptimality") else ():
+        try:
+            reason = unmeasured(str(metric), experiment, load(experiment))
+        except Exception:  # who cannot be loaded says so when it is to run
+            continue
+        if not reason:
+            return
+        reasons.append(reason)
+    if reasons:
+        raise UserError(f"metric={metric} would not be measured: {'; '.join(dict.fromkeys(reasons))}; choose another")
 
 
 def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
@@ -42,7 +60,7 @@ def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
             for plugin in (regularizer, experiment.mirror):
                 getattr(plugin, "check", lambda shape: None)(shapes[name])
         except ValueError as error:
-            size = " x ".join(map(str, shapes[name]))
+            size = " x ".join(map(str, shapes[name])) or "a number"
             raise UserError(f"reg={names['reg']} cannot act on '{name}', {size}: {error}") from error
     return problem
 
@@ -55,28 +73,58 @@ def resolved(experiment: Experiment, data: FederatedData) -> tuple[Experiment, d
     algo = experiment.algo
     if not isinstance(algo, Algorithm):
         return experiment, None
-    told, least, most = {}, math.nan, math.nan
+    told, known = {}, Known(math.nan, math.nan)
     if algo.needs_curvature or (algo.traits.bending and hasattr(experiment.objective, "curvature")):
-        least, most = curvature_of(experiment, data)
+        known = known_of(experiment, data)
+        least, most = known.least, known.most
         if most == 0:
             raise UserError(f"algo={experiment.names['algo']}: the losses are flat, for all features are 0: give its "
                             "steps, instead of auto")  # fmt: skip
         told = {"least": least, "most": most, "condition": most / least if least > 0 else None}
     elif not algo.automatic:
         return experiment, None
-    found = algo.resolved(least, most)
+    found = algo.resolved(known)
     changed = {f"algo.{k}": v for k, v in numbers(found).items() if getattr(algo, k) == AUTO}
     return replace(experiment, algo=found), {**told, **changed}
 
 
-def curvature_of(experiment: Experiment, data: FederatedData) -> tuple[float, float]:
-    """Bounds on the curvature of each client's loss, or of minibatches where they are smaller; worked out once."""
+def known_of(experiment: Experiment, data: FederatedData) -> Known:
+    """What is known of a run's losses and rounds, from which "auto" is worked out."""
+    schedule, weighting = schedule_of(experiment, data), experiment.settings.client_weighting
+    least, most = curvature_of(experiment, data)
+    edge_rounds = experiment.topology.edge_rounds
+    work = partial(pooled_curvature, experiment.objective, data, weighting)
+    return Known(
+        least=least,
+        most=most,
+        steps=int(schedule.steps.max()) * (edge_rounds or 1),
+        whole=None if schedule.repeats else curvature_of(experiment, data, whole=True)[1],
+        partial=edge_rounds is not None or schedule.cohort_size < len(data.sizes),
+        pooled=partial(_once, (*_key(experiment), weighting), work),
+    )
+
+
+def curvature_of(experiment: Experiment, data: FederatedData, whole: bool = False) -> tuple[float, float]:
+    """Bounds on the curvature of each client's loss, or unless ``whole`` of minibatches where they are smaller."""
     batch = experiment.settings.batch_size
-    whole = batch is None or batch >= data.sizes.max()
-    key = experiment.fingerprint, repr(experiment.objective), whole
-    if key not in _BOUNDS:
-        _BOUNDS[key] = curvature(experiment.objective, data, whole)
-    return _BOUNDS[key]
+    whole = whole or batch is None or batch >= data.sizes.max()
+    return _once((*_key(experiment), whole), partial(curvature, experiment.objective, data, whole))
+
+
+def schedule_of(experiment: Experiment, data: FederatedData) -> Schedule:
+    """Who takes part in which round of a run, with how many local steps."""
+    settings = experiment.settings
+    return Schedule(
+        offsets=data.offsets,
+        seed=settings.seed,
+        clients_per_round=settings.clients_per_round,
+        batch_size=settings.batch_size,
+        local_epochs=settings.local_epochs,
+        local_steps=settings.local_steps,
+        client_weighting=settings.client_weighting,
+        edge_rounds=experiment.topology.edge_rounds,
+        names=data.clients,
+    )
 
 
 def engine_for(experiment: Experiment, data: FederatedData) -> Engine:
@@ -89,17 +137,7 @@ def engine_for(experiment: Experiment, data: FederatedData) -> Engine:
         problem=problem,
         algorithm=experiment.algo,
         data=data,
-        schedule=Schedule(
-            offsets=data.offsets,
-            seed=settings.seed,
-            clients_per_round=settings.clients_per_round,
-            batch_size=settings.batch_size,
-            local_epochs=settings.local_epochs,
-            local_steps=settings.local_steps,
-            client_weighting=settings.client_weighting,
-            edge_rounds=experiment.topology.edge_rounds,
-            names=data.clients,
-        ),
+        schedule=schedule_of(experiment, data),
         evaluation=Evaluation(data, settings.client_weighting, settings.cutoff),
         precision=settings.precision,
         edge_of=experiment.topology.edge_of(data),
@@ -128,4 +166,15 @@ def _load_once(key: _ByFingerprint) -> FederatedData:
     return key.data.load().validate()
 
 
-_BOUNDS: dict[tuple[str, str, bool], tuple[float, float]] = {}
+def _key(experiment: Experiment) -> tuple[str, str]:
+    return experiment.fingerprint, repr(experiment.objective)
+
+
+def _once(key: tuple, work: Callable[[], Any]) -> Any:
+    """What ``work()`` returns, worked out once for each key."""
+    if key not in _BOUNDS:
+        _BOUNDS[key] = work()
+    return _BOUNDS[key]
+
+
+_BOUNDS: dict[tuple, Any] = {}

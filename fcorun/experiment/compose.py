@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
+from yaml import YAMLError
 
 from fcorun.config import build_plugin, how_keys
 from fcorun.errors import UserError
+from fcorun.experiment.folders import conf_dir, own
+from fcorun.experiment.overrides import checked
 from fcorun.experiment.sentences import sentence
 
 # Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
@@ -21,29 +25,27 @@ OLD = hydra.__version__.startswith("1.3")
 IDENTITIES: dict[int, str] = {}  # of configurations in hand, for run_id
 
 
-def conf_dir() -> str:
-    """The folder of the configuration files: inside the installed package, or beside it in a checkout."""
-    inside = Path(__file__).parent.parent / "conf"
-    return str(inside if inside.is_dir() else inside.parent.parent / "conf")
-
-
-def compose(overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The configuration that ``fcorun OVERRIDES`` would run, as plain values.
+def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> dict[str, Any]:
+    """The configuration that ``fcorun --config-dir CONFIG_DIR OVERRIDES`` would run, as plain values.
 
     >>> compose(["algo=fedmid", "rounds=20"])["algo"]["name"]
     'fedmid'
 
     Raises UserError, as the command line would say it.
     """
-    try:
-        with hydra.initialize_config_dir(conf_dir(), **({"version_base": "1.3"} if OLD else {})):
-            return plain(hydra.compose("config", list(overrides)))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(sentence(error)) from error
+    version: Any = {"version_base": "1.3"} if OLD else {}
+    with own(config_dir) if config_dir is not None else nullcontext():
+        try:
+            with hydra.initialize_config_dir(conf_dir(), **version):
+                return plain(hydra.compose("config", checked(overrides)))
+        except (HydraException, OmegaConfBaseException, YAMLError) as error:
+            raise UserError(sentence(error)) from error
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, interpolations resolved. Raises UserError."""
+    if "experiment" in config:  # where Hydra puts the keys of a file that does not say that they are of the root
+        raise UserError("the file of an experiment must begin with the line # @package _global_")
     try:
         values = {}
         for key in (str(key) for key in config if key != "hydra"):

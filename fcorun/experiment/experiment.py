@@ -52,6 +52,8 @@ class Experiment:
         if self.reg.relative_given is not None:
             content["reg"][1].pop("strength", None)
         settings = meaning(self.settings)
+        if self.settings.stop is None:  # as before there was such a key
+            settings.pop("stop")
         if isinstance(self.algo, Baseline):
             settings = {key: settings[key] for key in ("client_weighting", "cutoff", "reference")}
         if self.start:

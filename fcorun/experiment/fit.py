@@ -9,9 +9,12 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, check, type_hints
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import UserError
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.ending import CHANGE
 from fcorun.experiment.experiment import Experiment
+from fcorun.metrics import PERSONAL
 from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
 
 
@@ -41,6 +44,11 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
     return replace(reg, **numbers)
 
 
+def convex(*parts: Objective | Regularizer) -> bool:
+    """Whether objective and regularizer both say that they are convex."""
+    return all(part.convex for part in parts)
+
+
 def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
     """Refuse what is measured against, or solved to, an optimum that the problem does not have."""
     baseline = isinstance(plugins["algo"], Baseline)
@@ -48,8 +56,12 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
     if not (settings.reference or baseline or relative):
         return
     asked = f"algo={names['algo']}" if baseline else "reference=true" if settings.reference else "reg.relative"
-    if not plugins["objective"].convex:
-        raise UserError(f"{asked} needs one optimum, and objective={names['objective']} is not convex; leave it out")
+    for section in ("objective", "reg") if baseline or settings.reference else ("objective",):
+        if not plugins[section].convex:
+            told = "is not convex; leave it out"
+            if plugins[section].convex is None:
+                told = "does not say whether it is convex: leave it out, or give its class convex = True, if it is"
+            raise UserError(f"{asked} needs one optimum, and {section}={names[section]} {told}")
     if not plugins["mirror"].covers(plugins["reg"]) and not relative:
         raise UserError(
             f"{asked} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
@@ -90,6 +102,9 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
             f"does not have; give {' and '.join(wanted)}"
         )
+    if wanted and not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
+                        f"mirror={names['mirror']}, give {' and '.join(wanted)}")  # fmt: skip
     for piece in traits.needs:
         if not hasattr(reg, piece):
             raise UserError(
@@ -148,3 +163,28 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
             f"algo={names['algo']} needs all clients in every round; give clients_per_round=null, or an "
             "algo that takes a part of them"
         )
+
+
+def check_stop(experiment: Experiment) -> None:
+    """Refuse targets of ``stop`` that no run, or not this one, comes to."""
+    stop, names = experiment.settings.stop, experiment.names
+    if stop is None:
+        return
+    if isinstance(experiment.algo, Baseline):
+        raise UserError(f"algo={names['algo']} ends by its certificate: leave stop out, or give algo.tolerance")
+    if not stop:
+        raise UserError("stop={} names no target: give stop={suboptimality:1e-6}, or null")
+    lacks = {
+        "suboptimality": (experiment.settings.reference, "give reference=true"),
+        "violation": (hasattr(experiment.reg, "violation"), f"reg={names['reg']} is no constraint"),
+    }
+    for name, target in stop.items():
+        if name != CHANGE and name not in experiment.metrics.judged:
+            raise UserError(f"stop: '{name}' is not a choice: {nearest(name, [CHANGE, *experiment.metrics.judged])}")
+        if name == CHANGE and target < 0:
+            raise UserError(f"stop.change={target:g} must be non-negative")
+        if name.startswith(PERSONAL):
+            lacks[name] = (experiment.algo.personalises, f"clients of algo={names['algo']} have no models of their own")
+        has, why = lacks.get(name, (True, ""))
+        if not has:
+            raise UserError(f"stop: this run does not measure {name}: {why}")

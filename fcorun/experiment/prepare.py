@@ -5,9 +5,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fcorun.config import Settings, build, build_plugin
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.fit import check_fit, check_optimum, check_start, deterministic
+from fcorun.experiment.fit import check_fit, check_optimum, check_start, check_stop, deterministic
+from fcorun.metrics import PERSONAL, RENAMED
+from fcorun.objectives.base import Objective
+from fcorun.regularizers.base import Regularizer
 from fcorun.sections import MEANT, SECTIONS
 
 
@@ -24,7 +28,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         values = config.get(name) or section.default
         if not isinstance(values, Mapping):
             raise UserError(f"the section '{name}' is missing: give {name}=NAME")
-        plugins[name] = plugin = build_plugin(name, values)
+        relative = name == "reg" and values.get("relative") is not None  # the strength is worked out: none is given
+        plugins[name] = plugin = build_plugin(name, {**values, "strength": 0.0} if relative else values)
         names[name] = str(values.get("name", type(plugin).__name__.lower()))
         if not isinstance(plugin, section.classes):
             kinds = " or ".join(kind.rpartition(".")[2] for kind in section.kinds)
@@ -37,13 +42,29 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     plain = asdict(settings) | {name: _plain(plugins[name], names[name], config.get(name) or {}) for name in MEANT}
     experiment = Experiment(**plugins, settings=settings, config=plain, names=names)
     check_metric(settings.metric, experiment)
+    check_stop(experiment)
     return experiment
 
 
 def check_metric(metric: str | None, experiment: Experiment) -> None:
-    """Refuse a metric that neither the catalogue nor the objective knows, or that is better in no direction."""
-    if metric is not None and metric not in experiment.metrics.judged:
+    """Refuse a metric that neither the catalogue nor the objective knows, that is better in no direction, or that is a
+    gap to an optimum that nobody asks for."""
+    if metric is not None and RENAMED.get(metric, metric) not in experiment.metrics.judged:
         raise UnknownMetric(f"metric={metric} is not a choice: {nearest(metric, experiment.metrics.judged)}")
+    if metric == "suboptimality" and not experiment.settings.reference:
+        raise UnknownMetric("metric=suboptimality is the gap to a reference optimum: give reference=true as well")
+
+
+def unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
+    """Why runs of an experiment on these data will not measure a metric; empty where they may."""
+    name, names = RENAMED.get(metric, metric).removeprefix(PERSONAL), experiment.names
+    if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
+        return f"data={names['data']} have no validation rows"
+    if "accuracy" in name and type(experiment.objective).scores is Objective.scores:
+        return f"objective={names['objective']} has no accuracy"
+    if name.startswith(("support_", "recovery_")) and not (data.truth or data.truths):
+        return f"data={names['data']} have no true model to compare with"
+    return ""
 
 
 def _settings(values: dict[str, Any]) -> Settings:
@@ -61,4 +82,7 @@ def _plain(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A plug-in as plain values, from which it can be built again."""
     labels = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
     title = {"title": str(given["title"])} if given.get("title") else {}
-    return labels | title | asdict(plugin)
+    fields = asdict(plugin)
+    if isinstance(plugin, Regularizer) and plugin.relative_given is not None:
+        del fields["strength"]
+    return labels | title | fields

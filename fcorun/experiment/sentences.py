@@ -5,10 +5,12 @@ from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.errors import UserError, nearest
+from fcorun.experiment.overrides import quoted
 
-_BAD_INPUT = (UserError, HydraException, OmegaConfBaseException)
+_BAD_INPUT = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 
 
 def sentence(error: BaseException) -> str:
@@ -24,19 +26,29 @@ def sentence(error: BaseException) -> str:
     if "Ambiguous value" in str(error):
         return f"{text[0]}; several values are a sweep, fcorun -m"
     if isinstance(error, OverrideParseException):
+        if "LexerNoViableAlt" in str(error):
+            return f"{error.override}: letters such as these need quotes within quotes: {quoted(error.override)}"
         return f"{error.override}: {text[0]}"
-    key = re.search(r"Could not override '([^']+)'", str(error))
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        return f"{mark.name}, line {mark.line + 1}: {error.problem or error.context}"
+    name = unknown_key(error)
     cause = _cause(error, OmegaConfBaseException)
     parent = getattr(cause, "parent_node", None)
-    if key and parent is not None and hasattr(parent, "keys"):
-        prefix, _, last = key[1].rpartition(".")
+    if name and parent is not None and hasattr(parent, "keys"):
+        prefix, _, last = name.rpartition(".")
         valid = [str(name) for name in parent if name != "hydra"]
-        if key[1] in ("topology.edges", "topology.rounds", "topology.map"):
-            return f"{key[1]} is of topology=tree: give that too"
-        return f"unknown option '{key[1]}': {nearest(last, valid)}" + (f" in {prefix}" if prefix else "")
-    if key:
-        return f"unknown option '{key[1]}'; fcorun --cfg job shows every key"
+        if name in ("topology.edges", "topology.rounds", "topology.map"):
+            return f"{name} is of topology=tree: give that too"
+        return f"unknown option '{name}': {nearest(last, valid)}" + (f" in {prefix}" if prefix else "")
+    if name:
+        return f"unknown option '{name}'; fcorun --cfg job shows every key"
     return text[0] + (f" ({text[1]})" if len(text) > 1 else "")
+
+
+def unknown_key(error: BaseException) -> str | None:
+    """The key that a configuration does not have, if that is what Hydra did not like."""
+    found = re.search(r"Could not override '([^']+)'", str(error))
+    return found[1] if found else None
 
 
 def is_bad_input(error: BaseException) -> bool:

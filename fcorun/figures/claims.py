@@ -1,6 +1,6 @@
 """Whether what a paper says of a figure holds in the records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,8 @@ import numpy as np
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fco
 from fcorun.figures.spec import Claim, Figure
+from fcorun.figures.verdict import UNCLEAR, Values, compared
+from fcorun.reports.spread import band
 from fcorun.reports.table import Frame, Table
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "note")
@@ -17,12 +19,14 @@ Runs = dict[str, list[list[dict[str, float]]]]
 
 @dataclass(frozen=True)
 class Measured:
-    """What claims are checked against: the table of all points, that of the best points with all seeds, and of each
-    algorithm's best point the rows of each seed."""
+    """What claims are checked against: the table of all points and the rows of each, that of the best points with all
+    seeds and the seed of each, and of each algorithm's best point the rows of each seed."""
 
     grid: Table
     tuned: Table
     runs: Runs
+    grid_rows: Sequence[list[dict[str, float]]] = ()
+    seeds: Sequence[Any] = ()
 
 
 def measured(of: Drawing) -> Measured:
@@ -30,44 +34,45 @@ def measured(of: Drawing) -> Measured:
     runs: Runs = {}
     for algo, record in zip(of.tuned.frame["algo"], of.tuned_records, strict=True):
         runs.setdefault(algo, []).append(record.rows)
-    return Measured(of.grid, fco.with_averages(of) if of.figure.draw == "averaging" else of.tuned, runs)
+    tuned = fco.with_averages(of) if of.figure.draw == "averaging" else of.tuned
+    seeds = [record.flat_config.get(of.figure.seeded) for record in of.tuned_records]
+    return Measured(of.grid, tuned, runs, [record.rows for record in of.grid_records], seeds)
 
 
-def check(name: str, figure: Figure, found: Measured, best: dict[str, Any]) -> list[dict]:
+def check(
+    name: str, figure: Figure, found: Measured, best: dict[str, Any], tied: Mapping[str, Sequence[Any]] | None = None
+) -> list[dict]:
     """A row a claim, then one for each algorithm whose best rates the paper prints; ``best`` holds the best rates of
-    each algorithm."""
+    each algorithm, ``tied`` those that are as good."""
     rows = [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, found)} for c in figure.claims]
-    for row, claim in zip(rows, figure.claims, strict=True):
-        row["note"] = claim.note if row["holds"] == "no" else ""
     for algo, rates in (figure.printed or {}).items():
-        ours = best.get(algo)
-        told = "not measured" if ours is None else f"({ours[0]:g}, {ours[1]:g})"
-        same = "not measured" if ours is None else "yes" if np.allclose(ours, rates, rtol=1e-6) else "no"
-        printed = f"({rates[0]:g}, {rates[1]:g})"
-        says = "best (client_lr, server_lr)"
-        note = figure.printed_note if same == "no" else ""
-        rows.append({"figure": name, "algo": algo, "says": says, "measured": told, "wanted": printed, "holds": same,
-                     "note": note})  # fmt: skip
+        ours = [best[algo], *(tied or {}).get(algo, [])] if algo in best else []
+        told = " or ".join(f"({client:g}, {server:g})" for client, server in ours) or "not measured"
+        same = any(np.allclose(each, rates, rtol=1e-6) for each in ours)
+        holds = "not measured" if not ours else "yes" if same else "no"
+        note = figure.printed_note if holds == "no" else ""
+        rows.append({"figure": name, "algo": algo, "says": "best (client_lr, server_lr)", "measured": told,
+                     "wanted": f"({rates[0]:g}, {rates[1]:g})", "holds": holds, "note": note})  # fmt: skip
     return rows
 
 
 def _checked(claim: Claim, found: Measured) -> dict[str, str]:
-    ours, wanted, holds = _measure(claim, claim.algo, found), [], True
-    unknown = np.isnan(ours)
+    ours, wanted, verdicts = _measure(claim, claim.algo, found), [], []
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
-            value = _measure(claim, other, found) if isinstance(other, str) else float(other)
-            unknown |= np.isnan(value)
-            holds &= bool(sign * ours > sign * value * (claim.times if isinstance(other, str) else 1))
-            factor = f"{claim.times:g} times " if claim.times != 1 else ""
-            wanted.append(f"{word} {factor}{other} ({_text(claim, value)})" if isinstance(other, str)
-                          else f"{word} {value:g}")  # fmt: skip
-    told = f"{_name(claim)} {_text(claim, ours)}"
-    return {
-        "measured": told,
-        "wanted": ", ".join(wanted),
-        "holds": "not measured" if unknown else "yes" if holds else "no",
-    }
+            if isinstance(other, str):
+                theirs = _measure(claim, other, found)
+                factor = f"{claim.times:g} times " if claim.times != 1 else ""
+                wanted.append(f"{word} {factor}{other} ({_text(claim, theirs)})")
+                verdicts.append(compared(ours, {s: claim.times * v for s, v in theirs.items()}, sign))
+            else:
+                wanted.append(f"{word} {float(other):g}")
+                verdicts.append(compared(ours, {None: float(other)}, sign))
+    found_out = [holds for holds, _ in verdicts]
+    holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
+    notes = [claim.note if holds != "yes" else "", *dict.fromkeys(test for _, test in verdicts)]
+    return {"measured": f"{_name(claim)} {_text(claim, ours)}", "wanted": ", ".join(wanted), "holds": holds,
+            "note": "; ".join(filter(None, notes)) if holds != "not measured" else ""}  # fmt: skip
 
 
 def _name(claim: Claim) -> str:
@@ -80,22 +85,43 @@ def _name(claim: Claim) -> str:
     }[claim.at]
 
 
-def _text(claim: Claim, value: float) -> str:
-    return "never" if np.isinf(value) and claim.at == "reach" else "unknown" if np.isnan(value) else f"{value:.4g}"
+def _text(claim: Claim, values: Values) -> str:
+    """The median, and the range over seeds."""
+
+    def number(value: float) -> str:
+        return "never" if np.isinf(value) and claim.at == "reach" else "unknown" if np.isnan(value) else f"{value:.4g}"
+
+    if len(values) < 2:
+        return number(next(iter(values.values()), float("nan")))
+    low, middle, high = band(list(values.values()))
+    return f"{number(middle)} [{number(low)}, {number(high)}]"
 
 
-def _measure(claim: Claim, algo: str, found: Measured) -> float:
+def _measure(claim: Claim, algo: str, found: Measured) -> Values:
+    """What is claimed of an algorithm: a value a seed, or one number."""
     higher, runs = found.grid.metrics[claim.metric].higher, found.runs.get(algo, [])
     if claim.at == "share":
-        return _share(claim, higher, found.grid.frame[found.grid.frame["algo"] == algo])
+        return {None: _share(claim, higher, found.grid.frame[found.grid.frame["algo"] == algo])}
     if claim.at == "worst":
         values = [row.get(claim.metric, np.nan) for rows in runs for row in rows]
-        return float((np.min if higher else np.max)(values)) if values else float("nan")
+        return {None: float((np.min if higher else np.max)(values))} if values else {}
     if claim.at == "reach":
-        return float(np.median([_reach(claim, higher, rows) for rows in runs])) if runs else float("nan")
+        return _soonest(claim, algo, higher, found)
     column, tuned = f"{claim.at}_{claim.metric}", found.tuned.frame
-    values = tuned[tuned["algo"] == algo][column].to_numpy(float) if column in tuned else np.array([])
-    return float(np.median(values)) if len(values) else float("nan")
+    values = tuned[column].to_numpy(float) if column in tuned else np.full(len(tuned), np.nan)
+    seeds = [*found.seeds, *[None] * (len(tuned) - len(found.seeds))]
+    return {seed: float(value) for name, seed, value in zip(tuned["algo"], seeds, values, strict=True) if name == algo}
+
+
+def _soonest(claim: Claim, algo: str, higher: bool | None, found: Measured) -> Values:
+    """The least number of rounds to the target over all points of the grid that are done, of each the median over its
+    seeds."""
+    points = found.grid.points(claim.metric)
+    places = [rows for name, status, rows in zip(points["algo"], points["status"], points["rows"], strict=True)
+              if name == algo and status == "done"]  # fmt: skip
+    reached = [float(np.median([_reach(claim, higher, found.grid_rows[place]) for place in rows])) for rows in places]
+    known = [value for value in reached if not np.isnan(value)]
+    return {None: min(known)} if known else {}
 
 
 def _passes(claim: Claim, higher: bool | None, values: Any) -> Any:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from fcorun.errors import UserError
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fco, fedsplit, personalised
 from fcorun.reports.pictures import best, structure
-from fcorun.reports.pictures.page import PAGE, page
+from fcorun.reports.pictures.page import PAGE, legend, page
+from fcorun.reports.spread import agree, band, over
 
 
 def curves(of: Drawing) -> Any:
@@ -22,21 +22,28 @@ def scatter(of: Drawing) -> Any:
 
 
 def bars(of: Drawing) -> Any:
-    """A bar an algorithm, at its best rates, a panel a metric: median over seeds, with the 10-90 % band."""
+    """A bar an algorithm, at its best rates, a panel a metric: median over seeds, with the band over these."""
+    from matplotlib.lines import Line2D
+
     count, algos = len(of.figure.panels), of.algorithms
     figure, axes = page(count, count, PAGE, height=1.9, left=0.72, bottom=0.6, gap=(0.85, 0.5))
     for ax, metric in zip(axes, of.figure.panels, strict=True):
+        if metric not in of.tuned.tails:
+            raise UserError(f"figure.panels: {metric} was not measured: leave it out, or run what measures it")
         for place, algo in enumerate(algos):
             values = of.tuned.frame.loc[of.tuned.frame["algo"] == algo, f"tail_{metric}"].to_numpy(float)
-            low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
+            low, middle, high = band(values)
             ax.bar(place, middle, color=of.looks[algo].colour, width=0.7)
-            if len(values) > 1:
+            if len(values) > 1 and not agree(values):
                 ax.errorbar(place, middle, [[middle - low], [high - middle]], color="black", linewidth=0.8, capsize=2)
             ax.annotate(f"{middle:.3g}", (place, high), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
         ax.set_xticks(range(len(algos)), [of.grid.title(name) for name in algos], fontsize=6, rotation=20)
         ax.grid(axis="x", visible=False)
         ax.margins(y=0.12)
         ax.set_ylabel(of.tuned.words(metric, tail=True))
+    seeds = [n for n in of.tuned.frame["algo"].value_counts() if n > 1]
+    if seeds:
+        legend(figure, [Line2D([], [], color="black", linewidth=0.8)], [f"median and {over(seeds)}"], handlelength=1)
     return figure
 
 

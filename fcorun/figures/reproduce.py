@@ -15,18 +15,21 @@ import pandas as pd
 import yaml
 
 from fcorun.config import LABELS, conditions, how_keys
-from fcorun.errors import UserError
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.folders import choices, own_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import claims
 from fcorun.figures.draw import PICTURES, fast_mark
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit, personalised, theory
-from fcorun.figures.spec import Figure, conf_dir, load
-from fcorun.metrics import silent
+from fcorun.figures.spec import Figure, load
+from fcorun.metrics import Catalogue, silent
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
+from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
 
@@ -51,6 +54,8 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     smaller = figure.fast if fast else []
     figure, config = load(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
+    _check_metrics(figure, experiment.metrics)
+    _check_reference(figure, experiment.settings.reference)
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
     own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
@@ -59,16 +64,35 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
     if fast:
         figure = replace(figure, seeds=figure.seeds[:2])
-    of, lost = _measured(figure, config["metric"], home, [f"+experiment={name}", *smaller, *overrides])
+    of, lost = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, mark)
-    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in of.points.best_rows()}
+    best = of.points.best_rows()
+    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
-    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, rates, lost)))
+    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, lost)))
     rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
-    rows += claims.check(name + ending, figure, claims.measured(of), rates)
+    tied = {row["algo"]: [of.grid_records[each[0]].config["algo"] for each in row["tied"]] for row in best}
+    tied = {algo: [tuple(own[key] for key in RATES) for own in tied[algo]] for algo in rates}
+    rows += claims.check(name + ending, figure, claims.measured(of), rates, tied)
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     return folder, rows
+
+
+def _check_metrics(figure: Figure, metrics: Catalogue) -> None:
+    """Refuse metrics that nothing declares, before anything runs."""
+    asked = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
+    for key, names in asked.items():
+        for name in names:
+            if name not in metrics:
+                raise UserError(f"figure.{key}={name} is not a metric: {nearest(name, metrics)}")
+
+
+def _check_reference(figure: Figure, reference: bool) -> None:
+    """Refuse a figure of a gap to an optimum that nobody asks for."""
+    shown = [*figure.panels, *(claim.metric for claim in figure.claims)]
+    if "suboptimality" in shown and not reference:
+        raise UserError("figure: suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
 def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> tuple[Drawing, Counter]:
@@ -93,14 +117,17 @@ def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[s
 
 def _plain(overrides: Sequence[str]) -> list[str]:
     """Those that say which data there must be, how they are judged and drawn, and are no axes."""
-    chosen = [text for text in overrides if text.startswith(("metric=", "x=", "data=", "data."))]
+    said = ("metric=", "x=", "data=", "data.", "objective=", "objective.")
+    chosen = [text for text in overrides if text.startswith(said)]
     return [text for text in chosen if "," not in text or "[" in text]
 
 
 def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
     before = time.time()
-    command = [sys.executable, "-m", "fcorun", "-m", *overrides, f"hydra.sweep.dir='{folder}'"]
+    place = str(folder).replace("'", "\\'")
+    files = ["--config-dir", str(own)] if (own := own_dir()) else []
+    command = [sys.executable, "-m", "fcorun", "-m", *files, *overrides, f"hydra.sweep.dir='{place}'"]
     with subprocess.Popen(command) as child:
         while child.poll() is None:
             with contextlib.suppress(KeyboardInterrupt):  # the child is told as well, keeps checkpoints, and says so
@@ -110,8 +137,8 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     found = folder / "results.csv"
     if not found.exists() or found.stat().st_mtime < before - 1:
         raise UserError(f"the runs of {folder} did not come about, as said above")
-    places = pd.read_csv(found, usecols=["folder"])["folder"]
-    return table([Record(folder / place) for place in places], root=folder)
+    records = [Record(folder / place) for place in kept(folder).runs]  # not all that an earlier version left there
+    return table([record for record in records if record.status], root=folder)
 
 
 def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]) -> list[str]:
@@ -140,13 +167,12 @@ def _sweep_of(folder: Path, common: Sequence[str], jobs: Sequence[str], varied: 
 
 def _chosen(algo: dict[str, Any]) -> list[str]:
     """The overrides that choose an algorithm; a variant, which has no file of its own, by that of its class."""
-    files = {
-        path.stem: yaml.safe_load(path.read_text())["class"] for path in (Path(conf_dir()) / "algo").glob("*.yaml")
-    }
+    files = {name: yaml.safe_load(path.read_text()).get("class") for name, path in choices("algo").items()}
     if algo["name"] in files or algo["class"] not in files.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in files.items() if path == algo["class"])
-    return [f"algo={base}", f"algo.name={algo['name']}", f'algo.title="{algo["title"]}"']
+    title = [f'++algo.title="{algo["title"]}"'] if "title" in algo else []
+    return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 
 def _draw(of: Drawing, folder: Path, mark: str) -> None:
@@ -162,14 +188,18 @@ def _draw(of: Drawing, folder: Path, mark: str) -> None:
             write_whole(folder / f"figure.{format}", content(picture, format))
 
 
-def _summary(tuned: Table, rates: dict[str, tuple], lost: Counter) -> Frame:
-    """The best point of each algorithm: its rates, the median and the 10-90 % band over seeds of each tail average."""
+def _summary(tuned: Table, metric: str, rates: dict[str, tuple], lost: Counter) -> Frame:
+    """The best point of each algorithm on each problem: its rates, the median and the band over seeds of each tail
+    average."""
     rows: list[dict[str, Any]] = []
-    for algo, own in tuned.frame.groupby("algo", sort=False):
-        row: dict[str, Any] = {"algo": algo, **dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+    apart = [key for key in tuned.apart(metric) if tuned.frame[key].nunique() > 1]
+    for (algo, *values), own in tuned.frame.groupby(["algo", *apart], sort=False, dropna=False):
+        row: dict[str, Any] = {"algo": algo, **dict(zip(apart, values, strict=True))}
+        row |= {**dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+        row["band"] = over([len(own)]) if len(own) > 1 else ""
         row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):
-            low, middle, high = own[name].quantile([0.1, 0.5, 0.9])
-            row |= {name: middle, f"{name}_10%": low, f"{name}_90%": high}
+            low, middle, high = band(own[name].to_numpy(float))
+            row |= {name: middle, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)

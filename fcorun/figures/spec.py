@@ -1,5 +1,6 @@
 """What a figure is: the section ``figure`` of a file in conf/experiment."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,19 +8,21 @@ from typing import Any, Literal
 
 from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.compose import compose, conf_dir
+from fcorun.experiment.compose import compose
+from fcorun.experiment.folders import choices, own_dir
+from fcorun.metrics import RENAMED
 
 
 @dataclass(frozen=True)
 class Claim:
     """What a paper says of a figure, so that it can be checked.
 
-    ``metric`` of ``algo`` is measured ``at``: the "tail" average, or the first round at which it has come to
-    ``target`` ("reach"; a target that is to be met exactly must be kept to the end), each at the algorithm's best rates
-    and in the median over seeds; the "worst" value at any evaluation of any seed there; or the "share" of all grid
-    points whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of the
-    numbers, and ``times`` as much as each of the algorithms, that are listed. ``note`` is what is known of it where it
-    does not hold.
+    ``metric`` of ``algo`` is measured ``at``: the "tail" average at the algorithm's best rates, for each seed; the
+    "worst" value at any evaluation of any seed there; the first round at which any point of the grid has come to
+    ``target`` ("reach"; a target that is to be met exactly must be kept to the end); or the "share" of all grid points
+    whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of the numbers,
+    and ``times`` as much as each of the algorithms, that are listed, in every seed; it does not if it is so in none,
+    and else the two are not distinguishable. ``note`` is what is known of it where it does not hold.
     """
 
     says: str
@@ -27,12 +30,13 @@ class Claim:
     metric: str
     at: Literal["tail", "reach", "worst", "share"] = "tail"
     target: float | None = None
-    above: list[Any] = field(default_factory=list)
-    below: list[Any] = field(default_factory=list)
+    above: list[float | str] = field(default_factory=list)
+    below: list[float | str] = field(default_factory=list)
     times: Positive = 1.0
     note: str = ""
 
     def __post_init__(self):
+        object.__setattr__(self, "metric", RENAMED.get(self.metric, self.metric))
         if (self.target is None) == (self.at in ("reach", "share")):
             raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
         if not self.above and not self.below:
@@ -70,30 +74,46 @@ class Figure:
     seeds: list[int] = field(default_factory=list)
     seeded: Literal["seed", "data.seed"] = "seed"
     fast: list[str] = field(default_factory=list)
-    printed: dict | None = None
+    printed: dict[str, list[float]] | None = None
     printed_note: str = ""
     claims: list[Any] = field(default_factory=list)
 
     def __post_init__(self):
-        claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in self.claims]
+        given = [c if isinstance(c, Claim) else check(c, dict[str, Any], "figure.claims") for c in self.claims]
+        claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in given]
+        if self.draw == "bars" and not self.panels:
+            raise UserError("figure.draw=bars needs figure.panels: the metrics to draw")
+        for algo, rates in (self.printed or {}).items():
+            if len(rates) != 2:
+                raise UserError(f"figure.printed.{algo}={rates} must be [client_lr, server_lr]")
         object.__setattr__(self, "claims", claims)
+        object.__setattr__(self, "panels", [RENAMED.get(name, name) for name in self.panels])
 
 
-def names() -> list[str]:
-    """The figures there are."""
-    files = (Path(conf_dir()) / "experiment").glob("*.yaml")
-    return sorted(path.stem for path in files if "\nfigure:" in path.read_text())
+def names() -> dict[str, Path]:
+    """The figures there are, and the file of each."""
+    files = sorted(choices("experiment").items())
+    return {name: path for name, path in files if re.search(r"^figure:(?!\s*(null|~)\s*$)", path.read_text(), re.M)}
+
+
+def find(name: str) -> Path:
+    """The file of a figure, or of an experiment that is none. Raises UserError if there is no such file."""
+    files = choices("experiment")
+    if name not in files:
+        mine = "" if own_dir() else "; one of your own needs --config-dir DIR"
+        raise UserError(f"there is no figure '{name}': {nearest(name, names())}{mine}")
+    return files[name]
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[str, Any]]:
     """A figure, and the configuration that its runs have in common; ``x=...`` in ``overrides`` replaces its own.
 
-    Raises UserError if there is no such figure.
+    Raises UserError if there is no such figure, or its file is no good.
     """
-    if name not in names():
-        raise UserError(f"there is no figure '{name}': {nearest(name, names())}")
-    config = compose([f"+experiment={name}", *overrides])
-    figure = build(Figure, config["figure"], "figure")
+    path, config = find(name), compose([f"experiment={name}", *overrides])
+    if config["figure"] is None:
+        raise UserError(f"{path} has no section figure, which says how it is drawn: figure: {{title: TEXT}}")
+    figure = build(Figure, check(config["figure"], dict[str, Any], "figure"), "figure")
     if "x" not in config["figure"] or any(text.startswith("x=") for text in overrides):
         figure = replace(figure, x=[check(config["x"], Axis, "x")])
     return figure, config

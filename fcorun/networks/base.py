@@ -46,11 +46,6 @@ class Uplink(ABC):
     def send(self, upload: Tree, memory: Tree, key: jax.Array) -> tuple[Tree, Tree]:
         """On one client: what arrives, and its new memory. ``key`` is a random key of this client in this round."""
 
-    def bytes_of(self, upload: Tree) -> int:
-        """The bytes that an upload of these shapes takes on its way."""
-        return size_of(upload)
-
-
-def size_of(tree: Tree) -> int:
-    """The bytes of all arrays of a pytree, or of their shapes."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    def bytes_of(self, upload: Tree, said: int) -> int:
+        """The bytes that an upload of these shapes takes on its way; ``said`` is what the algorithm says of it."""
+        return said

@@ -24,18 +24,24 @@ class Objective(ABC):
         ridge: adds ridge / 2 times the squared norm of the regularised parameters to every client's loss. Part of the
             losses f, not of psi: client proxes and bounds on the curvature know of it.
         tasks: the kinds of targets it fits: "regression", "binary", "multiclass".
-        convex: whether the mean loss is convex in the parameters, so that there is one optimum to measure against.
+        convex: whether the mean loss is convex in the parameters, so that there is one optimum to measure against. Not
+            inherited: of a class that does not say so itself it is not known (None), and no optimum of it is certified.
         regularized: the parameters psi acts on. The others (the intercept) are trained, never regularised.
         metrics: what is known of the figures that ``scores`` gives, beside loss and accuracy: with
             Metric("auc", higher=True), train_auc, val_auc and those of own models are metrics like any other.
     """
 
     tasks: ClassVar[tuple[str, ...]]
-    convex: ClassVar[bool] = True
+    convex: ClassVar[bool | None] = None
     regularized: ClassVar[tuple[str, ...]] = ("weights",)
     metrics: ClassVar[tuple[Metric, ...]] = ()
 
     ridge: NonNegative = 0.0
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        if "convex" not in vars(cls):
+            cls.convex = None
 
     @abstractmethod
     def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:

@@ -11,6 +11,7 @@ from fcorun.objectives.base import LinearModel
 class LeastSquares(LinearModel):
     """Mean of (x'w + b - y)^2, without the factor 1/2, as in section 5.1 of Yuan, Zaheer and Reddi (ICML 2021)."""
 
+    convex = True
     tasks = ("regression",)
 
     def second_derivative(self, outputs):
@@ -21,6 +22,21 @@ class LeastSquares(LinearModel):
 
     def conjugate(self, u, y):
         return u * y + u**2 / 4
+
+    def curvature(self, features, outputs):
+        """The least and the largest eigenvalue of the Hessian, exactly: with a ridge that leaves the intercept out too.
+
+        Outside of the span of the examples there is nothing but the ridge.
+        """
+        if not (self.ridge and self.intercept):
+            return super().curvature(features, outputs)
+        n, d = features.shape
+        inside = np.linalg.qr(features.T)[1].T if n < d else features
+        x = self.design(inside)
+        ridge = np.diag(np.append(np.full(inside.shape[1], self.ridge), 0.0))
+        eigenvalues = np.linalg.eigvalsh(2 / n * x.T @ x + ridge)
+        least = min(eigenvalues[0], self.ridge) if n < d else eigenvalues[0]
+        return max(float(least), 0.0), float(eigenvalues[-1])
 
     def quadratic(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """The mean loss over examples (n, d), float64, as constant + sum_k curvature_k a_k^2 / 2 - slope_k a_k.

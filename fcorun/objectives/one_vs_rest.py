@@ -15,6 +15,7 @@ class OneVsRest(LinearModel):
     Equation (21) of Pathak and Wainwright (NeurIPS 2020), whose classes share nothing but the examples.
     """
 
+    convex = True
     tasks = ("multiclass",)
 
     def second_derivative(self, outputs):

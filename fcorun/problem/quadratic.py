@@ -11,6 +11,7 @@ from fcorun.objectives.base import Objective
 from fcorun.problem.vector import Vector
 
 _LARGEST = 2**28  # numbers in all bases together
+_WIDEST = 3000  # of a matrix whose eigenvalues are worked out for F as a whole
 
 
 class Quadratic(NamedTuple):
@@ -94,10 +95,27 @@ def curvature(objective: Objective, data: FederatedData, whole: bool = True) -> 
     if not whole:  # the longest row alone, of which the length is all that matters
         longest = max(np.linalg.norm(features_of(data, slice(i, i + 1000)), axis=1).max()
                       for i in range(0, len(data.y), 1000))  # fmt: skip
-        least, most = (objective.curvature(np.array([[r]]), outputs) for r in (0.0, longest))  # type: ignore[attr-defined]
-        return least[0], most[1]
-    own = [
+        none, one = (objective.curvature(np.array([[r]]), outputs) for r in (0.0, longest))  # type: ignore[attr-defined]
+        return min(none[0], one[0]) if objective.ridge else none[0], one[1]
+    own = _own_curvatures(objective, data, outputs)
+    return min(low for low, _ in own), max(high for _, high in own)
+
+
+def pooled_curvature(objective: Objective, data: FederatedData, client_weighting: str) -> float:
+    """How much F, the mean of the clients' losses, bends at most: never more than the mean of their bounds.
+
+    Where all rows weigh the same, it is that of a client with all of them, unless that takes too long.
+    """
+    outputs = len(data.classes) if len(data.classes) > 2 else 1
+    small = data.x.size <= _LARGEST / 8 and min(data.x.shape) <= _WIDEST
+    if client_weighting == "examples" and small:
+        return objective.curvature(features_of(data, slice(None)), outputs)[1]  # type: ignore[attr-defined]
+    weight = data.sizes if client_weighting == "examples" else None
+    return float(np.average([high for _, high in _own_curvatures(objective, data, outputs)], weights=weight))
+
+
+def _own_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
+    return [
         objective.curvature(features_of(data, slice(start, stop)), outputs)  # type: ignore[attr-defined]
         for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True)
     ]
-    return min(low for low, _ in own), max(high for _, high in own)

@@ -6,8 +6,10 @@ bounds the distance to the optimum, where objective and regularizer have conjuga
 map.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,21 +46,16 @@ class Iterate:
     certified: bool
 
 
-def minimize(
-    problem: Problem, batch: Batch, tolerance: float = 1e-9, max_iterations: int = 100_000
-) -> Iterator[Iterate]:
-    """w = 0, or the nearest point that psi allows, then an iterate every fifty steps, until certified or out of them.
+class Programs(NamedTuple):
+    """What is compiled for a problem, whatever the numbers of its regularizer: steps, a point's certificate."""
 
-    ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
-    objective of the start, or prox-gradient norm at most ``tolerance`` times that of the start.
-    Call it, and consume it, under ``jax.enable_x64(True)``.
-    """
-    batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
-    w = problem.prox(problem.zeros(jnp.float64), 0.0)
-    state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
-    gapped = has_gap(problem)
-    kind = "duality gap" if gapped else "prox-gradient norm"
-    strengths = numbers(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
+    advance: Callable[..., Any]
+    certify: Callable[..., Any]
+
+
+def programs(problem: Problem, features: int) -> Programs:
+    """Those of a problem whose examples have so many features."""
+    gapped = has_gap(problem, features)
 
     @jax.jit
     def advance(strengths, state, batch):
@@ -68,15 +65,42 @@ def minimize(
     def certify(strengths, w, size, batch):
         return _certificate(problem.with_numbers(strengths), w, size, batch, gapped)
 
-    start, scale = w, 0.0
+    return Programs(advance, certify)
+
+
+def minimize(
+    problem: Problem,
+    batch: Batch,
+    tolerance: float = 1e-9,
+    max_iterations: int = 100_000,
+    *,
+    start: Vector | None = None,
+    made: Programs | None = None,
+) -> Iterator[Iterate]:
+    """w = 0, or the nearest point that psi allows, then an iterate every fifty steps, until certified or out of them.
+
+    ``batch`` holds all rows and their weights in F. Certified means: duality gap at most ``tolerance`` times the
+    objective there, or prox-gradient norm at most ``tolerance`` times that there. It may ``start`` elsewhere, and with
+    ``programs`` that were ``made`` before.
+    Call it, and consume it, under ``jax.enable_x64(True)``.
+    """
+    batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
+    origin = problem.prox(problem.zeros(jnp.float64), 0.0)
+    w = origin if start is None else problem.prox(start, 0.0)
+    state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
+    gapped = has_gap(problem, batch.x.shape[1])
+    kind = "duality gap" if gapped else "prox-gradient norm"
+    strengths = numbers(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
+    advance, certify = made or programs(problem, batch.x.shape[1])
+    scale = 0.0
     for iteration in range(0, max_iterations + CHUNK, CHUNK):
         if iteration:
             state = advance(strengths, state, batch)
         w, objective, certificate = certify(strengths, state[0], state[3], batch)
         if gapped and iteration == 0:
-            scale = abs(float(objective))
-        elif not gapped and iteration == CHUNK:  # at the start, with the step that has been found by now
-            scale = float(certify(strengths, start, state[3], batch)[2])
+            scale = abs(float(objective if start is None else certify(strengths, origin, state[3], batch)[1]))
+        elif not gapped and iteration == CHUNK:  # with the step that has been found by now
+            scale = float(certify(strengths, origin, state[3], batch)[2])
         done = bool(abs(certificate) <= tolerance * scale)
         yield Iterate(
             iteration=iteration,
@@ -126,33 +150,46 @@ def _steps(problem: Problem, state, batch: Batch):
     return lax.scan(step, state, length=CHUNK)[0]
 
 
-def has_gap(problem: Problem) -> bool:
-    """Whether this problem offers a duality gap: conjugates on both sides, a linear model, one output."""
-    conjugates = hasattr(problem.objective, "conjugate") and hasattr(problem.regularizer, "conjugate")
-    conjugates = conjugates and getattr(problem.regularizer, "strength", 1) > 0  # without it only 0 is feasible
-    conjugates = conjugates and problem.regularized == ("weights",) and not problem.objective.ridge
-    return conjugates and set(problem.shapes) == {"weights", "bias"} and problem.shapes["bias"] == ()
+def has_gap(problem: Problem, features: int) -> bool:
+    """Whether this problem offers a duality gap: conjugates on both sides, a linear model, one output.
+
+    With a ridge, the conjugate of any psi and the ridge together is known, by the prox of psi.
+    """
+    psi, shapes = problem.regularizer, problem.shapes
+    known = hasattr(psi, "conjugate") and getattr(psi, "strength", 1) > 0  # without strength only 0 is feasible
+    known = (known or problem.objective.ridge > 0) and hasattr(problem.objective, "conjugate")
+    linear = problem.regularized == ("weights",) and set(shapes) | {"bias"} == {"weights", "bias"}
+    return known and linear and math.prod(shapes["weights"]) == features and shapes.get("bias", ()) == ()
 
 
 def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, gapped: bool):
     """The point (with the best intercept, where there is a gap), its objective, its distance from the optimum."""
-    if gapped:
+    if gapped and "bias" in w:
         w = fit_intercept(problem, w, batch)
     objective = problem.loss(w, batch) + problem.psi(w)
     if not gapped:
         move = w - problem.prox(w - problem.gradient(w, batch) / lipschitz, 1 / lipschitz)
         return w, objective, lipschitz * move.norm()
-    # The dual of min_w,b sum_i omega_i l(x_i'w + b, y_i) + psi(w): a point theta_i = omega_i u_i with sum theta = 0,
-    # which holds at the best intercept, scaled so that the conjugate of psi is finite at -X'theta.
+    # The dual of min_w,b sum_i omega_i l(x_i'w + b, y_i) + psi(w): a point theta_i = omega_i u_i with sum theta = 0 if
+    # there is an intercept, which holds at the best one, scaled so that the conjugate of psi is finite at -X'theta.
     x, y, omega = problem.features(batch.x, w.dtype), batch.y, batch.weight
     prediction = problem.predict(w, batch.x)
     u = jax.grad(lambda p: problem.objective.loss(p, y).sum())(prediction)
     v = (-x.T @ (omega * u)).reshape(w["weights"].shape)
-    scale = problem.regularizer.dual_scale(v)  # type: ignore[attr-defined]
-    conjugate = omega @ problem.objective.conjugate(scale * u, y)  # type: ignore[attr-defined]
-    dual = -conjugate - problem.regularizer.conjugate(scale * v)  # type: ignore[attr-defined]
-    feasible = jnp.abs(omega @ u) <= 1e-12 * (omega @ jnp.abs(u))
+    scale, conjugate = _scaled_conjugate(problem, v)
+    dual = -(omega @ problem.objective.conjugate(scale * u, y)) - conjugate  # type: ignore[attr-defined]
+    feasible = jnp.abs(omega @ u) <= 1e-12 * (omega @ jnp.abs(u)) if "bias" in w else True
     return w, objective, jnp.where(feasible, objective - dual, jnp.inf)
+
+
+def _scaled_conjugate(problem: Problem, v: jax.Array) -> tuple[jax.Array | float, jax.Array]:
+    """The largest s in [0, 1] for which the conjugate of psi and the ridge is finite at s v, and its value there."""
+    psi, ridge = problem.regularizer, problem.objective.ridge
+    if not ridge:
+        scale = psi.dual_scale(v)  # type: ignore[attr-defined]
+        return scale, psi.conjugate(scale * v)  # type: ignore[attr-defined]
+    u = psi.prox(v / ridge, 1 / ridge)  # argmax <v, u> - ridge / 2 ||u||^2 - psi(u)
+    return 1.0, jnp.vdot(v, u) - ridge / 2 * jnp.vdot(u, u) - psi.value(u)
 
 
 def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from fcorun.errors import UserError
-from fcorun.records import formats
+from fcorun.records import formats, locks
 from fcorun.records.record import FILES, Record
 from fcorun.system.files import write_whole
 
-_CHECKPOINT, _LOCK = ".checkpoint.npz", ".lock"
+_CHECKPOINT = ".checkpoint.npz"
 
 
 @dataclass
@@ -57,21 +55,18 @@ class RunFolder:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.lock = filelock.FileLock(self.folder / _LOCK)
-            self.lock.acquire(timeout=0)
-        except filelock.Timeout:
-            self.lock = None
-            return "locked"
+            self.lock = locks.take(self.folder)
         except OSError as error:
-            self.lock = None
             raise UserError(
                 f"hydra.run.dir={self.folder} cannot be written ({error.strerror}); choose another folder"
             ) from error
+        if self.lock is None:
+            return "locked"
         try:
             found = self.look(force)
             if found == "new":  # in an order that leaves the old record or a resumable one, whenever it is broken off
                 (self.folder / _CHECKPOINT).unlink(missing_ok=True)
-                self.set_status("running", "")
+                self.begin("")
                 self._unlink(set(FILES) - {"status.json"})
             elif found == "resume":
                 self._unlink(())  # what a killed writer was in the middle of
@@ -98,13 +93,17 @@ class RunFolder:
     def release(self) -> None:
         """Give the folder back."""
         if self.lock is not None:
-            (self.folder / _LOCK).unlink(missing_ok=True)
+            (self.folder / locks.LOCK).unlink(missing_ok=True)
             self.lock.release()
             self.lock = None
 
     def write(self, name: str, content: bytes | str) -> None:
         """Write a file whole."""
         write_whole(self.folder / name, content)
+
+    def begin(self, label: str) -> None:
+        """Say in status.json that this process is computing the run."""
+        self.set_status("running", label, **locks.holder())
 
     def set_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
         """Write status.json."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fcorun.metrics import WHOLE
+from fcorun.metrics import RENAMED, WHOLE, renamed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,9 +35,10 @@ def read_rows(folder: Path) -> list[dict[str, float]]:
     """The rows of a folder's metrics.csv as it was written, counts as whole numbers; none where there is no file."""
     try:
         with (folder / "metrics.csv").open(newline="") as file:
-            names, *lines = csv.reader(file)
+            told, *lines = csv.reader(file)
     except (OSError, ValueError):
         return []
+    names = [RENAMED.get(name, name) for name in told]
     kinds = [int if name in WHOLE else float for name in names]
     return [{n: kind(v) for n, kind, v in zip(names, kinds, line, strict=True)} for line in lines]
 
@@ -77,6 +78,12 @@ def read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def read_summary(folder: Path) -> dict[str, Any]:
+    """A folder's summary.json, its metrics under the names they have now; empty where there is none to be read."""
+    found = read_json(folder / "summary.json")
+    return found | {kind: renamed(found[kind]) for kind in ("final", "best", "tail") if kind in found}
+
+
 def npz_bytes(arrays: dict[str, Any]) -> bytes:
     """Named arrays as the content of an .npz file."""
     import numpy as np
@@ -111,7 +118,7 @@ def read_checkpoint(path: Path) -> tuple[list, int, float, list[dict]] | None:
         leaves = [found[f"leaf{i}"] for i in range(len(found))]
     except DAMAGED:
         return None
-    return leaves, about["round"], about["seconds"], about["rows"]
+    return leaves, about["round"], about["seconds"], [renamed(row) for row in about["rows"]]
 
 
 def frame_csv(frame: Any) -> bytes:

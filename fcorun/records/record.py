@@ -1,14 +1,14 @@
 """A run is its record: one folder, whose files appear whole or not at all."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcorun.errors import UserError
-from fcorun.metrics import WHOLE
+from fcorun.metrics import RENAMED, WHOLE
 from fcorun.records import formats
+from fcorun.records.locks import deserted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,8 +37,17 @@ class Record:
 
     @property
     def status(self) -> dict[str, Any]:
-        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``, ...; or empty."""
-        return formats.read_json(self.folder / "status.json")
+        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``, ...; or empty.
+
+        One that says that it is running although its process was killed is interrupted.
+        """
+        found = formats.read_json(self.folder / "status.json")
+        if found.get("status") != "running" or not deserted(self.folder, found):
+            return found
+        found = formats.read_json(self.folder / "status.json")  # which may have ended meanwhile
+        if found.get("status") == "running":
+            found |= {"status": "interrupted", "reason": "its process was killed, or the machine went down"}
+        return found
 
     @property
     def finished(self) -> bool:
@@ -61,7 +70,10 @@ class Record:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Final, best and tail-averaged metrics, times, versions."""
-        return json.loads((self.folder / "summary.json").read_text())
+        found = formats.read_summary(self.folder)
+        if not found:
+            raise FileNotFoundError(f"{self.folder} holds no summary.json that can be read")
+        return found
 
     @property
     def rows(self) -> list[dict[str, float]]:
@@ -73,7 +85,8 @@ class Record:
         """A row an evaluation: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
         import pandas as pd
 
-        text = pd.read_csv(self.folder / "metrics.csv", dtype=str)  # Python's float() is exact in any version of pandas
+        text = pd.read_csv(self.folder / "metrics.csv", dtype=str).rename(columns=RENAMED)
+        # Python's float() is exact in any version of pandas
         return text.astype({name: int if name in WHOLE else float for name in text})
 
     @cached_property

@@ -17,6 +17,7 @@ class Halfspace(Constraint):
     bound: float
     normal: list[float] | None = None
 
+    convex = True
     across_clients = {"bound": "min"}
 
     def __post_init__(self):
@@ -40,6 +41,8 @@ class Affine(Constraint):
 
     target: list[float]
     matrix: list[list[float]] | None = None
+
+    convex = True
 
     def __post_init__(self):
         rows = 1 if self.matrix is None else len(self.matrix)

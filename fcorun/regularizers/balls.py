@@ -15,6 +15,7 @@ class L1Ball(Constraint):
 
     radius: Positive
 
+    convex = True
     across_clients = {"radius": "min"}
 
     def project(self, z):
@@ -35,6 +36,7 @@ class L2Ball(Constraint):
 
     radius: Positive
 
+    convex = True
     across_clients = {"radius": "min"}
 
     def project(self, z):
@@ -55,6 +57,7 @@ class LInfBall(Constraint):
 
     radius: Positive
 
+    convex = True
     across_clients = {"radius": "min"}
 
     def project(self, z):

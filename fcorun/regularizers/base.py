@@ -24,6 +24,8 @@ class Regularizer(ABC):
         applied_by: whose steps apply psi: those of the clients, those of the server, or both.
         across_clients: the numbers that may differ from client to client, and which one the problem as a whole has:
             their "mean" in a sum of penalties, their "min" or "max" in an intersection of constraints.
+        convex: whether psi is convex, so that there is one optimum to measure against. Not inherited: of a class that
+            does not say so itself it is not known (None), and no optimum with it is certified.
 
     Optional methods, asked for by name where something needs them:
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
@@ -38,6 +40,12 @@ class Regularizer(ABC):
     applied_by: Literal["both", "client", "server"] = "both"
 
     across_clients: ClassVar[dict[str, str]] = {}
+    convex: ClassVar[bool | None] = None
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        if "convex" not in vars(cls):
+            cls.convex = None
 
     @property
     def strength_given(self) -> float | None:

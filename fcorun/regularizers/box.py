@@ -15,6 +15,7 @@ class Box(Constraint):
     lower: float | None = None
     upper: float | None = None
 
+    convex = True
     across_clients = {"lower": "max", "upper": "min"}
 
     def __post_init__(self):
@@ -27,6 +28,8 @@ class Box(Constraint):
 @dataclass(frozen=True)
 class Nonneg(Constraint):
     """w_i >= 0."""
+
+    convex = True
 
     def project(self, z):
         return jnp.maximum(z, 0)

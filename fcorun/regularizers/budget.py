@@ -18,6 +18,7 @@ class Budget(Constraint):
     lower: float | None = 0.0
     upper: float | None = None
 
+    convex = True
     across_clients = {"budget": "min", "lower": "max", "upper": "min"}
 
     def __post_init__(self):

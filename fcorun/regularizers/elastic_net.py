@@ -16,6 +16,7 @@ class ElasticNet(Regularizer):
     l1_ratio: Fraction = 0.5
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

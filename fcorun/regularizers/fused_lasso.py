@@ -22,6 +22,7 @@ class FusedLasso(Regularizer):
     strength_tv: NonNegative
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean", "strength_tv": "mean"}
 
     def value(self, w):

@@ -21,6 +21,7 @@ class GroupLasso(Regularizer):
     group_size: Count = 2
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def check(self, shape):

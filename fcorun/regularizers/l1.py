@@ -15,6 +15,7 @@ class L1(Regularizer):
     strength: NonNegative
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

@@ -22,6 +22,7 @@ class L1Box(Constraint):
     upper: float | None = None
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean", "lower": "max", "upper": "min"}
 
     def __post_init__(self):
@@ -54,6 +55,7 @@ class L1Nonneg(Constraint):
     strength: NonNegative
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def project(self, z):

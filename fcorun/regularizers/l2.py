@@ -12,6 +12,7 @@ class L2(Regularizer):
 
     strength: NonNegative
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

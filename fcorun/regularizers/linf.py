@@ -16,6 +16,7 @@ class LInf(Regularizer):
     strength: NonNegative
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

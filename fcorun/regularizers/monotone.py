@@ -21,6 +21,8 @@ class Monotone(Constraint):
 
     decreasing: bool = False
 
+    convex = True
+
     def project(self, z):
         return isotonic(z, self.decreasing)
 
@@ -36,6 +38,7 @@ class MonotoneBox(Constraint):
     upper: float | None = None
     decreasing: bool = False
 
+    convex = True
     across_clients = {"lower": "max", "upper": "min"}
 
     def __post_init__(self):

@@ -11,6 +11,8 @@ from fcorun.regularizers.base import Regularizer
 class NoRegularizer(Regularizer):
     """psi = 0."""
 
+    convex = True
+
     def value(self, w):
         return jnp.zeros((), w.dtype)
 

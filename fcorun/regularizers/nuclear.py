@@ -17,6 +17,7 @@ class Nuclear(Regularizer):
     strength: NonNegative
     relative: Positive | None = None
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def check(self, shape):

@@ -15,6 +15,7 @@ class NuclearBall(Constraint):
 
     radius: Positive
 
+    convex = True
     across_clients = {"radius": "min"}
 
     def check(self, shape):

@@ -15,6 +15,8 @@ class Simplex(Constraint):
 
     total: Positive = 1.0
 
+    convex = True
+
     def project(self, z):
         return jnp.maximum(z - z.max() - simplex_threshold(z, self.total), 0)
 

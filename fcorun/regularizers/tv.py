@@ -15,6 +15,7 @@ class TV(Regularizer):
 
     strength: NonNegative
 
+    convex = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

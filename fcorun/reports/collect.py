@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.config import LABELS, how_keys
 from fcorun.metrics import COUNTERS, Catalogue, aggregate, known, silent
-from fcorun.records.formats import read_json
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.table import SEEDS, Frame, Table, values_of
 from fcorun.sections import MEANT
@@ -18,15 +18,17 @@ _KINDS = ("final", "best", "tail")
 def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Path | None = None) -> Table:
     """A row a record, in their order; failed, interrupted and running ones hold what is known of them.
 
-    Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, rounds,
+    Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, drawn
+    (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
+    none that matters), rounds,
     final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
     as many as the run was told), seconds (without set-up and compilation), then the other counters (bytes_up, ...).
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
     """
     import pandas as pd
 
-    configs = [record.flat_config for record in records]
-    summaries = [read_json(record.folder / "summary.json") for record in records]
+    configs = [_held(record.flat_config) for record in records]
+    summaries = [read_summary(record.folder) for record in records]
     metrics, varied = known(summaries), _varied(configs)
     done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
     rows, names = [], {}
@@ -42,6 +44,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
                 **{key: config.get(_setting(key)) for key in varied},
                 "status": status.get("status", "unknown"),
                 "reason": status.get("reason", ""),
+                "drawn": summary.get("drawn"),
+                "falling": (summary.get("unfinished") or {}).get("fell"),
                 done: summary.get("round"),
                 "seconds": summary.get("seconds", {}).get("steady"),
                 **{name: summary.get(name) for name in COUNTERS[2:]},
@@ -51,7 +55,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     measured = [f"{kind}_{name}" for kind in _KINDS for name in metrics.in_order(names)]
     measured = [name for name in measured if any(name in row for row in rows)]
     counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
-    columns = ["folder", "algo", "data", *varied, "status", "reason", done, *measured, "seconds", *counters]
+    ends = ("status", "reason", "drawn", "falling", done)
+    columns = ["folder", "algo", "data", *varied, *ends, *measured, "seconds", *counters]
     frame: Frame = pd.DataFrame(rows, columns=columns)
     for name in (done, *counters, *varied):
         if all(type(row[name]) is int for row in rows if row[name] is not None):
@@ -62,6 +67,48 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
         tail = min(tail, longest)
     titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
     return Table(frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff"))
+
+
+def _held(config: dict[str, Any]) -> dict[str, Any]:
+    """A flat configuration without the strength that ``reg.relative`` replaces, which older records hold."""
+    given = config.get("reg.relative") is not None
+    return {key: value for key, value in config.items() if not (given and key == "reg.strength")}
+
+
+def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
+    """Records in the order of what was varied: by algorithm, those of ``first`` before others, by data, then by each
+    key; of two with the same configuration, of another version or other content of the data, the later one only."""
+    newest: dict[str, tuple] = {}
+    for record in records:
+        config = record.flat_config
+        told = sorted((key, repr(value)) for key, value in config.items() if key not in how_keys())
+        same = repr(told) if config and record.finished else str(record.folder)
+        if same not in newest or _when(newest[same][0]) < _when(record):
+            newest[same] = record, config
+    varied = _varied([config for _, config in newest.values()])
+    places = {algo: place for place, algo in enumerate(first)}
+
+    def place(found: tuple[Record, dict[str, Any]]) -> tuple:
+        record, config = found
+        algo, data = str(config.get("algo.name", "")), str(config.get("data.name", ""))
+        keys = [_rank(config.get(_setting(key))) for key in varied]
+        return (places.get(algo, len(places)), algo, data, keys, str(record.folder))
+
+    return [record for record, _ in sorted(newest.values(), key=place)]
+
+
+def _when(record: Record) -> float:
+    """When a record was last written, in seconds."""
+    try:
+        return (record.folder / "status.json").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Where a value stands among others of its key: none, then numbers, then text."""
+    number = isinstance(value, (int, float)) and value == value
+    return (0, 0.0, "") if value is None else (1, float(value), "") if number else (2, 0.0, str(value))
 
 
 def _measured(record: Record, summary: dict, tail_rounds: int | None, metrics: Catalogue) -> dict[str, dict]:

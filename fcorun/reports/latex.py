@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-from fcorun.reports.results import caption
+from fcorun.reports.results import caption, remarks
+from fcorun.reports.spread import over
 from fcorun.reports.table import SEEDS, Table
 
 _ESCAPED = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
@@ -12,16 +13,16 @@ _ESCAPED = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 def best_latex(runs: Table, metric: str) -> str:
     """A tabular with a row a method, on each data set: the keys of its best point, and the metric with its band over
-    seeds. The best of a data set is bold. Raises UserError as ``Table.best``."""
+    seeds. The best on each problem is bold. Raises UserError as ``Table.best``."""
     best = runs.best(metric)
     several, sign = runs.frame["data"].nunique() > 1, runs.metrics.sign(metric)
     keys = [key for key in runs.keys if key not in SEEDS]
     band = bool((best["seeds"] > 1).any())
-    top = {data: (sign * own["metric"]).min() for data, own in best.groupby("data")}
+    top = (sign * best["metric"]).groupby([best[key].map(str) for key in runs.apart(metric)]).transform("min")
     rows = []
-    for row in best.to_dict("records"):
+    for row, least in zip(best.to_dict("records"), top, strict=True):
         value = _number(row["metric"]) if row["seeds"] else escaped(row["status"])
-        if row["seeds"] and sign * row["metric"] == top[row["data"]]:
+        if row["seeds"] and sign * row["metric"] == least:
             value = rf"\textbf{{{value}}}"
         cells = [escaped(runs.title(row["algo"])), *([escaped(row["data"])] if several else [])]
         cells += [*(_number(row[key]) for key in keys), value]
@@ -29,11 +30,19 @@ def best_latex(runs: Table, metric: str) -> str:
             cells += [f"{_number(row['low'])} to {_number(row['high'])}" if row["seeds"] > 1 else "", str(row["seeds"])]
         rows.append(cells)
     heads = ["method", *(["data"] if several else []), *map(escaped, [*_short(keys), metric])]
-    heads += [r"10--90 \%", "seeds"] if band else []
+    heads += [escaped(over(set(best["seeds"]) - {0})).replace("-", "--"), "seeds"] if band else []
     columns = "l" * (1 + several) + "r" * (len(heads) - 1 - several)
     about = caption(runs, [metric], band)
-    lines = [f"% best by {metric}: {about}", r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{columns}}}"]
-    lines += [r"\toprule", _line(heads), r"\midrule", *(_line(row) for row in rows), r"\bottomrule", r"\end{tabular}"]
+    lines = [f"% {line}" for line in (f"best by {metric}: {about}", *remarks(runs, metric), r"\usepackage{booktabs}")]
+    lines += [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _line(heads),
+        r"\midrule",
+        *(_line(row) for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
     return "\n".join(lines) + "\n"
 
 

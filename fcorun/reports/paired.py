@@ -16,6 +16,7 @@ class Pair:
     """Two algorithms on the same data with the same seeds, each at its best point.
 
     Attributes:
+        data: what they were compared on: the data, and psi where the metric depends on it.
         differences: the metric of ``first`` less that of ``second``, a value a seed.
         p: of the test of ``sign_flips``, None with fewer than ENOUGH seeds.
         adjusted: p by Holm (1979), for as many pairs as were tested.
@@ -39,14 +40,17 @@ def pairs(runs: Table, metric: str) -> list[Pair]:
     names = [name for name in SEEDS if name in runs.frame]
     seeds = list(zip(*(values_of(runs.frame[name]) for name in names), strict=True)) or [()] * len(runs)
     values, found = runs.measured(metric), []
-    for data, own in best.groupby("data", sort=False):
+    apart = runs.apart(metric)  # only what is compared by the metric at all
+    for _, own in best.groupby(apart, sort=False, dropna=False):
+        on = own[[key for key in apart if key == "data" or best[key].nunique(dropna=False) > 1]].iloc[0]
+        data = ", ".join(str(value) if key == "data" else f"{key}={value}" for key, value in on.items())
         ordered = own.sort_values("cost", kind="stable").to_dict("records")
         for first, second in combinations(ordered, 2):
             a, b = ({seeds[place]: values[place] for place in row["rows"]} for row in (first, second))
-            apart = np.array([a[seed] - b[seed] for seed in a if seed in b])
-            apart = apart[np.isfinite(apart)]
-            p = sign_flips(apart) if len(apart) >= ENOUGH else None
-            found.append(Pair(str(data), first["algo"], second["algo"], apart, p))
+            differences = np.array([a[seed] - b[seed] for seed in a if seed in b])
+            differences = differences[np.isfinite(differences)]
+            p = sign_flips(differences) if len(differences) >= ENOUGH else None
+            found.append(Pair(data, first["algo"], second["algo"], differences, p))
     return _adjusted(found)
 
 

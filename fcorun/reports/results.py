@@ -10,12 +10,15 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as Shown
 
+from fcorun.experiment.ending import ADVICE, UNDRAWN
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
-from fcorun.reports.collect import table
+from fcorun.reports.collect import ordered, table
+from fcorun.reports.edges import edges
 from fcorun.reports.pictures.draw import draw_sweep
-from fcorun.reports.table import SEEDS, Table
+from fcorun.reports.spread import over
+from fcorun.reports.table import PENALISED, SEEDS, Table
 from fcorun.sections import MEANT
 from fcorun.system.files import write_whole
 
@@ -30,21 +33,25 @@ def report(
     metric: str | None = None,
     tail_rounds: int | None = None,
     x: str = "rounds",
+    algos: Sequence[str] = (),
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder`` and show its best points; the files written.
 
+    ``algos`` come before others and have their looks in this order.
     Records that are not over are listed; those that failed are the caller's to list. Raises UserError as
     ``Table.best``, with results.csv written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    records = ordered(records, algos)
     runs = table(records, tail_rounds, root=folder)
     written = [folder / "results.csv"]
     write_whole(written[0], frame_csv(runs.frame))
-    lines = best_table(runs, metric) if len(runs) else ()
     if len(runs):
-        written += draw_sweep(folder, records, runs, metric, x=x)
-    for line in lines:
-        print_whole(line, console) if isinstance(line, Shown) else console.print(line)
+        shown, lines = best_table(runs, metric)
+        written += draw_sweep(folder, records, runs, metric, x=x, algos=algos)
+        print_whole(shown, console)
+        for line in lines:
+            console.print(escape(line))
     for row in runs.rows():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))
@@ -52,9 +59,10 @@ def report(
     return written
 
 
-def best_table(runs: Table, metric: str | None) -> tuple[Shown, str]:
-    """The best point of each algorithm (its keys, the tail's median and band over seeds, how its runs ended), and what
-    the table is of. Raises UserError as ``Table.best``."""
+def best_table(runs: Table, metric: str | None) -> tuple[Shown, list[str]]:
+    """The best point of each algorithm on each problem (its keys, the tail's median and band over seeds, with how many
+    it is tied, how its runs ended), then lines: what the table is of, and what is at the edge of its grid. Raises
+    UserError as ``Table.best``."""
     metric = runs.chosen(metric)
     best, frame = runs.best(metric), runs.frame
     several = frame["data"].nunique() > 1
@@ -66,18 +74,60 @@ def best_table(runs: Table, metric: str | None) -> tuple[Shown, str]:
     out = Shown(box=None, pad_edge=False, header_style="bold")
     for name in names:
         out.add_column(name.replace(".", ".\n"), justify="left" if name in MEANT else "right", no_wrap=True)
-    over = "10-90 %\nover seeds" if uneven else f"10-90 % over\n{seeds[0]} seeds" if seeds else ""
-    for name in (metric, *([over] if band else []), *shown, *(["seeds"] if uneven else []), *ends):
+    ties = ["tied with"] if best["tied"].map(len).any() else []
+    spread = "\nover ".join(over(seeds).split(" over ")) if band else ""
+    for name in (metric, *ties, *([spread] if band else []), *shown, *(["seeds"] if uneven else []), *ends):
         out.add_column(head(runs, name), justify="right", no_wrap=True)
     for row in best.to_dict("records"):
-        same = (frame["algo"] == row["algo"]) & (frame["data"] == row["data"])
-        ended = Counter(frame["status"][same if row["algo"] else frame["algo"].isna()])
+        ended = Counter(frame["status"][_of(runs, row, metric) if row["algo"] else frame["algo"].isna()])
         cells = [number(row[name]) for name in names]
         cells.append(number(row["metric"]) if row["seeds"] else row["status"])
-        cells += [f"{row['low']:.4g} to {row['high']:.4g}" if row["seeds"] > 1 else ""] if band else []
+        cells += [str(len(row["tied"]) or "")] if ties else []
+        cells += [_band(row)] if band else []
         cells += [number(row[name]) for name in shown] + ([str(row["seeds"])] if uneven else [])
         out.add_row(*(escape(cell) for cell in cells), *(str(ended[end] or "") for end in ends))
-    return out, f"best by {metric}: {caption(runs, (metric, *shown), band)}"
+    return out, [f"best by {metric}: {caption(runs, (metric, *shown), band)}", *remarks(runs, metric)]
+
+
+def remarks(runs: Table, metric: str) -> list[str]:
+    """What is to be known of the best points: which are at the edge of their grid, which had not come to an end, what
+    they were not compared with, and where seeds change nothing."""
+    lines = [str(edge) for edge in edges(runs, metric)]
+    if metric in PENALISED and runs.psi():
+        lines.append(f"each {' and '.join(runs.psi())} by itself: their {metric} is not of the same function")
+    return list(dict.fromkeys([*lines, *_still_falling(runs, metric), *_undrawn(runs)]))
+
+
+def _still_falling(runs: Table, metric: str) -> list[str]:
+    """A line on the best points whose objective was still falling at the end, if there are any."""
+    falling, several = runs.column("falling") > 0, runs.frame["data"].nunique() > 1
+    found = [row for row in runs.best(metric).to_dict("records") if falling[list(row["rows"])].any()]
+    names = [f"{row['algo']} on {row['data']}" if several else str(row["algo"]) for row in found]
+    return [f"still falling at the end, so {ADVICE}: {', '.join(dict.fromkeys(names))}"] if names else []
+
+
+def _undrawn(runs: Table) -> list[str]:
+    """A line on the algorithms of which several seeds were run that change nothing, if there are any."""
+    if "seed" not in runs.keys:
+        return []
+    seeds = runs.frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
+    names = [str(algo) for algo, count in seeds.items() if count > 1]
+    return [f"the seed changes nothing for {', '.join(names)}: {UNDRAWN}"] if names else []
+
+
+def _of(runs: Table, row: dict[str, Any], metric: str) -> Any:
+    """Which runs are of the algorithm and the problem of a best point."""
+    same = runs.frame["algo"] == row["algo"]
+    for key in runs.apart(metric):
+        same &= runs.frame[key].isna() if row[key] is None or row[key] != row[key] else runs.frame[key] == row[key]
+    return same
+
+
+def _band(row: dict[str, Any]) -> str:
+    """The band over the seeds of a best point."""
+    if row["seeds"] < 2:
+        return ""
+    return "seeds agree" if row["agree"] else f"{row['low']:.4g} to {row['high']:.4g}"
 
 
 def print_whole(out: Shown, console: Console) -> None:

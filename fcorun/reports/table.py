@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fcorun.errors import UserError, nearest
-from fcorun.metrics import CATALOGUE, Catalogue, shared, structure
+from fcorun.metrics import CATALOGUE, RENAMED, Catalogue, shared, structure
+from fcorun.reports.spread import SAME, agree, band
 
 SEEDS = ("seed", "data.seed")
+PENALISED = ("objective", "suboptimality")  # depend on psi itself: of two strengths they do not compare
 # A pandas.DataFrame. Its own type hints call each look at a column a Series or a truth value or a frame.
 Frame = Any
 
@@ -47,6 +49,16 @@ class Table:
         """The metrics that have a tail average."""
         return [name.removeprefix("tail_") for name in self.frame if name.startswith("tail_")]
 
+    def psi(self) -> list[str]:
+        """The keys that vary and say what the objective is: of two of their values objectives do not compare."""
+        sections = ("reg", "objective", "client_weighting")
+        return [key for key in self.keys if key.split(".")[0] in sections]
+
+    def apart(self, metric: str) -> list[str]:
+        """The keys of points that are not compared by a metric: those of the data, of psi where it depends on that."""
+        data = [key for key in self.keys if key.startswith("data.") and key not in SEEDS]
+        return ["data", *data, *(self.psi() if metric in PENALISED else ())]
+
     def rows(self) -> list[dict[str, Any]]:
         """Each row by column, None where it has no value."""
         columns = [values_of(self.frame[name]) for name in self.frame]
@@ -80,7 +92,9 @@ class Table:
     def chosen(self, metric: str | None) -> str:
         """The metric to judge by: ``metric``, or the headline of what was measured. Raises UserError as ``best``."""
         if metric is None:
-            return self.metrics.headline(self.tails)
+            names = [name for name in self.tails if not (self.psi() and name in PENALISED)]
+            return self.metrics.headline(names)
+        metric = RENAMED.get(metric, metric)
         judged = [name for name in self.tails if self.metrics[name].higher is not None]
         if metric in self.tails and metric not in judged:
             raise UserError(f"metric={metric} is better in no direction; choose one of {', '.join(judged)}")
@@ -92,8 +106,9 @@ class Table:
         """The runs with their seeds folded: a row for each algorithm, data set and setting of the other keys.
 
         Columns: algo, data, the keys that vary but for the seeds, metric (the median over seeds of tail_METRIC), low
-        and high (its 10 % and 90 % quantiles), the medians of the figures of structure that go with it where there are
-        any, seeds (how many are done), status (diverged if any seed is), rows (the places of the runs in the table).
+        and high (the ends of its band, ``fcorun.reports.spread``), the medians of the figures of structure that go with
+        it where there are any, seeds (how many are done), agree (whether these gave the same), status (diverged if any
+        seed is), rows (the places of the runs in the table).
         """
         import numpy as np
         import pandas as pd
@@ -110,37 +125,48 @@ class Table:
             has = [statuses[place] for place in places]
             done = [place for place in places if statuses[place] == "done" and np.isfinite(tails[metric][place])]
             status = "diverged" if "diverged" in has else "done" if done else Counter(has).most_common(1)[0][0]
-            middle = [np.quantile(tails[metric][done], q) if done else np.nan for q in (0.5, 0.1, 0.9)]
+            low, middle, high = band(tails[metric][done]) if done else (np.nan,) * 3
             medians = [np.median(tails[name][done]) if done else np.nan for name in shown]
-            found.append([*values, *middle, *medians, len(done), status, places])
-        return pd.DataFrame(found, columns=[*named, "metric", "low", "high", *shown, "seeds", "status", "rows"])
+            seeds = [len(done), agree(tails[metric][done])]
+            found.append([*values, middle, low, high, *medians, *seeds, status, places])
+        columns = [*named, "metric", "low", "high", *shown, "seeds", "agree", "status", "rows"]
+        return pd.DataFrame(found, columns=columns)
 
     def best(self, metric: str | None = None) -> Frame:
-        """The best point of each algorithm on each data set by the median over seeds of tail_METRIC, as ``points``.
+        """The best point of each algorithm on each problem by the median over seeds of tail_METRIC, as ``points``.
 
-        A point that diverged with any seed is never best; of equal ones the lower objective wins. An algorithm without
-        a point that is done has a row that says so, and no numbers. ``metric`` is by default the headline of what was
-        measured. Raises UserError for a metric that is not there or is better in no direction.
+        A problem is a data set, and where the metric depends on psi, a psi (``apart``). A point that diverged with any
+        seed is never best. ``tied`` holds the rows of each point that is as good to rounding; of these the lowest
+        objective is taken, where it compares, then the first in the order of the table. An algorithm without a point
+        that is done has a row that says so, and no numbers. ``metric`` is by default the headline of what was measured.
+        Raises UserError for a metric that is not there or is better in no direction.
         """
-        import numpy as np
         import pandas as pd
 
         metric = self.chosen(metric)
-        folded, sign = self.points(metric), self.metrics.sign(metric)
-        objective = self.column("tail_objective" if "objective" in self.tails else f"tail_{metric}")
+        folded, apart = self.points(metric), self.apart(metric)
         rows = []
-        for _, group in folded.groupby(["algo", "data"], sort=False, dropna=False):
+        for _, group in folded.groupby(["algo", *apart], sort=False, dropna=False):
             done = group[(group["status"] == "done") & group["metric"].notna()]
             if len(done):
-                ties = [float(np.median(objective[places])) for places in done["rows"]]
-                first = min(zip(sign * done["metric"], ties, done.index, strict=True))  # of equals the lower objective
-                rows.append(folded.loc[first[-1]].to_dict())
+                first, *others = self._top(done, metric)
+                rows.append(folded.loc[first].to_dict() | {"tied": [folded["rows"][other] for other in others]})
             else:
-                has = set(group["status"])
+                has, first = set(group["status"]), group.iloc[0]
                 status = next((s for s in ("diverged", "failed", "interrupted", "running") if s in has), "unmeasured")
-                first = group.iloc[0]
-                rows.append({"algo": first["algo"], "data": first["data"], "seeds": 0, "status": status, "rows": []})
-        return pd.DataFrame(rows, columns=folded.columns)
+                told = {name: first[name] for name in ("algo", *apart)}
+                rows.append(told | {"seeds": 0, "status": status, "rows": [], "tied": []})
+        return pd.DataFrame(rows, columns=[*folded.columns, "tied"])
+
+    def _top(self, done: Frame, metric: str) -> list[Any]:
+        """Where the best of these points stand, those that are tied with the first after it."""
+        import numpy as np
+
+        best = done["metric"].max() if self.metrics[metric].higher else done["metric"].min()
+        top = done[np.isclose(done["metric"], best, rtol=SAME, atol=0)]
+        compare = "objective" in self.tails and all(top[key].nunique(dropna=False) == 1 for key in self.psi())
+        objective = self.column("tail_objective") if compare else np.zeros(len(self))
+        return sorted(top.index, key=lambda at: float(np.median(objective[top["rows"][at]])))
 
 
 def values_of(column: Any) -> list:

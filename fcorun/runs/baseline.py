@@ -37,7 +37,7 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
             row = job.add(counters, {name: float(value) for name, value in measure(now.w).items()})
             watch.row(job, row)
     if not now.certified and not job.diverged:
-        job.reason = f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations"
+        job.remark(f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations")
     job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}
     times = {"compile": 0.0, "steady": time.perf_counter() - clock, "batched_with": 1}
     finish(job, data, {name: np.asarray(value) for name, value in now.w.items()}, None, times=times)

@@ -3,16 +3,18 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import jax
 import numpy as np
 
 from fcorun.algorithms.base import Tree
+from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
 from fcorun.engine.footprint import structure
 from fcorun.engine.traffic import Traffic
+from fcorun.experiment.verdict import judge, wanted
 from fcorun.runs.finish import finish
 from fcorun.runs.job import Job, Watcher
 
@@ -43,6 +45,7 @@ def run_or_halve(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if len(jobs) == 1 or not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
             raise
+    jobs = [job for job in jobs if not job.end]
     half = -(-len(jobs) // 2)
     for part in (jobs[:half], jobs[half:]):
         for job in part:
@@ -55,8 +58,9 @@ def run_or_halve(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
 def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
     """Run jobs as one program of ``width`` runs; the last job fills what is left of it.
 
-    When at least half of them have diverged, or another thread has nothing to do, those that go on are handed back at
-    their checkpoints, to run in smaller programs; late in a run that would not pay.
+    A run that meets a target of ``stop`` is over, and its record complete. When at least half of them are over or have
+    diverged, or another thread has nothing to do, those that go on are handed back at their checkpoints, to run in
+    smaller programs; late in a run that would not pay.
     """
     engine, settings = crew.engine, jobs[0].experiment.settings
     with jax.enable_x64(engine.federation.precision == "float64"):
@@ -67,12 +71,14 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
         try:
             for now in engine.run(points, seeds, state, done, seconds=seconds, work=work):
                 _note(crew, jobs, now)
+                _finish(crew, jobs, now, [g for g, job in enumerate(jobs) if job.stopped and not job.end])
                 if crew.stop.is_set():
                     raise KeyboardInterrupt
-                alive = [g for g, job in enumerate(jobs) if not job.diverged]
+                alive = [g for g, job in enumerate(jobs) if not (job.diverged or job.end)]
                 fewer = 2 * len(alive) <= len(jobs) or (crew.idle.is_set() and len(alive) >= _SHARED)
                 if fewer and alive and len(jobs) > 1 and done < now.round <= settings.rounds / 2:
                     back = alive
+                if back or not alive:
                     break
                 if time.perf_counter() - saved >= settings.checkpoint_every:
                     _checkpoint(jobs, now)
@@ -82,7 +88,7 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
                 _checkpoint(jobs, now)
             raise
     assert now is not None
-    _finish(crew, jobs, now, [g for g in range(len(jobs)) if g not in back])
+    _finish(crew, jobs, now, [g for g, job in enumerate(jobs) if g not in back and not job.end])
     _checkpoint(jobs, now, back)
     return [jobs[g] for g in back]
 
@@ -92,19 +98,24 @@ def _filled(values: list, width: int) -> list:
 
 
 def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
-    """A row more for each run that goes on."""
+    """A row more for each run that goes on, and whether it has met a target by that."""
     for g, job in enumerate(jobs):
+        if job.end:
+            continue
         job.diverged = int(now.diverged[g])
         if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
             evals = dict(zip(("grad_evals", "prox_evals"), now.work[g].tolist(), strict=True))
-            sent = crew.traffic[job.experiment.settings.seed].after(now.round)
+            sent = crew.traffic[job.experiment.settings.seed].after(now.round, job.up)
             counters = {"round": now.round, "seconds": now.seconds / len(jobs), **sent, **evals}
             row = job.add(counters, {name: float(value[g]) for name, value in now.metrics.items()})
             crew.watch.row(job, row)
+            job.meets()
 
 
 def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> None:
     """Complete the records of the jobs at the places ``over``."""
+    if not over:
+        return
     times = {"compile": crew.engine.programs.seconds, "steady": now.seconds / len(jobs)}
     times |= {"batched_with": len(jobs)}
     kept = now.models is not None and jobs[0].experiment.settings.save_personal
@@ -112,13 +123,22 @@ def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> 
     for g in over:
         solution = {name: value[g] for name, value in now.solution.items()}
         own = None if models is None else {name: value[g] for name, value in models.items()}
+        _judge(jobs[g], crew.engine.federation.data, solution)
         finish(jobs[g], crew.engine.federation.data, solution, own, times=times)
         crew.watch.ends(jobs[g])
 
 
+def _judge(job: Job, data: FederatedData, solution: Tree) -> None:
+    """Say how far from the optimum a run ended whose steps were worked out for it, unless it is there."""
+    if not job.diverged and np.isfinite(job.rows[-1]["objective"]) and wanted(job.experiment, job.bounds):
+        verdict = judge(job.experiment, data, solution, job.rows[-1]["objective"])
+        job.certificate = asdict(verdict)
+        job.reason = "; ".join(filter(None, (job.reason, verdict.sentence(job.experiment))))
+
+
 def _checkpoint(jobs: list[Job], now: Snapshot, places: Sequence[int] | None = None) -> None:
-    """Keep what the jobs, or those at ``places``, need to go on."""
-    for g in range(len(jobs)) if places is None else places:
+    """Keep what the jobs that are not over, or those at ``places``, need to go on."""
+    for g in (g for g, job in enumerate(jobs) if not job.end) if places is None else places:
         job, leaves = jobs[g], [leaf[g] for leaf in (*jax.tree.leaves(now.state), now.work)]
         job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
 

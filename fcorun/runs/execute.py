@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import jax
 
-from fcorun.algorithms.base import Baseline
+from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.footprint import traffic
+from fcorun.engine.federation import Federation
+from fcorun.engine.footprint import drawn, traffic, upload_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
+from fcorun.experiment.ending import UNDRAWN
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
 from fcorun.runs.job import Job, Watcher
@@ -31,12 +33,23 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     with jax.enable_x64(engine.federation.precision == "float64"):
         batches = cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}
+        _foretell(engine.federation, jobs, len(seeds) > 1)
         crew = Crew(engine, {seed: traffic(engine.federation, engine.rounds, seed) for seed in seeds}, watch)
     if len(batches) == 1:
         while batches:
             batches = [rest for batch in batches if (rest := run_or_halve(crew, batch, len(batch)))]
     else:
         _run_side_by_side(crew, batches, parts)
+
+
+def _foretell(federation: Federation, jobs: list[Job], several: bool) -> None:
+    """Note what is known of the jobs before they run; remark it where ``several`` seeds change nothing."""
+    chance = drawn(federation)
+    for job in jobs:
+        assert isinstance(job.experiment.algo, Algorithm)
+        job.up, job.drawn = upload_bytes(federation, job.experiment.algo), chance
+        if several and not chance:
+            job.remark(f"the seed changes nothing here: {UNDRAWN}")
 
 
 def _made_ready(job: Job, data: FederatedData, watch: Watcher) -> bool:
@@ -49,12 +62,12 @@ def _made_ready(job: Job, data: FederatedData, watch: Watcher) -> bool:
         job.fail(error)
         watch.ends(job)
         return False
-    job.reason = asked.remark(job.bounds or {})
+    job.remark(asked.remark(job.bounds or {}))
     if job.experiment.settings.reference:
         job.optimum = reference.optimum(job.experiment, data)
         if not job.optimum["certified"]:
             found = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
-            job.reason = f"the reference optimum is not certified: {found}"
+            job.remark(f"the reference optimum is not certified: {found}")
     return True
 
 

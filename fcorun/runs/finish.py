@@ -5,6 +5,7 @@ import time
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.experiment.ending import falling, judged, named, unfinished
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -17,11 +18,9 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
 
     Where the record cannot be written, the run has failed.
     """
+    if not job.diverged:
+        _look_back(job)
     status, reason = ("diverged", f"not finite in round {job.diverged}") if job.diverged else ("done", job.reason)
-    judged = next(name for name in ("personal_train_loss", "objective") if name in job.rows[-1])
-    if status == "done" and job.rows[-1][judged] > job.rows[0][judged]:
-        name = "objective" if judged == "objective" else "own models' training loss"
-        reason = job.reason = reason or f"the {name} ended above where it began: smaller rates may help"
     summary = summarize(job, data, status, {"setup": job.setup, **times})
     if models is not None:
         models = models | {"client": np.array(data.clients or range(len(data.sizes)))}
@@ -31,6 +30,16 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
         job.fail(error)
     else:
         job.end = status
+
+
+def _look_back(job: Job) -> None:
+    """Remark what is amiss with the end of a run that has not diverged."""
+    metric = judged(job.rows[-1])
+    if job.rows[-1][metric] > job.rows[0][metric]:
+        job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")
+    elif job.certificate is None and not job.stopped and (found := unfinished(job.rows)):
+        job.unfinished = found
+        job.remark(falling(found))
 
 
 def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fcorun.datasets.base import FederatedData
+from fcorun.experiment.ending import met
 from fcorun.experiment.experiment import Experiment
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import FINISHED, Record
@@ -59,8 +60,12 @@ class Job:
         setup: seconds before its first compilation.
         rows: its evaluations.
         optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
+        up: bytes of an upload.
+        drawn: whether its seed changes anything.
         diverged: the round in which its state stopped being finite, or 0.
-        reason: a remark on a run that is done.
+        reason: remarks on a run that is done.
+        stopped: whether it has met a target of ``stop``, which is then its reason.
+        unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
         bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
     """
 
@@ -73,8 +78,12 @@ class Job:
     rows: list[dict[str, float]] = field(default_factory=list)
     optimum: dict | None = None
     certificate: dict | None = None
+    up: int = 0
+    drawn: bool = False
     diverged: int = 0
     reason: str = ""
+    stopped: bool = False
+    unfinished: dict | None = None
     bounds: dict | None = None
 
     @property
@@ -88,6 +97,18 @@ class Job:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
         self.rows.append(counters | self.experiment.metrics.in_order(metrics))
         return self.rows[-1]
+
+    def meets(self) -> bool:
+        """Whether the last evaluation has met a target, which is remarked. Raises UserError as ``met`` does."""
+        targets = self.experiment.settings.stop
+        if targets and (reason := met(targets, self.rows, self.experiment.metrics)):
+            self.stopped = True
+            self.remark(reason)
+        return self.stopped
+
+    def remark(self, words: str) -> None:
+        """Add a remark, if it is not empty."""
+        self.reason = "; ".join(filter(None, (self.reason, words)))
 
     def finished(self) -> bool:
         """Whether the record is complete although nobody has noted it: the process was stopped just then."""

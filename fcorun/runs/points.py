@@ -1,8 +1,9 @@
 """The points of a sweep: what they are, what there is of them, and the folder that they share."""
 
 import hashlib
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Literal
@@ -10,12 +11,11 @@ from typing import Literal
 from fcorun.config import Axis, Count
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import CATALOGUE, aggregate
+from fcorun.metrics import CATALOGUE, RENAMED, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
+from fcorun.records.sweeps import MARK, Asked, keep, kept
 from fcorun.reports.collect import table
-
-_MARK = ".sweep"  # the file that says that results.csv and the pictures beside it are a sweep's
 
 
 @dataclass
@@ -29,6 +29,8 @@ class Point:
         found: what was in the folder before: "finished", "resume" or "new".
         end: how it ended, as for fcorun.runs.job.Job.
         error: what went wrong.
+        places: which of the sweep's combinations of values it stands for.
+        remarks: what a user should know of these.
     """
 
     overrides: str
@@ -37,6 +39,8 @@ class Point:
     found: str = "new"
     end: str = ""
     error: BaseException | None = None
+    places: list[int] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @classmethod
     def broken(cls, overrides: str, sweep_dir: str, error: BaseException) -> "Point":
@@ -61,6 +65,21 @@ class Options:
     submitit: dict | None = None
 
 
+def merged(points: Sequence[Point]) -> list[Point]:
+    """The points without those that are the same run in the same folder as an earlier one, which says so."""
+    same: dict[tuple, list[Point]] = {}
+    for place, point in enumerate(points):
+        same.setdefault((point.folder, point.experiment.identity) if point.experiment else (place,), []).append(point)
+    for first, *others in (group for group in same.values() if len(group) > 1):
+        first.places = [place for point in (first, *others) for place in point.places]
+        given = [{text for text in point.overrides.split() if "=" in text} for point in (first, *others)]
+        keys = sorted({text.partition("=")[0] for text in set.union(*given) - set.intersection(*given)})
+        assert first.experiment is not None
+        algo = first.experiment.names["algo"]
+        first.remarks.append(f"algo={algo} is the same for all of {', '.join(keys)}: run once")
+    return [group[0] for group in same.values()]
+
+
 def value_of(point: Point, options: Options) -> float | None:
     """The tail average of the sweep's metric for a point, for sweepers that optimise; None where there is none."""
     record = Record(point.folder)
@@ -68,7 +87,7 @@ def value_of(point: Point, options: Options) -> float | None:
         return None
     metrics = point.experiment.metrics if point.experiment else CATALOGUE
     tail = aggregate(record.rows, options.tail_rounds, metrics)["tail"]
-    return tail.get(options.metric or metrics.headline(tail))
+    return tail.get(RENAMED.get(options.metric, options.metric) if options.metric else metrics.headline(tail))
 
 
 def costs(points: Sequence[Point], options: Options) -> list[float]:
@@ -102,14 +121,17 @@ def look(points: Sequence[Point], folder: Path, options: Options) -> None:
             RunFolder(stale, "").remove()
 
 
-def take(folder: Path) -> None:
-    """Mark a folder as a sweep's. Raises UserError when it holds files that are not, and that a sweep would replace."""
+def take(folder: Path, points: Sequence[Point], options: Options) -> None:
+    """Mark a folder as a sweep's, and keep what it was asked for. Raises UserError when it holds files that are no
+    sweep's, and that a sweep would replace."""
     clash = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
-    if clash and not (folder / _MARK).exists():
+    if clash and not (folder / MARK).exists():
         raise UserError(f"hydra.sweep.dir={folder} has a file {clash[0]} that is of no sweep; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _MARK).touch()
+        algos = dict.fromkeys((*kept(folder).algos, *(p.experiment.names["algo"] for p in points if p.experiment)))
+        runs = dict.fromkeys(os.path.relpath(p.folder, folder) for p in points)
+        keep(folder, Asked(options.metric, options.tail_rounds, options.x, tuple(algos), tuple(runs)))
     except OSError as error:
         raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error
 

@@ -1,7 +1,6 @@
 """Run experiments: one, or several that differ in numbers only, each into a record of its own."""
 
 import itertools
-import os
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -10,7 +9,7 @@ from typing import Any
 
 from fcorun.algorithms.base import Baseline
 from fcorun.errors import UserError
-from fcorun.experiment.build import load
+from fcorun.experiment.build import check_measured, load
 from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
@@ -27,7 +26,7 @@ def run(config: Mapping[str, Any], folder: str | Path | None = None, watch: Watc
     Args:
         config: plain values, as ``compose`` gives them or as a record's config.yaml holds them.
         folder: where the record goes; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished record of
-            the same run, that is returned; an interrupted one is continued.
+            the same run, that is returned; an interrupted one is continued, with the numbers of an unbroken one.
         watch: is told of the run as it goes.
 
     Raises UserError for whatever a user can mend; what else goes wrong is recorded as failed and raised.
@@ -57,8 +56,8 @@ def run_grid(
 ) -> list[Record]:
     """Run configurations that differ in numbers (rates, strengths) and seed only as one program, minibatches shared.
 
-    Each gets the record it would have had alone, to float tolerance. Arguments and errors as for ``run``; a ValueError
-    says that the configurations differ in more than numbers.
+    Each gets the record it would have had alone, to rounding, and so does one that is continued. Arguments and errors
+    are as for ``run``; a ValueError says that the configurations differ in more than numbers.
     """
     if not configs:
         return []
@@ -66,6 +65,7 @@ def run_grid(
     if len({e.batch_key for e in experiments}) > 1:
         raise ValueError("these configurations differ in more than seed and the numbers of algo, reg and mirror")
     places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
+    check_measured(experiments, experiments[0].settings.metric)
     unique = dict(zip(places, experiments, strict=True))
     for place, experiment in zip(places, experiments, strict=True):
         if unique[place].identity != experiment.identity:
@@ -106,7 +106,7 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
         for job in claimed:
             kept = job.folder.load_checkpoint()
             together.setdefault(kept[1] if kept else -1, []).append(job)
-            job.folder.set_status("running", job.label, pid=os.getpid())
+            job.folder.begin(job.label)
             job.folder.write("config.yaml", yaml_text(job.experiment.config))
             job.folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
             if job.experiment.remark:

@@ -33,6 +33,8 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "strength": problem_of(job.experiment, data).regularizer.strength_given,
         "reference": job.optimum,
         "certificate": job.certificate,
+        "unfinished": job.unfinished,
+        "drawn": job.drawn,
         "curvature": job.bounds,
         **{name: last.get(name) for name in COUNTERS[2:] if name in last or "edge" not in name},
         "seconds": times,

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fcorun.errors import UserError, describe
-from fcorun.records.record import Record
+from fcorun.experiment.build import check_measured
+from fcorun.records.record import Record, load_records
+from fcorun.records.sweeps import kept
 from fcorun.reports.results import report
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
@@ -22,12 +24,15 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: Sw
     line = f"{found['finished']} done, {found['new'] + found['resume']} to run"
     line += f" ({found['resume']} of them go on)" if found["resume"] else ""
     watch.tell(line + (f", {failed} cannot run" if failed else "") + f"; records in {folder}/")
-    for remark in dict.fromkeys(p.experiment.remark for p in points if p.experiment and p.experiment.remark):
+    of_all = [p.experiment.remark for p in points if p.experiment and p.experiment.remark]
+    for remark in dict.fromkeys([*of_all, *(remark for point in points for remark in point.remarks)]):
         watch.tell(remark)
     if options.dry_run:
         _list(points, watch)
         return 1 if failed else 0
-    take(folder)
+    if any(p.found != "finished" for p in points if p.error is None):
+        check_measured([p.experiment for p in points if p.experiment and p.error is None], options.metric)
+    take(folder, points, options)
     if not (failed and options.fail_fast):
         _dispatch([p for p in points if p.error is None and p.found != "finished"], options, watch)
     for point in points:
@@ -58,11 +63,14 @@ def _dispatch(points: list[Point], options: Options, watch: SweepWatcher) -> Non
 
 
 def _report(points: Sequence[Point], folder: Path, options: Options, watch: SweepWatcher) -> int:
-    """The table and the pictures of the points; 2 if they were not measured by the metric that was asked for."""
-    records = [Record(place) for place in dict.fromkeys(p.folder for p in points) if Record(place).status]
+    """The table and the pictures of all that is in the folder, and of points elsewhere; 2 if these were not measured by
+    the metric that was asked for."""
+    there = {record.folder for record in load_records(folder)}
+    elsewhere = [place for place in dict.fromkeys(p.folder for p in points) if place not in there]
+    records = [Record(place) for place in (*sorted(there), *elsewhere) if Record(place).status]
     try:
         asked = {"metric": options.metric, "tail_rounds": options.tail_rounds, "x": options.x}
-        report(folder, records, console=watch.out, **asked)
+        report(folder, records, console=watch.out, algos=kept(folder).algos, **asked)
     except UserError as error:
         watch.say(f"fcorun: {error}")
         return 2

@@ -14,7 +14,6 @@ from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
 
 STEPS = ("local_epochs=null", "local_steps=4")
-LONG = ("reg=none", "rounds=2000", "eval_every=2000")
 ALL, SOME = "clients_per_round=null", "clients_per_round=2"
 
 

@@ -6,9 +6,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 from helpers import SMALL, names, rows_of, small
 
 from fcorun import Record, load_records, run
+from fcorun.experiment.folders import conf_dir
 
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
 
@@ -41,6 +43,52 @@ def test_cfg_job_shows_every_key(fcorun):
     for key in ("client_lr:", "strength:", "rounds: 500", "precision: float32", "nonzeros:"):
         assert key in out
     assert "hydra:" not in out
+
+
+def test_cfg_job_is_yaml_and_says_where_keys_are_explained(fcorun):
+    for flag in (["--cfg", "job"], ["-c", "job"], ["--cfg=job"]):
+        out = fcorun(*flag, "rounds=7")[1]
+        assert yaml.safe_load(out)["rounds"] == 7
+        assert out.splitlines()[-1] == "# fcorun help KEY explains a key"
+
+
+def test_alone_it_says_what_it_can_and_runs_nothing(fcorun, tmp_path):
+    code, out, err = fcorun()
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) < 15
+    assert "fcorun algo=feddualavg data=lasso" in out
+    assert "fcorun --help" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["experiment", "+experiment"])
+def test_an_experiment_is_a_sweep_and_one_of_its_runs_a_run(fcorun, given):
+    one = ["algo=fedmid", "algo.client_lr=0.001", "algo.server_lr=1", "dry_run=true"]
+    code, out, err = fcorun(f"{given}=fco_fig3a", *one)
+    assert (code, err) == (0, "")
+    assert out.startswith("algo=fedmid data=lasso reg=l1 client_lr=0.001 server_lr=1 strength=0.1: to run")
+    code, out, err = fcorun("-m", f"{given}=fco_fig3a", *one)
+    assert (code, err) == (0, "")
+    assert out.startswith("0 done, 2 to run; records in outputs/figures/fco_fig3a/runs/")
+
+
+def test_an_experiment_without_axes_is_a_run(fcorun):
+    Path("mine/experiment").mkdir(parents=True)
+    Path("mine/experiment/quick.yaml").write_text("# @package _global_\nrounds: 3\n")
+    code, out, err = fcorun("--config-dir", "mine", "experiment=quick", "dry_run=true", *SMALL[:-2])
+    assert (code, err) == (0, "")
+    assert "to run" in out
+
+
+def test_files_of_ones_own_go_before_those_of_fcorun_and_that_is_said(fcorun):
+    ours = yaml.safe_load(Path(conf_dir(), "algo", "fedavg.yaml").read_text())
+    Path("mine/algo").mkdir(parents=True)
+    Path("mine/algo/fedavg.yaml").write_text(yaml.safe_dump(ours | {"client_lr": 0.25}))
+    for folder in (["--config-dir", "mine"], ["--config-dir=mine"], ["-cd", "mine"]):
+        code, out, err = fcorun(*folder, "algo=fedavg", "--cfg", "job")
+        assert (code, err) == (0, "fcorun: mine has its own algo/fedavg.yaml, used instead of fcorun's\n")
+        assert yaml.safe_load(out)["algo"]["client_lr"] == 0.25
+    assert yaml.safe_load(fcorun("algo=fedavg", "--cfg", "job")[1])["algo"]["client_lr"] != 0.25
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -47,7 +47,7 @@ def test_results_show_every_run(call):
         [algo, str(seed), "0.2", "1"] for algo in ("feddualavg", "fedmid") for seed in range(3)
     ]
     assert all(r.folder.name in out for r in there)
-    assert "by f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-1]
+    assert "by support_f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-1]
 
 
 def test_results_judge_as_asked(call):
@@ -64,7 +64,7 @@ def test_results_go_to_a_file(call, name):
     frame = pd.read_csv(name) if name.endswith("csv") else pd.read_parquet(name)
     assert len(frame) == 13
     one = frame[frame["folder"] == "feddualavg-0-0.2-1.0"].iloc[0]
-    assert one["tail_f1"] == Record(Path("s/feddualavg-0-0.2-1.0")).summary["tail"]["f1"]
+    assert one["tail_support_f1"] == Record(Path("s/feddualavg-0-0.2-1.0")).summary["tail"]["support_f1"]
     before = Path(name).read_bytes()
     code, _, err = call("results", "s", "--out", name, "--metric", "objective")
     assert (code, err) == (2, f"fcorun: --out {name} exists; give --force to replace it, or another name\n")
@@ -273,10 +273,11 @@ def test_rm_leaves_what_is_being_computed(call):
     folder = record("s/a", status="running").folder
     with filelock.FileLock(folder / ".lock"):
         code, _, err = call("rm", "s", "--status", "running", "--yes")
+        assert call("rm", "s", "--status", "interrupted", "--yes")[1] == "no record is interrupted\n"
     assert code == 1
     assert "is being computed by another process" in err
     assert (folder / "status.json").exists()
-    assert call("rm", "s", "--status", "running", "--yes")[0] == 0
+    assert call("rm", "s", "--status", "interrupted", "--yes")[0] == 0  # nobody holds the lock: it was killed
     assert not folder.exists()
 
 

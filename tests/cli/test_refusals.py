@@ -1,6 +1,7 @@
 """The command line: what it refuses, each in one line."""
 
 import csv
+import shlex
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_debug_shows_the_traceback(fcorun):
     assert code == 2
     assert "Traceback" in err
     assert "algo.client_lr=-1" in err
+
+
+def test_the_quotes_that_are_advised_work(fcorun):
+    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site"]
+    table("rows.csv")
+    Path("rows.csv").write_text(Path("rows.csv").read_text().replace("p,", "Heldout Zürich,"))
+    code, _, err = fcorun(*given, "data.validation=[Heldout Zürich]")
+    assert code == 2
+    advised = err.strip().rpartition(": ")[2]
+    assert advised == """'data.validation=["Heldout Zürich"]'"""
+    assert fcorun(*given, *shlex.split(advised), "dry_run=true")[0] == 0
 
 
 def test_compose_says_what_the_command_says(fcorun):

@@ -150,14 +150,14 @@ def test_feddualavg_finds_the_shared_support_as_configured():
     config = compose(["data=heterogeneous", "algo=feddualavg", "eval_every=100"])
     assert prepare(config).data == Heterogeneous()
     last = snapshots(config)[-1].metrics
-    assert float(last["f1"][0]) > 0.9
+    assert float(last["support_f1"][0]) > 0.9
     assert float(last["val_accuracy"][0]) > 0.75
 
 
 def test_several_classes_run():
     small = [f"data.{key}={value}" for key, value in (SMALL | {"shared_nonzeros": 3, "classes": 4}).items()]
     config = compose(["data=heterogeneous", "algo=fedavg", "rounds=2", "clients_per_round=null", *small])
-    assert {"f1", "val_accuracy", "recovery_error"} <= set(snapshots(config)[-1].metrics)
+    assert {"support_f1", "val_accuracy", "recovery_error"} <= set(snapshots(config)[-1].metrics)
 
 
 def test_mistakes():

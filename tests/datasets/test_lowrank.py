@@ -20,7 +20,7 @@ def test_lowrank_is_a_problem_in_matrices(reg):
     config = compose([*SMALL_LOWRANK, f"reg={reg}"])
     last = snapshots(config)[-1]
     assert last.solution["weights"].shape == (1, 5, 4)
-    assert ("f1" in last.metrics) == (reg == "l1")
+    assert ("support_f1" in last.metrics) == (reg == "l1")
     assert ("rank" in last.metrics) == (reg == "nuclear")
     error = np.linalg.norm(last.solution["weights"][0] - given(load(prepare(config)).truth)["weights"])
     np.testing.assert_allclose(last.metrics["recovery_error"], error, rtol=1e-5)

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers import flat, matrices_only, names, plugin_class, ragged, small
+from helpers import fails, flat, matrices_only, names, plugin_class, ragged, small
 
 from fcorun import grid, run
+from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
+from fcorun.reports.collect import table
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
 
@@ -71,6 +73,8 @@ from fcorun.regularizers import Regularizer
 class {name}(Regularizer):
     strength: float
 
+    convex = {convex}
+
     def value(self, w):
         return {factor} * self.strength * (w ** 2).sum()
 
@@ -79,12 +83,46 @@ class {name}(Regularizer):
 """
 
 
+@pytest.mark.parametrize("asked", ["reference=true", "algo=centralized", "algo=one_client"])
+@pytest.mark.parametrize(("says", "told"), [("convex = False", "reg=own is not convex"), ("", "does not say whether")])
+def test_nothing_is_certified_that_may_have_several_optima(user_module, asked, says, told):
+    """A regularizer that does not say that it is convex is none: neither is one that derives from a convex one."""
+    code = ABSOLUTE.format(name="Own", factor=-1, convex=True)
+    user_module("own_a", code.replace("convex = True", says))
+    user_module("own_b", "from fcorun.regularizers import L1\n" + code.replace("(Regularizer)", "(L1)").replace(
+        "    strength: float\n", "").replace("convex = True", says))  # fmt: skip
+    for module in ("own_a", "own_b"):
+        config = small(asked)
+        config["reg"] = {"name": "own", "class": f"{module}.Own", "strength": 0.1}
+        with fails(asked, told):
+            prepare(config)
+        prepare(small() | {"reg": config["reg"]})  # it may be run
+
+
+def test_every_regularizer_and_objective_says_whether_it_is_convex():
+    said = {name: plugin_class("reg", name).convex for name in names("reg")}
+    assert said == dict.fromkeys(said, True)
+    objectives = {name: plugin_class("objective", name).convex for name in names("objective") if name != "by_task"}
+    assert [name for name, convex in objectives.items() if not convex] == ["mlp"]
+
+
+def test_of_strength_and_relative_the_one_given_is_told(tmp_path):
+    config = ragged(tmp_path, "algo=feddualavg", "reg.relative=0.5", "algo.client_lr=0.02")
+    record = run(config, "run")
+    assert "strength" not in record.config["reg"]
+    assert prepare(record.config).identity == prepare(config).identity
+    other = run(ragged(tmp_path, "algo=feddualavg", "reg.strength=0.3", "algo.client_lr=0.02"), "other")
+    frame = table([record, other]).frame
+    assert frame["reg.strength"].isna().tolist() == [True, False]
+    assert frame["reg.relative"].isna().tolist() == [False, True]
+
+
 def test_the_optimum_belongs_to_the_code_of_the_regularizer(user_module):
     """A regularizer of the user's, changed or named like one of fcorun's, has an optimum of its own."""
     config = small("algo=fedavg", "reference=true", "rounds=0")
 
     def best(module, name, factor):
-        user_module(module, ABSOLUTE.format(name=name, factor=factor))
+        user_module(module, ABSOLUTE.format(name=name, factor=factor, convex=True))
         config["reg"] = {"name": "own", "class": f"{module}.{name}", "strength": 0.1}
         return run(config, f"{module}-{name}-{factor}").summary["reference"]["objective"]
 

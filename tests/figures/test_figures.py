@@ -1,5 +1,6 @@
 """Figures: every one of conf/experiment is well formed, and small ones are made from start to end."""
 
+import math
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from fcorun.figures import claims, spec
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import Claim, Figure, load
 from fcorun.figures.spec import names as figures
+from fcorun.figures.verdict import compared
 from fcorun.metrics import CATALOGUE, Metric
 from fcorun.reports.table import Table
 
@@ -107,13 +109,15 @@ def test_the_script_makes_what_it_can(compiled_fast, tmp_path):
 
 
 def claim(**changes):
-    return Claim(**({"says": "so", "algo": "a", "metric": "f1", "above": [0.5]} | changes))
+    return Claim(**({"says": "so", "algo": "a", "metric": "support_f1", "above": [0.5]} | changes))
 
 
-def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE):
-    grid = pd.DataFrame({"algo": ["a", "a"], "tail_f1": tail, "tail_rank": [4, 5]})
-    tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_f1": [tail[0], *(others or {}).values()]})
-    found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), {"a": [list(rows)]})
+def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, seeds=()):
+    grid = pd.DataFrame(
+        {"algo": ["a", "a"], "data": "x", "status": "done", "tail_support_f1": tail, "tail_rank": [4, 5]}
+    )
+    tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
+    found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), {"a": [list(rows)]}, [list(rows)] * 2, seeds)
     (row,) = claims.check("fig", Figure("t", claims=[one]), found, {})
     return row
 
@@ -126,7 +130,9 @@ def test_claims():
     assert checked(claim(above=[], below=["b"]), others={"b": 0.7})["holds"] == "yes"
     assert checked(claim(above=["b"]))["holds"] == "not measured"
     assert checked(claim(metric="rank"))["holds"] == "not measured"
-    assert checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with f1 of 0.5 0.5"
+    assert (
+        checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with support_f1 of 0.5 0.5"
+    )
 
 
 def test_claims_about_every_evaluation():
@@ -147,7 +153,7 @@ def test_claims_about_a_metric_of_a_users_objective(higher, told):
 
 
 def test_claims_about_rounds():
-    rows = [{"round": r, "f1": r / 10, "rank": max(9 - r, 4), "pieces": 9 - r} for r in range(10)]
+    rows = [{"round": r, "support_f1": r / 10, "rank": max(9 - r, 4), "pieces": 9 - r} for r in range(10)]
     assert checked(claim(at="reach", target=0.55, above=[5.5], below=[6.5]), rows=rows)["holds"] == "yes"
     assert checked(claim(at="reach", target=2.0, above=[], below=[100]), rows=rows)["holds"] == "no"
     exact = claim(at="reach", metric="rank", target=4, above=[4.5], below=[5.5])
@@ -167,6 +173,44 @@ def test_claims_that_say_nothing_are_refused(wrong):
         claim(**wrong)
 
 
+def test_a_claim_is_judged_over_seeds():
+    """In every seed: yes; in none: no; else the two cannot be told apart. It says by what test."""
+    frame = pd.DataFrame({"algo": list("aaabbbc"), "tail_support_f1": [0.5, 0.7, 0.9, 0.4, 0.6, 0.8, 0.65]})
+    found = claims.Measured(Table(frame), Table(frame), {}, seeds=[0, 1, 2, 0, 1, 2, 0])
+
+    def told(**changes):
+        (row,) = claims.check("fig", Figure("t", claims=[claim(**changes)]), found, {})
+        return row["holds"], row["note"]
+
+    assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds")  # although the bands overlap
+    assert told(above=[], below=["b"], note="known") == ("no", "known; the same sign in each of 3 seeds")
+    assert told(above=["c"], note="known") == ("not distinguishable", "known; in each of 3 seeds")
+    assert told(above=[0.4]) == ("yes", "in each of 3 seeds")
+    assert told(above=[0.6])[0] == "not distinguishable"
+    assert told(above=[0.95])[0] == "no"
+    assert told(algo="c", above=[0.6]) == ("yes", "one number against another")
+    assert told(above=["b"], times=1.2)[0] == "not distinguishable"
+    assert told(above=["b", "d"]) == ("not measured", "")
+
+
+def test_what_is_equal_cannot_be_told_apart():
+    assert compared({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
+    assert compared({0: 3.0, 1: 4.0}, {5: 1.0, 6: 2.0}, 1) == ("yes", "ranges over seeds apart")
+    assert compared({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"
+    assert compared({None: math.inf}, {None: 5.0}, -1)[0] == "no"
+
+
+def test_rounds_are_those_of_the_point_that_is_there_first():
+    """Not of the one that is best in the end."""
+    fast = [{"round": r, "support_f1": min(0.6, r / 10)} for r in range(10)]
+    slow = [{"round": r, "support_f1": r / 9 if r > 8 else 0.0} for r in range(10)]
+    grid = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": [1.0, 2.0, 3.0],
+                         "status": ["done", "done", "diverged"], "tail_support_f1": [0.6, 1.0, 0.0]})  # fmt: skip
+    found = claims.Measured(Table(grid), Table(grid), {"a": [slow]}, [fast, slow, [{"round": 0, "support_f1": 1.0}]])
+    (row,) = claims.check("fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), found, {})
+    assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5 5", "yes")
+
+
 def test_printed_rates():
     figure = Figure("t", printed={"a": [0.01, 1], "b": [0.1, 1]})
     nothing = claims.Measured(Table(pd.DataFrame({"algo": []})), Table(pd.DataFrame({"algo": []})), {})
@@ -174,6 +218,9 @@ def test_printed_rates():
     assert [row["holds"] for row in rows] == ["yes", "not measured"]
     (row,) = claims.check("fig", Figure("t", printed={"a": [0.01, 1]}), nothing, {"a": (0.001, 1.0)})
     assert (row["holds"], row["measured"], row["wanted"]) == ("no", "(0.001, 1)", "(0.01, 1)")
+    tied = {"a": [(0.01, 1.0)]}
+    (row,) = claims.check("fig", Figure("t", printed={"a": [0.01, 1]}), nothing, {"a": (0.001, 1.0)}, tied)
+    assert (row["holds"], row["measured"]) == ("yes", "(0.001, 1) or (0.01, 1)")
 
 
 def test_sweeps_bring_their_axes_along(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import engine_of, flat, small_for
 
-from fcorun.engine.footprint import traffic
+from fcorun.engine.footprint import traffic, upload_bytes
 from fcorun.networks import Plain, Uplink
 
 
@@ -22,8 +22,8 @@ class Rest(Uplink):
         half = jax.tree.map(lambda v: v / 2, whole)
         return half, half
 
-    def bytes_of(self, upload):
-        return 7
+    def bytes_of(self, upload, said):
+        return 7 if said == 21 * 4 else said
 
 
 class Noisy(Uplink):
@@ -85,4 +85,5 @@ def test_on_a_tree_and_in_a_batch():
 
 def test_an_uplink_says_its_bytes():
     engine = engine_with(Rest(), "rounds=2")
-    assert traffic(engine.federation, 2, 0).after(2)["bytes_up"] == 2 * 6 * 7
+    up = upload_bytes(engine.federation, engine.federation.algorithm)
+    assert traffic(engine.federation, 2, 0).after(2, up)["bytes_up"] == 2 * 6 * 7

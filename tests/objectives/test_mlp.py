@@ -60,7 +60,8 @@ def test_options():
         MLP([])
     with pytest.raises(UserError, match=r"objective\.hidden=0 must be positive"):
         build(MLP, {"hidden": [10, 0]}, "objective")
-    config = compose(["data=table", "data.path=x", "data.task=multiclass", "objective=mlp", "objective.hidden=[7]"])
+    config = compose(["data=table", "data.path=x", "data.task=multiclass", "objective=mlp", "objective.hidden=[7]",
+                      "algo.client_lr=0.1"])  # fmt: skip
     assert build_plugin("objective", config["objective"]) == MLP([7])
     with pytest.raises(UserError, match=r"objective=mlp is not convex"):
         prepare(config | {"reference": True})
@@ -73,7 +74,8 @@ def test_softmax_is_logistic():
 
 
 def test_only_regularized_parameters_are_shrunk(tmp_path):
-    config = ragged(tmp_path, "objective=mlp", "objective.hidden=[8]", "reg=l1", "reg.strength=100", task="multiclass")
+    own = ("objective=mlp", "objective.hidden=[8]", "algo.client_lr=0.01", "reg=l1", "reg.strength=100")
+    config = ragged(tmp_path, *own, task="multiclass")
     last = snapshots(config)[-1]
     assert last.metrics["density"][0] == 0
 

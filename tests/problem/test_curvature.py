@@ -38,10 +38,27 @@ def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
     ]
     assert least <= np.min(values) + 1e-12
     assert most >= np.max(values) - 1e-12
-    if not (ridge and intercept == "true"):
-        np.testing.assert_allclose(
-            (least, most), [max(float(np.min(values)), 0.0), float(np.max(values))], rtol=1e-10, atol=1e-10
-        )
+    np.testing.assert_allclose(
+        (least, most), [max(float(np.min(values)), 0.0), float(np.max(values))], rtol=1e-10, atol=1e-10
+    )
+
+
+def test_no_minibatch_bends_less_than_its_bound(tmp_path):
+    experiment = prepare(ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.3", sizes=SIZES))
+    data, ridge = load(experiment), np.diag([*[0.3] * 6, 0.0])
+    least, most = curvature(experiment.objective, data, whole=False)
+    rows = [np.append(row, 1.0) for row in data.x]
+    values = [np.linalg.eigvalsh(2 * np.outer(row, row) + ridge) for row in rows]
+    values += [np.linalg.eigvalsh(np.outer(a, a) + np.outer(b, b) + ridge) for a in rows for b in rows]
+    assert 0 < least <= np.min(values)
+    assert np.max(values) - ridge.max() <= most
+
+
+def test_fedsplit_is_as_fast_as_its_theorem_says_with_an_intercept_and_a_ridge(tmp_path):
+    config = ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.1", "reg=none", "rounds=100", "reference=true")
+    told = run(config, "run")
+    rate = 1 - 2 / (told.summary["curvature"]["condition"] ** 0.5 + 1)
+    assert told.metrics["suboptimality"].iloc[-1] <= max(told.metrics["suboptimality"].iloc[0] * rate**200, 1e-9)
 
 
 def test_logistic_bounds_hold_where_it_bends_most(tmp_path):

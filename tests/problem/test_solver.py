@@ -111,6 +111,14 @@ def test_local_is_centralized_on_the_rows_of_a_client(tmp_path, client):
 # ---------------------------------------------------------------- certificates
 
 
+LOSSES = [
+    (),
+    ("objective.intercept=false",),
+    ("objective.ridge=0.01",),
+    ("objective.ridge=0.01", "objective.intercept=false", "reg=fused_lasso"),
+]
+
+
 def iterates(config, tolerance=1e-11, most=20_000):
     experiment = prepare(config)
     data = load(experiment)
@@ -120,14 +128,15 @@ def iterates(config, tolerance=1e-11, most=20_000):
 
 
 @pytest.mark.parametrize("task", ["regression", "binary"])
-def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task):
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task, loss):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 40)) * np.logspace(0, -2, 40) + rng.standard_normal((60, 1))
     y = x @ rng.standard_normal(40) + 0.3 * rng.standard_normal(60)
     y = y > np.median(y) if task == "binary" else y
-    found = iterates(ragged(tmp_path, "reg.strength=0.001", sizes=(10, 50), task=task, x=x, y=y))
+    found = iterates(ragged(tmp_path, *loss, "reg.strength=0.001", sizes=(10, 50), task=task, x=x, y=y))
     assert {point.kind for point in found} == {"duality gap"}
-    assert len(found) > 4
+    assert len(found) > 2
     assert found[-1].certified
     assert not any(point.certified for point in found[:-1])
     best = min(point.objective for point in found)
@@ -144,6 +153,20 @@ def test_the_gap_is_that_of_the_best_intercept(tmp_path, task):
     best = y.var() if task == "regression" else -(0.9 * np.log(0.9) + 0.1 * np.log(0.1))
     assert last.certified
     assert last.objective == pytest.approx(best, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in names("reg") if not matrices_only(name)])
+def test_with_a_ridge_every_regularizer_has_a_gap(name, tmp_path):
+    found = iterates(ragged(tmp_path, f"reg={name}", "objective.ridge=0.1"), 1e-9)
+    assert {point.kind for point in found} == {"duality gap"}
+    assert found[-1].certified
+    best = min(point.objective for point in found)
+    assert all(point.certificate >= point.objective - best - 1e-12 for point in found)
+
+
+def test_several_outputs_have_no_gap(tmp_path):
+    for loss in ((), ("objective.intercept=false",), ("objective.ridge=0.1",)):
+        assert iterates(ragged(tmp_path, *loss, task="multiclass"), most=50)[-1].kind == "prox-gradient norm"
 
 
 @pytest.mark.parametrize("name", names("reg"))

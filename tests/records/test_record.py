@@ -1,14 +1,21 @@
 """Records: what is on disk, and that nothing is done twice or replaced unasked."""
 
+import json
+import os
+import platform
+import threading
 from pathlib import Path
 
+import filelock
 import numpy as np
 import pytest
+from fabricate import record, rows
 from helpers import FILES, Count, flat, given, identity, small
 
-from fcorun import Record, UserError, load_records, run
+from fcorun import Record, UserError, Watcher, load_records, run
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.records.folder import RunFolder
 
 # ---------------------------------------------------------------- what a record holds
 
@@ -20,7 +27,9 @@ def test_a_record_is_complete():
     assert sorted(path.name for path in record.folder.iterdir()) == FILES
     metrics = record.metrics
     assert list(metrics)[:6] == ["round", "seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals"]
-    expected = "objective suboptimality train_loss val_loss f1 precision recall density recovery_error"
+    expected = (
+        "objective suboptimality train_loss val_loss support_f1 support_precision support_recall density recovery_error"
+    )
     assert list(metrics)[6:] == expected.split()
     assert metrics["round"].tolist() == [0, 2, 4, 5]
     assert (np.diff(metrics["seconds"]) > 0).all()
@@ -51,9 +60,9 @@ def test_metrics_are_those_of_the_solution(tmp_path):
     assert last["objective"] == pytest.approx(train + 0.3 * np.abs(w["weights"]).sum(), rel=1e-6)
     found, true = np.abs(w["weights"]) > 1e-4, given(data.truth)["weights"] != 0
     assert last["density"] == pytest.approx(found.mean())
-    assert last["precision"] == pytest.approx((found & true).sum() / found.sum())
-    assert last["recall"] == pytest.approx((found & true).sum() / true.sum())
-    assert last["f1"] == pytest.approx(2 * (found & true).sum() / (found.sum() + true.sum()))
+    assert last["support_precision"] == pytest.approx((found & true).sum() / found.sum())
+    assert last["support_recall"] == pytest.approx((found & true).sum() / true.sum())
+    assert last["support_f1"] == pytest.approx(2 * (found & true).sum() / (found.sum() + true.sum()))
     error = np.linalg.norm(w["weights"] - given(data.truth)["weights"])
     assert last["recovery_error"] == pytest.approx(error, rel=1e-6)
 
@@ -64,7 +73,7 @@ def test_summary_is_that_of_the_metrics():
     for name in list(metrics)[6:]:
         assert summary["final"][name] == metrics[name].iloc[-1]
         assert summary["tail"][name] == pytest.approx(metrics[name][metrics["round"] > 4].mean())
-    for name, pick in {"objective": "idxmin", "f1": "idxmax"}.items():
+    for name, pick in {"objective": "idxmin", "support_f1": "idxmax"}.items():
         row = getattr(metrics[name], pick)()
         assert summary["best"][name] == {"value": metrics[name][row], "round": metrics["round"][row]}
     assert "density" not in summary["best"]
@@ -165,3 +174,72 @@ def test_load_records():
 def test_a_baseline_is_judged_by_its_solution(tmp_path):
     record = run(small("algo=centralized"))
     assert record.summary["tail"] == record.summary["final"]
+
+
+# ---------------------------------------------------------------- whose process was killed
+
+
+def running(folder: str, **about) -> Record:
+    Path(folder).mkdir()
+    Path(folder, "status.json").write_text(json.dumps({"status": "running", "reason": "", "identity": "1", **about}))
+    return Record(Path(folder))
+
+
+def test_a_record_whose_process_was_killed_is_interrupted():
+    here = platform.node()
+    for each in (running("old"), running("killed", host=here, pid=1), running("left", host=here)):
+        if each.folder.name == "left":  # the system leaves the file of the lock
+            (each.folder / ".lock").touch()
+        assert each.status["status"] == "interrupted"
+        assert "killed" in each.status["reason"]
+        assert RunFolder(each.folder, "1").look() == "resume"
+    elsewhere = running("elsewhere", host="another-machine")  # whose locks need not be seen
+    assert elsewhere.status["status"] == "running"
+
+
+def test_a_record_whose_lock_is_held_is_running():
+    seen = []
+
+    class Look(Watcher):
+        def row(self, job, row):
+            seen.append(Record(job.folder.folder).status)
+
+    run(small(), "here", Look())
+    assert {status["status"] for status in seen} == {"running"}
+    assert (seen[0]["pid"], seen[0]["host"]) == (os.getpid(), platform.node())
+    assert Record(Path("here")).status["status"] == "done"
+
+
+def test_who_looks_takes_no_folder_away(monkeypatch):
+    """A look holds the lock for a moment: who claims the folder then waits for that."""
+    killed = running("a")
+    (killed.folder / ".lock").touch()
+    monkeypatch.setattr("fcorun.records.locks._PATIENCE", 5)
+    with filelock.FileLock(killed.folder / ".lock", thread_local=False) as look:
+        threading.Timer(0.01, look.release).start()
+        assert RunFolder(killed.folder, "1").claim() == "resume"
+
+
+def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
+    killed = running("a")
+
+    def ends(folder, status):
+        (folder / "status.json").write_text('{"status": "done"}')
+        return True
+
+    monkeypatch.setattr("fcorun.records.record.deserted", ends)
+    assert killed.status == {"status": "done"}
+
+
+def test_metrics_of_before_are_read_under_their_new_names(tmp_path):
+    new = record("new", table=rows(support_precision=0.5))
+    for name in ("metrics.csv", "summary.json"):
+        text = (new.folder / name).read_text()
+        (tmp_path / "old").mkdir(exist_ok=True)
+        (tmp_path / "old" / name).write_text(text.replace("support_", ""))
+    old = Record(tmp_path / "old")
+    assert "f1" in (old.folder / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert old.rows == new.rows
+    assert list(old.metrics) == list(new.metrics)
+    assert old.summary["tail"] == new.summary["tail"]
+    assert {"support_f1", "support_precision"} <= set(old.summary["tail"])

@@ -4,7 +4,7 @@ import pytest
 from drawn import best_of, figure, legend_of
 from fabricate import config, grid, record, rows
 
-from fcorun import load_records
+from fcorun import UserError, load_records
 from fcorun.reports.pictures import structure
 from fcorun.reports.pictures.axis import along
 from fcorun.reports.pictures.best import panels
@@ -14,8 +14,8 @@ from fcorun.reports.pictures.best import panels
 
 def test_panels():
     assert panels(["objective", "train_loss", "val_loss"], "val_loss") == ["objective", "val_loss"]
-    names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "f1", "density", "rank"]
-    assert panels(names, "f1") == ["suboptimality", "val_accuracy", "f1", "density", "rank"]
+    names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "support_f1", "density", "rank"]
+    assert panels(names, "support_f1") == ["suboptimality", "val_accuracy", "support_f1", "density", "rank"]
     assert panels(["objective", "train_loss"], "objective")[1] == "train_loss"
 
 
@@ -23,9 +23,8 @@ def test_best_points_side_by_side():
     found = best_of(grid("s"))
     assert len(found.axes) == 4
     assert legend_of(found) == [
-        "feddualavg: $\\eta_c$ = 0.2, $\\eta_s$ = 1", "fedmid: $\\eta_c$ = 0.2, $\\eta_s$ = 1",
-        "median and 10-90 % over 3 seeds",
-    ]  # fmt: skip
+        *("feddualavg", "fedmid", "median and range over 3 seeds", "$\\eta_c$ = 0.2, $\\eta_s$ = 1"),
+    ]
     for ax in found.axes:
         assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]
         assert len(ax.collections) == 2
@@ -40,6 +39,11 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
     line = best_of(there).axes[0].lines[0]
     middle = there[1].rows  # the levels grow with the seed
     assert line.get_ydata().tolist() == [row["objective"] for row in middle]
+
+
+def test_panels_that_nothing_measured_are_asked_for_in_vain():
+    with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
+        best_of([record("a")], shown=["objective", "suboptimality"])
 
 
 def test_one_seed_has_no_band():
@@ -87,7 +91,7 @@ def test_bands_are_in_the_unit_of_the_axis():
 
 def test_a_column_for_each_x():
     there = [record("a", table=rows(grads=10**6)), record("b", config("fedmid"), rows(2.0, grads=10**5))]
-    shown, xs = ["objective", "f1"], ["rounds", "bytes", "grad_evals", "seconds"]
+    shown, xs = ["objective", "support_f1"], ["rounds", "bytes", "grad_evals", "seconds"]
     found = best_of(there, shown=shown, xs=xs)  # which sees to it that no label covers another
     below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
     assert below[:4] == [""] * 4
@@ -115,7 +119,7 @@ def test_columns_of_fewer_x(count):
 @pytest.mark.parametrize("count", [2, 4, 7])
 def test_best_points_of_many_algorithms(count):
     names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
-    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 1
+    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 2
 
 
 @pytest.mark.parametrize(("more", "count"), [({}, 4), ({"rank": 3.0}, 5), ({"val_accuracy": 0.5, "rank": 3.0}, 5)])
@@ -124,7 +128,7 @@ def test_pages_of_other_problems(more, count):
 
 
 def test_only_the_objective():
-    plain = [{k: v for k, v in row.items() if k not in ("val_loss", "f1", "density")} for row in rows()]
+    plain = [{k: v for k, v in row.items() if k not in ("val_loss", "support_f1", "density")} for row in rows()]
     there = [record("a", table=plain)]
     assert len(best_of(there, "objective").axes) == 2
     assert figure(structure.draw, there, "objective") is None
@@ -137,7 +141,7 @@ def test_structure_against_quality():
     found = figure(structure.draw, grid("s"))
     (ax,) = found.axes
     assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
-    assert legend_of(found) == ["feddualavg", "fedmid", "best by f1"]
+    assert legend_of(found) == ["feddualavg", "fedmid", "best by support_f1"]
     assert "> 0.0001" in ax.get_xlabel()
     assert "last 20 rounds" in ax.get_xlabel()
 

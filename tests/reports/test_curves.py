@@ -28,7 +28,7 @@ def lines_of(figure):
 
 
 def test_curves_show_every_line():
-    found = drawn(rows(precision=0.5, recall=0.5), "algo=feddualavg data=lasso")
+    found = drawn(rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso")
     assert lines_of(found) == {
         "objective  Φ(w) = F(w) + ψ(w)": [],
         "mean loss": ["training", "validation"],
@@ -42,7 +42,9 @@ def test_curves_show_every_line():
 def test_curves_of_other_problems():
     found = drawn(rows(train_accuracy=0.5, val_accuracy=0.4, suboptimality=0.1))
     assert list(lines_of(found))[:2] == ["gap  Φ(w) - Φ*", "accuracy"]
-    plain = [{name: value for name, value in row.items() if name != "f1"} for row in rows(rank=3, recovery_error=2.0)]
+    plain = [
+        {name: value for name, value in row.items() if name != "support_f1"} for row in rows(rank=3, recovery_error=2.0)
+    ]
     assert list(lines_of(drawn(plain)))[2:] == [
         *("density: share of |w$_j$| > 0.0001", "rank: singular values > 0.0001", "‖w - w$_{\\mathrm{true}}$‖$_2$"),
     ]
@@ -89,7 +91,7 @@ def test_what_was_not_counted_is_refused():
     said = "x=grad_evals was not counted in mine; choose x as one of rounds, bytes, seconds, or run it again with force"
     with pytest.raises(UserError, match=said):
         along(rows(), "grad_evals", "mine")
-    with pytest.raises(UserError, match=r"x=grad_evals was not counted in feddualavg: eta_s = 1;"):
+    with pytest.raises(UserError, match=r"x=grad_evals was not counted in feddualavg;"):
         best_of(grid("s", client=(0.1,)), xs=["grad_evals"])
 
 

@@ -80,3 +80,10 @@ def test_data_sets_and_methods_without_points_stay_apart():
     seeded("feddualavg", [1.0, 1.1])
     record("s/bad", config("fedavg", algo__client_lr=0.1), status="diverged")
     assert found() == []
+
+
+def test_objectives_of_two_strengths_are_not_compared():
+    for strength in (0.1, 0.2):
+        seeded("fedmid", [2.0, 2.1], root=f"s/{strength}", reg__strength=strength)
+    seeded("feddualavg", [1.0, 1.1], root="s/0.1")
+    assert [(pair.data, pair.first) for pair in found()] == [("lasso, reg.strength=0.1", "feddualavg")]

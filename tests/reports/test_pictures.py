@@ -59,8 +59,8 @@ def test_other_formats(format, begins):
 
 
 def test_words():
-    assert Table(None, cutoff=1e-3).words("f1") == "F1 of |w$_j$| > 0.001"
-    assert Table(None).words("f1", tail=True) == "F1 of |w$_j$| > cutoff"
+    assert Table(None, cutoff=1e-3).words("support_f1") == "F1 of |w$_j$| > 0.001"
+    assert Table(None).words("support_f1", tail=True) == "F1 of |w$_j$| > cutoff"
     assert Table(None, cutoff=1e-3, tail_rounds=5).words("groups", tail=True) == "groups\nmean of last 5 rounds"
 
 

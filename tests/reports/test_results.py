@@ -19,13 +19,38 @@ from fcorun.reports.results import report
 
 def test_show_names_tail_cutoff_and_band():
     text, _ = shown(show, table(grid("s")), None)
-    for part in ("10-90 % over", "3 seeds", "last 20", ">0.0001", "best by f1", "cutoff=0.0001", "median over seeds"):
+    for part in ("range", "over 3 seeds", "last 20", ">0.0001"):
         assert part in text
+    caption = " ".join(text[text.index("best by") :].split())
+    assert caption.startswith("best by support_f1: mean over the last 20 rounds, median over seeds")
+    assert caption.endswith("cutoff=0.0001")
     lines = [line.split() for line in text.splitlines() if line.startswith("fed")]
     assert [line[:3] for line in lines] == [["feddualavg", "0.2", "1"], ["fedmid", "0.2", "1"]]
     assert [line[-2:] for line in lines] == [["12", "6"], ["12", "6"]]  # done, diverged
     one, _ = shown(show, table(grid("t", seeds=(0,))), "objective")
     assert "seeds" not in one
+
+
+def test_show_says_whose_best_point_was_still_falling():
+    there = grid("s", seeds=(0,))
+    for found in there:
+        config, path = found.config["algo"], found.folder / "summary.json"
+        best = (config["client_lr"], config["server_lr"]) == (0.2, 1.0)
+        if best == (config["name"] == "fedmid"):  # of the other algorithm, the points that are not best
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"unfinished": {"fell": 0.02}}))
+    text, _ = shown(show, table(there), None)
+    told = "still falling at the end, so more rounds or larger rates may help: fedmid"
+    assert text.split()[-len(told.split()) :] == told.split()
+
+
+def test_show_says_whose_seeds_change_nothing():
+    there = grid("s")
+    for found in there:
+        path, drawn = found.folder / "summary.json", found.config["algo"]["name"] == "fedmid"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
+    text, _ = shown(show, table(there), None)
+    assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
+    assert "seed changes" not in shown(show, table(grid("t")), None)[0]  # of records of before that is not known
 
 
 def test_report_writes_and_says(tmp_path):
@@ -38,7 +63,7 @@ def test_report_writes_and_says(tmp_path):
     found = list(csv.DictReader(io.StringIO((tmp_path / "s" / "results.csv").read_text())))
     assert len(found) == len(there) + 1
     mine = next(row for row in found if row["folder"] == there[0].folder.name)
-    assert float(mine["tail_f1"]) == there[0].summary["tail"]["f1"]  # all digits
+    assert float(mine["tail_support_f1"]) == there[0].summary["tail"]["support_f1"]  # all digits
     assert mine["rounds"] == "40"
     assert failed.folder.exists()
     assert not list(Path("s").glob(".*"))
@@ -66,10 +91,10 @@ def test_report_of_real_runs():
     for i, one in enumerate(there):
         metrics = one.metrics
         if runs.frame["status"][i] == "diverged":
-            assert np.isnan(runs.frame["tail_f1"][i])
+            assert np.isnan(runs.frame["tail_support_f1"][i])
             continue
-        tail = metrics["f1"][metrics["round"] > metrics["round"].max() - 4]
-        assert runs.frame["tail_f1"][i] == pytest.approx(tail.mean())
+        tail = metrics["support_f1"][metrics["round"] > metrics["round"].max() - 4]
+        assert runs.frame["tail_support_f1"][i] == pytest.approx(tail.mean())
     assert {path.name for path in written} == {"results.csv", "rates.png", "best.png", "structure.png"}
     assert "last 4" in text
     assert json.loads((there[0].folder / "status.json").read_text())["status"] == "done"

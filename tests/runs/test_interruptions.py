@@ -44,6 +44,7 @@ LONG = [*SMALL, "rounds=600", "eval_every=2", "checkpoint_every=0", "hydra.run.d
 
 
 def start(arguments):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background, and by its children
     return subprocess.Popen(
         [sys.executable, "-m", "fcorun", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -83,6 +84,7 @@ def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     if kind == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
         assert status["status"] == "running"
+        assert Record(broken).status["status"] == "interrupted"
     else:
         assert process.returncode == 130
         assert status["status"] == "interrupted"

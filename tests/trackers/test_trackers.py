@@ -117,7 +117,7 @@ def test_tensorboard():
     assert found["objective"] == [
         (r, pytest.approx(v)) for r, v in zip(metrics["round"], metrics["objective"], strict=True)
     ]
-    assert found["final_f1"] == [(4, pytest.approx(record.summary["final"]["f1"]))]
+    assert found["final_support_f1"] == [(4, pytest.approx(record.summary["final"]["support_f1"]))]
     assert {"_hparams_/session_start_info", "config/text_summary", "status/text_summary", "curves"} <= set(found)
 
 

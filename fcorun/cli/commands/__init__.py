@@ -1,4 +1,4 @@
-"""The commands beside the running of experiments: they read records, redraw them, and remove them. Without Hydra."""
+"""The commands beside the running of experiments: they make figures, explain keys, read records and remove them."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from importlib import import_module
 
 from fcorun.errors import UserError, describe
 
-COMMANDS = ("results", "plot", "rm")  # each is a module here with a function ``run``
+COMMANDS = ("figure", "help", "results", "plot", "rm")  # each is a module here with a function ``run``
 
 
 def main(argv: Sequence[str]) -> int:

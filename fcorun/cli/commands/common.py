@@ -14,14 +14,20 @@ from fcorun.records.record import Record, load_records
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a command that takes folders; it complains as the rest of fcorun does."""
+    """The parser of a command, by default of one that takes folders; it complains as the rest of fcorun does."""
 
-    def __init__(self, name: str, about: str | None):
+    def __init__(self, name: str, about: str | None, folders: bool = True):
         super().__init__(prog=f"fcorun {name}", description=about)
-        self.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="records are looked for in and under it")
+        if folders:
+            about = "records are looked for in and under it"
+            self.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=about)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help shows the options")
+
+    def add_config_dir(self) -> None:
+        """The option that names a folder of the user's own."""
+        self.add_argument("--config-dir", "-cd", metavar="DIR", help="your own files: DIR/algo, DIR/experiment, ...")
 
     def add_judging(self) -> None:
         """Options that say which point is best."""

@@ -11,10 +11,11 @@ from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.config import Axis
 from fcorun.errors import UserError
 from fcorun.metrics import known
-from fcorun.records.formats import frame_csv, read_json
+from fcorun.records.formats import frame_csv, read_summary
 from fcorun.records.record import Record, load_records
-from fcorun.reports.collect import table
-from fcorun.reports.pictures.curves import draw_run
+from fcorun.records.sweeps import Asked, kept
+from fcorun.reports.collect import ordered, table
+from fcorun.reports.pictures import curves
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.pictures.page import FORMATS
 from fcorun.system.files import write_whole
@@ -42,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
             if _draw(record, asked.x, asked.format):
                 drawn.add(record.folder)
         if len(records) > 1:
-            for path in _draw_sweep(folder, records, asked):
+            for path in _draw_sweep(folder, records, asked, kept(folder)):
                 out.print(escape(str(path)))
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0
@@ -57,11 +58,12 @@ def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Pa
         raise UserError(f"--out {folder} holds records, whose own pictures are there; give another folder")
     if folder.exists() and any(folder.iterdir()) and not asked.force:
         raise UserError(f"--out {folder} exists; give --force to draw there again, or another name")
-    runs = table(records, asked.tail_rounds)
-    runs.chosen(asked.metric)  # a metric that is not there leaves nothing behind
+    choice = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds)
+    runs = table(ordered(records, choice.algos), choice.tail_rounds)
+    runs.chosen(choice.metric)  # a metric that is not there leaves nothing behind
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "results.csv", frame_csv(runs.frame))
-    return [folder / "results.csv", *_draw_sweep(folder, records, asked)]
+    return [folder / "results.csv", *_draw_sweep(folder, records, asked, choice)]
 
 
 def _draw(record: Record, x: str | None, format: str) -> bool:
@@ -69,15 +71,16 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
     rows, config = record.rows, record.flat_config
     if rows:
         label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
-        metrics = known([read_json(record.folder / "summary.json")])
-        picture = draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
+        metrics = known([read_summary(record.folder)])
+        picture = curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
         write_whole(record.folder / f"curves.{format}", picture)
     return bool(rows)
 
 
-def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
+def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace, told_before: Asked) -> list[Path]:
     """Draw the pictures of a sweep; their files."""
     told = {record.flat_config.get("x", "rounds") for record in records}
-    x = asked.x or (told.pop() if len(told) == 1 else "rounds")
-    runs = table(records, asked.tail_rounds)
-    return draw_sweep(folder, records, runs, asked.metric, format=asked.format, x=x)
+    choice = told_before.unless(metric=asked.metric, tail_rounds=asked.tail_rounds, x=asked.x)
+    x, records = choice.x or (told.pop() if len(told) == 1 else "rounds"), ordered(records, choice.algos)
+    runs = table(records, choice.tail_rounds)
+    return draw_sweep(folder, records, runs, choice.metric, format=asked.format, x=x, algos=choice.algos)

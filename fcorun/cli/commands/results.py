@@ -12,10 +12,11 @@ from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.errors import UserError
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv, frame_parquet
-from fcorun.reports.collect import table
+from fcorun.records.sweeps import kept
+from fcorun.reports.collect import ordered, table
 from fcorun.reports.latex import best_latex
 from fcorun.reports.paired import ENOUGH, Pair, pairs
-from fcorun.reports.results import caption, head, number, print_whole
+from fcorun.reports.results import caption, head, number, print_whole, remarks
 from fcorun.reports.table import Table
 from fcorun.system.files import write_whole
 
@@ -39,12 +40,15 @@ def run(argv: Sequence[str]) -> int:
     if asked.out is not None:
         _check(asked.out, asked.force)
     root = asked.folders[0] if len(asked.folders) == 1 else None
-    out = console()
-    runs = table(distinct(records_in(asked.folders), out), asked.tail_rounds, root=root)
-    metric = runs.chosen(asked.metric)
+    choice, out = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds), console()
+    records = distinct(records_in(asked.folders), out)
+    runs = table(ordered(records, choice.algos), choice.tail_rounds, root=root)
+    metric = runs.chosen(choice.metric)
     tails = list(dict.fromkeys((metric, *structure(metric), "objective")))
     print_whole(_every_run(runs, metric, [name for name in tails if name in runs.tails]), out)
     out.print(f"* best point of each algorithm by {metric}; {caption(runs, tails)}")
+    for line in remarks(runs, metric):
+        out.print(escape(line))
     if asked.paired:
         _tell_pairs(runs, metric, pairs(runs, metric), out)
     if asked.out is not None:
@@ -100,5 +104,6 @@ def _every_run(runs: Table, metric: str, tails: Sequence[str]) -> Shown:
                        justify="left" if left else "right")  # fmt: skip
     columns = [*shown, *(f"tail_{name}" for name in tails), "folder"]
     for place, row in enumerate(runs.rows()):
+        row["status"] += ", falling" if row["falling"] else ""
         out.add_row("*" if place in marked else "", *(escape(number(row[name])) for name in columns))
     return out

@@ -11,11 +11,13 @@ from fcorun.experiment.reference import gathered
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers.fedsplit import gradients
 from fcorun.figures.spec import compose
+from fcorun.figures.verdict import compared
 from fcorun.metrics import PERSONAL
 from fcorun.problem import inner
 from fcorun.problem.vector import Vector
 from fcorun.reports.pictures.axis import along, unit
 from fcorun.reports.pictures.page import DASHES, PAGE, page
+from fcorun.reports.spread import band, over
 from fcorun.reports.table import Table
 
 ACCURACY, GLOBAL, ALONE = PERSONAL + "val_accuracy", "fedavg", "local"
@@ -32,17 +34,17 @@ def draw(of: Drawing) -> Any:
         look, own = of.looks[algo], of.tuned.frame[of.tuned.frame["algo"] == algo]
         marks = {"color": look.colour, "marker": look.marker, "linestyle": "none"}
         if algo != ALONE:  # it has no global model
-            low, value, high = np.quantile(own["tail_val_accuracy"].to_numpy(float), (0.1, 0.5, 0.9))
+            low, value, high = band(own["tail_val_accuracy"].to_numpy(float))
             left.plot([low, high], [place, place], color=look.colour, linewidth=0.8, linestyle=":")
             left.plot(value, place, **marks | {"markerfacecolor": "white"})
         if own[f"tail_{ACCURACY}"].notna().any():
-            low, value, high = np.quantile(own[f"tail_{ACCURACY}"].to_numpy(float), (0.1, 0.5, 0.9))
+            low, value, high = band(own[f"tail_{ACCURACY}"].to_numpy(float))
             left.plot([low, high], [place, place], color=look.colour, linewidth=1)
             left.plot(value, place, **marks)
     left.set_yticks(range(len(algos)), [of.grid.title(name) for name in algos])
     tail = of.tuned.tail_rounds
     left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
-    left.set_title("open: global model, filled: own models" + (f";\nbar: 10-90 % over {seeds} seeds of the data"
+    left.set_title("open: global model, filled: own models" + (f";\nbar: {over([seeds])} of the data"
                    if seeds > 1 else ""), fontsize=6.5, pad=3)  # fmt: skip
     density = f"{PERSONAL}density"
     folded = of.grid.points(ACCURACY)
@@ -100,7 +102,7 @@ def verdicts(of: Drawing) -> list[dict[str, str]]:
 def margins(tuned: Table, seeds: list[int]) -> list[dict[str, str]]:
     """For each method with own models, the gain in accuracy on the same data: median and band over seeds of the data.
 
-    It holds if it is more than 0 in the 10 % quantile; with one seed, in it.
+    It holds if it is more than 0 in every seed.
     """
     accuracy, algos = tuned.measured(ACCURACY), list(tuned.frame["algo"])
     found = {(algo, seed): value for algo, seed, value in zip(algos, seeds, accuracy, strict=True)}
@@ -111,10 +113,12 @@ def margins(tuned: Table, seeds: list[int]) -> list[dict[str, str]]:
                      if (algo, s) in found and (other, s) in found]  # fmt: skip
             if algo in (GLOBAL, ALONE) or not gains:
                 continue
-            low, value, high = np.quantile(gains, (0.1, 0.5, 0.9))
-            band = f", {low:+.1f} to {high:+.1f} in 10-90 % of {len(gains)} seeds" if len(gains) > 1 else ""
+            low, value, high = band(gains)
+            spread = f", {low:+.1f} to {high:+.1f}, {over([len(gains)])}" if len(gains) > 1 else ""
+            holds, test = compared(dict(enumerate(gains)), {None: 0.0}, 1)
             rows.append(_row(algo, f"own models beat {'one for all' if other == GLOBAL else 'each client alone'}",
-                             f"{value:+.1f} points of accuracy{band}", f"more than {other}", low > 0))  # fmt: skip
+                             f"{value:+.1f} points of accuracy{spread}", f"more than {other}", True)
+                        | {"holds": holds, "note": test})  # fmt: skip
     return rows
 
 

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.metrics import CATALOGUE, PERSONAL, structure
+from fcorun.errors import UserError
+from fcorun.metrics import CATALOGUE, PERSONAL, shared, structure
+from fcorun.reports.edges import Edge
 from fcorun.reports.pictures.lines import Line, draw_lines
 from fcorun.reports.pictures.view import View
+from fcorun.reports.table import PENALISED
 
 _SHORT = {
     **{"algo.client_lr": "$\\eta_c$", "algo.server_lr": "$\\eta_s$", "reg.strength": "strength", "algo.step": "s"},
@@ -14,36 +17,60 @@ _SHORT = {
 _RATES = ("algo.client_lr", "algo.server_lr")
 
 
+_EDGE = {True: "$\\uparrow$", False: "$\\downarrow$"}
+
+
 def draw(view: View) -> Any | None:
     """A line for each algorithm, a panel for each metric; None if nothing is done. Raises UserError for a run that did
-    not count what it is drawn against."""
+    not count what it is drawn against, and for panels that are asked for and that no run measured."""
+    rows, edges = view.best_rows(), view.edges()
+    told = [_told(view, row, edges) for row in rows]
+    common = {key: values.pop() for key in dict.fromkeys(key for keys in told for key in keys)
+              if len(values := {keys[key] for keys in told if key in keys}) == 1
+              and sum(key in keys for keys in told) > 1}  # fmt: skip
     lines = []
-    for row in view.best_rows():
-        runs = [rows for i in row["rows"] if (rows := view.records[i].rows)]
-        lines.append(Line(_label(view, row), view.looks[row["algo"]], runs))
+    for row, keys in zip(rows, told, strict=True):
+        own = [f"{_SHORT.get(key, key)} = {value}" for key, value in keys.items() if key not in common]
+        title = view.table.title(row["algo"]) + (": " + ", ".join(own) if own else "")
+        title += f" (tied with {len(row['tied'])})" if row["tied"] else ""
+        lines.append(Line(title, view.looks[row["algo"]], [r for i in row["rows"] if (r := view.records[i].rows)]))
     if not lines:
         return None
-    shown = view.shown or panels(list(dict.fromkeys(name for line in lines for name in line.runs[0][-1])), view.metric)
-    return draw_lines(lines, shown, view.xs, view.table)
+    compare = all(len({repr(row[key]) for row in rows}) == 1 for key in view.table.psi())
+    names = dict.fromkeys(name for line in lines for name in line.runs[0][-1])
+    shown = view.shown or panels([name for name in names if compare or name not in PENALISED], view.metric)
+    lacking = [name for name in shown if not {name, shared(name)} & set(names)]
+    shown = [name for name in shown if name not in lacking]
+    if lacking and (view.shown or not shown):
+        raise UserError(f"figure.panels: {', '.join(lacking)} was not measured: leave it out, or run what measures it "
+                        "(suboptimality: reference=true)")  # fmt: skip
+    notes = [view.problem] if view.problem else []
+    notes += [", ".join(f"{_SHORT.get(key, key)} = {value}" for key, value in common.items())] if common else []
+    if any(arrow in value for keys in told for value in keys.values() for arrow in _EDGE.values()):
+        notes.append(f"{_EDGE[True]}, {_EDGE[False]}: largest, smallest tried: try beyond")
+    return draw_lines(lines, shown, view.xs, view.table, notes)
 
 
 def panels(names: Sequence[str], metric: str) -> list[str]:
     """The metrics to show of runs that have these and are judged by one of them."""
-    chosen = ["suboptimality" if "suboptimality" in names else "objective"]
+    chosen = [next((m for m in ("suboptimality", "objective") if m in names), "train_loss")]
     chosen += [next((m for m in ("val_accuracy", "val_loss", "train_accuracy") if m in names), "train_loss")]
     if any(name.startswith(PERSONAL) for name in names):
         own = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")
         chosen += [next(PERSONAL + m for m in own if PERSONAL + m in names)]
         chosen += [name for name in structure(PERSONAL) if name in names]
     else:
-        chosen += [name for name in ("f1", *structure("")) if name in names]
-    return chosen + ([metric] if metric in names and metric not in CATALOGUE else [])  # one of a user's objective
+        chosen += [name for name in ("support_f1", *structure("")) if name in names]
+    chosen += [metric] if metric in names and metric not in CATALOGUE else []  # one of a user's objective
+    return list(dict.fromkeys(chosen))
 
 
-def _label(view: View, row: dict[str, Any]) -> str:
-    """An algorithm with the keys of its best point: those that vary among its points, and rates."""
+def _told(view: View, row: dict[str, Any], edges: Sequence[Edge]) -> dict[str, str]:
+    """The keys of a best point that are told of it, those that vary among its algorithm's points, and rates; marked
+    where the value is at the edge of what was tried."""
     vary = view.table.varied.get(row["algo"], [])
-    told = [key for key in view.table.keys if key in vary or (key in _RATES and row[key] is not None)]
-    texts = [f"{_SHORT.get(key, key)} = {row[key]:g}" if isinstance(row[key], float) else f"{key} = {row[key]}"
-             for key in told if row[key] == row[key]]  # fmt: skip
-    return view.table.title(row["algo"]) + (": " + ", ".join(texts) if texts else "")
+    keys = [key for key in view.table.keys if key in vary or (key in _RATES and row[key] is not None)]
+    ends = {edge.key: _EDGE[edge.larger] for edge in edges if edge.algo == row["algo"]}
+    apart = view.table.apart(view.metric)
+    return {key: (f"{row[key]:g}" if isinstance(row[key], float) else str(row[key])) + ends.get(key, "")
+            for key in keys if row[key] == row[key] and key not in apart}  # fmt: skip

@@ -76,8 +76,9 @@ def panels(names: Sequence[str], cutoff: float, metrics: Catalogue = CATALOGUE) 
     else:
         words = "accuracy" if kind == "accuracy" else "mean loss"
         wanted.append((words, {f"train_{kind}": "training", f"val_{kind}": "validation"}))
-        support = {name: name.replace("f1", "F1") for name in ("f1", "precision", "recall", "density")}
-        wanted += [(f"support {{|w$_j$| > {cutoff:g}}}", support)] if "f1" in names else [("", {"density": ""})]
+        support = {"support_f1": "F1", "support_precision": "precision", "support_recall": "recall"}
+        support |= {"density": "density"}
+        wanted += [(f"support {{|w$_j$| > {cutoff:g}}}", support)] if "support_f1" in names else [("", {"density": ""})]
         wanted += [("", {"rank": ""}), ("", {"recovery_error": ""})] if "rank" in names else []
     of_users = [name for name in names if name in metrics and name not in CATALOGUE and name.startswith(part)]
     wanted += [("", {name: ""}) for name in of_users]

@@ -1,14 +1,15 @@
 """The pictures of a sweep, to be printed one or two columns wide, as files."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.records.record import Record
+from fcorun.records.record import FINISHED, Record
 from fcorun.reports.pictures import best, rates, structure
 from fcorun.reports.pictures.page import STYLE, content
 from fcorun.reports.pictures.view import View, looks_of
-from fcorun.reports.table import Table
+from fcorun.reports.table import Table, values_of
 from fcorun.system.files import write_whole
 
 PICTURES: dict[str, Callable[[View], Any | None]] = {
@@ -16,6 +17,8 @@ PICTURES: dict[str, Callable[[View], Any | None]] = {
     "best": best.draw,
     "structure": structure.draw,
 }
+
+_PLAIN = r"[\w.=+-]+"  # what the name of a file may hold of that of a problem
 
 
 def draw_sweep(
@@ -26,25 +29,49 @@ def draw_sweep(
     *,
     format: str = "png",
     x: str = "rounds",
+    algos: Sequence[str] = (),
 ) -> list[Path]:
     """Draw what a sweep shows into ``folder``, and take away its pictures that no longer hold; the files written.
 
     rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
-    each algorithm against ``x``. structure.png: density or rank against quality. With several data sets, each has
-    its own, rates-DATA.png. ``table`` is that of ``records``; ``format`` is png, pdf or svg. Raises UserError as
-    ``Table.best``, and for a run that did not count ``x``.
+    each algorithm against ``x``. structure.png: density or rank against quality. With several problems
+    (``Table.apart``), each has its own, rates-DATA.png. ``table`` is that of ``records``; ``format`` is png, pdf or
+    svg; ``algos`` as of ``looks_of``. Raises UserError as ``Table.best``, and for a run that did not count ``x``.
     """
-    metric, looks = table.chosen(metric), looks_of(table)
-    sets = [name for name in table.frame["data"].unique() if isinstance(name, str)]
+    metric, looks = table.chosen(metric), looks_of(table, algos)
+    sets = problems(table, metric)
     written = []
-    for name in sets:
-        places = [i for i, data in enumerate(table.frame["data"]) if data == name]
-        view = View(table.take(places), [records[i] for i in places], metric, looks, xs=[x])
+    for name, places in sets.items():
+        view = View(table.take(places), [records[i] for i in places], metric, looks, xs=[x], problem=name)
         for kind, draw in PICTURES.items():
-            path = folder / (f"{kind}-{name}.{format}" if len(sets) > 1 else f"{kind}.{format}")
+            path = folder / f"{'-'.join([kind, *re.findall(_PLAIN, name)])}.{format}"
             if _written(path, draw, view, format):
                 written.append(path)
+    if len(sets) > 1:
+        for kind in PICTURES:
+            (folder / f"{kind}.{format}").unlink(missing_ok=True)
     return written
+
+
+def problems(table: Table, metric: str) -> dict[str, list[int]]:
+    """The places of the runs on each problem, by a name that says in what it differs from the others: nothing, if there
+    is only one."""
+    columns = [values_of(table.frame[key]) for key in table.apart(metric)]
+    ended = [status in FINISHED for status in table.frame["status"]]
+    vary = [len({v for v, there in zip(column, ended, strict=True) if there}) > 1 for column in columns]
+    found: dict[str, list[int]] = {}
+    for place, (there, *values) in enumerate(zip(ended, *columns, strict=True)):
+        if there:
+            told = zip(table.apart(metric), values, vary, strict=True)
+            name = " ".join(_told(key, value) for key, value, differs in told if differs)
+            found.setdefault(name, []).append(place)
+    return found
+
+
+def _told(key: str, value: Any) -> str:
+    """A value of a key that problems differ in; of a name of a section only that."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if "." not in key else f"{key.rpartition('.')[2]}={text}"
 
 
 def _written(path: Path, draw: Callable[[View], Any | None], view: View, format: str) -> bool:

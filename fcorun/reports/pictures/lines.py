@@ -10,6 +10,7 @@ import numpy as np
 from fcorun.metrics import PERSONAL, shared, silent
 from fcorun.reports.pictures.axis import along, scale_y, unit
 from fcorun.reports.pictures.page import COLUMN, PAGE, Look, columns, legend, page
+from fcorun.reports.spread import agree, band, over
 from fcorun.reports.table import Table
 
 Runs = list[list[dict[str, float]]]
@@ -34,17 +35,24 @@ class Line:
         return len(self.runs[0]) > 1 and silent(self.runs[0][-1])
 
     @property
+    def same(self) -> bool:
+        """Whether its seeds agree all the way: there is no band to be drawn."""
+        return all(agree([row["objective"] for row in at]) for at in zip(*self.runs, strict=False))
+
+    @property
     def alone(self) -> bool:
         """Whether its clients make models of their own and send nothing."""
         last = self.runs[0][-1]
         return not last["bytes_up"] and any(name.startswith(PERSONAL) for name in last)
 
 
-def draw_lines(lines: Sequence[Line], shown: Sequence[str], xs: Sequence[str], table: Table) -> Any:
-    """A figure of curves, median and 10-90 % band over seeds.
+def draw_lines(
+    lines: Sequence[Line], shown: Sequence[str], xs: Sequence[str], table: Table, notes: Sequence[str] = ()
+) -> Any:
+    """A figure of curves, median and band over seeds.
 
     ``shown`` are its metrics, ``xs`` what they are drawn against: several make a column each, with a metric a row;
-    ``table`` knows the metrics. Raises UserError for a run that did not count an x.
+    ``table`` knows the metrics; ``notes`` end the legend. Raises UserError for a run that did not count an x.
     """
     curves = [line for line in lines if not line.level]
     places = {x: [value for line in curves for rows in line.runs for value in along(rows, x, line.name)] for x in xs}
@@ -68,18 +76,23 @@ def draw_lines(lines: Sequence[Line], shown: Sequence[str], xs: Sequence[str], t
         if not crossed or place % across == 0:
             ax.set_ylabel(table.words(name))
         ax.margins(x=0.02)
-    _legend(figure, axes, sorted({len(line.runs) for line in lines if len(line.runs) > 1}))
+    _legend(figure, axes, lines, notes)
     return figure
 
 
-def _legend(figure: Any, axes: Sequence[Any], seeds: Sequence[int]) -> None:
-    """The lines of all panels, and what a band is."""
+def _legend(figure: Any, axes: Sequence[Any], lines: Sequence[Line], notes: Sequence[str]) -> None:
+    """The lines of all panels, what a band is, and notes."""
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if seeds:
-        over = f"median and 10-90 % over {' or '.join(map(str, seeds))} seeds"
-        shown[over] = Patch(color="0.5", alpha=0.35, linewidth=0)
+    several = [line for line in lines if len(line.runs) > 1]
+    spread = [len(line.runs) for line in several if not line.same]
+    if spread:
+        shown[f"median and {over(spread)}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
+    if len(spread) < len(several):
+        shown["no band: seeds agree"] = Line2D([], [], linestyle="none")
+    shown |= {note: Line2D([], [], linestyle="none") for note in notes}
     legend(figure, list(shown.values()), list(shown))
 
 
@@ -104,16 +117,16 @@ def _draw(ax: Any, line: Line, name: str, x: str, factor: float) -> list[float]:
         return [middle[-1]]
     across, low, middle, high = _bands(line, name, x)
     ax.plot(across / factor, middle, label=line.label, **line.look.line)
-    if len(line.runs) > 1:
+    if len(line.runs) > 1 and not line.same:
         ax.fill_between(across / factor, low, high, color=line.look.colour, alpha=0.2, linewidth=0)
     return [*low, *high]
 
 
 def _bands(line: Line, name: str, x: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """At the rounds that all runs have: the median of ``x``, the 10 %, 50 % and 90 % quantiles of a metric."""
+    """At the rounds that all runs have: the median of ``x``, and low end, median and high end of a metric."""
     common = sorted(set.intersection(*({row["round"] for row in rows} for rows in line.runs)))
     found = [{row["round"]: row for row in rows} for rows in line.runs]
     across = np.median([along([at[r] for r in common], x, line.name) for at in found], axis=0)
     values = np.array([[at[r].get(name, at[r].get(shared(name), np.nan)) for r in common] for at in found])
-    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
+    low, middle, high = band(values)
     return across, low, middle, high

@@ -8,16 +8,18 @@ import numpy as np
 
 from fcorun.reports.pictures.axis import scale_y
 from fcorun.reports.pictures.page import COLUMN, PAGE, legend, page
+from fcorun.reports.pictures.scatter import CROSS, scatter
 from fcorun.reports.pictures.view import View
+from fcorun.reports.spread import over
 from fcorun.reports.table import SEEDS, Frame
 
 CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
 _WORDS = {CLIENT: "client learning rate $\\eta_c$", SERVER: "server learning rate $\\eta_s$"}
-_CROSS: dict[str, Any] = {"marker": "x", "color": "0.25", "markersize": 4, "markeredgewidth": 0.9, "linestyle": "none"}
+_SIGNS = {CLIENT: "$\\eta_c$", SERVER: "$\\eta_s$"}
 _UPRIGHT = 4  # so many tick labels fit side by side
 _RING: dict[str, Any] = {"marker": "o", "color": "none", "markeredgecolor": "black", "markersize": 8,
                          "markeredgewidth": 1.0, "linestyle": "none"}  # fmt: skip
-
+_TIE: dict[str, Any] = _RING | {"markersize": 4.5}
 
 Cells = dict[tuple[float, ...], dict[str, Any]]  # the best point at each value of some rates
 
@@ -34,6 +36,7 @@ def draw(view: View) -> Any | None:
     vary = {
         algo: [rate for rate in rates if group[rate].nunique() > 1]
         for algo, group in folded.groupby("algo", sort=False)
+        if (group["status"] == "done").any()
     }
     if any(len(own) == 2 for own in vary.values()):
         return _heat_maps(view, folded, [algo for algo in view.looks if vary.get(algo)])
@@ -76,8 +79,9 @@ def _heat_maps(view: View, folded: Frame, algos: list[str]) -> Any:
     bottom = 0.68 if any(len({client for client, _ in found}) > _UPRIGHT for found in at.values()) else 0.45
     figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.2, bottom=bottom,
                         gap=(0.5, 0.17 + bottom))  # fmt: skip
+    best, ties = _best(view, folded, [CLIENT, SERVER])
     for ax, algo in zip(axes, algos, strict=True):
-        _heat_map(ax, at[algo], colours, view.higher)
+        _heat_map(ax, at[algo], colours, best[algo], ties.get(algo, []))
         ax.set_title(view.table.title(algo), pad=3)
     for ax in axes[::across]:
         ax.set_ylabel(_WORDS[SERVER])
@@ -104,12 +108,12 @@ def scale(values: np.ndarray, higher: bool) -> tuple[float, float]:
     return (low, high) if high - low > room else (low - room, high + room)
 
 
-def _heat_map(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
+def _heat_map(ax: Any, found: Cells, colours: Any, best: tuple, ties: Sequence[tuple]) -> None:
     """One algorithm's map. The rates stand at equal distances, whatever their values; those of a search, which are no
     grid, where they are."""
     clients, servers = (sorted({place[i] for place in found}) for i in (0, 1))
     if 2 * len(found) < len(clients) * len(servers):
-        return _scattered(ax, found, colours, higher)
+        return scatter(ax, found, colours, [(best, _RING), *((tie, _TIE) for tie in ties)])
     picture = np.ones((len(servers), len(clients), 4))  # white where nothing was run
     for (client, server), row in found.items():
         x, y = clients.index(client), servers.index(server)
@@ -117,46 +121,26 @@ def _heat_map(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
             picture[y, x] = colours.to_rgba(row["metric"])
         else:
             picture[y, x] = (0.82, 0.82, 0.82, 1)
-            ax.plot(x, y, **_CROSS)
+            ax.plot(x, y, **CROSS)
     ax.imshow(picture, origin="lower", aspect="auto", interpolation="nearest")
-    best = _best(found, higher)
-    if best is not None:
-        for ring in (_RING | {"markeredgewidth": 2.2}, _RING | {"markeredgecolor": "white"}):
-            ax.plot(clients.index(best[0]), servers.index(best[1]), **ring)
+    for place, kind in ((best, _RING), *((tie, _TIE) for tie in ties)):
+        if place in found:
+            for ring in (kind | {"markeredgewidth": 2.2}, kind | {"markeredgecolor": "white"}):
+                ax.plot(clients.index(place[0]), servers.index(place[1]), **ring)
     ax.set_xticks(range(len(clients)), [f"{rate:g}" for rate in clients], rotation=90 if len(clients) > _UPRIGHT else 0)
     ax.set_yticks(range(len(servers)), [f"{rate:g}" for rate in servers])
     ax.grid(False)
     ax.tick_params(length=2)
 
 
-def _scattered(ax: Any, found: Cells, colours: Any, higher: bool) -> None:
-    """One algorithm's points, the worse ones below."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    done = {place: row["metric"] for place, row in found.items() if row["status"] == "done"}
-    for place in sorted(done, key=done.__getitem__, reverse=not higher):
-        ax.plot(*place, "o", color=colours.to_rgba(done[place]), markersize=6, markeredgecolor="0.4",
-                markeredgewidth=0.4)  # fmt: skip
-    for place in found.keys() - done.keys():
-        ax.plot(*place, **_CROSS)
-    best = _best(found, higher)
-    if best is not None:
-        ax.plot(*best, **_RING | {"markersize": 9})
-    clients, servers = zip(*found, strict=True)
-    for axis, scale, rates in ((ax.xaxis, ax.set_xscale, clients), (ax.yaxis, ax.set_yscale, servers)):
-        if min(rates) > 0:
-            scale("log")
-            axis.set_major_locator(LogLocator(subs=(1,) if max(rates) > 100 * min(rates) else (1, 2, 5)))
-            axis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
-            axis.set_minor_formatter(NullFormatter())
-
-
 def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
     """The metric against each rate that some algorithm has several of."""
     rates = [rate for rate in (CLIENT, SERVER) if any(rate in own for own in vary.values())]
+    most = max(view.table.frame[rate].nunique() for rate in rates)
     figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.72,
-                        bottom=0.45, gap=(0.8, 0.5))  # fmt: skip
+                        bottom=0.68 if most > _UPRIGHT else 0.45, gap=(0.8, 0.5))  # fmt: skip
     for ax, rate in zip(axes, rates, strict=True):
+        tops, ties = _best(view, folded, [rate])
         spread: list[float] = []
         crosses: list[tuple[float, int, str]] = []
         for algo in (algo for algo in view.looks if rate in vary.get(algo, ())):
@@ -167,13 +151,16 @@ def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
             ax.plot(x, middle, **look.line, marker=look.marker, label=view.table.title(algo))
             ax.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
             spread += [*low, *high]
-            best = _best(found, view.higher)
-            if best is not None:
-                ax.plot(*best, found[best]["metric"], **_RING)
+            for place, ring in ((tops[algo], _RING), *((tie, _TIE) for tie in ties.get(algo, []))):
+                if place in found:
+                    ax.plot(*place, found[place]["metric"], **ring)
             line = len({colour for *_, colour in crosses})
             crosses += [(place[0], line, look.colour) for place, row in found.items() if row["status"] != "done"]
-        if view.table.frame[rate].min() > 0:
+        tried = sorted(view.table.frame[rate].dropna().unique())
+        if tried[0] > 0:
             ax.set_xscale("log")
+        ax.set_xticks(tried, [f"{value:g}" for value in tried], rotation=90 if len(tried) > _UPRIGHT else 0)
+        ax.minorticks_off()
         scale_y(ax, spread)
         _strip(ax, crosses, low=view.higher)
         ax.set(xlabel=_WORDS[rate], ylabel=_axis(view))
@@ -196,13 +183,31 @@ def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
     ax.add_patch(Rectangle(place, 1, share, transform=ax.transAxes, color="0.94", linewidth=0, zorder=0.1))
     for x, line, colour in crosses:
         height = 0.045 + 0.055 * line
-        ax.plot(x, height if low else 1 - height, **_CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
+        ax.plot(x, height if low else 1 - height, **CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
 
 
-def _best(found: Cells, higher: bool) -> tuple[float, ...] | None:
-    """Where the best point that is done lies."""
-    done = {place: row["metric"] for place, row in found.items() if row["status"] == "done"}
-    return (max if higher else min)(done, key=done.__getitem__) if done else None
+def _best(view: View, folded: Frame, rates: list[str]) -> tuple[dict[str, tuple], dict[str, list[tuple]]]:
+    """At which rates each algorithm's best point lies, the same one as in the table, and those that are tied with it
+    there."""
+    places = {tuple(row["rows"]): tuple(row[rate] for rate in rates) for row in folded.to_dict("records")}
+    best, ties = {}, {}
+    for row in view.best_rows():
+        algo, place = row["algo"], places[tuple(row["rows"])]
+        best[algo] = place
+        ties[algo] = list(dict.fromkeys(at for rows in row["tied"] if (at := places[tuple(rows)]) != place))
+    return best, ties
+
+
+def _edges(view: View, rates: Sequence[str]) -> list[str]:
+    """What is to be tried beyond the edges of the grid, a line for each direction."""
+    found: dict[tuple[str, bool], list[str]] = {}
+    for edge in view.edges():
+        if edge.key in rates:
+            found.setdefault((edge.key, edge.larger), []).append(view.table.title(edge.algo))
+    words = {True: "the largest {}, try larger", False: "the smallest {}, try smaller"}
+    return [
+        f"best is {words[larger].format(_SIGNS[key])}: {', '.join(algos)}" for (key, larger), algos in found.items()
+    ]
 
 
 def _axis(view: View) -> str:
@@ -219,13 +224,21 @@ def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Seque
     shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     seeds = folded["rows"].map(len).max()
     shown["best"] = Line2D([], [], **_RING)
+    if any(_best(view, folded, rates)[1].values()):
+        shown["tied with it"] = Line2D([], [], **_TIE)
     if (folded["status"] == "diverged").any():
-        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **_CROSS)
-    if seeds > 1 and axes:
-        shown[f"median and 10-90 % over {seeds} seeds"] = Patch(color="0.5", alpha=0.35, linewidth=0)
+        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **CROSS)
+    several = folded[(folded["status"] == "done") & (folded["seeds"] > 1)]
+    if axes and len(several) and several["agree"].all():
+        shown[f"{seeds} seeds agree"] = Line2D([], [], linestyle="none")
+    elif axes and len(several):
+        shown[f"median and {over(several['seeds'])}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
     elif seeds > 1:
         shown[f"median of {seeds} seeds"] = Patch(color="#21918c", linewidth=0)  # of the colour map
-    others = [key for key in view.table.keys if key not in (*SEEDS, *rates)]
+    shown |= {note: Line2D([], [], linestyle="none") for note in _edges(view, rates)}
+    if view.problem:
+        shown[view.problem] = Line2D([], [], linestyle="none")
+    others = [key for key in view.table.keys if key not in (*SEEDS, *rates, *view.table.apart(view.metric))]
     others = [key for key in others if (folded.groupby("algo")[key].nunique(dropna=False) > 1).any()]
     if others:
         shown[f"each at its best {' and '.join(others)}"] = Line2D([], [], linestyle="none")

@@ -13,7 +13,7 @@ def draw(view: View) -> Any | None:
     table = view.table
     x = next((name for name in structure(view.metric)[::-1] if name in table.tails), None)
     own = [PERSONAL + name for name in ("val_accuracy", "val_loss")] if view.metric.startswith(PERSONAL) else []
-    quality = next((name for name in (*own, "f1", "val_accuracy", "val_loss") if name in table.tails), None)
+    quality = next((name for name in (*own, "support_f1", "val_accuracy", "val_loss") if name in table.tails), None)
     if x is None or quality is None:
         return None
     folded = table.points(quality)
@@ -28,7 +28,7 @@ def draw(view: View) -> Any | None:
     best = {tuple(row["rows"]) for row in view.best_rows()}
     ringed = folded[[tuple(rows) in best for rows in folded["rows"]]]
     ring = ax.scatter(ringed[x], ringed["metric"], s=55, facecolor="none", edgecolor="black", linewidth=0.9)
-    ring.set_label(f"best by {view.metric}")
+    ring.set_label(f"best by {view.metric}" + (f", {view.problem}" if view.problem else ""))
     scale_y(ax, list(folded["metric"]) if table.metrics[quality].log else [])
     ax.set(xlabel=table.words(x, tail=True), ylabel=table.words(quality))
     legend(figure, *ax.get_legend_handles_labels(), handlelength=1)

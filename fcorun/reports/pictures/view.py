@@ -1,17 +1,18 @@
 """What a picture of a sweep is drawn from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fcorun.records.record import Record
+from fcorun.reports.edges import Edge, edges
 from fcorun.reports.pictures.page import Look, look
 from fcorun.reports.table import Table
 
 
 @dataclass(frozen=True)
 class View:
-    """A table of runs on one data set and how they are looked at. A picture is a function of it, ``draw(view)``, that
+    """A table of runs on one problem and how they are looked at. A picture is a function of it, ``draw(view)``, that
     returns a matplotlib figure, or None where there is nothing to draw.
 
     Attributes:
@@ -21,6 +22,7 @@ class View:
         looks: of each algorithm, in all pictures the same.
         xs: what curves are drawn against; several make a column of panels each.
         shown: the metrics of the panels; none: as the picture chooses.
+        problem: which of several problems this is, or nothing.
     """
 
     table: Table
@@ -29,6 +31,7 @@ class View:
     looks: dict[str, Look]
     xs: Sequence[str] = ("rounds",)
     shown: Sequence[str] = ()
+    problem: str = ""
 
     @property
     def higher(self) -> bool:
@@ -39,8 +42,15 @@ class View:
         """The best points that have a run that is done. Raises UserError as ``Table.best``."""
         return [row for row in self.table.best(self.metric).to_dict("records") if row["seeds"]]
 
+    def edges(self) -> list[Edge]:
+        """The edges of the grid at which best points lie."""
+        return edges(self.table, self.metric)
 
-def looks_of(table: Table) -> dict[str, Look]:
-    """The look of each algorithm of a table, in the order of the table."""
-    names = dict.fromkeys(name for name in table.frame["algo"] if isinstance(name, str))
-    return {name: look(i) for i, name in enumerate(names)}
+
+def looks_of(table: Table, first: Iterable[str] = ()) -> dict[str, Look]:
+    """The look of each algorithm of a table: by its place in ``first``, those that are not there by that in the table.
+
+    Algorithms that join a folder later change no look if ``first`` are those that were there before.
+    """
+    there = dict.fromkeys(name for name in table.frame["algo"] if isinstance(name, str))
+    return {name: look(i) for i, name in enumerate(dict.fromkeys([*first, *there])) if name in there}

@@ -1,0 +1,53 @@
+"""What the methods have in common that have a rate on the clients and one on the server."""
+
+from dataclasses import dataclass
+
+from fcorun.algorithms.base import Algorithm, Known
+from fcorun.config import AutoPositive
+
+DRIFT = 0.1  # how far a client's K steps may go, as a share of the longest step; our choice
+
+
+@dataclass(frozen=True)
+class RatedAlgorithm(Algorithm):
+    """An algorithm of K local steps of ``client_lr`` and a server that goes ``server_lr`` times their mean.
+
+    What a round moves is a step of K eta_c eta_s on F. "auto" makes that 1 / L, L the curvature of F, or of any client
+    where the cohort is not all of them. For K = 1 that is eta_c = 1 / L and eta_s = 1: (dual) gradient descent. For
+    more, eta_c is a tenth of 1 / (K L_m), L_m the largest curvature of a client, and eta_s makes up for it: theorem 1
+    of Karimireddy et al. (SCAFFOLD, ICML 2020) bounds the drift of FedAvg by the square of K eta_c alone, so that
+    with a small eta_c it ends near the optimum and not at a point of its own.
+
+    Attributes:
+        client_lr: eta_c; "auto" as above, and at most one over the curvature of any minibatch.
+        server_lr: eta_s; "auto" as above, and 1 where eta_c is given.
+    """
+
+    client_lr: AutoPositive
+    server_lr: AutoPositive
+
+    @property
+    def needs_curvature(self):
+        return [f"a value for algo.{name}" for name in self.automatic if name != "server_lr"]
+
+    def auto(self, known):
+        return two_rates(self.client_lr, self.server_lr, known)
+
+
+def two_rates(client_lr: float | str, server_lr: float | str, known: Known, gain: float = 1.0) -> dict[str, float]:
+    """Values for what is "auto" of the two; ``gain`` is how much farther the server goes in the long run."""
+    if not isinstance(client_lr, str):
+        return {"server_lr": 1 / gain}
+    if not isinstance(server_lr, str):
+        return {"client_lr": one_rate(known, server_lr * gain)}
+    if known.steps == 1:
+        return {"client_lr": one_rate(known), "server_lr": 1 / gain}
+    client = min(DRIFT / (known.steps * known.client), 1 / known.most)
+    return {"client_lr": client, "server_lr": 1 / (known.steps * client * known.cohort * gain)}
+
+
+def one_rate(known: Known, server_lr: float = 1.0) -> float:
+    """The rate of the clients with which a round, with this rate of the server, is a step of 1 / L."""
+    if known.steps == 1 and not known.minibatches:
+        return 1 / (server_lr * known.cohort)  # its one step starts where all start: no client goes astray
+    return min(1 / (known.steps * server_lr * known.client), 1 / known.most)

@@ -1,0 +1,91 @@
+"""fcorun figure: figures of papers, and of one's own."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fcorun.cli.commands.common import Parser, console
+from fcorun.errors import UserError
+from fcorun.experiment.folders import own, own_dir
+from fcorun.figures.reproduce import reproduce
+from fcorun.figures.spec import find, load, names
+from fcorun.records.formats import frame_csv
+from fcorun.system.files import write_whole
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run what a figure lacks, draw it, and check what is claimed of it; without NAME, list the figures. Each is a file
+    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv."""
+    parser = Parser("figure", run.__doc__, folders=False)
+    parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
+    parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
+    parser.add_argument("--out", type=Path, default=Path("outputs/figures"), metavar="DIR", help="default: %(default)s")
+    parser.add_config_dir()
+    asked = parser.parse_intermixed_args(argv)
+    wanted = [name for name in asked.figures if "=" not in name]
+    if not wanted and asked.figures:
+        parser.error("which figure? without arguments they are listed")
+    with own(asked.config_dir):
+        if not wanted:
+            _list(console())
+            return 0
+        wanted = list(names()) if wanted == ["all"] else wanted
+        for name in wanted:
+            find(name)
+        overrides = [text for text in asked.figures if "=" in text]
+        return _make(wanted, asked.out, asked.fast, overrides)
+
+
+def _list(out: Console) -> None:
+    for name, path in names().items():
+        mine = f" ({path.parent})" if own_dir() in path.parents else ""
+        try:
+            out.print(escape(f"{name}: {load(name)[0].title}{mine}"))
+        except UserError as error:
+            out.print(escape(f"{name}: {error}"))
+
+
+def _make(wanted: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:
+    """The exit code: 0, or 1 if a figure could not be made; a claim that does not hold is a result."""
+    code, made, out = 0, [], console()
+    for name in wanted:
+        begun = time.perf_counter()
+        try:
+            place, rows = reproduce(name, folder, fast, overrides)
+        except UserError as error:
+            out.print(escape(f"{name}: not made: {error}"))
+            code = 1
+            continue
+        made += rows
+        _show(rows, out)
+        out.print(escape(f"{place}/figure.png in {time.perf_counter() - begun:.0f} s\n"))
+    if made:
+        _merge(folder / "claims.csv", made)
+    return code
+
+
+def _show(rows: list[dict], console: Console) -> None:
+    out = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("algo", "says", "measured", "wanted", "holds"):
+        out.add_column(column, overflow="fold")
+    for row in rows:
+        out.add_row(*(escape(row[column]) for column in ("algo", "says", "measured", "wanted", "holds")))
+    console.print(out)
+    for note in dict.fromkeys(row["note"] for row in rows if row["note"] and row["holds"] != "yes"):
+        console.print(escape(f"of what does not hold: {note}"))
+
+
+def _merge(path: Path, rows: list[dict]) -> None:
+    """Put the claims of these figures among those of earlier ones."""
+    import pandas as pd
+
+    new: Any = pd.DataFrame(rows)
+    if path.exists():
+        old: Any = pd.read_csv(path, dtype=str, keep_default_na=False)
+        new = pd.concat([old[~old["figure"].isin(new["figure"])], new]).sort_values(["figure"], kind="stable")
+    write_whole(path, frame_csv(new))

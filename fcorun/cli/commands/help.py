@@ -1,0 +1,138 @@
+"""fcorun help: what a key means, a group, or a choice."""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from inspect import getdoc
+
+from rich.markup import escape
+
+from fcorun.cli.commands import COMMANDS
+from fcorun.cli.commands.common import Parser, console
+from fcorun.cli.keys import GROUPS, Choice, Key, choice, default_choices, root_keys
+from fcorun.config import LABELS
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.folders import choices, own
+from fcorun.figures.spec import Claim, Figure
+
+
+def run(argv: Sequence[str]) -> int:
+    """Explain keys (algo.client_lr, rounds), groups (algo) or choices (algo=fedmid); without KEY, list keys and
+    groups."""
+    parser = Parser("help", run.__doc__, folders=False)
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="a key, a group, or GROUP=CHOICE")
+    parser.add_config_dir()
+    asked = parser.parse_args(argv)
+    with own(asked.config_dir):
+        for line in [line for key in asked.keys for line in _explained(key)] or _everything():
+            console().print(escape(line))
+    return 0
+
+
+def _explained(key: str) -> Iterator[str]:
+    group, equals, name = key.lstrip("+").partition("=")
+    if group in COMMANDS:
+        yield f"fcorun {group}: a command; fcorun {group} --help says what it does"
+        if group == "figure":
+            for name, kind in (("figure", Figure), ("figure.claims", Claim)):
+                yield f"{name}, a section of an experiment's file: {getdoc(kind)}"
+    elif equals and group in (*GROUPS, "experiment"):
+        if name not in choices(group):
+            raise UserError(f"there is no {group}={name}: {nearest(name, choices(group))}")
+        yield from _of_choice(group, name)
+        if group == "experiment":
+            yield f"fcorun figure {name} draws it if it has a section figure; fcorun -m experiment={name} runs it"
+    elif group in (*GROUPS, "experiment"):
+        yield from _of_group(group)
+    else:
+        yield from _of_key(group)
+
+
+def _of_choice(group: str, name: str) -> Iterator[str]:
+    found = choice(group, name)
+    yield ": ".join(filter(None, [f"{group}={name}", found.head])) + f" ({choices(group)[name]})"
+    for key, about in found.keys.items():
+        yield f"  {key}={about.value}" + _about(about)
+
+
+def _of_group(group: str) -> Iterator[str]:
+    if default := default_choices().get(group):
+        yield f"{group}: one of these, {default} where none is given; fcorun help {group}={default} lists its keys"
+    else:
+        yield f"{group}: one of these"
+    for name in choices(group):
+        yield f"  {name}: {choice(group, name).head}"
+    for key, about in root_keys().items():
+        if key.startswith(f"{group}."):
+            yield f"  of all of them: {key}={about.value}" + _about(about)
+
+
+def _of_key(key: str) -> Iterator[str]:
+    """What the root says of a key, or else the choices that have it: once for all that say the same."""
+    root = root_keys()
+    if key in root and root[key].value:
+        yield from _said(key, root[key])
+        return
+    group = next((group for group, section in GROUPS.items() if key.startswith(f"{section}.")), "")
+    found = {name: choice(group, name) for name in choices(group)} if group else {}
+    having = [name for name, of in found.items() if key in of.keys]
+    if not having:
+        raise UserError(_unknown(key, found))
+    having.sort(key=lambda name: name != default_choices().get(group))
+    while having:
+        first = found[having[0]]
+        same = [name for name in having if _alike(first, found[name], key)]
+        having = [name for name in having if name not in same]
+        about = first.keys[key]
+        heads = [f"{group}={name}: {found[name].head}" for name in same]
+        yield from _said(key, about, *([f"{group}={', '.join(same)}"] if about.comment else heads))
+
+
+def _alike(one: Choice, other: Choice, key: str) -> bool:
+    if _is_label(key):  # of which each choice has its own value
+        return one.keys[key].comment == other.keys[key].comment
+    return one.keys[key] == other.keys[key]
+
+
+def _is_label(key: str) -> bool:
+    return key.rpartition(".")[2] in LABELS
+
+
+def _said(key: str, about: Key, *where: str) -> Iterator[str]:
+    yield key + _about(about)
+    if not _is_label(key):
+        yield f"  default: {_default(about.value)}"
+    yield from (f"  of {each}" for each in where)
+
+
+def _about(key: Key) -> str:
+    return "".join(f": {text}" for text in (key.comment, key.kind and f"({key.kind})") if text).replace(": (", " (")
+
+
+def _default(value: str) -> str:
+    if value == "???":
+        return "none, it must be given"
+    return re.sub(r"\$\{oc\.select:([^,}]+),([^}]+)\}", r"that of \1, else \2", value)
+
+
+def _unknown(key: str, found: dict[str, Choice]) -> str:
+    every = {*root_keys(), *GROUPS, *(name for of in found.values() for name in of.keys)}
+    last = key.rpartition(".")[2]
+    if not found:
+        every |= {name for group in GROUPS for each in choices(group) for name in choice(group, each).keys}
+    ends = sorted(name for name in every if name.endswith(f".{last}"))
+    close = list(dict.fromkeys([*ends, *get_close_matches(key, sorted(every), n=3)]))[:4]
+    return f"there is no key '{key}'" + (
+        f": did you mean {' or '.join(close)}?" if close else "; fcorun help lists them"
+    )
+
+
+def _everything() -> Iterator[str]:
+    yield "groups, of which fcorun help GROUP lists the choices:"
+    for group, name in default_choices().items():
+        if group in (*GROUPS, "experiment"):
+            yield f"  {group}={name or '...'}"
+    yield "keys of their own; those of a choice are listed by fcorun help GROUP=CHOICE:"
+    for key, about in root_keys().items():
+        if about.value:
+            yield f"  {key}={about.value}" + _about(about)

@@ -1,0 +1,84 @@
+"""How a run ends, judged by its rows: a target that is met, an objective that is still falling."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fcorun.errors import UserError, nearest
+from fcorun.metrics import Catalogue
+
+Rows = Sequence[Mapping[str, float]]
+
+CHANGE = "change"  # among targets: the relative change of what is minimised, from one evaluation to the next
+_SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
+_ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
+ADVICE = "more rounds or larger rates may help"
+UNDRAWN = "all clients take part with all their data, and nothing else is drawn"
+
+
+def judged(row: Mapping[str, float]) -> str:
+    """The metric that a run minimises: the objective, or of own models their training loss."""
+    return "personal_train_loss" if "personal_train_loss" in row else "objective"
+
+
+def named(metric: str) -> str:
+    """What a sentence calls the metric that a run minimises."""
+    return "objective" if metric == "objective" else "own models' training loss"
+
+
+def met(targets: Mapping[str, float], rows: Rows, metrics: Catalogue) -> str:
+    """Which of the targets of ``stop`` the last evaluation has met, as a sentence; empty for none.
+
+    Raises UserError for a metric that was not measured.
+    """
+    row = rows[-1]
+    for name, target in targets.items():
+        if name != CHANGE and name not in row:
+            known = nearest(name, (CHANGE, *(n for n in row if metrics[n].higher is not None)))
+            raise UserError(f"stop: this run does not measure '{name}': {known}")
+        higher = name != CHANGE and metrics[name].higher
+        value = row[name] if name != CHANGE else _change(rows)
+        if value >= target if higher else value <= target:
+            return f"stopped in round {row['round']}: {name} {value:.3g} {'>=' if higher else '<='} {target:g}"
+    return ""
+
+
+def _change(rows: Rows) -> float:
+    """By which share of it what is minimised has changed at the last evaluation."""
+    if len(rows) < 2:
+        return float("inf")
+    metric = judged(rows[-1])
+    before, now = rows[-2][metric], rows[-1][metric]
+    return abs(now - before) / max(abs(now), abs(before)) if now != before else 0.0
+
+
+def unfinished(rows: Rows) -> dict | None:
+    """What says that a run's objective was still falling when it ended; None where it was not.
+
+    The mean over the last tenth of the evaluations is compared with that over the tenth before. It has fallen if the
+    difference is over 1 % of it, or over 5 % of what was gained in all (a run that has hardly begun), and over what
+    noise may do: three times the largest rise from one evaluation to the next in the second half of the run, divided
+    by the root of how many evaluations a mean is of.
+
+    Returns "metric", "evaluations" (a tenth of them), "fell" and "of_gain" (the two shares).
+    """
+    if len(rows) < 2:
+        return None
+    name, count = judged(rows[-1]), max(len(rows) // 10, 1)
+    values = np.array([row[name] for row in rows])
+    before, last = values[-2 * count : -count].mean(), values[-count:].mean()
+    fell, gained, rises = before - last, values[0] - last, np.diff(values[len(values) // 2 :])
+    noise = max(3 * rises.max(initial=0) / np.sqrt(count), _ROUNDING * np.abs(values).max())
+    size = max(abs(before), abs(last))
+    if not (gained > 0 and fell > max(noise, min(_SHARE * size, _OF_GAIN * gained))):
+        return None
+    return {"metric": name, "evaluations": count, "fell": float(fell / size), "of_gain": float(fell / gained)}
+
+
+def falling(found: Mapping) -> str:
+    """What ``unfinished`` found, as a sentence."""
+    count, fell, of_gain = found["evaluations"], 100 * found["fell"], 100 * found["of_gain"]
+    when = f"over the last {count} evaluations" if count > 1 else "at the last evaluation"
+    then = f"over the {count} before" if count > 1 else "at the one before"
+    lower = f"{fell:.2g} % lower than {then}, {of_gain:.2g} % of all it gained"
+    return f"not finished: {when} the {named(found['metric'])} was {lower}: {ADVICE}"

@@ -1,0 +1,60 @@
+"""Where configuration files lie: in fcorun, and in a folder of the user's own."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from fcorun.errors import UserError
+
+_OWN: ContextVar[Path | None] = ContextVar("own", default=None)
+
+
+def conf_dir() -> str:
+    """The folder of fcorun's configuration files: inside the installed package, or beside it in a checkout."""
+    inside = Path(__file__).parent.parent / "conf"
+    return str(inside if inside.is_dir() else inside.parent.parent / "conf")
+
+
+def own_dir() -> Path | None:
+    """The user's own folder of configuration files, if there is one."""
+    return _OWN.get()
+
+
+@contextmanager
+def own(config_dir: str | Path | None) -> Iterator[None]:
+    """Within it, files are looked for in ``config_dir`` first, and plug-ins in the current folder too.
+
+    Raises UserError if there is no such folder.
+    """
+    if config_dir is not None:
+        if not config_dir or not Path(config_dir).is_dir():
+            raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your own files")
+        see_plugins()
+    before = _OWN.set(Path(config_dir).absolute() if config_dir is not None else None)
+    try:
+        yield
+    finally:
+        _OWN.reset(before)
+
+
+def see_plugins() -> None:
+    """Have Python find a user's plug-ins in the current folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def choices(group: str) -> dict[str, Path]:
+    """The choices of a group, such as algo or experiment, by name; the user's own go before fcorun's."""
+    folders = [Path(conf_dir()), *filter(None, [own_dir()])]
+    return {path.stem: path for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
+
+
+def replaced() -> list[str]:
+    """The files of fcorun in whose place the user has one, as GROUP/NAME.yaml."""
+    if (folder := own_dir()) is None:
+        return []
+    ours = [path.relative_to(conf_dir()) for path in Path(conf_dir()).rglob("*.yaml")]
+    return sorted(str(path) for path in ours if (folder / path).exists())

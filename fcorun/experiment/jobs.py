@@ -1,0 +1,125 @@
+"""The jobs of a sweep, each without the keys that mean nothing to it, so that what is the same run is one job."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fcorun.config import build_plugin
+from fcorun.errors import UserError
+from fcorun.experiment.sentences import unknown_key
+from fcorun.sections import GRID
+
+Compose = Callable[[list[str]], DictConfig]  # raises what Hydra raises
+
+
+@dataclass
+class Job:
+    """A job of a sweep.
+
+    Attributes:
+        overrides: what it is given, without what was left out.
+        places: which of the sweep's combinations it stands for.
+        lacks: the keys that were left out, since its algorithm, or another choice, does not have them.
+        unmoved: the keys of psi that were left out, since its algorithm leaves psi out.
+        error: why it cannot be composed.
+    """
+
+    overrides: list[str]
+    places: list[int] = field(default_factory=list)
+    lacks: tuple[str, ...] = ()
+    unmoved: tuple[str, ...] = ()
+    error: Exception | None = None
+
+    def remarks(self, names: Callable[[str], str]) -> list[str]:
+        """What a user should know of it, with the names of its choices by group."""
+        often = "run once for all values" if len(self.places) > 1 else "run without"
+        found = []
+        for section in GRID:
+            keys = [key.partition(".")[2] for key in self.lacks if key.startswith(f"{section}.")]
+            found += [f"{section}={names(section)} has no {', '.join(keys)}: {often}"] if keys else []
+        if self.unmoved:
+            found.append(f"algo={names('algo')} leaves psi out: run once for all values of {', '.join(self.unmoved)}")
+        return found
+
+
+def key_of(override: str) -> str:
+    """The key of an override, without signs."""
+    return override.partition("=")[0].lstrip("+")
+
+
+def settle(combinations: Sequence[Sequence[str]], compose: Compose) -> list[Job]:
+    """The jobs of a sweep's combinations of overrides, in their order.
+
+    Where a sweep has several algorithms (or several of another group), those that lack a key which others have are run
+    without it; a key that none has stays an error. Values of psi are left out where an algorithm leaves psi out.
+    """
+    values = defaultdict(set)
+    for text in (text for overrides in combinations for text in overrides):
+        values[key_of(text)].add(text)
+    several = {section for section in GRID if len(values[section]) > 1}
+    found = [_without_lacking(list(overrides), several, compose) for overrides in combinations]
+    there = {key_of(text) for job in found if job.error is None for text in job.overrides}
+    strengths = _strengths(found)
+    jobs: dict[tuple[str, ...], Job] = {}
+    for place, (job, given) in enumerate(zip(found, combinations, strict=True)):
+        if not set(job.lacks) <= there:
+            job = Job(list(given), error=_error(compose, list(given)))
+        elif job.error is None and (keys := strengths[_beside_psi(job.overrides)]) and _leaves_psi_out(compose, job):
+            job.overrides = [text for text in job.overrides if key_of(text) not in keys]
+            job.unmoved = tuple(sorted(keys))
+        jobs.setdefault(tuple(job.overrides), job).places.append(place)
+    return list(jobs.values())
+
+
+def _without_lacking(overrides: list[str], several: set[str], compose: Compose) -> Job:
+    """A job that composes, without the keys that its choices among ``several`` lack; or with the error of the rest."""
+    lacks: list[str] = []
+    while True:
+        kept = [text for text in overrides if key_of(text) not in lacks]
+        try:
+            compose(kept)
+        except Exception as error:
+            key = unknown_key(error)
+            if key is None or key in lacks or key.partition(".")[0] not in several:
+                return Job(overrides, error=error)
+            lacks.append(key)
+        else:
+            return Job(kept, lacks=tuple(lacks))
+
+
+def _strengths(jobs: Iterable[Job]) -> dict[tuple[str, ...], set[str]]:
+    """The keys of psi with several values among jobs that differ in these alone, by what they have in common."""
+    values = defaultdict(lambda: defaultdict(set))
+    for job in jobs:
+        for text in job.overrides:
+            if text.startswith("reg."):
+                values[_beside_psi(job.overrides)][key_of(text)].add(text)
+    found = {common: {key for key, texts in own.items() if len(texts) > 1} for common, own in values.items()}
+    return defaultdict(set, found)
+
+
+def _beside_psi(overrides: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text for text in overrides if not text.startswith("reg."))
+
+
+def _leaves_psi_out(compose: Compose, job: Job) -> bool:
+    from fcorun.algorithms.base import Algorithm
+
+    try:
+        values: Any = OmegaConf.to_container(compose(job.overrides).algo, resolve=True)
+        algo = build_plugin("algo", values)
+    except (UserError, OmegaConfBaseException):
+        return False
+    return isinstance(algo, Algorithm) and not algo.traits.sides
+
+
+def _error(compose: Compose, overrides: list[str]) -> Exception | None:
+    try:
+        compose(overrides)
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,51 @@
+"""What is given as KEY=VALUE, before Hydra composes it."""
+
+import re
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from fcorun.errors import UserError, nearest
+from fcorun.experiment.folders import choices
+from fcorun.sections import SECTIONS
+
+_GROUP = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
+
+
+def checked(arguments: Sequence[str]) -> list[str]:
+    """The arguments as Hydra takes them, ``+experiment=NAME`` being ``experiment=NAME``.
+
+    Raises UserError for a group that is given anything but names.
+    """
+    for argument in arguments:
+        if found := _GROUP.fullmatch(argument):
+            _check_group(found[1], found[2], argument)
+    return [re.sub(r"^\+{1,2}(?=experiment=)", "", argument) for argument in arguments]
+
+
+def _check_group(group: str, text: str, argument: str) -> None:
+    try:
+        override = OverridesParser.create().parse_override(argument)
+        values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
+    except HydraException:  # is told by who composes; or is a pattern, glob(...), which finds names only
+        return
+    for value in values:
+        if isinstance(value, str) or (value is None and group == "experiment"):
+            continue
+        more = ""
+        if isinstance(value, list):
+            more = f"; several are a sweep, fcorun -m {group}={text.strip('[]')}"
+        elif isinstance(value, (int, float)):
+            more = f"; numbers go to its keys, which fcorun help {group} lists"
+        valid = nearest("none" if value is None else "", choices(group))
+        raise UserError(f"{group}={text} must be the name of one choice: {valid}{more}")
+
+
+def quoted(override: str) -> str:
+    """How the shell takes an override whose text needs quotes."""
+    key, _, value = override.partition("=")
+    items = ",".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
+    if set("'\"{}\\") & set(value):  # not only that is wrong
+        return f"'{key}=\"TEXT\"'"
+    return f"'{key}=[{items}]'" if value.startswith("[") else f"'{key}={items}'"

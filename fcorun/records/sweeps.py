@@ -1,0 +1,61 @@
+"""What a sweep was asked for, kept in its folder: its table and pictures are later drawn by the same choice."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import yaml
+
+from fcorun.records import formats
+from fcorun.system.files import write_whole
+
+MARK = ".sweep"  # the file that also says that results.csv and the pictures beside it are a sweep's
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What tables and pictures of a folder of records go by; None: as the runs were told, or the default.
+
+    Attributes:
+        metric, tail_rounds, x: the root keys of the sweep.
+        algos: the algorithms that were ever run here, in the order that gives each its look.
+        runs: the folders of the points of the last sweep, relative to its own, in their order.
+    """
+
+    metric: str | None = None
+    tail_rounds: int | None = None
+    x: str | None = None
+    algos: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+
+    def unless(self, **given: object) -> "Asked":
+        """The same with what is given and not None."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore
+
+
+def keep(folder: Path, asked: Asked) -> None:
+    """Mark a folder as a sweep's, and keep what was asked for. Raises OSError."""
+    content = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(asked).items()}
+    write_whole(folder / MARK, formats.yaml_text(content))
+
+
+def kept(*folders: str | Path) -> Asked:
+    """What was asked for in these folders; of several, what they agree on. A mark of before, empty, says nothing."""
+    found = [_read(Path(folder) / MARK) for folder in folders]
+    agreed = {name: getattr(found[0], name) if len({getattr(a, name) for a in found}) == 1 else None
+              for name in ("metric", "tail_rounds", "x")} if found else {}  # fmt: skip
+    return Asked(**agreed, algos=_each(found, "algos"), runs=_each(found, "runs"))
+
+
+def _each(found: Iterable[Asked], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for asked in found for value in getattr(asked, name)))
+
+
+def _read(path: Path) -> Asked:
+    try:
+        told = formats.read_yaml(path)
+    except (OSError, yaml.YAMLError):
+        return Asked()
+    told = {f.name: told[f.name] for f in fields(Asked) if told.get(f.name) is not None} if told else {}
+    told |= {name: tuple(told.get(name, ())) for name in ("algos", "runs")}
+    return Asked(**told)

@@ -1,0 +1,29 @@
+"""What is told of a metric over seeds: the median and a band."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+MANY = 10  # from so many seeds on the band leaves out a tenth at each end; of fewer there is none to be left out
+SAME = 1e-6  # relative; what differs by less is the same to rounding
+
+
+def band(values: Any, axis: int = 0) -> tuple[Any, Any, Any]:
+    """The low end, the median and the high end over seeds, along ``axis``: of fewer than ten the least and the largest,
+    else the 10 % and 90 % quantiles."""
+    ends = (0.1, 0.5, 0.9) if np.shape(values)[axis] >= MANY else (0.0, 0.5, 1.0)
+    low, middle, high = np.quantile(values, ends, axis=axis)
+    return low, middle, high
+
+
+def over(seeds: Iterable[int]) -> str:
+    """What the band over so many seeds is, of several points with their numbers of seeds."""
+    counts = sorted(set(seeds))
+    kind = "10-90 %" if counts[0] >= MANY else "range" if counts[-1] < MANY else f"range (10-90 % from {MANY} on)"
+    return f"{kind} over {' or '.join(map(str, counts))} seeds"
+
+
+def agree(values: Any) -> bool:
+    """Whether several seeds gave the same to rounding."""
+    return len(values) > 1 and bool(np.isclose(values, values[0], rtol=SAME, atol=0).all())

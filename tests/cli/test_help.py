@@ -1,0 +1,126 @@
+"""fcorun help: every key, group and choice is explained from what stands in conf/."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import names
+
+from fcorun.cli.commands import main
+from fcorun.cli.keys import GROUPS, choice, root_keys
+from fcorun.sections import SECTIONS
+
+
+@pytest.fixture
+def told(capsys):
+    """A function from the arguments of ``fcorun help`` to the lines it prints."""
+
+    def lines(*arguments):
+        assert main(["help", *arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("algo.client_lr", ["the clients' learning rate; eta_c (a number, positive)", "of algo=feddualavg, ",
+                            "default: that of data.natural.client_lr, else 0.01"]),
+        ("reg.strength", ["how much psi weighs (a number, non-negative)", "of reg=l1, "]),
+        ("data.validation", ["a fraction of each client's rows", "default: null", "of data=table"]),
+        ("rounds", ["of communication (a whole number, non-negative)", "default: 500"]),
+        ("precision", ["precision: float32 | float64", "default: float32"]),
+        ("reg.apply_to", ["the parameters that psi acts on", "a list of texts or null"]),
+        ("data.path", ["default: none, it must be given"]),
+        ("algo.step", ["or auto", "of algo=fedgd"]),
+        ("algo.name", ["what the choice is called in records", "of algo=feddualavg, apfl"]),
+        ("hydra.sweeper.zip", ["keys whose values are taken pair by pair", "default: []"]),
+        ("+algo.client_lr=0.1", ["the clients' learning rate"]),
+    ],
+)  # fmt: skip
+def test_a_key(told, key, said):
+    lines = "\n".join(told(key))
+    assert lines.startswith(key.lstrip("+").partition("=")[0])
+    for words in said:
+        assert words in lines
+
+
+def test_choices_that_differ_in_a_key_are_told_apart(told):
+    lines = told("data.clients")
+    defaults = {line.split(": ")[1] for line in lines if "default: " in line}
+    assert {"64", "16"} <= defaults
+    (at,) = [i for i, line in enumerate(lines) if "lasso_16" in line]
+    assert lines[at - 1] == "  default: 16"
+
+
+def test_a_group_and_a_choice(told):
+    lines = told("algo", "algo=fedmid")
+    assert lines[0].startswith("algo: one of these, feddualavg where none is given")
+    assert "  fedmid: Federated mirror descent." in lines
+    assert any(line.startswith("algo=fedmid: Federated mirror descent.") for line in lines)
+    assert lines[-1] == "  algo.server_lr=${oc.select:data.natural.server_lr,1.0}: " \
+                        "the server's learning rate; eta_s (a number, positive)"  # fmt: skip
+    assert any("of all of them: reg.applied_by=both" in line for line in told("reg"))
+    assert any("data.only_digits=false" in line for line in told("data=femnist_62"))
+    assert any("data.root=data" in line for line in told("data=femnist_62"))  # of the file that it takes over
+
+
+def test_the_section_of_a_figure(told):
+    lines = "\n".join(told("figure"))
+    assert "fcorun figure --help" in lines
+    assert "panels: the metrics to draw, one a panel" in lines
+    assert "``times`` as much as each of the algorithms" in lines
+
+
+def test_without_a_key_groups_and_keys_are_listed(told):
+    lines = told()
+    assert "  algo=feddualavg" in lines
+    assert any(line.startswith("  rounds=500: ") for line in lines)
+
+
+@pytest.mark.parametrize("group", [name for name in SECTIONS if name != "tracker"])
+def test_every_key_of_every_choice_is_known_with_its_type(group):
+    for name in names(group):
+        found = choice(group, name)
+        assert found.head
+        for key, about in found.keys.items():
+            section, _, last = key.rpartition(".")
+            if section == group and last not in ("name", "class", "title", "natural") and name != "by_task":
+                assert about.kind or about.comment, (name, key)
+
+
+def test_every_key_of_the_root_is_explained():
+    unexplained = [key for key, about in root_keys().items() if not about.comment]
+    assert unexplained == ["hydra.output_subdir", "hydra.job.chdir"]
+    assert set(GROUPS) > set(SECTIONS)
+
+
+def test_what_one_has_written_oneself(told):
+    Path("mine/algo").mkdir(parents=True)
+    Path("mine/algo/slow.yaml").write_text(
+        "# Takes its time.\nname: slow\nclass: fcorun.algorithms.fedavg.FedAvg\nclient_lr: 0.1 # small # as ever\n"
+        "server_lr: 1 # eta, 'quoted'\n"
+    )
+    assert "  slow: Takes its time." in told("algo", "--config-dir", "mine")
+    lines = told("algo=slow", "--config-dir", "mine")
+    assert "  algo.client_lr=0.1: the clients' learning rate; small # as ever (a number, positive)" in lines
+    assert "  algo.server_lr=1: the server's learning rate; eta, 'quoted' (a number, positive)" in lines
+    assert yaml.safe_load(Path("mine/algo/slow.yaml").read_text())["server_lr"] == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("client_lr", "there is no key 'client_lr': did you mean algo.client_lr"),
+        ("algo.client_rl", "did you mean algo.client_lr"),
+        ("roundz", "did you mean rounds"),
+        ("nonsense", "there is no key 'nonsense'; fcorun help lists them"),
+        ("algo=fedmidd", "there is no algo=fedmidd: did you mean 'fedmid'?"),
+    ],
+)
+def test_a_wrong_key_is_one_sentence_with_the_nearest_names(capsys, key, said):
+    assert main(["help", key]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1

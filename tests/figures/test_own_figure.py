@@ -1,0 +1,155 @@
+"""An experiment of one's own is a figure like those of papers: its file, its plug-ins, its claims."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from helpers import fails
+
+from fcorun import compose
+from fcorun.cli.commands import main
+from fcorun.experiment.folders import choices, conf_dir, own
+from fcorun.figures.reproduce import reproduce
+from fcorun.figures.spec import load, names
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+SMALL = (
+    *("data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12", "data.validation_samples=4"),
+    *("clients_per_round=3", "batch_size=5", "rounds=10", "tail_rounds=5", "verbose=false"),
+)
+OBJECTIVE = """
+from dataclasses import dataclass
+import jax.numpy as jnp
+from fcorun.metrics import Metric
+from fcorun.objectives import LeastSquares
+
+@dataclass(frozen=True, kw_only=True)
+class Absolute(LeastSquares):
+    metrics = (Metric("absolute_error", higher=False, log=True),)
+
+    def scores(self, prediction, y):
+        return {"absolute_error": jnp.abs(prediction - y)}
+"""
+
+
+def write(name: str, text: str, root: bool = True) -> Path:
+    """A file of a folder myconf here; unless told otherwise, its keys are of the root."""
+    path = Path("myconf", name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(("# @package _global_\n" if root else "") + text)
+    return path
+
+
+def block(language: str, after: str) -> str:
+    """The first block of code in the README after some text."""
+    text = README.read_text()
+    found = re.search(rf"```{language}\n(.*?)```", text[text.index(after) :], re.DOTALL)
+    assert found
+    return found[1]
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme(compiled_fast, capsys):
+    Path("proxsgd.py").write_text(block("python", "`proxsgd.py`:"))
+    write("algo/proxaverage.yaml", block("yaml", "`myconf/algo/proxaverage.yaml`:"), root=False)
+    write("experiment/mine.yaml", block("yaml", "`myconf/experiment/mine.yaml`"), root=False)
+    assert main(["figure", "mine", "--config-dir", "myconf", "--out", "here", *SMALL]) == 0
+    (folder,) = Path("here").glob("mine-*")
+    assert {path.name for path in folder.iterdir()} >= {"figure.png", "figure.pdf", "table.csv", "claims.csv"}
+    told = pd.read_csv(folder / "claims.csv", keep_default_na=False)
+    assert list(told["algo"]) == ["feddualavg", "proxaverage"]
+    assert set(told["holds"]) <= {"yes", "no"}
+    assert dict(pd.read_csv(folder / "table.csv")[["algo", "seeds"]].to_numpy()) == {
+        "proxaverage": 3, "feddualavg": 3, "centralized": 1
+    }  # fmt: skip
+    assert f"{folder}/figure.png in " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_claims_of_a_metric_of_an_objective_of_ones_own(compiled_fast, user_module):
+    user_module("absolute", OBJECTIVE)
+    claims = "[{says: small, algo: fedavg, metric: val_absolute_error, below: [1e9]}]"
+    write("objective/absolute.yaml", "name: absolute\nclass: absolute.Absolute\n", root=False)
+    write(
+        "experiment/own.yaml",
+        "defaults: [override /objective: absolute, override /algo: fedavg, override /reg: none]\n"
+        "metric: val_absolute_error\n"
+        "figure: {title: Mine, draw: bars, panels: [val_absolute_error], claims: " + claims + "}\n",
+    )
+    with own("myconf"):
+        folder, (row,) = reproduce("own", Path("here"), overrides=SMALL)
+    assert row["holds"] == "yes"
+    assert row["measured"].startswith("val_absolute_error ")
+    assert (folder / "figure.png").exists()
+
+
+def test_it_is_listed_and_composed():
+    write("experiment/mine.yaml", "rounds: 7\nfigure: {title: Mine}\n")
+    write("experiment/plain.yaml", "rounds: 8\nfigure: null\n")
+    assert "mine" not in names()
+    with own("myconf"):
+        assert set(names()) - set(choices("experiment")) == set()
+        assert names()["mine"] == Path("myconf/experiment/mine.yaml").absolute()
+        assert "plain" not in names()
+        assert load("mine")[0].title == "Mine"
+    assert compose(["experiment=mine"], config_dir="myconf")["rounds"] == 7
+    assert compose(["+experiment=plain"], config_dir="myconf")["rounds"] == 8
+    with fails("there is no experiment=mine"):
+        compose(["experiment=mine"])
+    with fails("config-dir nowhere"):
+        compose([], config_dir="nowhere")
+
+
+def test_the_list_says_whose_they_are(capsys):
+    write("experiment/mine.yaml", "figure: {title: A title of mine}\n")
+    write("experiment/wrong.yaml", "figure: {titel: A title}\n")
+    assert main(["figure", "-cd", "myconf"]) == 0
+    out = capsys.readouterr().out
+    assert "mine: A title of mine (" in out
+    assert "wrong: unknown option 'figure.titel': did you mean 'title'?" in out
+    assert re.search(r"^fco_fig3a: [^(]*$", out, re.MULTILINE)
+
+
+def test_of_a_name_in_both_folders_the_users_wins():
+    write("experiment/fco_fig3a.yaml", "figure: {title: Mine}\n")
+    ours = yaml.safe_load(Path(conf_dir(), "algo/fedavg.yaml").read_text())
+    write("algo/fedavg.yaml", yaml.safe_dump(ours | {"client_lr": 0.5}), root=False)
+    with own("myconf"):
+        assert load("fco_fig3a")[0].title == "Mine"
+        assert compose(["algo=fedavg"])["algo"]["client_lr"] == 0.5
+    assert load("fco_fig3a")[0].title != "Mine"
+
+
+WRONG = [
+    ("rounds: 3\n", True, ["experiment/wrong.yaml has no section figure", "title"]),
+    ("figure: {title: a}\n", False, ["must begin with the line # @package _global_"]),
+    ("figure: [a\n", True, ["experiment/wrong.yaml, line 3: "]),
+    ("figure: a\n", True, ["figure=a must be a mapping"]),
+    ("figure: {titel: a}\n", True, ["unknown option 'figure.titel': did you mean 'title'?"]),
+    ("figure: {draw: bars}\n", True, ["figure.title has no value"]),
+    ("figure: {title: a, draw: bars}\n", True, ["figure.draw=bars needs figure.panels"]),
+    ("figure: {title: a, draw: curve}\n", True, ["figure.draw=curve is not a choice: did you mean 'curves'?"]),
+    ("figure: {title: a, claims: [so]}\n", True, ["figure.claims=so must be a mapping"]),
+    ("figure: {title: a, claims: [{say: so}]}\n", True, ["unknown option 'figure.claims.say'"]),
+    ("figure: {title: a, claims: [{says: so, algo: b, metric: f1, above: [null]}]}\n", True,
+     ["figure.claims.above=null"]),
+    ("figure: {title: a, claims: [{says: so, algo: b, metric: f2, above: [1]}]}\n", True,
+     ["figure.claims.metric=f2 is not a metric: did you mean 'f1'?"]),
+    ("figure: {title: a, panels: [val_los]}\n", True, ["figure.panels=val_los is not a metric", "'val_loss'"]),
+    ("figure: {title: a, printed: {fedavg: [0.1]}}\n", True, ["figure.printed.fedavg=[0.1] must be [client_lr"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "root", "said"), WRONG, ids=[said[0] for _, _, said in WRONG])
+def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, said, tmp_path):
+    write("experiment/wrong.yaml", text, root)
+    with own("myconf"), fails(*said):
+        reproduce("wrong", Path("here"))
+    assert [path.name for path in tmp_path.iterdir()] == ["myconf"]
+
+
+def test_no_such_figure_is_bad_input(capsys):
+    assert main(["figure", "fco_fig33"]) == 2
+    assert "there is no figure 'fco_fig33': did you mean 'fco_fig3" in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""How runs end: at a target, or with an objective that is still falling, which is said."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import FILES, Stop, fails, flat, rows_of, small
+
+from fcorun import Record, run, run_grid
+from fcorun.cli.commands import main as command
+from fcorun.cli.console import Console
+from fcorun.experiment.ending import ADVICE
+from fcorun.experiment.prepare import prepare
+
+WHOLE = ("clients_per_round=null", "batch_size=null", "rounds=40", "eval_every=1")
+
+
+def rated(rate: float, *overrides: str) -> dict:
+    return small(*WHOLE, f"algo.client_lr={rate}", *overrides)
+
+
+# ---------------------------------------------------------------- still falling
+
+
+def test_a_run_that_is_not_finished_says_so(capsys):
+    with Console() as watch:
+        record = run(rated(1e-4), watch=watch)
+    found = record.summary["unfinished"]
+    assert found["metric"] == "objective"
+    assert found["evaluations"] == 4
+    assert record.status["status"] == "done"
+    assert record.status["reason"].startswith("not finished: over the last 4 evaluations the objective was ")
+    assert record.status["reason"] in capsys.readouterr().out
+
+
+def test_tables_say_whose_best_point_is_not_finished(capsys):
+    records = run_grid([rated(1e-4), rated(1e-5)])
+    assert all(record.summary["unfinished"] for record in records)
+    assert command(["results", "outputs", "--out", "runs.csv"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("done, falling") == 2
+    assert ADVICE in shown
+    assert ",falling," in Path("runs.csv").read_text()
+
+
+def test_a_run_at_rest_says_nothing(capsys):
+    record = run(rated(3e-2, "rounds=200", "precision=float64", "reg.strength=1"))
+    assert record.summary["unfinished"] is None
+    assert record.status["reason"] == ""
+    assert command(["results", "outputs"]) == 0
+    assert "falling" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("algo", ["ditto", "centralized"])
+def test_whom_it_is_said_of(algo):
+    """Own models are judged by their own loss; a baseline has its certificate."""
+    record = run(small(*WHOLE, f"algo={algo}"))
+    found = record.summary["unfinished"]
+    assert found is None if algo == "centralized" else found["metric"] == "personal_train_loss"
+
+
+def test_a_diverged_run_is_not_called_unfinished():
+    record = run(rated(1e3))
+    assert record.status["status"] == "diverged"
+    assert record.summary["unfinished"] is None
+
+
+# ---------------------------------------------------------------- targets
+
+FAST = small(*WHOLE, "algo.client_lr=0.02", "reference=true", "precision=float64", "rounds=300")
+
+
+def with_target(**stop: float) -> dict:
+    return FAST | {"stop": stop}
+
+
+def test_a_run_ends_when_it_meets_its_target():
+    record = run(with_target(suboptimality=1e-2))
+    gaps = record.metrics["suboptimality"].to_numpy()
+    assert gaps[-1] <= 1e-2 < gaps[-2]
+    last = record.summary["round"]
+    assert 0 < last < 300
+    assert record.status["status"] == "done"
+    assert record.status["reason"] == f"stopped in round {last}: suboptimality {gaps[-1]:.3g} <= 0.01"
+    assert record.summary["unfinished"] is None
+    whole = run(FAST, "whole")
+    pd.testing.assert_frame_equal(rows_of(record), rows_of(whole).head(last + 1))
+    assert record.status["identity"] != whole.status["identity"]
+    assert record.summary["tail"]["objective"] == pytest.approx(record.metrics["objective"][-100:].mean())
+
+
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        ({"f1": 0.5}, "f1 0.5"),  # better is more
+        ({"change": 1e-3}, "change "),
+        ({"suboptimality": 1e-9, "change": 1e-3}, "change "),  # the first that is met
+    ],
+)
+def test_what_may_be_a_target(stop, said):
+    record = run(with_target(**stop))
+    assert record.status["reason"].startswith(f"stopped in round {record.summary['round']}: {said}")
+    if "f1" in stop:
+        assert (record.metrics["f1"] >= 0.5).tolist() == [False] * record.summary["round"] + [True]
+
+
+@pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])
+def test_each_run_of_a_grid_ends_by_itself(rates):
+    """Those that go on do so in smaller programs, or to the end."""
+    points = [deepcopy(with_target(suboptimality=1e-1)) for _ in rates]
+    for point, rate in zip(points, rates, strict=True):
+        point["algo"]["client_lr"] = rate
+    records = run_grid(points)
+    ends = [record.summary["round"] for record in records]
+    assert sum(0 < end < 300 for end in ends[:3]) >= 2
+    for point, record in zip(points, records, strict=True):
+        alone = run(point, f"alone/{record.folder.name}")
+        assert alone.summary["round"] == record.summary["round"]
+        assert alone.status["reason"].split()[:4] == record.status["reason"].split()[:4]
+        np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-8)
+        np.testing.assert_allclose(flat(record.solution), flat(alone.solution), rtol=1e-8, atol=1e-10)
+        assert sorted(path.name for path in record.folder.iterdir()) == [f for f in FILES if f != "curves.png"]
+
+
+def test_an_interrupted_run_goes_on_to_its_target():
+    config = with_target(suboptimality=1e-2)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, "broken", Stop(5))
+    resumed, whole = run(config, "broken"), run(config, "whole")
+    assert resumed.status == whole.status
+    pd.testing.assert_frame_equal(rows_of(resumed), rows_of(whole))
+
+
+def test_what_is_over_is_no_longer_interrupted():
+    """A grid that is broken off keeps what has met its target."""
+    points = [deepcopy(with_target(suboptimality=1e-1)) for _ in range(2)]
+    points[1]["algo"]["client_lr"] = 1e-5
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(points, ["fast", "slow"], Stop(150))
+    assert [Record(Path(name)).status["status"] for name in ("fast", "slow")] == ["done", "interrupted"]
+    assert not Path("fast/.checkpoint.npz").exists()
+    assert [record.status["status"] for record in run_grid(points, ["fast", "slow"])] == ["done", "done"]
+
+
+def test_without_a_target_a_run_is_what_it_was():
+    config = small()
+    before = {key: value for key, value in config.items() if key != "stop"}
+    assert prepare(before).identity == prepare(config).identity
+
+
+def test_a_target_that_turns_out_not_to_be_measured():
+    config = small("data.validation_samples=0") | {"stop": {"val_loss": 1.0}}
+    with fails("stop", "'val_loss'", "train_loss"):
+        run(config)
