@@ -54,16 +54,20 @@ class FcorunSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
+        overrides = self.overrides(arguments)
+        axes = any(override.is_sweep_override() for override in overrides)
+        product = self.jobs(overrides) if axes or self.params or not self.also else []
+        return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
+
+    def overrides(self, arguments: list[str]) -> list[Override]:
+        """What the command line asks for, and what an experiment brings along that it does not mention."""
         given = {override.get_key_element(): override for override in self.parser.parse_overrides(arguments)}
         if "experiment" in given and given["experiment"].is_sweep_override():
             raise UserError(
                 f"{given['experiment'].input_line}: each experiment is a sweep of its own; give one at a time"
             )
         params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
-        overrides = self.parser.parse_overrides([*arguments, *params])
-        axes = any(override.is_sweep_override() for override in overrides)
-        product = self.jobs(overrides) if axes or self.params or not self.also else []
-        return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
+        return self.parser.parse_overrides([*arguments, *params])
 
     def further(self, overrides: list[Override]) -> list[list[str]]:
         """The overrides of each job that stands beside the product: what is fixed for all, and its own, with all
@@ -81,6 +85,9 @@ class FcorunSweeper(Sweeper):
 
     def jobs(self, overrides: list[Override]) -> list[list[str]]:
         """The overrides of each job of the product. Raises UserError when zipped axes are none or differ in length."""
+        for override in overrides:
+            if override.is_sweep_override() and not override.is_discrete_sweep():
+                raise UserError(f"{override.input_line} is no list of values: give hydra/sweeper=optuna to search it")
         axes = {o.get_key_element(): [v for (v,) in BasicSweeper.split_arguments([o], None)[0]] for o in overrides}
         nested = bool(self.zip) and not isinstance(self.zip[0], str)
         together = [list(group) for group in (self.zip if nested else [self.zip])]
@@ -112,6 +119,21 @@ class FcorunLauncher(Launcher):
         self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        points = self.points(job_overrides, initial_job_idx)
+        values = self.run(points)
+        returned = {place: value for point, value in zip(points, values, strict=True) for place in point.places}
+        return [
+            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=returned[place])
+            for place, o in enumerate(job_overrides)
+        ]
+
+    def run(self, points: list, part: bool = False) -> Sequence[float | None]:
+        """Run points and report on them; the value of each. Of a ``part`` of a search nothing is reported, and the less
+        a value the better."""
+        return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]
+
+    def points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
+        """The points of a sweep that these overrides ask for; in ``places``, which of them each stands for."""
         from fcorun.config import how_keys
         from fcorun.experiment.jobs import settle
         from fcorun.runs.points import Point, merged
@@ -128,13 +150,7 @@ class FcorunLauncher(Launcher):
             if not isinstance(found, Exception):
                 point.remarks = job.remarks(lambda group, config=found[0]: str(config[group].name))
             points.append(point)
-        points = merged(points)
-        values = self.task.sweep(points, self.config, self.options)  # type: ignore[attr-defined]
-        returned = {place: value for point, value in zip(points, values, strict=True) for place in point.places}
-        return [
-            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=returned[place])
-            for place, o in enumerate(job_overrides)
-        ]
+        return merged(points)
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         """The configuration of some overrides, or of others that differ in numbers only; raises what Hydra raises."""

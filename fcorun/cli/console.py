@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from rich.console import Console as RichConsole
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -57,6 +58,8 @@ class Console(Watcher):
         self.out.print(f"{job.label}: {size}" + (f"; goes on after round {resumed}" if resumed else ""))
         if job.experiment.remark:
             self.out.print(job.experiment.remark)
+        for remark in data.remarks:
+            self.out.print(escape(remark))
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 
@@ -126,6 +129,7 @@ class SweepConsole(SweepWatcher):
             *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
         )
         self.rounds, self.done, self.runs, self.ended, self.told = 0, 0, 0, 0, 0.0
+        self.remarked: set[str] = set()  # what has been said of the data
         self.at: dict[Any, float] = {}  # rounds done, by folder
         self.guard = threading.Lock()
 
@@ -155,6 +159,13 @@ class SweepConsole(SweepWatcher):
     def waits(self, runs: int) -> None:
         """Another process is computing the rest."""
         self._show(f"{runs} runs are being computed by another process; waiting for them")
+
+    def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
+        with self.guard:
+            new = [remark for remark in data.remarks if remark not in self.remarked]
+            self.remarked |= set(new)
+        for remark in new:
+            self.tell(escape(remark))
 
     def row(self, job: Job, row: dict[str, float]) -> None:
         with self.guard:

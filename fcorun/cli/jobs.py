@@ -1,6 +1,7 @@
 """What the command does once Hydra has composed: one run, or the points of a sweep."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,12 +70,15 @@ def point_of(overrides: str, config: DictConfig, values: dict[str, Any] | None) 
     return Point(overrides, folder, experiment)
 
 
-def run_points(points: list, config: DictConfig, launcher: dict[str, Any]) -> tuple[int, list[float | None]]:
-    """Run a sweep: the exit code, and the tail average of the metric for each point."""
+def run_points(
+    points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False
+) -> tuple[int, Sequence[float | None]]:
+    """Run a sweep: the exit code, and the tail average of the metric for each point. Of a ``part`` of a search nothing
+    is reported, and each point has its cost instead."""
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, how_keys
     from fcorun.errors import UnknownMetric
-    from fcorun.runs.points import Options, value_of
+    from fcorun.runs.points import Options, costs, value_of
     from fcorun.runs.sweep import run_sweep
     from fcorun.system.machine import set_up_jax
 
@@ -87,8 +91,8 @@ def run_points(points: list, config: DictConfig, launcher: dict[str, Any]) -> tu
         if isinstance(point.error, UnknownMetric):  # it is that of all points: said once, and nothing is written
             raise point.error
     with SweepConsole(options.verbose) as console:
-        code = run_sweep(points, Path(str(config.hydra.sweep.dir)), options, console)
-    return code, [value_of(point, options) for point in points]
+        code = run_sweep(points, Path(str(config.hydra.sweep.dir)), options, console, part)
+    return code, costs(points, options) if part else [value_of(point, options) for point in points]
 
 
 def remove_empty(folder: Path) -> None:

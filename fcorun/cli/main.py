@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,9 @@ def _composed_and_run() -> list[BaseException]:
             if isinstance(error, KeyboardInterrupt):
                 raise
 
-    def sweep(points: list, config: DictConfig, launcher: dict[str, Any]) -> list[float | None]:
+    def sweep(points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False) -> Sequence[float | None]:
         try:
-            code, values = run_points(points, config, launcher)
+            code, values = run_points(points, config, launcher, part)
         except BaseException as error:
             failures.append(error)
             raise

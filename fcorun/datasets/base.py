@@ -28,7 +28,8 @@ class FederatedData:
         truths: those of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         clients, features: names, or empty.
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
-        standardized: None, {"by": "per_client"}, or {"by": "pooled", "mean": (d,), "scale": (d,)}.
+        standardized: None, {"by": "per_client"}, or what ``fcorun.datasets.scaling`` notes of a pooled one.
+        remarks: what a user should know of these data before they are used, a sentence each.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
@@ -47,6 +48,7 @@ class FederatedData:
     shape: tuple[int, ...] = ()
     scale: float = 1.0
     standardized: dict | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> np.ndarray:

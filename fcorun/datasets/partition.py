@@ -94,14 +94,19 @@ def standardize(
     order = np.argsort(owner, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):
         training = rows[~validation[rows]]
-        mean, scale = moments(x[training if len(training) else rows])
-        out[rows] = (x[rows] - mean) * scale
+        mean, deviation = moments(x[training if len(training) else rows])
+        out[rows] = (x[rows] - mean) * inverse(deviation)
     return out
 
 
 def moments(x: Shaped[np.ndarray, "N d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """The mean of each column of ``x`` (N, d), and what brings its deviation to 1; 0 where it is constant."""
+    """The mean and the standard deviation of each column of ``x`` (N, d), the latter 0 where it is constant."""
     varies = x.max(axis=0) != x.min(axis=0)  # the computed deviation of equal numbers may not be 0
     deviation = x.std(axis=0, dtype=np.float64)
-    scale = np.divide(1.0, deviation, out=np.zeros(len(deviation)), where=varies & (deviation > np.finfo(float).tiny))
-    return x.mean(axis=0, dtype=np.float64), scale
+    deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
+    return x.mean(axis=0, dtype=np.float64), deviation
+
+
+def inverse(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """1 / values, 0 where they are 0."""
+    return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)

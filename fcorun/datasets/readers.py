@@ -1,6 +1,6 @@
 """Tables on disk as arrays: CSV, TSV and Parquet with named columns, NPZ and LIBSVM without."""
 
-import warnings
+import re
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.libsvm import read_libsvm
+from fcorun.datasets.text import read_text
 from fcorun.errors import UserError, nearest
 
 LIBSVM = (".libsvm", ".svm", ".svmlight", ".txt")
@@ -76,7 +77,7 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     try:
         if named:
-            rows = _split(_frame(file, ending, client), path, target, client)
+            rows = _split(_frame(file, ending, target, client), path, target, client)
         elif ending == ".npz":
             rows = _npz(file, path)
         else:
@@ -92,15 +93,10 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
     return rows
 
 
-def _frame(file: Path, ending: str, client: str | None) -> Any:
+def _frame(file: Path, ending: str, target: str | None, client: str | None) -> Any:
     import pandas as pd
 
-    if ending == ".parquet":
-        return pd.read_parquet(file)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-        types: Any = {client: str} if client else None  # so that a client "007" keeps its name
-        return pd.read_csv(file, sep="\t" if ending == ".tsv" else ",", dtype=types, index_col=False, low_memory=False)
+    return pd.read_parquet(file) if ending == ".parquet" else read_text(file, ending, target, client)
 
 
 def _split(frame: Any, path: str, target: str | None, client: str | None) -> Rows:
@@ -161,7 +157,8 @@ def _numbers(series: Any, where: str) -> np.ndarray:
     if not bad.any():  # numbers under another type, or nothing at all
         return numeric.to_numpy(dtype=float)
     row = int(bad.to_numpy().argmax())
-    raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number or drop the column")
+    comma = ", with a point for its decimals," if re.fullmatch(r"[\s\d+-]*,[\d\s]*", str(series.iloc[row])) else ""
+    raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number{comma} or drop the column")
 
 
 def _text_names(values: np.ndarray) -> np.ndarray:
@@ -179,7 +176,7 @@ def _npz(file: Path, path: str) -> Rows:
         for name in ("X", "y"):
             if name not in arrays.files:
                 raise UserError(f"data.path={path}: there is no array '{name}'; {nearest(name, arrays.files)}")
-        found = {n: arrays[n] for n in ("X", "y", "client", "validation") if n in arrays.files}
+        found = {n: _array(arrays, n, path) for n in ("X", "y", "client", "validation") if n in arrays.files}
     found = {n: a.astype(str) if a.dtype.kind == "S" else a for n, a in found.items()}
     x, y, validation = found["X"], found["y"], found.get("validation")
     if x.ndim != 2 or x.dtype.kind not in "fiub":
@@ -195,6 +192,19 @@ def _npz(file: Path, path: str) -> Rows:
     return Rows(
         x.astype(np.int8) if x.dtype == bool else x, y, None if client is None else _text_names(client), validation
     )
+
+
+def _array(arrays: Any, name: str, path: str) -> np.ndarray:
+    """An array of an .npz file. Raises UserError for one of Python's objects, which text of pandas is."""
+    try:
+        return arrays[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        kind = {"client": "str", "validation": "bool"}.get(name, "float")
+        kind += "), or dtype=str if they are labels" if name == "y" else ")"
+        raise UserError(f"data.path={path}: array '{name}' holds Python objects, which may be anything: save it as "
+                        f"{name}=np.array({name}, dtype={kind}") from error  # fmt: skip
 
 
 def _finite(rows: Rows, path: str, target: str | None) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.partition import hold_out, moments, partition, standardize
+from fcorun.datasets.partition import hold_out, partition, standardize
 from fcorun.datasets.readers import Rows, find, read
+from fcorun.datasets.remarks import identifiers, look_alikes
+from fcorun.datasets.scaling import Scaling
 from fcorun.errors import UserError, nearest
 
 
@@ -20,8 +22,9 @@ class Table(Dataset):
     """Rows of a file, by client.
 
     Attributes:
-        path: a .csv, .tsv or .parquet file, whose columns other than the target and the client are the features; a
-            .npz file of X (N, d), y (N,) and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
+        path: a .csv, .tsv or .parquet file, whose columns other than the target and the client are the features (a
+            .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y (N,)
+            and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2).
         target: the column to predict; needed, and allowed, for CSV, TSV and Parquet only.
         client: the column that names the client of a row; without it rows are dealt out by ``partition``.
@@ -80,9 +83,9 @@ class Table(Dataset):
         if self.standardize == "per_client":
             x, standardized = standardize(x, owner, held), {"by": "per_client"}
         elif self.standardize == "pooled":
-            mean, scale = moments(x[~held]) if self.scaling is None else self._scaling(rows.features, x.shape[1])
+            found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(rows.features, x.shape[1])
             out = x.dtype if x.dtype.kind == "f" else np.float64
-            x, standardized = ((x - mean) * scale).astype(out), {"by": "pooled", "mean": mean, "scale": scale}
+            x, standardized = ((x - found.mean) * found.factor).astype(out), found.noted()
         # a client all of whose rows are held out takes no part in training
         order = np.argsort(owner, kind="stable")
         kept, tested = order[~held[order]], order[held[order]]
@@ -100,20 +103,28 @@ class Table(Dataset):
             clients=tuple(names[m] for m in present),
             features=rows.features,
             standardized=standardized,
+            remarks=self._remarks(rows, classes),
         ).validate()
 
-    def _scaling(self, features: tuple[str, ...], count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The mean and the scale of the record ``scaling``."""
+    def _remarks(self, rows: Rows, classes: tuple) -> tuple[str, ...]:
+        """What in the file looks like a mistake."""
+        clients = [] if rows.client is None else np.unique(rows.client).tolist()
+        labels = look_alikes(f"data.path={self.path}: labels", classes)
+        return (*labels, *look_alikes(f"data.path={self.path}: clients", clients),
+                *(f"data.path={self.path}: {remark}" for remark in identifiers(rows.x, rows.features)))  # fmt: skip
+
+    def _scaling(self, features: tuple[str, ...], count: int) -> Scaling:
+        """That of the record ``scaling``."""
         try:
             told = json.loads((FilePath(str(self.scaling)) / "summary.json").read_text())["data"]
-            mean, scale = (np.array(told["standardized"][name], float) for name in ("mean", "scale"))
+            found = Scaling.read(told["standardized"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"data.scaling={self.scaling} is no record of data that were standardized pooled: give the "
                             "folder of one that is done") from error  # fmt: skip
-        if len(mean) != count or (told["feature_names"] and tuple(told["feature_names"]) != features):
+        if len(found.mean) != count or (told["feature_names"] and tuple(told["feature_names"]) != features):
             raise UserError(f"data.scaling={self.scaling} has other features than data.path={self.path}: give the same "
                             "columns in the same order")  # fmt: skip
-        return mean, scale
+        return found
 
     def sources(self) -> Any:
         """A digest of the file's bytes, wherever it lies, and of the scaling that is taken."""
@@ -122,8 +133,9 @@ class Table(Dataset):
         if self.scaling is None:
             return digest
         try:
-            return [digest, json.loads((FilePath(self.scaling) / "summary.json").read_text())["data"]["standardized"]]
-        except (OSError, ValueError, KeyError):
+            told = json.loads((FilePath(self.scaling) / "summary.json").read_text())["data"]["standardized"]
+            return [digest, Scaling.read(told).digested()]
+        except (OSError, ValueError, KeyError, TypeError):
             return [digest, None]  # loading says what is wrong
 
     @property
@@ -144,8 +156,9 @@ class Table(Dataset):
             raise UserError(f"{where} holds one class only ('{classes[0]}'); two or more are needed to classify")
         if self.task == "binary" and len(classes) > 2:
             first = ", ".join(map(str, classes[:3].tolist()))
+            alike = "".join(f"; {remark}" for remark in look_alikes("its labels", classes.tolist()))
             raise UserError(f"{where} holds {len(classes)} classes ({first}, ..); give data.task=multiclass"
-                            + (" or regression" if y.dtype.kind in "fiu" else ""))  # fmt: skip
+                            + (" or regression" if y.dtype.kind in "fiu" else alike))  # fmt: skip
         if self.task == "multiclass" and y.dtype.kind == "f":
             raise UserError(
                 f"{where} holds fractions ({y[y != np.floor(y)][0]}), not labels; give data.task=regression"

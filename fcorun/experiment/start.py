@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.scaling import Scaling
 from fcorun.errors import UserError
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
@@ -48,11 +49,7 @@ class Start:
             raise UserError(f"start={folder} has other features than these data, {other} in the same place: give the "
                             "same columns in the same order")  # fmt: skip
         ways = [each["by"] if each else "none" for each in (told.get("standardized"), data.standardized)]
-        theirs, mine = told.get("standardized") or {}, data.standardized or {}
-        same = all(
-            np.allclose(theirs[key], mine[key], rtol=1e-9) for key in ("mean", "scale") if ways == ["pooled"] * 2
-        )
-        if ways[0] != ways[1] or not same:
+        if ways[0] != ways[1] or (data.standardized and not _same(told["standardized"], data.standardized)):
             by = f" data.scaling={folder}" if ways[0] == "pooled" else ""
             raise UserError(f"start={folder} is of features that were standardized otherwise: give "
                             f"data.standardize={ways[0]}{by}")  # fmt: skip
@@ -61,6 +58,14 @@ class Start:
             raise UserError(f"start={folder} knows the classes {', '.join(labels) or 'none'}, and these data have "
                             f"{', '.join(map(str, data.classes)) or 'none'}: they must be the same")  # fmt: skip
         return found
+
+
+def _same(theirs: dict, mine: dict) -> bool:
+    """Whether features were standardized alike: by each client, or by the same means and deviations."""
+    if mine["by"] != "pooled":
+        return True
+    a, b = Scaling.read(theirs), Scaling.read(mine)
+    return np.allclose(a.mean, b.mean, rtol=1e-9) and np.allclose(a.factor, b.factor, rtol=1e-9)
 
 
 def read_start(folder: str) -> Start:

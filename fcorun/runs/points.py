@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from fcorun.metrics import CATALOGUE, RENAMED, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 from fcorun.records.sweeps import MARK, Asked, keep, kept
+from fcorun.reports.collect import table
 
 
 @dataclass
@@ -88,11 +90,24 @@ def value_of(point: Point, options: Options) -> float | None:
     return tail.get(RENAMED.get(options.metric, options.metric) if options.metric else metrics.headline(tail))
 
 
+def costs(points: Sequence[Point], options: Options) -> list[float]:
+    """What a search makes small, for each point: the tail average of the sweep's metric, negative where more of it is
+    better; inf for a point that is not done. Raises UserError for a metric that was not measured."""
+    runs = table([Record(point.folder) for point in points], options.tail_rounds)
+    metric = runs.chosen(options.metric)
+    values = runs.metrics.sign(metric) * runs.measured(metric)
+    done = [status == "done" for status in runs.frame["status"]]
+    return [float(v) if ok and v == v else inf for v, ok in zip(values, done, strict=True)]
+
+
 def look(points: Sequence[Point], folder: Path, options: Options) -> None:
     """Find out which points are done; refuse folders that hold something else."""
     seen: dict[Path, Point] = {}
     for point in points:
         if point.experiment is None:
+            continue
+        if point.end:  # a batch of a search before this one has run it
+            point.found = "finished"
             continue
         try:
             point.found = RunFolder(point.folder, point.experiment.identity).look(options.force)

@@ -111,6 +111,8 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
             job.folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
             if job.experiment.remark:
                 job.folder.log(job.experiment.remark)
+            for remark in data.remarks:
+                job.folder.log(remark)
             watch.starts(job, data, kept[1] if kept else 0)
             job.setup = time.perf_counter() - begun
         for same_round in together.values():

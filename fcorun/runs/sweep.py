@@ -15,8 +15,9 @@ from fcorun.runs.points import Options, Point, look, record_failure, take
 from fcorun.system.ahead import PICTURES, TABLES, import_ahead
 
 
-def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: SweepWatcher) -> int:
-    """Run the points of a sweep and report on them into ``folder``; the exit code, 0 when nothing failed."""
+def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: SweepWatcher, part: bool = False) -> int:
+    """Run the points of a sweep and report on them into ``folder``; the exit code, 0 when nothing failed. A ``part`` of
+    a search is only run."""
     look(points, folder, options)
     found = Counter(p.found for p in points if p.error is None)
     failed = sum(p.error is not None for p in points)
@@ -38,6 +39,8 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: Sw
         if point.error is not None and point.experiment is None:
             record_failure(point)
     watch.stop()
+    if part:
+        return 0
     code = _report(points, folder, options, watch)
     failures = [p for p in points if p.error is not None]
     for point in failures:

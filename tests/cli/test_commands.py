@@ -1,5 +1,6 @@
 """fcorun results, plot and rm, and that the command line finds them."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,9 +82,13 @@ def test_results_go_to_a_file(call, name):
         (["results", "s", "--metric", "f2"], "metric=f2 was not measured"),
         (["results", "s", "--metric", "density"], "better in no direction"),
         (["results", "s", "--tail-rounds", "0"], "--tail-rounds: 0 must be a whole number"),
-        (["results", "s", "--out", "a.txt"], "--out a.txt must end in .csv or .parquet"),
+        (["results", "s", "--out", "a.txt"], "--out a.txt must end in .csv, .parquet or .tex"),
         (["results", "s", "--out", "no/a.csv"], "there is no folder no"),
         (["plot", "nowhere"], "there is no folder nowhere"),
+        (["plot", "s", "--out", "s"], "--out s holds records, whose own pictures are there"),
+        (["plot", "s", "--out", "file"], "--out file is a file"),
+        (["plot", "s", "--out", "full"], "--out full exists; give --force"),
+        (["plot", "s", "--out", "new", "--metric", "density"], "better in no direction"),
         (["rm", "s"], "required: --status"),
         (["rm", "s", "--status", "bad"], "invalid choice"),
     ],
@@ -91,11 +96,43 @@ def test_results_go_to_a_file(call, name):
 def test_bad_input_is_one_sentence(call, argv, said):
     record("s/a")
     Path("empty").mkdir()
+    Path("file").touch()
+    Path("full").mkdir()
+    Path("full/best.png").touch()
     code, out, err = call(*argv)
     assert (code, out) == (2, "")
     assert err.startswith("fcorun: ")
     assert err.count("\n") == 1
     assert said in err
+    assert not Path("new").exists()
+
+
+def test_results_test_seed_by_seed(call):
+    for seed in range(6):
+        record(f"s/a{seed}", config(seed=seed), rows(1 + 0.1 * seed))
+        record(f"s/b{seed}", config("fedmid", seed=seed), rows(2 + 0.3 * seed))
+    _, out, _ = call("results", "s", "--metric", "objective", "--paired")
+    (line,) = [line for line in out.splitlines() if line.startswith("feddualavg - fedmid")]
+    assert line.split()[3:] == ["6", "-1.875", "6", "of", "6", "0.03125", "0.03125"]
+    _, out, _ = call("results", "s/a0", "s/b0", "--paired")
+    assert "too few seeds" in out
+    assert "no two algorithms" in call("results", "s/a0", "s/a1", "--paired")[1]
+
+
+def test_the_best_points_go_into_a_paper(call):
+    grid("s")
+    assert call("results", "s", "--out", "table.tex")[0] == 0
+    assert Path("table.tex").read_text().count("&") == 15  # heads and two algorithms
+
+
+def test_a_run_that_lies_in_two_folders_counts_once(call):
+    grid("s", seeds=(0,))
+    shutil.copytree("s", "t")
+    record("t/more", config("fedavg"))
+    _, out, _ = call("results", "s", "t", "--out", "all.csv")
+    assert "12 of 25 records are of runs that lie here twice: left out" in out
+    assert len(pd.read_csv("all.csv")) == 13
+    assert "twice" not in call("results", "t")[1]
 
 
 # ---------------------------------------------------------------- plot
@@ -116,6 +153,21 @@ def test_plot_of_one_record_is_its_curves(call):
     record("s/a")
     assert call("plot", "s/a")[1] == "1 curves.png\n"
     assert not list(Path("s").glob("*.png"))
+
+
+def test_plot_of_several_folders_together(call):
+    grid("s", algos=("feddualavg",), seeds=(0,))
+    grid("t", algos=("fedmid",), seeds=(0,))
+    code, out, err = call("plot", "s", "t", "--out", "both/together")
+    assert (code, err) == (0, "")
+    assert sorted(out.split()) == [f"both/together/{name}" for name in FILES_OF_BOTH]
+    assert sorted(path.name for path in Path("both/together").iterdir()) == FILES_OF_BOTH
+    assert set(pd.read_csv("both/together/results.csv")["algo"]) == {"feddualavg", "fedmid"}
+    assert not list(Path("s").rglob("*.png"))
+    assert call("plot", "s", "t", "--out", "both/together", "--force")[0] == 0
+
+
+FILES_OF_BOTH = ["best.png", "rates.png", "results.csv", "structure.png"]
 
 
 def pictures():

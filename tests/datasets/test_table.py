@@ -164,7 +164,7 @@ def test_missing_and_infinite_values(tmp_path, name):
         ({"X": X.astype(str), "y": Y}, ["X must be a matrix of numbers"]),
         ({"X": X, "y": Y, "validation": Y}, ["validation", "booleans"]),
         ({"X": X, "y": Y, "validation": Y > 0}, ["marks every row"]),
-        ({"X": X, "y": Y, "client": np.array([None] * 6)}, ["cannot be read"]),
+        ({"X": X, "y": Y, "client": np.array([None] * 6)}, ["array 'client' holds Python objects"]),
         ({"X": np.where(X == 5, np.nan, X), "y": Y}, ["column '2'", "row 2"]),
     ],
 )

@@ -42,6 +42,19 @@ def test_heat_maps_of_some_algorithms(count):
     assert len(found.axes) == count + 1
 
 
+def test_points_that_are_no_grid_stand_where_they_are():
+    for rate, server, level in ((1e-4, 0.3, 0.1), (2e-3, 7.0, 1.0), (0.03, 1.0, 3.0), (0.5, 2.0, None)):
+        settings = config(algo__client_lr=rate, algo__server_lr=server)
+        record(f"s/{rate}", settings, rows(level or 9.0), "done" if level else "diverged")
+    ax, _ = figure(rates.draw, load_records("s")).axes
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert len(ax.images) == 0
+    assert {"0.5", "1", "2"} <= {t.get_text() for t in ax.get_yticklabels()}
+    marks = [(line.get_marker(), line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines]
+    done = [("o", 1e-4, 0.3), ("o", 2e-3, 7.0), ("o", 0.03, 1.0)]
+    assert marks == [*done, ("x", 0.5, 2.0), ("o", 1e-4, 0.3)]  # at last a ring
+
+
 def test_other_keys_are_at_their_best():
     for strength, level in ((0.1, 2.0), (0.2, 1.0)):
         for rate in (0.1, 0.2):

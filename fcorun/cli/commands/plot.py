@@ -7,12 +7,13 @@ from typing import get_args
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, console, records_in
+from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.config import Axis
+from fcorun.errors import UserError
 from fcorun.metrics import known
-from fcorun.records.formats import read_summary
+from fcorun.records.formats import frame_csv, read_summary
 from fcorun.records.record import Record, load_records
-from fcorun.records.sweeps import kept
+from fcorun.records.sweeps import Asked, kept
 from fcorun.reports.collect import ordered, table
 from fcorun.reports.pictures import curves
 from fcorun.reports.pictures.draw import draw_sweep
@@ -21,24 +22,48 @@ from fcorun.system.files import write_whole
 
 
 def run(argv: Sequence[str]) -> int:
-    """Draw curves.png of each record anew, and the pictures of a sweep into each folder that has several records."""
+    """Draw curves.png of each record anew, and the pictures of a sweep into each folder that has several records. With
+    --out, draw one set of pictures of all records, and write their table."""
     parser = Parser("plot", run.__doc__)
     parser.add_judging()
     parser.add_argument("--format", choices=FORMATS, default="png", help="of the pictures")
     parser.add_argument("--x", choices=get_args(Axis), help="what curves are drawn against; default: as runs were told")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
+    parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
     asked = parser.parse_args(argv)
-    records_in(asked.folders)
+    there = records_in(asked.folders)
     out, drawn = console(), set()
+    if asked.out is not None:
+        for path in _joint(asked.out, distinct(there, out), asked):
+            out.print(escape(str(path)))
+        return 0
     for folder in asked.folders:
         records = load_records(folder)
         for record in (record for record in records if record.folder not in drawn):
             if _draw(record, asked.x, asked.format):
                 drawn.add(record.folder)
         if len(records) > 1:
-            for path in _draw_sweep(folder, records, asked):
+            for path in _draw_sweep(folder, records, asked, kept(folder)):
                 out.print(escape(str(path)))
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0
+
+
+def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
+    """The table and the pictures of records from several folders, in one of their own; the files. Raises UserError for
+    a folder that is something else."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder} is a file; give a folder")
+    if folder.exists() and load_records(folder):
+        raise UserError(f"--out {folder} holds records, whose own pictures are there; give another folder")
+    if folder.exists() and any(folder.iterdir()) and not asked.force:
+        raise UserError(f"--out {folder} exists; give --force to draw there again, or another name")
+    choice = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds)
+    runs = table(ordered(records, choice.algos), choice.tail_rounds)
+    runs.chosen(choice.metric)  # a metric that is not there leaves nothing behind
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "results.csv", frame_csv(runs.frame))
+    return [folder / "results.csv", *_draw_sweep(folder, records, asked, choice)]
 
 
 def _draw(record: Record, x: str | None, format: str) -> bool:
@@ -52,10 +77,10 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
     return bool(rows)
 
 
-def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
+def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace, told_before: Asked) -> list[Path]:
     """Draw the pictures of a sweep; their files."""
     told = {record.flat_config.get("x", "rounds") for record in records}
-    choice = kept(folder).unless(metric=asked.metric, tail_rounds=asked.tail_rounds, x=asked.x)
+    choice = told_before.unless(metric=asked.metric, tail_rounds=asked.tail_rounds, x=asked.x)
     x, records = choice.x or (told.pop() if len(told) == 1 else "rounds"), ordered(records, choice.algos)
     runs = table(records, choice.tail_rounds)
     return draw_sweep(folder, records, runs, choice.metric, format=asked.format, x=x, algos=choice.algos)

@@ -2,24 +2,31 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from fcorun.cli.commands.common import Parser, console, records_in
+from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.errors import UserError
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record
 from fcorun.records.sweeps import kept
 from fcorun.reports.collect import ordered, table
+from fcorun.reports.latex import best_latex
+from fcorun.reports.paired import ENOUGH, Pair, pairs
 from fcorun.reports.results import caption, head, number, print_whole, remarks
 from fcorun.reports.table import Table
 from fcorun.system.files import write_whole
 
-_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
+_WRITERS = {
+    ".csv": lambda runs, metric: frame_csv(runs.frame),
+    ".parquet": lambda runs, metric: frame_parquet(runs.frame),
+    ".tex": lambda runs, metric: best_latex(runs, metric).encode(),
+}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -27,24 +34,31 @@ def run(argv: Sequence[str]) -> int:
     asked."""
     parser = Parser("results", run.__doc__)
     parser.add_judging()
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table, all columns: .csv or .parquet")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="also write the table (.csv, .parquet), or the best points (.tex)"
+    )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("--paired", action="store_true", help="also test whether algorithms differ, seed by seed")
     asked = parser.parse_args(argv)
     if asked.out is not None:
         _check(asked.out, asked.force)
     root = asked.folders[0] if len(asked.folders) == 1 else None
-    choice = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds)
-    records, out = ordered(records_in(asked.folders), choice.algos), console()
+    choice, out = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds), console()
+    records = ordered(distinct(records_in(asked.folders), out), choice.algos)
     runs = table(records, choice.tail_rounds, root=root)
-    metric = choice.metric and runs.chosen(choice.metric)
+    metric = runs.chosen(choice.metric)
     sets: dict[Any, list[Record]] = {}
     for record, data in zip(records, runs.frame["data"], strict=True):
         sets.setdefault(data, []).append(record)
     for of_one in sets.values():
-        _show(table(of_one, choice.tail_rounds, root=root), metric, out, ["data"] if len(sets) > 1 else [])
+        one = table(of_one, choice.tail_rounds, root=root)
+        _show(one, choice.metric and metric, out, ["data"] if len(sets) > 1 else [])
+    if asked.paired:
+        _tell_pairs(runs, metric, pairs(runs, metric), out)
     if asked.out is not None:
-        write_whole(asked.out, _WRITERS[asked.out.suffix](runs.frame))
-        out.print(escape(f"{asked.out}: {len(runs)} runs, {len(runs.frame.columns)} columns"))
+        write_whole(asked.out, _WRITERS[asked.out.suffix](runs, metric))
+        wide = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
+        out.print(escape(f"{asked.out}: {'the best points' if asked.out.suffix == '.tex' else wide}"))
     return 0
 
 
@@ -63,11 +77,35 @@ def _show(runs: Table, metric: str | None, out: Console, more: Sequence[str]) ->
 def _check(path: Path, force: bool) -> None:
     """Raises UserError for a file that cannot be written."""
     if path.suffix not in _WRITERS:
-        raise UserError(f"--out {path} must end in .csv or .parquet")
+        raise UserError(f"--out {path} must end in .csv, .parquet or .tex")
     if path.exists() and not force:
         raise UserError(f"--out {path} exists; give --force to replace it, or another name")
     if not path.parent.is_dir():
         raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")
+
+
+def _tell_pairs(runs: Table, metric: str, found: Sequence[Pair], out: Console) -> None:
+    """Print a row a pair of algorithms: over how many seeds, how far apart, and how sure that is."""
+    several = len({pair.data for pair in found}) > 1
+    shown = Shown(box=None, pad_edge=False, header_style="bold")
+    for name in (*(["data"] if several else []), f"difference of {metric}"):
+        shown.add_column(name, no_wrap=True)
+    for name in ("seeds", "median", "first better", "p", "p, Holm"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for pair in found:
+        n, better = len(pair.differences), (runs.metrics.sign(metric) * pair.differences < 0).sum()
+        cells = [*([pair.data] if several else []), f"{pair.first} - {pair.second}", str(n)]
+        cells += [number(float(median(pair.differences))), f"{better} of {n}"] if n else ["", ""]
+        cells += ["too few seeds", ""] if pair.p is None else [number(pair.p), number(pair.adjusted)]
+        shown.add_row(*map(escape, cells))
+    if not found:
+        out.print("paired: no two algorithms are done on the same data")
+        return
+    print_whole(shown, out)
+    out.print(
+        f"seed by seed at each one's best point; p: two-sided, of the mean, by flipped signs, from {ENOUGH} seeds on; "
+        "Holm: of all pairs together; these seeds chose the points too, which favours who had more to choose from"
+    )
 
 
 def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[str]) -> Shown:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fcorun.reports.pictures.axis import scale_y
 from fcorun.reports.pictures.page import COLUMN, PAGE, legend, page
+from fcorun.reports.pictures.scatter import CROSS, scatter
 from fcorun.reports.pictures.view import View
 from fcorun.reports.spread import over
 from fcorun.reports.table import SEEDS, Frame
@@ -15,7 +16,6 @@ from fcorun.reports.table import SEEDS, Frame
 CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
 _WORDS = {CLIENT: "client learning rate $\\eta_c$", SERVER: "server learning rate $\\eta_s$"}
 _SIGNS = {CLIENT: "$\\eta_c$", SERVER: "$\\eta_s$"}
-_CROSS: dict[str, Any] = {"marker": "x", "color": "0.25", "markersize": 4, "markeredgewidth": 0.9, "linestyle": "none"}
 _UPRIGHT = 4  # so many tick labels fit side by side
 _RING: dict[str, Any] = {"marker": "o", "color": "none", "markeredgecolor": "black", "markersize": 8,
                          "markeredgewidth": 1.0, "linestyle": "none"}  # fmt: skip
@@ -109,8 +109,11 @@ def scale(values: np.ndarray, higher: bool) -> tuple[float, float]:
 
 
 def _heat_map(ax: Any, found: Cells, colours: Any, best: tuple, ties: Sequence[tuple]) -> None:
-    """One algorithm's map. The rates stand at equal distances, whatever their values."""
+    """One algorithm's map. The rates stand at equal distances, whatever their values; those of a search, which are no
+    grid, where they are."""
     clients, servers = (sorted({place[i] for place in found}) for i in (0, 1))
+    if 2 * len(found) < len(clients) * len(servers):
+        return scatter(ax, found, colours, [(best, _RING), *((tie, _TIE) for tie in ties)])
     picture = np.ones((len(servers), len(clients), 4))  # white where nothing was run
     for (client, server), row in found.items():
         x, y = clients.index(client), servers.index(server)
@@ -118,7 +121,7 @@ def _heat_map(ax: Any, found: Cells, colours: Any, best: tuple, ties: Sequence[t
             picture[y, x] = colours.to_rgba(row["metric"])
         else:
             picture[y, x] = (0.82, 0.82, 0.82, 1)
-            ax.plot(x, y, **_CROSS)
+            ax.plot(x, y, **CROSS)
     ax.imshow(picture, origin="lower", aspect="auto", interpolation="nearest")
     for place, kind in ((best, _RING), *((tie, _TIE) for tie in ties)):
         if place in found:
@@ -180,7 +183,7 @@ def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
     ax.add_patch(Rectangle(place, 1, share, transform=ax.transAxes, color="0.94", linewidth=0, zorder=0.1))
     for x, line, colour in crosses:
         height = 0.045 + 0.055 * line
-        ax.plot(x, height if low else 1 - height, **_CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
+        ax.plot(x, height if low else 1 - height, **CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
 
 
 def _best(view: View, folded: Frame, rates: list[str]) -> tuple[dict[str, tuple], dict[str, list[tuple]]]:
@@ -224,7 +227,7 @@ def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Seque
     if any(_best(view, folded, rates)[1].values()):
         shown["tied with it"] = Line2D([], [], **_TIE)
     if (folded["status"] == "diverged").any():
-        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **_CROSS)
+        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **CROSS)
     several = folded[(folded["status"] == "done") & (folded["seeds"] > 1)]
     if axes and len(several) and several["agree"].all():
         shown[f"{seeds} seeds agree"] = Line2D([], [], linestyle="none")

@@ -1,0 +1,41 @@
+"""What a user should know of a table before it is used: names that are almost alike, features that look like names."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+_SHOWN = 3  # of a kind
+
+
+def look_alikes(what: str, names: Iterable) -> list[str]:
+    """A remark on names that differ in capitals or spaces only."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if isinstance(name, str):
+            groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    found = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    if not found:
+        return []
+    return [f"{what} {_some(found)} differ in capitals or spaces only: if they are the same, write them alike"]
+
+
+def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
+    """A remark on the columns of x (N, d) that hold another whole number in every row, from 20 rows on."""
+    if len(x) < 20:
+        return []
+    names = []
+    for column in range(x.shape[1]):
+        if _all_apart(x[:20, column]) and _all_apart(x[:, column]):
+            names.append(f"'{features[column]}'" if features else f"column {column} (from 0)")
+    if not names:
+        return []
+    return [f"every row has another whole number in {_some(names)}: if that numbers rows or persons, drop the column"]
+
+
+def _all_apart(values: np.ndarray) -> bool:
+    return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+
+
+def _some(found: list[str]) -> str:
+    more = len(found) - _SHOWN
+    return ", ".join(found[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,60 @@
+"""CSV and TSV as data frames: which sign parts the columns, and which the decimals."""
+
+import bz2
+import gzip
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+_NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # whose comma, if any, may be of decimals
+_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"  # or of thousands
+
+
+def read_text(file: Path, ending: str, target: str | None, client: str | None) -> Any:
+    """The table of a CSV or TSV file.
+
+    A .csv file whose first line has semicolons and no commas, those within quotes apart, is parted by semicolons.
+    Commas in numbers are decimal where that is certain: no number of the file has a decimal point, and some number
+    cannot be one with thousands (0,5 or 12,25, but not 1,234). Elsewhere they stay, as text. A column ``client`` stays
+    as it is, and so does a text ``target`` of a file that is parted by other signs and whose features have no commas.
+    """
+    import pandas as pd
+
+    sep = "\t" if ending == ".tsv" else _separator(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+        types: Any = {client: str} if client else None  # so that a client "007" keeps its name
+        frame: Any = pd.read_csv(file, sep=sep, dtype=types, index_col=False, low_memory=False)
+    found = _with_commas(frame.drop(columns=[client], errors="ignore") if client else frame)
+    if found and (sep == ";" or any(name != target for name in found)) and _decimal(frame, found):
+        for name, values in found.items():
+            frame[name] = pd.to_numeric(values.str.replace(",", "."))
+    return frame
+
+
+def _separator(file: Path) -> str:
+    with _OPEN.get(file.suffix.lower(), open)(file, "rb") as content:
+        head = re.sub(rb'"[^"]*"', b"", content.readline())
+    return ";" if b";" in head and b"," not in head else ","
+
+
+def _with_commas(frame: Any) -> dict[str, Any]:
+    """The columns all of whose values are whole numbers or have one comma, at least one of them, as text."""
+    from pandas.api import types
+
+    found = {}
+    for name in frame.columns:
+        if not types.is_numeric_dtype(frame[name].dtype):
+            values = frame[name].dropna().astype(str)
+            if values.str.contains(",", regex=False).any() and values.str.fullmatch(_NUMBER).all():
+                found[name] = values
+    return found
+
+
+def _decimal(frame: Any, found: dict[str, Any]) -> bool:
+    """Whether the commas in these columns of a file can only be of decimals."""
+    pointed = any((frame[name].dropna() % 1 != 0).any() for name in frame.select_dtypes("floating"))
+    commas = (values[values.str.contains(",", regex=False)] for values in found.values())
+    return not pointed and any(not values.str.fullmatch(_THOUSANDS).all() for values in commas)

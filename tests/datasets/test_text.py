@@ -1,0 +1,142 @@
+"""Tables as spreadsheets of half of Europe write them, and what is said of tables that look odd."""
+
+import bz2
+import gzip
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from table_files import SORTED, X, Y, frame, priced, save
+
+from fcorun.cli.commands import main
+from fcorun.datasets.remarks import identifiers, look_alikes
+from fcorun.datasets.table import Table
+from fcorun.records.record import load_records
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+# ---------------------------------------------------------------- semicolons and commas
+
+
+@pytest.mark.parametrize("decimal", [",", "."])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.bz2"])
+def test_semicolons(tmp_path, name, decimal):
+    text = frame().to_csv(None, index=False, sep=";", decimal=decimal).replace("price", '"price, in EUR"')
+    pack = {"t.csv.gz": gzip.compress, "t.csv.bz2": bz2.compress}.get(name, bytes)
+    (tmp_path / name).write_bytes(pack(text.encode()))
+    data = priced(str(tmp_path / name), target="price, in EUR").load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    np.testing.assert_array_equal(data.y, Y[SORTED])
+    assert data.features == ("u", "v", "w")
+    assert data.clients == ("a", "b")
+
+
+@pytest.mark.parametrize(("name", "sep"), [("t.tsv", "\t"), ("t.csv", ",")])
+def test_decimal_commas_between_other_signs(tmp_path, name, sep):
+    """Of the target they are read where the features have some, too; otherwise they may be part of a label."""
+    frame().to_csv(tmp_path / name, index=False, sep=sep, decimal=",")
+    data = priced(str(tmp_path / name)).load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    np.testing.assert_array_equal(data.y, Y[SORTED])
+    frame(u=1, v=2, w=3, price=["0,5", "1,5"] * 3).to_csv(tmp_path / name, index=False, sep=sep)
+    assert priced(str(tmp_path / name), task="binary").load().classes == ("0,5", "1,5")
+
+
+def test_empty_cells_stay_missing(tmp_path):
+    (tmp_path / "t.csv").write_text("u;price\n1,5;2\n;3\n2,5;4\n")
+    with fails("column 'u' is missing", "row 2"):
+        Table(str(tmp_path / "t.csv"), "price").load()
+
+
+@pytest.mark.parametrize(
+    ("rows", "value"),
+    [
+        ("1,234;1\n2,500;2\n", "1,234"),  # thousands, or decimals
+        ("1,5;0.5\n2,5;1.5\n", "1,5"),  # of a file whose decimals have points
+        ("1.234,5;1\n2,5;2\n", "1.234,5"),
+        ("1,234,567;1\n2,5;2\n", "1,234,567"),
+    ],
+)
+def test_commas_that_are_not_certain_are_refused(tmp_path, rows, value):
+    (tmp_path / "t.csv").write_text("u;v;price\n" + rows.replace("\n", ";3\n"))
+    with fails("column 'u'", f"'{value}' in row 1", "make it a number"):
+        Table(str(tmp_path / "t.csv"), "price").load()
+
+
+def test_one_certain_comma_speaks_for_its_file(tmp_path):
+    (tmp_path / "t.csv").write_text("u;v;price\n1,234;0,5;3\n2,500;1;4\n")
+    data = Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load()
+    assert sorted(data.x.tolist()) == [[1.234, 0.5], [2.5, 1]]
+
+
+def test_commas_win_where_a_head_has_both(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b,price\n1,2\n3,4\n")
+    assert Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load().features == ("a;b",)
+
+
+def test_names_of_clients_keep_their_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("u;site;price\n1,5;0,5;2\n2,5;1,5;3\n")
+    assert priced(str(tmp_path / "t.csv")).load().clients == ("0,5", "1,5")
+
+
+# ---------------------------------------------------------------- objects in .npz
+
+
+@pytest.mark.parametrize(("name", "kind"), [("client", "str"), ("y", "float"), ("X", "float"), ("validation", "bool")])
+def test_objects_in_an_npz_are_named_with_the_cure(tmp_path, name, kind):
+    arrays: dict[str, Any] = {"X": X, "y": Y, "client": np.array(["a", "b"] * 3), "validation": Y > 3}
+    np.savez(tmp_path / "t.npz", **(arrays | {name: arrays[name].astype(object)}))
+    with fails(f"array '{name}' holds Python objects", f"{name}=np.array({name}, dtype={kind})"):
+        Table(str(tmp_path / "t.npz")).load()
+    arrays[name] = np.array(arrays[name].astype(object), dtype=kind)
+    np.savez(tmp_path / "t.npz", **arrays)
+    assert len(Table(str(tmp_path / "t.npz")).load().y) == 4
+
+
+# ---------------------------------------------------------------- remarks
+
+
+def test_names_that_are_almost_alike_are_pointed_out(tmp_path):
+    path = save(tmp_path, "t.csv", frame(site=["Mayo", "Mayo ", "mayo", "Ghent", "Ghent", "Basel"]))
+    (remark,) = priced(path).load().remarks
+    assert remark == (
+        f"data.path={path}: clients 'Mayo' and 'Mayo ' and 'mayo' differ in capitals or spaces only: if they are the "
+        "same, write them alike"
+    )
+    path = save(tmp_path, "l.csv", frame(price=["Yes", "yes", "No"] * 2))
+    (remark,) = priced(path, task="multiclass").load().remarks
+    assert "labels 'Yes' and 'yes' differ" in remark
+    with fails("3 classes", "its labels 'Yes' and 'yes' differ", "write them alike"):
+        priced(path, task="binary").load()
+    assert priced(save(tmp_path, "f.csv")).load().remarks == ()
+    assert look_alikes("labels", [1, 2]) == []
+    assert look_alikes("x", [f"{s}{i}" for i in range(5) for s in "aA"])[0].count(" and ") == 4  # three pairs, 2 more
+
+
+def test_columns_that_number_the_rows_are_pointed_out(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"patient": rng.permutation(900)[:40], "age": rng.integers(20, 90, 40),
+                          "weight": rng.standard_normal(40), "y": rng.standard_normal(40)})  # fmt: skip
+    (remark,) = Table(save(tmp_path, "t.csv", table), "y").load().remarks
+    assert "in 'patient': if that numbers rows or persons, drop the column" in remark
+    assert Table(save(tmp_path, "few.csv", table.head(19)), "y").load().remarks == ()
+    assert "column 1 (from 0)" in identifiers(np.column_stack([np.ones(30), np.arange(30.0)]))[0]
+
+
+def test_remarks_are_shown_before_the_run_and_logged(tmp_path, capsys, monkeypatch):
+    from fcorun.cli.main import main as fcorun
+
+    path = save(tmp_path, "t.csv", frame(site=["Mayo", "Mayo "] * 3))
+    given = ["data=table", f"data.path={path}", "data.target=price", "data.client=site", "data.validation=0"]
+    for more in (["hydra.run.dir=s/one"], ["-m", "algo.client_lr=1e-5,2e-5", "hydra.sweep.dir=s/sweep"]):
+        monkeypatch.setattr("sys.argv", ["fcorun", *more, *given, "rounds=1"])
+        fcorun()
+        out = capsys.readouterr().out
+        assert out.count("clients 'Mayo' and 'Mayo ' differ") == 1
+        assert out.index("differ") < out.index("objective")
+    assert len(load_records("s")) == 3
+    assert all("'Mayo' and 'Mayo ' differ" in (r.folder / "run.log").read_text() for r in load_records("s"))
+    assert main(["results", "s"]) == 0

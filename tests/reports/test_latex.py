@@ -1,0 +1,48 @@
+"""The table of the best points in LaTeX."""
+
+from fabricate import config, record, rows
+
+from fcorun import load_records
+from fcorun.reports.collect import table
+from fcorun.reports.latex import best_latex, escaped
+
+
+def lines(metric="objective"):
+    return best_latex(table(load_records("s")), metric).splitlines()
+
+
+def test_a_table_with_bands():
+    for algo, level in (("feddualavg", 1.0), ("fedmid_osp", 2.0)):
+        for seed in range(3):
+            settings = config(algo, seed=seed, algo__client_lr=1e-5)
+            record(f"s/{algo}{seed}", settings, rows(level + seed))
+    record("s/other", config("fedmid_osp", algo__client_lr=0.25), rows(9.0))
+    found = lines()
+    assert found[0] == "% best by objective: mean over the last 20 rounds, median over seeds"
+    assert all(line.startswith("% ") for line in found[:-8])
+    assert found[-8:-5] == [r"\begin{tabular}{lrrrr}", r"\toprule",
+                            r"method & client\_lr & objective & range over 3 seeds & seeds \\"]  # fmt: skip
+    assert found[-4:] == [
+        r"feddualavg & $10^{-5}$ & \textbf{2.5} & 1.25 to 3.75 & 3 \\",
+        r"fedmid\_osp & $10^{-5}$ & 3.75 & 2.5 to 5 & 3 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_without_seeds_there_is_no_band_and_data_sets_have_their_own_best():
+    for data, level in (("lasso", 1.0), ("my_data", 2.0)):
+        record(f"s/{data}", config(data=data, algo__client_lr=3.5e-6), rows(level))
+        record(f"s/{data}-mid", config("fedmid", data, algo__client_lr=-2.0), rows(level + 1))
+        record(f"s/{data}-bad", config("fedavg", data, algo__client_lr=1.0), status="diverged")
+    found = lines()
+    assert r"feddualavg & lasso & $3.5 \times 10^{-6}$ & \textbf{1.25} \\" in found
+    assert r"fedmid & my\_data & $-2$ & 3.75 \\" in found
+    assert r"fedavg & lasso &  & diverged \\" in found
+    assert sum("textbf" in line for line in found) == 2
+
+
+def test_every_sign_of_latex_is_escaped():
+    assert escaped(r"a\b_c&d%e$f#g{h}i~j^k<l") == (
+        r"a\textbackslash{}b\_c\&d\%e\$f\#g\{h\}i\textasciitilde{}j\textasciicircum{}k\textless{}l"
+    )

@@ -1,0 +1,131 @@
+"""Searches: good points in few runs, the same ones again, and nothing that goes wrong ends them."""
+
+import sys
+from math import inf
+
+import numpy as np
+import pandas as pd
+import pytest
+from fabricate import record, rows
+from helpers import SMALL, fails
+from omegaconf import OmegaConf
+
+from fcorun import load_records
+from fcorun.cli.main import main as fcorun
+from fcorun.runs.points import Options, Point, costs
+
+RATES = ("algo.client_lr=tag(log,interval(1e-5,1e5))", "algo.server_lr=tag(log,interval(0.1,10))")
+
+
+@pytest.fixture(autouse=True)
+def unpictured(monkeypatch):
+    """Searches leave no pictures, which take longer than their runs."""
+    monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
+
+
+def search(*overrides: str) -> int:
+    """A search on small data, in the folder s; the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fcorun", "-m", "hydra/sweeper=optuna", *SMALL, "hydra.sweep.dir=s", *overrides])
+        try:
+            fcorun()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 0
+
+
+def tried(*keys: str) -> list[tuple]:
+    """The values of these keys in all records of s."""
+    return sorted(tuple(OmegaConf.select(OmegaConf.create(r.config), key) for key in keys) for r in load_records("s"))
+
+
+def test_a_search_learns_and_diverged_points_do_not_end_it():
+    """Half of the interval diverges. What is found is better than what the first, spread points had."""
+    asked = (RATES[0], "metric=objective", "rounds=20")
+    assert search(*asked, "hydra.sweeper.n_trials=16") == 0
+    table = pd.read_csv("s/results.csv")
+    assert len(table) == 16
+    assert set(table["status"]) == {"done", "diverged"}
+    assert search(*asked, "hydra.sweeper.n_trials=8", "hydra.sweep.dir=first") == 0
+    first = pd.read_csv("first/results.csv")
+    assert np.nanmin(table["tail_objective"]) < np.nanmin(first["tail_objective"])
+
+
+def test_points_asked_for_together_run_as_one_program():
+    assert search(*RATES, "rounds=1", "hydra.sweeper.n_trials=5", "hydra.sweeper.batch=3") == 0
+    assert sorted(r.summary["seconds"]["batched_with"] for r in load_records("s")) == [2, 2, 3, 3, 3]
+
+
+def test_the_same_search_again_computes_nothing_and_a_longer_one_goes_on(capsys):
+    assert search(*RATES, "rounds=1", "hydra.sweeper.n_trials=10") == 0
+    before = tried("algo.client_lr", "algo.server_lr")
+    capsys.readouterr()
+    assert search(*RATES, "rounds=1", "hydra.sweeper.n_trials=10") == 0
+    assert {line.partition(";")[0] for line in capsys.readouterr().out.splitlines() if "to run" in line} == {
+        "4 done, 0 to run", "8 done, 0 to run", "10 done, 0 to run"}  # fmt: skip
+    assert search(*RATES, "rounds=1", "hydra.sweeper.n_trials=12") == 0
+    assert "10 done, 2 to run" in capsys.readouterr().out
+    assert len(load_records("s")) == 12
+    assert set(before) < set(tried("algo.client_lr", "algo.server_lr"))
+
+
+def test_what_a_search_makes_small():
+    levels = {"good": 0.1, "bad": 3.0}
+    records = [record(name, table=rows(level, val_accuracy=0.9 - 0.1 * level)) for name, level in levels.items()]
+    records += [record("diverged", status="diverged"), record("failed", status="failed")]
+    points = [Point("", each.folder) for each in records]
+    good, bad, *rest = costs(points, Options(metric="val_accuracy", tail_rounds=20))
+    assert good < bad < 0  # more of it is better
+    assert rest == [inf, inf]
+    good, bad, *_ = costs(points, Options(metric="objective", tail_rounds=20))
+    assert 0 < good < bad
+    with fails("metric=rank"):
+        costs(points, Options(metric="rank"))
+
+
+def test_axes_may_be_lists_ranges_and_whole_numbers():
+    axes = ("algo=fedmid,feddualavg", "local_epochs=int(interval(1,3))", "reg.strength=range(1,4)")
+    assert search(*axes, "rounds=0", "hydra.sweeper.n_trials=8") == 0
+    values = tried("algo.name", "local_epochs", "reg.strength")
+    assert {algo for algo, _, _ in values} == {"fedmid", "feddualavg"}
+    assert {type(epochs) for _, epochs, _ in values} == {int}
+    assert {epochs for _, epochs, _ in values} <= {1, 2, 3}
+    assert {strength for *_, strength in values} == {1, 2, 3}
+
+
+def test_each_point_is_run_with_all_seeds():
+    assert search("algo.client_lr=1e-3,1e6", "seed=0,1", "rounds=9", "hydra.sweeper.n_trials=8") == 0
+    assert tried("algo.client_lr", "seed") == [(1e-3, 0), (1e-3, 1), (1e6, 0), (1e6, 1)]
+
+
+def test_a_point_that_cannot_run_is_listed_and_the_others_are_tried(capsys):
+    assert search("algo.client_lr=-1,1e-3,2e-3", "rounds=0", "hydra.sweeper.n_trials=8") == 1
+    assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed"]
+    assert capsys.readouterr().err.count("algo.client_lr=-1") == 2  # what was asked for, and what is wrong with it
+
+
+def test_a_search_all_of_whose_points_fail_ends(capsys):
+    assert search("algo.client_lr=interval(-2,-1)", "hydra.sweeper.n_trials=40") == 1
+    assert len(load_records("s")) == 4
+
+
+def test_a_dry_run_lists_the_points_that_are_asked_for_first(capsys):
+    asked = []
+    for seed in (0, 0, 1):
+        assert search(*RATES, "dry_run=true", f"hydra.sweeper.seed={seed}") == 0
+        asked.append({line for line in capsys.readouterr().out.splitlines() if ": to run (" in line})
+    assert [len(each) for each in asked] == [4, 4, 4]
+    assert asked[0] == asked[1]
+    assert not asked[0] & asked[2]
+    assert load_records(".") == []
+
+
+def test_force_computes_each_point_once_again(capsys):
+    assert search("algo.client_lr=1e-3,2e-3", "rounds=0", "force=true", "hydra.sweeper.n_trials=8") == 0
+    assert all((r.folder / "run.log").read_text().count("starts:") == 1 for r in load_records("s"))
+
+
+def test_without_optuna_it_is_said_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert search(*RATES) == 2
+    assert "pip install 'fcorun[optuna]'" in capsys.readouterr().err
