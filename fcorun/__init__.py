@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fcorun.composing.compose import compose
     from fcorun.errors import UserError
-    from fcorun.experiment.compose import compose
     from fcorun.records.record import Record, load_records
     from fcorun.runs.job import Watcher
     from fcorun.runs.run import grid, run, run_grid
@@ -23,7 +23,7 @@ _PLACES = {
     "UserError": "errors",
     "Record": "records.record",
     "load_records": "records.record",
-    "compose": "experiment.compose",
+    "compose": "composing.compose",
     "Watcher": "runs.job",
     "grid": "runs.run",
     "run": "runs.run",

@@ -22,8 +22,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from fcorun.composing.folders import own_dir
 from fcorun.errors import UserError
-from fcorun.experiment.folders import own_dir
 
 Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
 
@@ -134,8 +134,8 @@ class FcorunLauncher(Launcher):
 
     def points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
         """The points of a sweep that these overrides ask for; in ``places``, which of them each stands for."""
+        from fcorun.composing.jobs import settle
         from fcorun.config import how_keys
-        from fcorun.experiment.jobs import settle
         from fcorun.runs.points import Point, merged
 
         setup_globals()
@@ -183,7 +183,7 @@ class FcorunLauncher(Launcher):
         return settable, (*sorted(rest), *sorted(settable))
 
     def _point(self, found: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
-        from fcorun.experiment.sentences import is_bad_input, sentence
+        from fcorun.composing.sentences import is_bad_input, sentence
         from fcorun.runs.points import Point
 
         text = " ".join(o for o in overrides if o.partition("=")[0] not in self.how)
@@ -207,7 +207,7 @@ class FcorunLauncher(Launcher):
 
 def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:
     """The plain values of a configuration, if no others can change when these numbers are set to something else."""
-    from fcorun.experiment.compose import plain
+    from fcorun.composing.compose import plain
 
     if any(key.count(".") > 1 or key.startswith("hydra.") for key in settable):
         return None

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.composing.compose import compose
 from fcorun.engine.engine import Engine
 from fcorun.errors import nearest
 from fcorun.experiment.build import engine_for, load
-from fcorun.experiment.compose import compose
 from fcorun.experiment.prepare import prepare
 
 RATES = [1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 2e-3], [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]  # 49 points

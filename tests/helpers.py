@@ -14,11 +14,11 @@ import yaml
 
 from fcorun import Watcher
 from fcorun.algorithms import Algorithm, Traits
+from fcorun.composing.compose import compose, conf_dir
 from fcorun.config import locate
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.errors import UserError
 from fcorun.experiment.build import engine_for, load, resolved
-from fcorun.experiment.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
 
 T = TypeVar("T")

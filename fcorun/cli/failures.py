@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from fcorun.composing.sentences import is_bad_input, sentence
 from fcorun.errors import describe
-from fcorun.experiment.sentences import is_bad_input, sentence
 
 
 def report(error: BaseException) -> int:

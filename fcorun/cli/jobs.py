@@ -9,8 +9,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from fcorun.composing.compose import IDENTITIES, plain
 from fcorun.errors import UserError
-from fcorun.experiment.compose import IDENTITIES, plain
 
 if TYPE_CHECKING:
     from fcorun.runs.points import Point

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Union
 
 import yaml
 
+from fcorun.composing.folders import choices, conf_dir
 from fcorun.config import Settings, locate, type_hints
 from fcorun.errors import UserError
-from fcorun.experiment.folders import choices, conf_dir
 from fcorun.sections import SECTIONS
 
 # Groups of choices, and where their keys stand.

@@ -17,10 +17,10 @@ from omegaconf import DictConfig
 from fcorun.cli import commands
 from fcorun.cli.failures import report
 from fcorun.cli.jobs import point_of, refuse_sweep, remove_empty, run_one, run_points
+from fcorun.composing.compose import OLD, plain, register_resolvers
+from fcorun.composing.folders import conf_dir, own, replaced, see_plugins
+from fcorun.composing.overrides import checked
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.compose import OLD, plain, register_resolvers
-from fcorun.experiment.folders import conf_dir, own, replaced, see_plugins
-from fcorun.experiment.overrides import checked
 
 _HYDRA: dict[str, Any] = {"version_base": "1.3"} if OLD else {"execution_whitelist": []}
 

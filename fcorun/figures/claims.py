@@ -13,7 +13,7 @@ from fcorun.figures.verdict import UNCLEAR, Values, compared
 from fcorun.reports.spread import band
 from fcorun.reports.table import Frame, Table
 
-COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "note")
+COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note")
 Runs = dict[str, list[list[dict[str, float]]]]
 
 
@@ -52,7 +52,7 @@ def check(
         holds = "not measured" if not ours else "yes" if same else "no"
         note = figure.printed_note if holds == "no" else ""
         rows.append({"figure": name, "algo": algo, "says": "best (client_lr, server_lr)", "measured": told,
-                     "wanted": f"({rates[0]:g}, {rates[1]:g})", "holds": holds, "note": note})  # fmt: skip
+                     "wanted": f"({rates[0]:g}, {rates[1]:g})", "holds": holds, "test": "", "note": note})  # fmt: skip
     return rows
 
 
@@ -70,9 +70,9 @@ def _checked(claim: Claim, found: Measured) -> dict[str, str]:
                 verdicts.append(compared(ours, {None: float(other)}, sign))
     found_out = [holds for holds, _ in verdicts]
     holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
-    notes = [claim.note if holds != "yes" else "", *dict.fromkeys(test for _, test in verdicts)]
+    tests = "; ".join(dict.fromkeys(test for _, test in verdicts if test))
     return {"measured": f"{_name(claim)} {_text(claim, ours)}", "wanted": ", ".join(wanted), "holds": holds,
-            "note": "; ".join(filter(None, notes)) if holds != "not measured" else ""}  # fmt: skip
+            "test": tests if holds != "not measured" else "", "note": claim.note if holds in ("no", UNCLEAR) else ""}  # fmt: skip
 
 
 def _name(claim: Claim) -> str:

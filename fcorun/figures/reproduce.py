@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from fcorun.composing.folders import choices, own_dir
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.folders import choices, own_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import claims
 from fcorun.figures.draw import PICTURES, fast_mark

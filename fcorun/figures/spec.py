@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fcorun.composing.compose import compose
+from fcorun.composing.folders import choices, own_dir
 from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.compose import compose
-from fcorun.experiment.folders import choices, own_dir
 from fcorun.metrics import RENAMED
 
 

@@ -20,7 +20,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
 
     Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, drawn
     (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
-    none that matters), rounds,
+    none that matters), above (by which share the objective ended above the optimum, where that was worked out and is
+    more than a hundredth), rounds,
     final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
     as many as the run was told), seconds (without set-up and compilation), then the other counters (bytes_up, ...).
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
@@ -46,6 +47,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
                 "reason": status.get("reason", ""),
                 "drawn": summary.get("drawn"),
                 "falling": (summary.get("unfinished") or {}).get("fell"),
+                "above": _above(summary.get("certificate") or {}),
                 done: summary.get("round"),
                 "seconds": summary.get("seconds", {}).get("steady"),
                 **{name: summary.get(name) for name in COUNTERS[2:]},
@@ -55,7 +57,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     measured = [f"{kind}_{name}" for kind in _KINDS for name in metrics.in_order(names)]
     measured = [name for name in measured if any(name in row for row in rows)]
     counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
-    ends = ("status", "reason", "drawn", "falling", done)
+    ends = ("status", "reason", "drawn", "falling", "above", done)
     columns = ["folder", "algo", "data", *varied, *ends, *measured, "seconds", *counters]
     frame: Frame = pd.DataFrame(rows, columns=columns)
     for name in (done, *counters, *varied):
@@ -67,6 +69,11 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
         tail = min(tail, longest)
     titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
     return Table(frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff"))
+
+
+def _above(certificate: dict[str, Any]) -> float | None:
+    """By which share a run ended above the optimum, unless it is there or nothing is known."""
+    return None if certificate.get("near", True) else certificate.get("above")
 
 
 def _held(config: dict[str, Any]) -> dict[str, Any]:

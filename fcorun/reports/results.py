@@ -95,15 +95,22 @@ def remarks(runs: Table, metric: str) -> list[str]:
     lines = [str(edge) for edge in edges(runs, metric)]
     if metric in PENALISED and runs.psi():
         lines.append(f"each {' and '.join(runs.psi())} by itself: their {metric} is not of the same function")
-    return list(dict.fromkeys([*lines, *_still_falling(runs, metric), *_undrawn(runs)]))
+    return list(dict.fromkeys([*lines, *_unfinished(runs, metric), *_undrawn(runs)]))
 
 
-def _still_falling(runs: Table, metric: str) -> list[str]:
-    """A line on the best points whose objective was still falling at the end, if there are any."""
-    falling, several = runs.column("falling") > 0, runs.frame["data"].nunique() > 1
-    found = [row for row in runs.best(metric).to_dict("records") if falling[list(row["rows"])].any()]
-    names = [f"{row['algo']} on {row['data']}" if several else str(row["algo"]) for row in found]
-    return [f"still falling at the end, so {ADVICE}: {', '.join(dict.fromkeys(names))}"] if names else []
+def _unfinished(runs: Table, metric: str) -> list[str]:
+    """A line on the best points that ended above the optimum, and one on those that were still falling at the end, if
+    there are any."""
+    best, above, falling = runs.best(metric).to_dict("records"), runs.column("above"), runs.column("falling") > 0
+    several = runs.frame["data"].nunique() > 1
+
+    def told(row: dict[str, Any], more: str = "") -> str:
+        return f"{row['algo']} on {row['data']}{more}" if several else f"{row['algo']}{more}"
+
+    far = {told(row, f" {100 * most:.2g} %") for row in best for most in above[list(row["rows"])] if most > 0}
+    moving = {told(row) for row in best if falling[list(row["rows"])].any()}
+    lines = [f"above the optimum's objective: {', '.join(sorted(far))}"] if far else []
+    return [*lines, f"still falling at the end, so {ADVICE}: {', '.join(sorted(moving))}"] if moving else lines
 
 
 def _undrawn(runs: Table) -> list[str]:

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 
+from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.ending import falling, judged, named, unfinished
 from fcorun.records.formats import csv_text, json_text, npz_bytes
@@ -37,9 +38,10 @@ def _look_back(job: Job) -> None:
     metric = judged(job.rows[-1])
     if job.rows[-1][metric] > job.rows[0][metric]:
         job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")
-    elif job.certificate is None and not job.stopped and (found := unfinished(job.rows)):
-        job.unfinished = found
-        job.remark(falling(found))
+    elif not (job.stopped or isinstance(job.experiment.algo, Baseline) or (job.certificate or {}).get("near")):
+        job.unfinished = unfinished(job.rows)
+        if job.unfinished and not job.certificate:  # which says more
+            job.remark(falling(job.unfinished))
 
 
 def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None]) -> None:
@@ -58,6 +60,6 @@ def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, 
         if values is not None:
             folder.write(f"{name}.npz", npz_bytes(values))
     folder.write("summary.json", json_text(summary))
-    folder.log(f"{status} {reason}".strip() + f" after round {rows[-1]['round'] if rows else 0}")
+    folder.log(f"{status} after round {rows[-1]['round'] if rows else 0}" + (f": {reason}" if reason else ""))
     folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
     folder.drop_checkpoint()

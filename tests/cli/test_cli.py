@@ -10,7 +10,7 @@ import yaml
 from helpers import SMALL, names, rows_of, small
 
 from fcorun import Record, load_records, run
-from fcorun.experiment.folders import conf_dir
+from fcorun.composing.folders import conf_dir
 
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
 

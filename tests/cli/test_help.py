@@ -60,7 +60,7 @@ def test_a_group_and_a_choice(told):
     assert "  fedmid: Federated mirror descent." in lines
     assert any(line.startswith("algo=fedmid: Federated mirror descent.") for line in lines)
     assert lines[-1] == "  algo.server_lr=${oc.select:data.natural.server_lr,1.0}: " \
-                        "the server's learning rate; eta_s (a number, positive)"  # fmt: skip
+                        "the server's learning rate; eta_s (a number, positive, or auto)"  # fmt: skip
     assert any("of all of them: reg.applied_by=both" in line for line in told("reg"))
     assert any("data.only_digits=false" in line for line in told("data=femnist_62"))
     assert any("data.root=data" in line for line in told("data=femnist_62"))  # of the file that it takes over

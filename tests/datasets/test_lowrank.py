@@ -5,8 +5,8 @@ import pytest
 from helpers import given, snapshots
 
 from fcorun import UserError
+from fcorun.composing.compose import compose
 from fcorun.experiment.build import load
-from fcorun.experiment.compose import compose
 from fcorun.experiment.prepare import prepare
 
 SMALL_LOWRANK = (

@@ -93,11 +93,12 @@ def test_without_a_batch_size_the_whole_data_are_taken():
 @pytest.mark.parametrize("cohort", ["null", "2"])
 @pytest.mark.parametrize("sizes", [(3, 7, 10), (5, 5, 5)])
 def test_the_whole_data_of_a_client_are_its_rows(sizes, cohort, tmp_path):
-    config = ragged(tmp_path, "algo=fedavg", f"clients_per_round={cohort}", "rounds=1", sizes=sizes)
+    rates = ("algo.client_lr=0.01", "algo.server_lr=1")
+    config = ragged(tmp_path, "algo=fedavg", *rates, f"clients_per_round={cohort}", "rounds=1", sizes=sizes)
     experiment = prepare(config)
     data, now = load(experiment), snapshots(config)[-1]
     drawn = engine_for(experiment, data).federation.schedule.draw(0, 1)
-    rate = config["algo"]["client_lr"] * config["algo"]["server_lr"]
+    rate = config["algo"]["client_lr"]
     x, expected = np.column_stack([data.x, np.ones(len(data.x))]), np.zeros(7)
     for m in drawn.cohort[0]:
         rows = slice(data.offsets[m], data.offsets[m + 1])

@@ -82,7 +82,10 @@ def test_a_start_is_part_of_what_a_run_is(trained, tmp_path):
         (["algo=fedavg", "start={}", "frozen=true"], ["frozen=true", "algo=fedavg"]),
         (["algo=ditto", "frozen=true"], ["frozen=true", "start="]),
         (["algo=ditto", "start=nowhere"], ["start=nowhere", "no finished record"]),
-        (["algo=feddualavg", "start={}", "mirror=entropy", "reg=l1_nonneg"], ["start=", "mirror"]),
+        (
+            ["algo=feddualavg", "start={}", "mirror=entropy", "algo.client_lr=0.1", "reg=l1_nonneg"],
+            ["start=", "mirror"],
+        ),
         (["algo=pfedme", "algo.inner_lr=0.1"], ["algo.inner_lr=0.1", "algo.solver=gradient"]),
         (["algo=mixture", "algo.probability=1e-9"], ["algo.probability=1e-09", "0.0001"]),
         (["algo=centralized", "start={}"], ["algo=centralized", "start"]),

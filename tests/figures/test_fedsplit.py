@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fcorun import run
-from fcorun.experiment.compose import compose
+from fcorun.composing.compose import compose
 from fcorun.figures.draw import PICTURES
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit

@@ -12,7 +12,7 @@ from helpers import names
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
-from fcorun.experiment.compose import compose, conf_dir
+from fcorun.composing.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import claims, spec
 from fcorun.figures.reproduce import reproduce
@@ -180,17 +180,17 @@ def test_a_claim_is_judged_over_seeds():
 
     def told(**changes):
         (row,) = claims.check("fig", Figure("t", claims=[claim(**changes)]), found, {})
-        return row["holds"], row["note"]
+        return row["holds"], row["test"], row["note"]
 
-    assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds")  # although the bands overlap
-    assert told(above=[], below=["b"], note="known") == ("no", "known; the same sign in each of 3 seeds")
-    assert told(above=["c"], note="known") == ("not distinguishable", "known; in each of 3 seeds")
-    assert told(above=[0.4]) == ("yes", "in each of 3 seeds")
+    assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds", "")  # although the bands overlap
+    assert told(above=[], below=["b"], note="known") == ("no", "the same sign in each of 3 seeds", "known")
+    assert told(above=["c"], note="known") == ("not distinguishable", "in each of 3 seeds", "known")
+    assert told(above=[0.4]) == ("yes", "in each of 3 seeds", "")
     assert told(above=[0.6])[0] == "not distinguishable"
     assert told(above=[0.95])[0] == "no"
-    assert told(algo="c", above=[0.6]) == ("yes", "one number against another")
+    assert told(algo="c", above=[0.6]) == ("yes", "one number against another", "")
     assert told(above=["b"], times=1.2)[0] == "not distinguishable"
-    assert told(above=["b", "d"]) == ("not measured", "")
+    assert told(above=["b", "d"]) == ("not measured", "", "")
 
 
 def test_what_is_equal_cannot_be_told_apart():

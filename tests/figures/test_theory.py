@@ -5,8 +5,8 @@ import pytest
 from helpers import small
 
 from fcorun import run
+from fcorun.composing.compose import compose
 from fcorun.experiment import build
-from fcorun.experiment.compose import compose
 from fcorun.experiment.prepare import prepare
 from fcorun.figures.draw import PICTURES
 from fcorun.figures.drawing import Drawing

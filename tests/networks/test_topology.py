@@ -25,6 +25,7 @@ def test_one_round_of_the_edges_is_a_star_or_trees_are_refused(name, tmp_path):
     """Where edges pass on the means of their clients, the cloud's mean of them is that of all clients."""
     rest = [f"algo={name}", "rounds=5", "reg.strength=0.2", "clients_per_round=null"]
     rest += ["batch_size=4"] if not traits_of(name).deterministic else []
+    rest += ["algo.client_lr=0.01", "algo.server_lr=1"] if "server_lr" in KINDS[name].__dataclass_fields__ else []
     tree = [*rest, TREE, "topology.map=[0,1,0,1]"]
     if name not in ON_TREES:
         with fails(f"algo={name}", "topology"):

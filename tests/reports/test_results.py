@@ -43,6 +43,15 @@ def test_show_says_whose_best_point_was_still_falling():
     assert text.split()[-len(told.split()) :] == told.split()
 
 
+def test_show_says_whose_best_point_ended_above_the_optimum():
+    there = grid("s", seeds=(0,))
+    for found in there:
+        path, near = found.folder / "summary.json", found.config["algo"]["name"] == "fedmid"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"above": 0.127, "near": near}}))
+    text, _ = shown(show, table(there), None)
+    assert text.rstrip().endswith("above the optimum's objective: feddualavg 13 %")
+
+
 def test_show_says_whose_seeds_change_nothing():
     there = grid("s")
     for found in there:

@@ -94,7 +94,7 @@ def test_a_run_ends_when_it_meets_its_target():
 @pytest.mark.parametrize(
     ("stop", "said"),
     [
-        ({"f1": 0.5}, "f1 0.5"),  # better is more
+        ({"support_f1": 0.5}, "support_f1 0.5"),  # better is more
         ({"change": 1e-3}, "change "),
         ({"suboptimality": 1e-9, "change": 1e-3}, "change "),  # the first that is met
     ],
@@ -102,8 +102,8 @@ def test_a_run_ends_when_it_meets_its_target():
 def test_what_may_be_a_target(stop, said):
     record = run(with_target(**stop))
     assert record.status["reason"].startswith(f"stopped in round {record.summary['round']}: {said}")
-    if "f1" in stop:
-        assert (record.metrics["f1"] >= 0.5).tolist() == [False] * record.summary["round"] + [True]
+    if "support_f1" in stop:
+        assert (record.metrics["support_f1"] >= 0.5).tolist() == [False] * record.summary["round"] + [True]
 
 
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])

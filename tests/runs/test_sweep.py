@@ -95,6 +95,7 @@ def test_a_sweep_is_drawn_against_what_it_is_told():
     assert pictures["bytes"] != pictures["rounds"]
 
 
+@pytest.mark.drawn
 def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(capsys):
     assert command("algo=fedmid", "algo.client_lr=1e-3,3e-3", "hydra.sweep.dir=s") == 0
     assert command("algo=feddualavg", "algo.client_lr=1e-3,1e-2", "metric=objective", "hydra.sweep.dir=s") == 0

@@ -10,10 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from fcorun.cli.commands.common import Parser, console
+from fcorun.composing.folders import own, own_dir
 from fcorun.errors import UserError
-from fcorun.experiment.folders import own, own_dir
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import find, load, names
+from fcorun.figures.verdict import UNCLEAR
 from fcorun.records.formats import frame_csv
 from fcorun.system.files import write_whole
 
@@ -76,7 +77,9 @@ def _show(rows: list[dict], console: Console) -> None:
     for row in rows:
         out.add_row(*(escape(row[column]) for column in ("algo", "says", "measured", "wanted", "holds")))
     console.print(out)
-    for note in dict.fromkeys(row["note"] for row in rows if row["note"] and row["holds"] != "yes"):
+    for test in dict.fromkeys(row["test"] for row in rows if row["holds"] == UNCLEAR and row["test"]):
+        console.print(escape(f"{UNCLEAR}: not {test}"))
+    for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
         console.print(escape(f"of what does not hold: {note}"))
 
 

@@ -10,9 +10,9 @@ from rich.markup import escape
 from fcorun.cli.commands import COMMANDS
 from fcorun.cli.commands.common import Parser, console
 from fcorun.cli.keys import GROUPS, Choice, Key, choice, default_choices, root_keys
+from fcorun.composing.folders import choices, own
 from fcorun.config import LABELS
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.folders import choices, own
 from fcorun.figures.spec import Claim, Figure
 
 

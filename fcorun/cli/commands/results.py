@@ -121,7 +121,8 @@ def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[st
                        justify="left" if left else "right")  # fmt: skip
     values = [runs.measured(name) for name in tails]  # of own models, or where there are none of the global one
     for place, row in enumerate(runs.rows()):
-        row["status"] += ", falling" if row["falling"] else ""
+        row["status"] += ", falling" if (row["falling"] or 0) > 0 else ""
+        row["status"] += f", {100 * row['above']:.2g} % above" if (row["above"] or 0) > 0 else ""
         told = [*(row[name] for name in shown), *(float(each[place]) for each in values), row["folder"]]
         out.add_row(marks.get(place, ""), *(escape(number(value)) for value in told))
     return out

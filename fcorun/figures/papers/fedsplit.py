@@ -155,7 +155,7 @@ def _rate(record: Record) -> dict[str, str]:
 
 def _row(algo: dict, says: str, measured: str, wanted: str, holds: bool) -> dict[str, str]:
     return {"algo": algo["name"], "says": says, "measured": measured, "wanted": wanted,
-            "holds": "yes" if holds else "no", "note": ""}  # fmt: skip
+            "holds": "yes" if holds else "no", "test": "", "note": ""}  # fmt: skip
 
 
 def _of(record: Record) -> tuple[Experiment, FederatedData]:

@@ -118,7 +118,7 @@ def margins(tuned: Table, seeds: list[int]) -> list[dict[str, str]]:
             holds, test = compared(dict(enumerate(gains)), {None: 0.0}, 1)
             rows.append(_row(algo, f"own models beat {'one for all' if other == GLOBAL else 'each client alone'}",
                              f"{value:+.1f} points of accuracy{spread}", f"more than {other}", True)
-                        | {"holds": holds, "note": test})  # fmt: skip
+                        | {"holds": holds, "test": test, "note": ""})  # fmt: skip
     return rows
 
 
@@ -198,4 +198,4 @@ def own_models(overrides: list[str]) -> np.ndarray:
 
 def _row(algo: str, says: str, measured: str, wanted: str, holds: bool) -> dict[str, str]:
     return {"algo": algo, "says": says, "measured": measured, "wanted": wanted, "holds": "yes" if holds else "no",
-            "note": ""}  # fmt: skip
+            "test": "", "note": ""}  # fmt: skip

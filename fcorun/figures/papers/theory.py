@@ -139,7 +139,7 @@ def verdicts(records: Sequence[Record]) -> list[dict[str, str]]:
     rows.append({"says": f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_CLOSE}",
                  "measured": told, "wanted": "fewest with the largest client_lr",
                  "holds": "yes" if min(first, key=lambda rate: first[rate][0]) == max(first) else "no"})  # fmt: skip
-    return [{"algo": "feddualavg", **row, "note": ""} for row in rows]
+    return [{"algo": "feddualavg", **row, "test": "", "note": ""} for row in rows]
 
 
 @lru_cache(maxsize=1)

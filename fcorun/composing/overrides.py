@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from fcorun.composing.folders import choices
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.folders import choices
 from fcorun.sections import SECTIONS
 
 _GROUP = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)

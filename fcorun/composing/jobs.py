@@ -8,9 +8,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fcorun.composing.sentences import unknown_key
 from fcorun.config import build_plugin
 from fcorun.errors import UserError
-from fcorun.experiment.sentences import unknown_key
 from fcorun.sections import GRID
 
 Compose = Callable[[list[str]], DictConfig]  # raises what Hydra raises

@@ -13,11 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
 
+from fcorun.composing.folders import conf_dir, own
+from fcorun.composing.overrides import checked
+from fcorun.composing.sentences import sentence
 from fcorun.config import build_plugin, how_keys
 from fcorun.errors import UserError
-from fcorun.experiment.folders import conf_dir, own
-from fcorun.experiment.overrides import checked
-from fcorun.experiment.sentences import sentence
 
 # Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
 # by name through Hydra here, so the whitelist is empty.

@@ -5,9 +5,9 @@ import itertools
 import hydra
 import pytest
 
-from fcorun.experiment.compose import OLD
-from fcorun.experiment.folders import conf_dir
-from fcorun.experiment.jobs import settle
+from fcorun.composing.compose import OLD
+from fcorun.composing.folders import conf_dir
+from fcorun.composing.jobs import settle
 
 LRS = ["algo.client_lr=1", "algo.client_lr=2"]
 

@@ -7,8 +7,8 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
+from fcorun.composing.overrides import quoted
 from fcorun.errors import UserError, nearest
-from fcorun.experiment.overrides import quoted
 
 _BAD_INPUT = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 

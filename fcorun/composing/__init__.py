@@ -1,0 +1,1 @@
+"""From the command line and configuration files to plain values, by Hydra."""
