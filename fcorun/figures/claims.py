@@ -70,9 +70,9 @@ def _checked(claim: Claim, found: Measured) -> dict[str, str]:
                 verdicts.append(compared(ours, {None: float(other)}, sign))
     found_out = [holds for holds, _ in verdicts]
     holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
-    tests = "; ".join(dict.fromkeys(test for _, test in verdicts if test))
+    tests = "; ".join(dict.fromkeys(test for _, test in verdicts if test)) if holds != "not measured" else ""
     return {"measured": f"{_name(claim)} {_text(claim, ours)}", "wanted": ", ".join(wanted), "holds": holds,
-            "test": tests if holds != "not measured" else "", "note": claim.note if holds in ("no", UNCLEAR) else ""}  # fmt: skip
+            "test": tests, "note": claim.note if holds in ("no", UNCLEAR) else ""}  # fmt: skip
 
 
 def _name(claim: Claim) -> str:
