@@ -78,7 +78,7 @@ def _show(rows: list[dict], console: Console) -> None:
         out.add_row(*(escape(row[column]) for column in ("algo", "says", "measured", "wanted", "holds")))
     console.print(out)
     for test in dict.fromkeys(row["test"] for row in rows if row["holds"] == UNCLEAR and row["test"]):
-        console.print(escape(f"{UNCLEAR}: not {test}"))
+        console.print(escape(f"{UNCLEAR} by: {test}"))
     for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
         console.print(escape(f"of what does not hold: {note}"))
 
