@@ -23,7 +23,7 @@ def test_best_points_side_by_side():
     found = best_of(grid("s"))
     assert len(found.axes) == 4
     assert legend_of(found) == [
-        *("feddualavg", "fedmid", "median and range over 3 seeds", "$\\eta_c$ = 0.2, $\\eta_s$ = 1"),
+        *("feddualavg", "fedmid", "median and range over 3 seeds", "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1"),
     ]
     for ax in found.axes:
         assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]

@@ -45,7 +45,8 @@ def draw(view: View) -> Any | None:
         raise UserError(f"figure.panels: {', '.join(lacking)} was not measured: leave it out, or run what measures it "
                         "(suboptimality: reference=true)")  # fmt: skip
     notes = [view.problem] if view.problem else []
-    notes += [", ".join(f"{_SHORT.get(key, key)} = {value}" for key, value in common.items())] if common else []
+    alike = ", ".join(f"{_SHORT.get(key, key)} = {value}" for key, value in common.items())
+    notes += [f"all: {alike}"] if alike else []
     if any(arrow in value for keys in told for value in keys.values() for arrow in _EDGE.values()):
         notes.append(f"{_EDGE[True]}, {_EDGE[False]}: largest, smallest tried: try beyond")
     return draw_lines(lines, shown, view.xs, view.table, notes)
