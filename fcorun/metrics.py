@@ -171,17 +171,20 @@ def silent(row: Mapping[str, float]) -> bool:
     return not (row["bytes_up"] or row.get("grad_evals") or row.get("prox_evals"))
 
 
-def aggregate(rows: list[dict[str, float]], tail_rounds: int, metrics: Catalogue = CATALOGUE) -> dict[str, dict]:
+def aggregate(
+    rows: list[dict[str, float]], tail_rounds: int, metrics: Catalogue = CATALOGUE, *, stopped: bool = False
+) -> dict[str, dict]:
     """Of each metric: the last value, the best with its round, the mean over the evaluations of the last rounds.
 
     The tail holds the evaluations after round (last - tail_rounds); at least the last one, and of a baseline, which
-    communicates nothing and counts iterations, only that.
+    communicates nothing and counts iterations, and of a run that was ``stopped`` at a target, only that.
     """
     if not rows:
         return {"final": {}, "best": {}, "tail": {}}
     names = [name for name in rows[-1] if name not in COUNTERS]
     end = rows[-1]["round"]
-    tail = [row for row in rows if row["round"] > end - tail_rounds and not silent(row)] or rows[-1:]
+    tail = [row for row in rows if row["round"] > end - tail_rounds and not silent(row)]
+    tail = rows[-1:] if stopped else tail or rows[-1:]
     best = {}
     for name in names:
         if metrics[name].higher is not None:

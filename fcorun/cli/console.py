@@ -104,11 +104,11 @@ class Console(Watcher):
         settings = job.experiment.settings
         table = Table(box=None, pad_edge=False, header_style="bold")
         tail = min(settings.tail_rounds, int(job.rows[-1]["round"]))
-        mean = f"mean of last {tail} rounds" if not silent(job.rows[-1]) else "solution"
+        mean = "solution" if silent(job.rows[-1]) else "at the end" if job.stopped else f"mean of last {tail} rounds"
         for column in ("metric", "final", "best", "round", mean):
             table.add_column(column, justify="left" if column == "metric" else "right")
         metrics = job.experiment.metrics
-        found = aggregate(job.rows, settings.tail_rounds, metrics)
+        found = aggregate(job.rows, settings.tail_rounds, metrics, stopped=job.stopped)
         for name, value in found["final"].items():
             best = found["best"].get(name)
             cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")

@@ -122,6 +122,8 @@ class Experiment:
     @property
     def remark(self) -> str:
         """What a user should know of this combination before it runs, or nothing."""
+        if isinstance(self.algo, Baseline) and self.settings.stop:
+            return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
         if isinstance(self.algo, Algorithm) and not self.algo.traits.sides and not isinstance(self.reg, NoRegularizer):
             return f"algo={self.names['algo']} leaves psi out: reg={self.names['reg']} is measured, not minimised"
         return ""

@@ -121,7 +121,8 @@ def _measured(record: Record, summary: dict, tail_rounds: int | None, metrics: C
     """The final, best and tail values of a record by metric; those of a diverged one are no results, and empty."""
     found = {kind: summary.get(kind, {}) for kind in _KINDS}
     if tail_rounds is not None and found["tail"] and summary.get("tail_rounds") != tail_rounds:
-        found["tail"] = aggregate(record.rows, tail_rounds, metrics)["tail"]
+        stopped = bool(summary.get("stopped"))
+        found["tail"] = aggregate(record.rows, tail_rounds, metrics, stopped=stopped)["tail"]
     found["best"] = {name: best["value"] for name, best in found["best"].items()}
     if summary.get("status") == "diverged":  # what it was before that is in metrics.csv
         found = {kind: dict.fromkeys(values) for kind, values in found.items()}

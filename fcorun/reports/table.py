@@ -102,6 +102,13 @@ class Table:
             raise UserError(f"metric={metric} was not measured: {nearest(metric, judged or self.metrics.judged)}")
         return metric
 
+    def had(self, metric: str) -> str:
+        """The metric if any of these runs has it, else the headline of what they have."""
+        import numpy as np
+
+        there = [name for name in self.tails if np.isfinite(self.measured(name)).any()]
+        return metric if metric in there or not there else self.metrics.headline(there)
+
     def points(self, metric: str) -> Frame:
         """The runs with their seeds folded: a row for each algorithm, data set and setting of the other keys.
 
@@ -163,9 +170,11 @@ class Table:
         import numpy as np
 
         best = done["metric"].max() if self.metrics[metric].higher else done["metric"].min()
-        top = done[np.isclose(done["metric"], best, rtol=SAME, atol=0)]
+        objective = self.column("tail_objective")
+        size = np.nanmax(np.abs(objective[done["rows"].loc[done["metric"].idxmin()]]), initial=0)
+        top = done[np.isclose(done["metric"], best, rtol=SAME, atol=SAME * size if metric == "suboptimality" else 0)]
         compare = "objective" in self.tails and all(top[key].nunique(dropna=False) == 1 for key in self.psi())
-        objective = self.column("tail_objective") if compare else np.zeros(len(self))
+        objective = objective if compare else np.zeros(len(self))
         return sorted(top.index, key=lambda at: float(np.median(objective[top["rows"][at]])))
 
 

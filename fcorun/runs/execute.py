@@ -65,6 +65,17 @@ def _made_ready(job: Job, data: FederatedData, watch: Watcher) -> bool:
     job.remark(asked.remark(job.bounds or {}))
     if job.experiment.settings.reference:
         job.optimum = reference.optimum(job.experiment, data)
+        target, least = (job.experiment.settings.stop or {}).get("suboptimality", float("inf")), job.resolution()
+        if target < least:
+            precision = job.experiment.settings.precision
+            job.fail(
+                UserError(
+                    f"stop.suboptimality={target:g}: precision={precision} resolves {least:.1g} of an objective "
+                    f"of {job.optimum['objective']:.3g}; give a larger target, or precision=float64"
+                )
+            )
+            watch.ends(job)
+            return False
         if not job.optimum["certified"]:
             found = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
             job.remark(f"the reference optimum is not certified: {found}")

@@ -34,11 +34,18 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
 
 
 def _look_back(job: Job) -> None:
-    """Remark what is amiss with the end of a run that has not diverged."""
+    """Remark what is amiss with the end of a run that has not diverged; a baseline has its certificate."""
+    least = job.resolution()
+    if abs(job.rows[-1].get("suboptimality", float("inf"))) < least:
+        job.remark(
+            f"suboptimality is rounding: {job.experiment.settings.precision} resolves {least:.1g} of the objective"
+        )
+    if isinstance(job.experiment.algo, Baseline):
+        return
     metric = judged(job.rows[-1])
     if job.rows[-1][metric] > job.rows[0][metric]:
         job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")
-    elif not (job.stopped or isinstance(job.experiment.algo, Baseline) or (job.certificate or {}).get("near")):
+    elif not (job.stopped or (job.certificate or {}).get("near")):
         job.unfinished = unfinished(job.rows)
         if job.unfinished and not job.certificate:  # which says more
             job.remark(falling(job.unfinished))

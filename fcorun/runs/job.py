@@ -106,6 +106,11 @@ class Job:
             self.remark(reason)
         return self.stopped
 
+    def resolution(self) -> float:
+        """The least gap to the optimum that the precision of this run can tell from none; 0 where none is measured."""
+        eps = {"float32": 1e-6, "float64": 1e-14}[self.experiment.settings.precision]
+        return eps * abs(self.optimum["objective"]) if self.optimum else 0.0
+
     def remark(self, words: str) -> None:
         """Add a remark, if it is not empty."""
         self.reason = "; ".join(filter(None, (self.reason, words)))

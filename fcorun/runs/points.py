@@ -86,7 +86,8 @@ def value_of(point: Point, options: Options) -> float | None:
     if record.status.get("status") != "done":
         return None
     metrics = point.experiment.metrics if point.experiment else CATALOGUE
-    tail = aggregate(record.rows, options.tail_rounds, metrics)["tail"]
+    stopped = bool(record.summary.get("stopped"))
+    tail = aggregate(record.rows, options.tail_rounds, metrics, stopped=stopped)["tail"]
     return tail.get(RENAMED.get(options.metric, options.metric) if options.metric else metrics.headline(tail))
 
 

@@ -89,6 +89,14 @@ def test_ties_are_told_and_the_ring_is_where_the_table_says():
         assert legend_of(figure(best.draw, records))[0].endswith("(tied with 2)")
 
 
+def test_gaps_are_tied_to_the_rounding_of_the_objective():
+    """A gap is the difference of two objectives of 50, which float32 knows to 5e-6."""
+    for rate, gap in ((0.1, 4e-7), (0.2, -2e-6), (0.4, 1e-3)):
+        record(f"s/{rate}", config(algo__client_lr=rate), rows(50.0, suboptimality=gap))
+    (best,) = table(load_records("s")).best("suboptimality").to_dict("records")
+    assert len(best["tied"]) == 1
+
+
 def test_no_tie_no_word():
     text, _ = shown(show, table(grid("s")), None)
     assert "tied" not in text

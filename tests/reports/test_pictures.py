@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricate import config, grid, record
+from fabricate import config, grid, record, rows
 from matplotlib.colors import to_rgb
 
 from fcorun import load_records
@@ -32,6 +32,15 @@ def test_each_data_set_has_its_own():
     there = load_records("s")
     names = {path.name for path in draw_sweep(Path("s"), there, table(there))}
     assert names == {f"{kind}-{data}.png" for kind in ("rates", "best", "structure") for data in ("lasso", "lasso_8")}
+
+
+def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
+    for data, more in (("lasso", {"val_accuracy": 0.7}), ("lasso_8", {})):
+        for rate in (0.1, 0.2):
+            record(f"s/{data}{rate}", config(data=data, algo__client_lr=rate), rows(**more))
+    there = load_records("s")
+    names = {path.name for path in draw_sweep(Path("s"), there, table(there), "val_accuracy")}
+    assert {"rates-lasso.png", "rates-lasso_8.png"} <= names
 
 
 def test_pictures_that_no_longer_hold_go():

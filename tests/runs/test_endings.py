@@ -88,7 +88,7 @@ def test_a_run_ends_when_it_meets_its_target():
     whole = run(FAST, "whole")
     pd.testing.assert_frame_equal(rows_of(record), rows_of(whole).head(last + 1))
     assert record.status["identity"] != whole.status["identity"]
-    assert record.summary["tail"]["objective"] == pytest.approx(record.metrics["objective"][-100:].mean())
+    assert record.summary["tail"] == record.summary["final"]  # the way there is none of it
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,27 @@ def test_what_may_be_a_target(stop, said):
     assert record.status["reason"].startswith(f"stopped in round {record.summary['round']}: {said}")
     if "support_f1" in stop:
         assert (record.metrics["support_f1"] >= 0.5).tolist() == [False] * record.summary["round"] + [True]
+
+
+def test_a_target_below_what_the_precision_resolves_is_refused():
+    config = with_target(suboptimality=1e-12) | {"precision": "float32"}
+    with fails("stop.suboptimality=1e-12", "precision=float64"):
+        run(config)
+
+
+def test_a_gap_that_is_rounding_is_said_to_be():
+    config = FAST | {"rounds": 2000, "precision": "float32", "eval_every": 500}
+    assert "suboptimality is rounding: float32 resolves" in run(config).status["reason"]
+
+
+def test_a_baseline_ends_by_its_certificate_whatever_stop_is():
+    config = small("algo=centralized", "stop={change:1}")
+    assert "by its certificate" in prepare(config).remark
+    assert "stopped" not in run(config).status["reason"]
+
+
+def test_of_one_client_nothing_is_said_of_rates():
+    assert "rates" not in run(small("algo=one_client")).status["reason"]
 
 
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])

@@ -35,14 +35,16 @@ def draw_sweep(
 
     rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. With several problems
-    (``Table.apart``), each has its own, rates-DATA.png. ``table`` is that of ``records``; ``format`` is png, pdf or
-    svg; ``algos`` as of ``looks_of``. Raises UserError as ``Table.best``, and for a run that did not count ``x``.
+    (``Table.apart``), each has its own, rates-DATA.png, judged by what it has (``Table.had``). ``table`` is that of
+    ``records``; ``format`` is png, pdf or svg; ``algos`` as of ``looks_of``. Raises UserError as ``Table.best``, and
+    for a run that did not count ``x``.
     """
     metric, looks = table.chosen(metric), looks_of(table, algos)
     sets = problems(table, metric)
     written = []
     for name, places in sets.items():
-        view = View(table.take(places), [records[i] for i in places], metric, looks, xs=[x], problem=name)
+        part = table.take(places)
+        view = View(part, [records[i] for i in places], part.had(metric), looks, xs=[x], problem=name)
         for kind, draw in PICTURES.items():
             path = folder / f"{'-'.join([kind, *re.findall(_PLAIN, name)])}.{format}"
             if _written(path, draw, view, format):
