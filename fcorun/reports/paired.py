@@ -1,10 +1,11 @@
 """Whether methods differ: their best points compared seed by seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
+from fcorun.reports.spread import agree
 from fcorun.reports.table import SEEDS, Table, values_of
 
 ENOUGH = 6  # seeds with which a test that flips signs can come below 0.05: 2 / 2^6
@@ -18,7 +19,7 @@ class Pair:
     Attributes:
         data: what they were compared on: the data, and psi where the metric depends on it.
         differences: the metric of ``first`` less that of ``second``, a value a seed.
-        p: of the test of ``sign_flips``, None with fewer than ENOUGH seeds.
+        p: of the test of ``sign_flips``, None with fewer than ENOUGH seeds, or where ``copies``.
         adjusted: p by Holm (1979), for as many pairs as were tested.
     """
 
@@ -28,6 +29,11 @@ class Pair:
     differences: np.ndarray
     p: float | None = None
     adjusted: float | None = None
+
+    @property
+    def copies(self) -> bool:
+        """Whether all differences are the same to rounding: seeds that change nothing are one."""
+        return agree(self.differences)
 
 
 def pairs(runs: Table, metric: str) -> list[Pair]:
@@ -49,8 +55,9 @@ def pairs(runs: Table, metric: str) -> list[Pair]:
             a, b = ({seeds[place]: values[place] for place in row["rows"]} for row in (first, second))
             differences = np.array([a[seed] - b[seed] for seed in a if seed in b])
             differences = differences[np.isfinite(differences)]
-            p = sign_flips(differences) if len(differences) >= ENOUGH else None
-            found.append(Pair(data, first["algo"], second["algo"], differences, p))
+            pair = Pair(data, first["algo"], second["algo"], differences)
+            tested = len(differences) >= ENOUGH and not pair.copies
+            found.append(replace(pair, p=sign_flips(differences)) if tested else pair)
     return _adjusted(found)
 
 
@@ -79,4 +86,4 @@ def _adjusted(found: list[Pair]) -> list[Pair]:
     for place, pair in enumerate(tested):
         least = max(least, min(1.0, (pair.p or 0.0) * (len(tested) - place)))
         by[id(pair)] = least
-    return [Pair(q.data, q.first, q.second, q.differences, p=q.p, adjusted=by.get(id(q))) for q in found]
+    return [replace(pair, adjusted=by.get(id(pair))) for pair in found]

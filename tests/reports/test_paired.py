@@ -63,6 +63,14 @@ def test_only_common_seeds_count_and_five_are_too_few():
     assert pair.adjusted is None
 
 
+def test_seeds_that_change_nothing_are_no_test():
+    seeded("fedmid", [2.0] * 8)
+    seeded("feddualavg", [1.9] * 8)
+    (pair,) = found()
+    assert pair.copies
+    assert pair.p is None
+
+
 def test_the_p_of_several_pairs_is_of_all_of_them():
     seeded("fedavg", [3.0, 3.3, 3.6, 3.9, 4.2, 4.5])
     seeded("fedmid", [2.0, 2.1, 2.2, 2.3, 2.4, 2.5])

@@ -96,7 +96,8 @@ def _tell_pairs(runs: Table, metric: str, found: Sequence[Pair], out: Console) -
         n, better = len(pair.differences), (runs.metrics.sign(metric) * pair.differences < 0).sum()
         cells = [*([pair.data] if several else []), f"{pair.first} - {pair.second}", str(n)]
         cells += [number(float(median(pair.differences))), f"{better} of {n}"] if n else ["", ""]
-        cells += ["too few seeds", ""] if pair.p is None else [number(pair.p), number(pair.adjusted)]
+        why = "the seeds change nothing" if pair.copies else "too few seeds"
+        cells += [why, ""] if pair.p is None else [number(pair.p), number(pair.adjusted)]
         shown.add_row(*map(escape, cells))
     if not found:
         out.print("paired: no two algorithms are done on the same data")
