@@ -39,7 +39,7 @@ def report(
 
     ``algos`` come before others and have their looks in this order.
     Records that are not over are listed; those that failed are the caller's to list. Raises UserError as
-    ``Table.best``, with results.csv written.
+    ``Table.best``, with results.csv written, and as ``draw_sweep``, with the table shown.
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = ordered(records, algos)
@@ -48,10 +48,10 @@ def report(
     write_whole(written[0], frame_csv(runs.frame))
     if len(runs):
         shown, lines = best_table(runs, metric)
-        written += draw_sweep(folder, records, runs, metric, x=x, algos=algos)
         print_whole(shown, console)
         for line in lines:
             console.print(escape(line))
+        written += draw_sweep(folder, records, runs, metric, x=x, algos=algos)  # what cannot be drawn has its table
     for row in runs.rows():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))

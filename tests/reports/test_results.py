@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fabricate import config, grid, record, show, shown
 from helpers import SMALL, small
+from rich.console import Console
 
 import fcorun
 from fcorun import load_records, run, run_grid
@@ -76,6 +77,17 @@ def test_report_writes_and_says(tmp_path):
     assert mine["rounds"] == "40"
     assert failed.folder.exists()
     assert not list(Path("s").glob(".*"))
+
+
+def test_what_cannot_be_drawn_has_its_table(monkeypatch):
+    grid("s", seeds=(0,))
+    out = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            report(Path("s"), load_records("s"), console=Console(file=out, width=60))
+    assert "best by support_f1" in out.getvalue()
+    assert Path("s/results.csv").exists()
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "diverged"])
