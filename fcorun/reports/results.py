@@ -18,7 +18,7 @@ from fcorun.reports.collect import ordered, table
 from fcorun.reports.edges import edges
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.spread import over
-from fcorun.reports.table import PENALISED, SEEDS, Table
+from fcorun.reports.table import SEEDS, Table
 from fcorun.sections import MEANT
 from fcorun.system.files import write_whole
 
@@ -93,9 +93,17 @@ def remarks(runs: Table, metric: str) -> list[str]:
     """What is to be known of the best points: which are at the edge of their grid, which had not come to an end, what
     they were not compared with, and where seeds change nothing."""
     lines = [str(edge) for edge in edges(runs, metric)]
-    if metric in PENALISED and runs.psi():
-        lines.append(f"each {' and '.join(runs.psi())} by itself: their {metric} is not of the same function")
+    if functions := runs.functions(metric):
+        lines.append(f"each {' and '.join(functions)} by itself: their {metric} is not of the same function")
+    lines += unlike(runs, metric)
     return list(dict.fromkeys([*lines, *_unfinished(runs, metric), *_undrawn(runs)]))
+
+
+def unlike(runs: Table, metric: str) -> list[str]:
+    """A line where runs of different length are compared by a metric."""
+    lengths = runs.lengths(metric)
+    several = f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]}" if lengths else ""
+    return [f"runs of {several} rounds are compared"] if lengths else []
 
 
 def _unfinished(runs: Table, metric: str) -> list[str]:

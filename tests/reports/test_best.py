@@ -5,6 +5,7 @@ from drawn import best_of, figure, legend_of
 from fabricate import config, grid, record, rows
 
 from fcorun import UserError, load_records
+from fcorun.metrics import COUNTERS
 from fcorun.reports.pictures import structure
 from fcorun.reports.pictures.axis import along
 from fcorun.reports.pictures.best import panels
@@ -44,6 +45,19 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
 def test_panels_that_nothing_measured_are_asked_for_in_vain():
     with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
         best_of([record("a")], shown=["objective", "suboptimality"])
+
+
+def test_losses_of_two_objectives_share_no_panel():
+    there = [record("a", config(objective={"name": "huber"})), record("b", config("fedmid", objective={"name": "mlp"}))]
+    assert [ax.get_ylabel().split()[0] for ax in best_of(there).axes] == ["F1", "density:"]
+    kept = ("objective", "train_loss", *COUNTERS[:4])
+    few = [{key: value for key, value in row.items() if key in kept} for row in rows()]
+    few = [row | {"recovery_error": 1.0} for row in few]
+    there = [
+        record(f"c/{a}", config(a, objective={"name": n}), few) for a, n in (("fedavg", "huber"), ("fedmid", "mlp"))
+    ]
+    (ax,) = best_of(there, "recovery_error").axes
+    assert ax.get_ylabel().startswith("‖w")
 
 
 def test_one_seed_has_no_band():

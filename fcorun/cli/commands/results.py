@@ -18,7 +18,7 @@ from fcorun.records.sweeps import kept
 from fcorun.reports.collect import ordered, table
 from fcorun.reports.latex import best_latex
 from fcorun.reports.paired import ENOUGH, Pair, pairs
-from fcorun.reports.results import caption, head, number, print_whole, remarks
+from fcorun.reports.results import caption, head, number, print_whole, remarks, unlike
 from fcorun.reports.table import Table
 from fcorun.system.files import write_whole
 
@@ -106,6 +106,8 @@ def _tell_pairs(runs: Table, metric: str, found: Sequence[Pair], out: Console) -
         f"seed by seed at each one's best point; p: two-sided, of the mean, by flipped signs, from {ENOUGH} seeds on; "
         "Holm: of all pairs together; these seeds chose the points too, which favours who had more to choose from"
     )
+    for line in unlike(runs, metric):
+        out.print(line)
 
 
 def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[str]) -> Shown:
