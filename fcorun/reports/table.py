@@ -69,14 +69,17 @@ class Table:
 
     def lengths(self, metric: str) -> list[int]:
         """Of how many rounds runs are that are compared by a metric, where these differ; baselines have none."""
-        import numpy as np
-
         if "rounds" not in self.keys:
             return []
-        moved = np.nansum([self.column("bytes_up"), self.column("grad_evals")], axis=0) > 0
-        ran = self.frame[moved & (self.frame["status"] == "done")]
-        groups = ran.groupby(self.apart(metric), sort=False, dropna=False)["rounds"].unique()
+        groups = self.frame[self.ran()].groupby(self.apart(metric), sort=False, dropna=False)["rounds"].unique()
         return sorted({int(n) for found in groups if len(found) > 1 for n in found})
+
+    def ran(self) -> Any:
+        """Which runs are done and had rounds: those of a baseline are iterations."""
+        import numpy as np
+
+        moved = np.nansum([self.column("bytes_up"), self.column("grad_evals")], axis=0) > 0
+        return moved & (self.frame["status"] == "done").to_numpy()
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row by column, None where it has no value."""

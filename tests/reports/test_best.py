@@ -24,7 +24,8 @@ def test_best_points_side_by_side():
     found = best_of(grid("s"))
     assert len(found.axes) == 4
     assert legend_of(found) == [
-        *("feddualavg", "fedmid", "median and range over 3 seeds", "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1"),
+        *("feddualavg", "fedmid", "median and range over 3 seeds", "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1$\\uparrow$"),
+        "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
     ]
     for ax in found.axes:
         assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]
@@ -133,7 +134,7 @@ def test_columns_of_fewer_x(count):
 @pytest.mark.parametrize("count", [2, 4, 7])
 def test_best_points_of_many_algorithms(count):
     names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
-    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 2
+    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 3
 
 
 @pytest.mark.parametrize(("more", "count"), [({}, 4), ({"rank": 3.0}, 5), ({"val_accuracy": 0.5, "rank": 3.0}, 5)])

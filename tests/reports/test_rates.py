@@ -20,7 +20,10 @@ def test_heat_maps():
     assert maps[0].get_xlabel() == "client learning rate $\\eta_c$"
     assert maps[0].get_ylabel() == "server learning rate $\\eta_s$"
     assert bar.get_ylabel() == "F1 of |w$_j$| > 0.0001\nmean of last 20 rounds"
-    assert legend_of(found) == ["best", "diverged with any of 3 seeds", "median of 3 seeds"]
+    assert legend_of(found) == [
+        *("best", "diverged with any of 3 seeds", "median of 3 seeds"),
+        "best is the largest $\\eta_s$, try larger: feddualavg, fedmid",
+    ]
     picture = maps[0].images[0].get_array()
     assert (picture[:, 2] == picture[0, 2]).all()  # the rate that diverges, grey
     crosses = [line for line in maps[0].lines if line.get_marker() == "x"]

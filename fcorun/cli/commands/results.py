@@ -18,7 +18,7 @@ from fcorun.records.sweeps import kept
 from fcorun.reports.collect import ordered, table
 from fcorun.reports.latex import best_latex
 from fcorun.reports.paired import ENOUGH, Pair, pairs
-from fcorun.reports.results import caption, head, number, print_whole, remarks, unlike
+from fcorun.reports.results import axis, caption, head, number, print_whole, remarks, unlike
 from fcorun.reports.table import Table
 from fcorun.system.files import write_whole
 
@@ -117,10 +117,10 @@ def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[st
     marks |= {place: "*" for rows in best["rows"] for place in rows}
     shown = ["algo", *more, *runs.keys, "status", "rounds"]
     out = Shown(box=None, pad_edge=False, header_style="bold")
-    for name in ("", *shown, *tails, "folder"):
+    heads = [*(axis(runs, name) for name in ("", *shown)), *(head(runs, name) for name in tails), "folder"]
+    for name in heads:
         left = name in ("algo", "data", "status", "folder")
-        out.add_column(head(runs, name) if name in tails else name.replace(".", ".\n"), no_wrap=True,
-                       justify="left" if left else "right")  # fmt: skip
+        out.add_column(name, no_wrap=True, justify="left" if left else "right")
     values = [runs.measured(name) for name in tails]  # of own models, or where there are none of the global one
     for place, row in enumerate(runs.rows()):
         row["status"] += ", falling" if (row["falling"] or 0) > 0 else ""

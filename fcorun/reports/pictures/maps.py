@@ -21,7 +21,7 @@ CROSS: dict[str, Any] = {
     "linestyle": "none",
 }  # a point that diverged
 
-Place = tuple[float | None, ...]  # values of some rates, None of one that an algorithm has no number of
+Place = tuple[Any, ...]  # values of some rates, None of one that an algorithm has no number of
 Cells = dict[Place, dict[str, Any]]  # the best point at each value of some rates
 
 
