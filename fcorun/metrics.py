@@ -76,6 +76,10 @@ class Catalogue(dict[str, Metric]):
         ranks = {name: rank for name in names if (rank := self[name].matters) is not None}
         return min(ranks, key=lambda name: ranks[name], default="objective")
 
+    def of_objective(self, name: str) -> bool:
+        """Whether a metric is a loss, or one that an objective declares: of two objectives they do not compare."""
+        return name in ("objective", "suboptimality") or "_loss" in name or (name in self and name not in CATALOGUE)
+
     def cut(self, names: Iterable[str]) -> list[str]:
         """Those of these metrics that depend on the cutoff."""
         return [name for name in names if self[name].cut]

@@ -6,8 +6,6 @@ from typing import Any
 
 from fcorun.reports.table import SEEDS, Table
 
-LEAST = 3  # values of a key; of two, each is an edge
-
 
 @dataclass(frozen=True)
 class Edge:
@@ -24,7 +22,7 @@ class Edge:
 
 
 def edges(table: Table, metric: str) -> list[Edge]:
-    """The edges at which best points lie, one for each key that its algorithm has at least three numbers of.
+    """The edges at which best points lie, one for each key that its algorithm has several numbers of.
 
     What diverged was tried: a best point before it is at the edge of what converges, not of the grid. Where a tied
     point lies inside, none is needed.
@@ -42,7 +40,7 @@ def edges(table: Table, metric: str) -> list[Edge]:
         for key in (key for key in table.keys if key not in (*SEEDS, *apart)):
             tried = sorted(set(_numbers(group[key])))
             ours = _numbers(best[key])
-            if len(tried) < LEAST or len(ours) < len(best):
+            if len(tried) < 2 or len(ours) < len(best):
                 continue
             if set(ours) == {tried[-1]}:
                 found.append(Edge(row["algo"], key, tried[-1], True))

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from fcorun.reports.results import caption, remarks
+from fcorun.reports.results import axis, caption, remarks
 from fcorun.reports.spread import over
 from fcorun.reports.table import SEEDS, Table
 
@@ -29,7 +29,8 @@ def best_latex(runs: Table, metric: str) -> str:
         if band:
             cells += [f"{_number(row['low'])} to {_number(row['high'])}" if row["seeds"] > 1 else "", str(row["seeds"])]
         rows.append(cells)
-    heads = ["method", *(["data"] if several else []), *map(escaped, [*_short(keys), metric])]
+    short = [axis(runs, key) if key in runs.tails else key for key in _short(keys)]
+    heads = ["method", *(["data"] if several else []), *map(escaped, [*short, metric])]
     heads += [escaped(over(set(best["seeds"]) - {0})).replace("-", "--"), "seeds"] if band else []
     columns = "l" * (1 + several) + "r" * (len(heads) - 1 - several)
     about = caption(runs, [metric], band)

@@ -18,7 +18,7 @@ from fcorun.reports.collect import ordered, table
 from fcorun.reports.edges import edges
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.spread import over
-from fcorun.reports.table import PENALISED, SEEDS, Table
+from fcorun.reports.table import SEEDS, Table
 from fcorun.sections import MEANT
 from fcorun.system.files import write_whole
 
@@ -39,7 +39,7 @@ def report(
 
     ``algos`` come before others and have their looks in this order.
     Records that are not over are listed; those that failed are the caller's to list. Raises UserError as
-    ``Table.best``, with results.csv written.
+    ``Table.best``, with results.csv written, and as ``draw_sweep``, with the table shown.
     """
     folder.mkdir(parents=True, exist_ok=True)
     records = ordered(records, algos)
@@ -48,10 +48,10 @@ def report(
     write_whole(written[0], frame_csv(runs.frame))
     if len(runs):
         shown, lines = best_table(runs, metric)
-        written += draw_sweep(folder, records, runs, metric, x=x, algos=algos)
         print_whole(shown, console)
         for line in lines:
             console.print(escape(line))
+        written += draw_sweep(folder, records, runs, metric, x=x, algos=algos)  # what cannot be drawn has its table
     for row in runs.rows():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))
@@ -73,7 +73,7 @@ def best_table(runs: Table, metric: str | None) -> tuple[Shown, list[str]]:
     ends = [status for status in STATUSES if (frame["status"] == status).any()]
     out = Shown(box=None, pad_edge=False, header_style="bold")
     for name in names:
-        out.add_column(name.replace(".", ".\n"), justify="left" if name in MEANT else "right", no_wrap=True)
+        out.add_column(axis(runs, name), justify="left" if name in MEANT else "right", no_wrap=True)
     ties = ["tied with"] if best["tied"].map(len).any() else []
     spread = "\nover ".join(over(seeds).split(" over ")) if band else ""
     for name in (metric, *ties, *([spread] if band else []), *shown, *(["seeds"] if uneven else []), *ends):
@@ -93,9 +93,17 @@ def remarks(runs: Table, metric: str) -> list[str]:
     """What is to be known of the best points: which are at the edge of their grid, which had not come to an end, what
     they were not compared with, and where seeds change nothing."""
     lines = [str(edge) for edge in edges(runs, metric)]
-    if metric in PENALISED and runs.psi():
-        lines.append(f"each {' and '.join(runs.psi())} by itself: their {metric} is not of the same function")
-    return list(dict.fromkeys([*lines, *_unfinished(runs, metric), *_undrawn(runs)]))
+    if functions := runs.functions(metric):
+        lines.append(f"each {' and '.join(functions)} by itself: their {metric} is not of the same function")
+    lines += unlike(runs, metric)
+    return list(dict.fromkeys([*lines, *_early(runs), *_unfinished(runs, metric), *_undrawn(runs)]))
+
+
+def unlike(runs: Table, metric: str) -> list[str]:
+    """A line where runs of different length are compared by a metric."""
+    lengths = runs.lengths(metric)
+    several = f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]}" if lengths else ""
+    return [f"runs of {several} rounds are compared"] if lengths else []
 
 
 def _unfinished(runs: Table, metric: str) -> list[str]:
@@ -104,13 +112,36 @@ def _unfinished(runs: Table, metric: str) -> list[str]:
     best, above, falling = runs.best(metric).to_dict("records"), runs.column("above"), runs.column("falling") > 0
     several = runs.frame["data"].nunique() > 1
 
-    def told(row: dict[str, Any], more: str = "") -> str:
-        return f"{row['algo']} on {row['data']}{more}" if several else f"{row['algo']}{more}"
+    def told(row: dict[str, Any]) -> str:
+        return f"{row['algo']} on {row['data']}" if several else row["algo"]
 
-    far = {told(row, f" {100 * most:.2g} %") for row in best for most in above[list(row["rows"])] if most > 0}
+    far: dict[str, list[float]] = {}
+    for row in best:
+        far.setdefault(told(row), []).extend(most for most in above[list(row["rows"])] if most > 0)
+    apart = [f"{name} {_shares(found)}" for name, found in sorted(far.items()) if found]
     moving = {told(row) for row in best if falling[list(row["rows"])].any()}
-    lines = [f"above the optimum's objective: {', '.join(sorted(far))}"] if far else []
+    lines = [f"above the optimum's objective: {', '.join(apart)}"] if apart else []
     return [*lines, f"still falling at the end, so {ADVICE}: {', '.join(sorted(moving))}"] if moving else lines
+
+
+def _shares(found: list[float]) -> str:
+    """From the least to the most of some shares, in percent.
+
+    >>> _shares([0.026, 0.028, 1.27])
+    '2.6 to 130 %'
+    """
+    ends = dict.fromkeys(f"{float(f'{100 * share:.2g}'):g}" for share in (min(found), max(found)))
+    return f"{' to '.join(ends)} %"
+
+
+def _early(runs: Table) -> list[str]:
+    """A line where the tail is more than half of a run, so that its way counts and not its end; of the shortest."""
+    rounds = runs.column("rounds_done" if "rounds" in runs.keys else "rounds")[runs.ran()]
+    least = int(min(rounds, default=0))
+    tail, better = min(runs.tail_rounds or 0, least), max(1, least // 5)
+    if 2 * tail <= least or better >= tail:
+        return []
+    return [f"mean over the last {tail} of {least} rounds: the start counts; tail_rounds={better} judges the end"]
 
 
 def _undrawn(runs: Table) -> list[str]:
@@ -141,6 +172,11 @@ def print_whole(out: Shown, console: Console) -> None:
     """Print a table without cutting a cell: what is wider than the terminal goes over its edge."""
     out.width = Measurement.get(console, console.options.update(max_width=10_000), out).maximum
     console.print(out, soft_wrap=True)
+
+
+def axis(runs: Table, key: str) -> str:
+    """The head of a key's column; that of the section ``objective`` beside the metric is told apart."""
+    return f"{key}=" if key in runs.tails else key.replace(".", ".\n")
 
 
 def head(runs: Table, name: str) -> str:

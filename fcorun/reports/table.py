@@ -55,9 +55,31 @@ class Table:
         return [key for key in self.keys if key.split(".")[0] in sections]
 
     def apart(self, metric: str) -> list[str]:
-        """The keys of points that are not compared by a metric: those of the data, of psi where it depends on that."""
+        """The keys of points that are not compared by a metric: those of the data, and those of ``functions``."""
         data = [key for key in self.keys if key.startswith("data.") and key not in SEEDS]
-        return ["data", *data, *(self.psi() if metric in PENALISED else ())]
+        return ["data", *data, *self.functions(metric)]
+
+    def functions(self, metric: str) -> list[str]:
+        """The keys that vary and say which function a metric is: those of psi where it depends on that, of the
+        objective where it is a loss. A ridge is in no loss."""
+        if metric in PENALISED:
+            return self.psi()
+        loss = self.metrics.of_objective(metric)
+        return [key for key in self.psi() if loss and key.split(".")[0] == "objective" and key != "objective.ridge"]
+
+    def lengths(self, metric: str) -> list[int]:
+        """Of how many rounds runs are that are compared by a metric, where these differ; baselines have none."""
+        if "rounds" not in self.keys:
+            return []
+        groups = self.frame[self.ran()].groupby(self.apart(metric), sort=False, dropna=False)["rounds"].unique()
+        return sorted({int(n) for found in groups if len(found) > 1 for n in found})
+
+    def ran(self) -> Any:
+        """Which runs are done and had rounds: those of a baseline are iterations."""
+        import numpy as np
+
+        moved = np.nansum([self.column("bytes_up"), self.column("grad_evals")], axis=0) > 0
+        return moved & (self.frame["status"] == "done").to_numpy()
 
     def rows(self) -> list[dict[str, Any]]:
         """Each row by column, None where it has no value."""
@@ -142,11 +164,11 @@ class Table:
     def best(self, metric: str | None = None) -> Frame:
         """The best point of each algorithm on each problem by the median over seeds of tail_METRIC, as ``points``.
 
-        A problem is a data set, and where the metric depends on psi, a psi (``apart``). A point that diverged with any
-        seed is never best. ``tied`` holds the rows of each point that is as good to rounding; of these the lowest
-        objective is taken, where it compares, then the first in the order of the table. An algorithm without a point
-        that is done has a row that says so, and no numbers. ``metric`` is by default the headline of what was measured.
-        Raises UserError for a metric that is not there or is better in no direction.
+        A problem is a data set, and where the metric depends on psi or the loss, one of these (``apart``). A point that
+        diverged with any seed is never best. ``tied`` holds the rows of each point that is as good to rounding; of
+        these the lowest objective is taken, where it compares, then the first in the order of the table. An algorithm
+        without a point that is done has a row that says so, and no numbers. ``metric`` is by default the headline of
+        what was measured. Raises UserError for a metric that is not there or is better in no direction.
         """
         import pandas as pd
 

@@ -41,13 +41,13 @@ def test_results_show_every_run(call):
     code, out, err = call("results", "s")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert len(lines) == 3 + len(there) + 1 + 1  # heads, runs, caption
+    assert len(lines) == 3 + len(there) + 1 + 1 + 2  # heads, runs, caption, edges
     marked = [line.split() for line in lines if line.startswith("* fed") or line.startswith("*  fed")]
     assert [words[1:5] for words in marked] == [
         [algo, str(seed), "0.2", "1"] for algo in ("feddualavg", "fedmid") for seed in range(3)
     ]
     assert all(r.folder.name in out for r in there)
-    assert "by support_f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-1]
+    assert "by support_f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-3]
 
 
 def test_results_judge_as_asked(call):
@@ -197,7 +197,7 @@ def test_a_metric_of_a_users_objective(call):
     code, out, err = call("results", "s", "--metric", "val_deviance")
     assert (code, err) == (0, "")
     assert [line.split()[1:3] for line in out.splitlines() if line.startswith("* ")][:1] == [["feddualavg", "0.2"]]
-    assert "by val_deviance" in out.splitlines()[-1]
+    assert "by val_deviance" in out.splitlines()[-2]
     assert call("plot", "s", "--metric", "val_deviance")[0] == 0
     assert {path.name for path in Path("s").glob("*.png")} == {"rates.png", "best.png", "structure.png"}
 

@@ -5,6 +5,7 @@ from drawn import best_of, figure, legend_of
 from fabricate import config, grid, record, rows
 
 from fcorun import UserError, load_records
+from fcorun.metrics import COUNTERS
 from fcorun.reports.pictures import structure
 from fcorun.reports.pictures.axis import along
 from fcorun.reports.pictures.best import panels
@@ -23,7 +24,8 @@ def test_best_points_side_by_side():
     found = best_of(grid("s"))
     assert len(found.axes) == 4
     assert legend_of(found) == [
-        *("feddualavg", "fedmid", "median and range over 3 seeds", "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1"),
+        *("feddualavg", "fedmid", "median and range over 3 seeds", "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1$\\uparrow$"),
+        "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
     ]
     for ax in found.axes:
         assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]
@@ -44,6 +46,19 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
 def test_panels_that_nothing_measured_are_asked_for_in_vain():
     with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
         best_of([record("a")], shown=["objective", "suboptimality"])
+
+
+def test_losses_of_two_objectives_share_no_panel():
+    there = [record("a", config(objective={"name": "huber"})), record("b", config("fedmid", objective={"name": "mlp"}))]
+    assert [ax.get_ylabel().split()[0] for ax in best_of(there).axes] == ["F1", "density:"]
+    kept = ("objective", "train_loss", *COUNTERS[:4])
+    few = [{key: value for key, value in row.items() if key in kept} for row in rows()]
+    few = [row | {"recovery_error": 1.0} for row in few]
+    there = [
+        record(f"c/{a}", config(a, objective={"name": n}), few) for a, n in (("fedavg", "huber"), ("fedmid", "mlp"))
+    ]
+    (ax,) = best_of(there, "recovery_error").axes
+    assert ax.get_ylabel().startswith("‖w")
 
 
 def test_one_seed_has_no_band():
@@ -119,7 +134,7 @@ def test_columns_of_fewer_x(count):
 @pytest.mark.parametrize("count", [2, 4, 7])
 def test_best_points_of_many_algorithms(count):
     names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
-    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 2
+    assert len(legend_of(best_of(grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 3
 
 
 @pytest.mark.parametrize(("more", "count"), [({}, 4), ({"rank": 3.0}, 5), ({"val_accuracy": 0.5, "rank": 3.0}, 5)])

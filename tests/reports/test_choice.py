@@ -38,7 +38,8 @@ def line(levels: dict, key="algo__client_lr", root="s", **more):
         ({0.1: 1.0, 0.2: 2.0, 0.4: 3.0}, ["fedmid: best algo.client_lr=0.1 is the smallest tried: try smaller"]),
         ({0.1: 2.0, 0.2: 1.0, 0.4: 3.0}, []),
         ({0.1: 3.0, 0.2: 1.0, 0.4: None}, []),  # the edge of what converges
-        ({0.1: 1.0, 0.2: 2.0}, []),  # of two values each is an edge
+        ({0.1: 1.0, 0.2: 2.0}, ["fedmid: best algo.client_lr=0.1 is the smallest tried: try smaller"]),
+        ({0.1: 1.0, 0.2: 1.0}, []),  # tied
         ({0.1: 2.0, 0.2: 1.0, 0.4: 1.0}, []),  # tied with one inside
         ({0.0: 1.0, 0.2: 2.0, 0.4: 3.0}, []),  # nothing is less
     ],

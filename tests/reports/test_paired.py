@@ -1,5 +1,7 @@
 """Methods compared seed by seed."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fabricate import config, record, rows
@@ -7,6 +9,7 @@ from helpers import given
 from scipy.stats import permutation_test
 
 from fcorun import load_records
+from fcorun.cli.commands import main
 from fcorun.reports.collect import table
 from fcorun.reports.paired import pairs, sign_flips
 
@@ -95,3 +98,23 @@ def test_objectives_of_two_strengths_are_not_compared():
         seeded("fedmid", [2.0, 2.1], root=f"s/{strength}", reg__strength=strength)
     seeded("feddualavg", [1.0, 1.1], root="s/0.1")
     assert [(pair.data, pair.first) for pair in found()] == [("lasso, reg.strength=0.1", "feddualavg")]
+
+
+def test_runs_of_two_objectives_are_not_compared_by_a_loss():
+    for name, level in (("huber", 1.0), ("least_squares", 2.0)):
+        seeded("fedmid", [level, level + 0.1], root=f"s/{name}", objective={"name": name, "ridge": level})
+    seeded("feddualavg", [1.5, 1.6], root="s/huber", objective={"name": "huber", "ridge": 1.0})
+    assert [pair.data for pair in found("val_loss")] == ["lasso, objective=huber"]
+    assert [pair.data for pair in found("support_f1")] == ["lasso"]
+
+
+def test_runs_of_different_length_are_said_to_be(capsys):
+    seeded("fedmid", [1.0] * 6, rounds=30)
+    seeded("feddualavg", [2.0] * 6, rounds=300)
+    record("s/optimum", config("centralized", rounds=7), rows(0.5, rounds=700, silent=True))
+    for data in ("a", "b"):  # of other data there is nothing to compare
+        seeded("fedmid", [1.0], data=data, root=f"s/{data}", rounds=len(data) + ord(data))
+    main(["results", "s", "--paired", "--out", "s.tex", "--metric", "objective"])
+    told = "runs of 30 and 300 rounds are compared"
+    assert capsys.readouterr().out.count(told) == 2  # below the table, and below the pairs
+    assert f"% {told}" in Path("s.tex").read_text().splitlines()

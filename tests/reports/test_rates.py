@@ -20,7 +20,10 @@ def test_heat_maps():
     assert maps[0].get_xlabel() == "client learning rate $\\eta_c$"
     assert maps[0].get_ylabel() == "server learning rate $\\eta_s$"
     assert bar.get_ylabel() == "F1 of |w$_j$| > 0.0001\nmean of last 20 rounds"
-    assert legend_of(found) == ["best", "diverged with any of 3 seeds", "median of 3 seeds"]
+    assert legend_of(found) == [
+        *("best", "diverged with any of 3 seeds", "median of 3 seeds"),
+        "best is the largest $\\eta_s$, try larger: feddualavg, fedmid",
+    ]
     picture = maps[0].images[0].get_array()
     assert (picture[:, 2] == picture[0, 2]).all()  # the rate that diverges, grey
     crosses = [line for line in maps[0].lines if line.get_marker() == "x"]
@@ -125,3 +128,28 @@ def test_the_scale_leaves_out_what_all_but_diverged():
     for same in (2.0, 0.0, -1.0):
         low, high = scale(np.array([same, same]), same < 1)
         assert low < same < high
+
+
+@pytest.mark.parametrize(("rate", "given", "told"), [("server_lr", None, "no server rate"),
+                                                     ("client_lr", "auto", "client rate auto")])  # fmt: skip
+def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, given, told):
+    grid("s", algos=("feddualavg",), seeds=(0,))
+    other = {"server_lr": "client_lr", "client_lr": "server_lr"}[rate]
+    for value in (0.1, 0.2):
+        settings = config("apfl", **{f"algo__{other}": value, f"algo__{rate}": given})
+        if given is None:
+            del settings["algo"][rate]
+        record(f"s/apfl{value}", settings, rows(1 / value))
+    strip, *_ = figure(rates.draw, load_records("s")).axes
+    assert strip.get_title() == "apfl"
+    across, up = ([t.get_text() for t in labels] for labels in (strip.get_xticklabels(), strip.get_yticklabels()))
+    assert {tuple(up), tuple(across)} == {(told,), ("0.1", "0.2")}
+    assert (up == [told]) == (rate == "server_lr")
+    assert len([line for line in strip.lines if line.get_marker() == "o"]) == 2  # the best is marked
+
+
+def test_points_of_numbers_that_never_meet_are_no_map():
+    for value in (0.1, 0.2):
+        record(f"s/c{value}", config(algo__client_lr=value, algo__server_lr="auto"))
+        record(f"s/s{value}", config(algo__client_lr="auto", algo__server_lr=value))
+    assert figure(rates.draw, load_records("s")) is None

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricate import config, grid, record, show, shown
+from fabricate import config, grid, record, rows, show, shown
 from helpers import SMALL, small
+from rich.console import Console
 
 import fcorun
 from fcorun import load_records, run, run_grid
+from fcorun.cli import commands
 from fcorun.cli.main import main
 from fcorun.reports.collect import table
 from fcorun.reports.results import report
@@ -23,8 +25,13 @@ def test_show_names_tail_cutoff_and_band():
         assert part in text
     caption = " ".join(text[text.index("best by") :].split())
     assert caption.startswith("best by support_f1: mean over the last 20 rounds, median over seeds")
-    assert caption.endswith("cutoff=0.0001")
-    lines = [line.split() for line in text.splitlines() if line.startswith("fed")]
+    assert caption.endswith(
+        "cutoff=0.0001 "
+        + " ".join(
+            f"{algo}: best algo.server_lr=1 is the largest tried: try larger" for algo in ("feddualavg", "fedmid")
+        )
+    )
+    lines = [line.split() for line in text.splitlines() if line.startswith("fed") and ":" not in line]
     assert [line[:3] for line in lines] == [["feddualavg", "0.2", "1"], ["fedmid", "0.2", "1"]]
     assert [line[-2:] for line in lines] == [["12", "6"], ["12", "6"]]  # done, diverged
     one, _ = shown(show, table(grid("t", seeds=(0,))), "objective")
@@ -52,6 +59,36 @@ def test_show_says_whose_best_point_ended_above_the_optimum():
     assert text.rstrip().endswith("above the optimum's objective: feddualavg 13 %")
 
 
+def test_how_far_above_the_optimum_is_said_once_of_each_algorithm():
+    for seed, above in enumerate((0.026, 0.028, 1.27)):
+        path = record(f"s/{seed}", config(seed=seed)).folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"above": above, "near": False}}))
+    text, _ = shown(show, table(load_records("s")), None)
+    assert text.rstrip().endswith("above the optimum's objective: feddualavg 2.6 to 130 %")
+
+
+@pytest.mark.parametrize(("tail", "said"), [(20, ""), (21, "21 of 40"), (100, "40 of 40")])
+def test_a_tail_that_is_most_of_a_run_is_said_to_be(tail, said):
+    there = [record("s/a"), record("s/b", config("centralized"), rows(rounds=30, silent=True))]
+    text, _ = shown(show, table(there, tail), "objective")
+    told = f"mean over the last {said} rounds: the start counts; tail_rounds=8 judges the end"
+    assert (told in " ".join(text.split())) == bool(said)
+    assert ("the start counts" in text) == bool(said)
+
+
+def test_the_section_objective_is_told_from_the_metric(capsys):
+    for name in ("huber", "logistic"):
+        record(f"s/{name}", config(objective={"name": name}))
+    runs = table(load_records("s"))
+    text, _ = shown(show, runs, "objective")
+    assert "objective=" in text.split("\n")[2].split()
+    assert commands.main(["results", "s", "--metric", "objective", "--out", "s.tex"]) == 0
+    out = capsys.readouterr().out
+    assert "objective=" in out.split()
+    assert out.split("* best point")[0].count("last 20") == 2  # below objective and density
+    assert r"objective= & objective \\" in Path("s.tex").read_text()
+
+
 def test_show_says_whose_seeds_change_nothing():
     there = grid("s")
     for found in there:
@@ -76,6 +113,17 @@ def test_report_writes_and_says(tmp_path):
     assert mine["rounds"] == "40"
     assert failed.folder.exists()
     assert not list(Path("s").glob(".*"))
+
+
+def test_what_cannot_be_drawn_has_its_table(monkeypatch):
+    grid("s", seeds=(0,))
+    out = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            report(Path("s"), load_records("s"), console=Console(file=out, width=60))
+    assert "best by support_f1" in out.getvalue()
+    assert Path("s/results.csv").exists()
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "diverged"])

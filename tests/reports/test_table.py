@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricate import config, deviances, grid, record, rows, show, shown
+from fabricate import OWN, config, deviances, grid, record, rows, show, shown
 from helpers import given, small
 from rich.console import Console
 
@@ -247,3 +247,23 @@ def test_a_metric_of_a_users_objective_judges():
     assert len(written) == 4
     with pytest.raises(UserError, match=r"metric=val_devianse was not measured: did you mean 'val_deviance'"):
         runs.best("val_devianse")
+
+
+def test_a_ridge_is_in_no_loss():
+    for ridge in (0.0, 0.1):
+        record(f"a{ridge}", config(objective={"name": "logistic", "ridge": ridge, "delta": 1.0}), rows(1 + ridge))
+    runs = table(load_records("."))
+    assert [len(runs.best(metric)) for metric in ("val_loss", "support_f1", "objective")] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("metric", ["train_loss", "val_loss", "personal_val_loss", "personal_val_loss_q90",
+                                    "objective", "suboptimality", "val_deviance"])  # fmt: skip
+def test_losses_of_two_objectives_do_not_compare(metric):
+    for delta in (1.0, 2.0):
+        settings = config(objective={"name": "huber", "delta": delta})
+        record(f"a{delta}", settings, [row | {metric: delta} for row in rows(delta)], metrics=[OWN])
+    runs = table(load_records("."))
+    assert len(runs.best(metric)) == 2
+    assert runs.apart("val_accuracy") == ["data"]
+    text, _ = shown(show, runs, metric)
+    assert f"each objective.delta by itself: their {metric} is not of the same function" in " ".join(text.split())

@@ -18,7 +18,7 @@ from fcorun.records.sweeps import kept
 from fcorun.reports.collect import ordered, table
 from fcorun.reports.latex import best_latex
 from fcorun.reports.paired import ENOUGH, Pair, pairs
-from fcorun.reports.results import caption, head, number, print_whole, remarks
+from fcorun.reports.results import axis, caption, head, number, print_whole, remarks, unlike
 from fcorun.reports.table import Table
 from fcorun.system.files import write_whole
 
@@ -107,6 +107,8 @@ def _tell_pairs(runs: Table, metric: str, found: Sequence[Pair], out: Console) -
         f"seed by seed at each one's best point; p: two-sided, of the mean, by flipped signs, from {ENOUGH} seeds on; "
         "Holm: of all pairs together; these seeds chose the points too, which favours who had more to choose from"
     )
+    for line in unlike(runs, metric):
+        out.print(line)
 
 
 def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[str]) -> Shown:
@@ -116,10 +118,10 @@ def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[st
     marks |= {place: "*" for rows in best["rows"] for place in rows}
     shown = ["algo", *more, *runs.keys, "status", "rounds"]
     out = Shown(box=None, pad_edge=False, header_style="bold")
-    for name in ("", *shown, *tails, "folder"):
+    heads = [*(axis(runs, name) for name in ("", *shown)), *(head(runs, name) for name in tails), "folder"]
+    for name in heads:
         left = name in ("algo", "data", "status", "folder")
-        out.add_column(head(runs, name) if name in tails else name.replace(".", ".\n"), no_wrap=True,
-                       justify="left" if left else "right")  # fmt: skip
+        out.add_column(name, no_wrap=True, justify="left" if left else "right")
     values = [runs.measured(name) for name in tails]  # of own models, or where there are none of the global one
     for place, row in enumerate(runs.rows()):
         row["status"] += ", falling" if (row["falling"] or 0) > 0 else ""

@@ -8,7 +8,6 @@ from fcorun.metrics import CATALOGUE, PERSONAL, shared, structure
 from fcorun.reports.edges import Edge
 from fcorun.reports.pictures.lines import Line, draw_lines
 from fcorun.reports.pictures.view import View
-from fcorun.reports.table import PENALISED
 
 _SHORT = {
     **{"algo.client_lr": "$\\eta_c$", "algo.server_lr": "$\\eta_s$", "reg.strength": "strength", "algo.step": "s"},
@@ -36,9 +35,11 @@ def draw(view: View) -> Any | None:
         lines.append(Line(title, view.looks[row["algo"]], [r for i in row["rows"] if (r := view.records[i].rows)]))
     if not lines:
         return None
-    compare = all(len({repr(row[key]) for row in rows}) == 1 for key in view.table.psi())
+    differ = {key for key in view.table.psi() if len({repr(row[key]) for row in rows}) > 1}
     names = dict.fromkeys(name for line in lines for name in line.runs[0][-1])
-    shown = view.shown or panels([name for name in names if compare or name not in PENALISED], view.metric)
+    alike = [name for name in names if not differ & {*view.table.functions(name)}]
+    shown = view.shown or [name for name in panels(alike, view.metric) if name in alike or name not in names]
+    shown = shown or [view.metric]
     lacking = [name for name in shown if not {name, shared(name)} & set(names)]
     shown = [name for name in shown if name not in lacking]
     if lacking and (view.shown or not shown):
@@ -58,7 +59,7 @@ def panels(names: Sequence[str], metric: str) -> list[str]:
     chosen += [next((m for m in ("val_accuracy", "val_loss", "train_accuracy") if m in names), "train_loss")]
     if any(name.startswith(PERSONAL) for name in names):
         own = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")
-        chosen += [next(PERSONAL + m for m in own if PERSONAL + m in names)]
+        chosen += [next((PERSONAL + m for m in own if PERSONAL + m in names), metric)]
         chosen += [name for name in structure(PERSONAL) if name in names]
     else:
         chosen += [name for name in ("support_f1", *structure("")) if name in names]

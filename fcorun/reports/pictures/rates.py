@@ -7,21 +7,14 @@ from typing import Any
 import numpy as np
 
 from fcorun.reports.pictures.axis import scale_y
+from fcorun.reports.pictures.maps import CLIENT, CROSS, RING, SERVER, TIE, UPRIGHT, Cells, Place, heat_map, say_lacking
 from fcorun.reports.pictures.page import COLUMN, PAGE, legend, page
-from fcorun.reports.pictures.scatter import CROSS, scatter
 from fcorun.reports.pictures.view import View
 from fcorun.reports.spread import over
 from fcorun.reports.table import SEEDS, Frame
 
-CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
 _WORDS = {CLIENT: "client learning rate $\\eta_c$", SERVER: "server learning rate $\\eta_s$"}
 _SIGNS = {CLIENT: "$\\eta_c$", SERVER: "$\\eta_s$"}
-_UPRIGHT = 4  # so many tick labels fit side by side
-_RING: dict[str, Any] = {"marker": "o", "color": "none", "markeredgecolor": "black", "markersize": 8,
-                         "markeredgewidth": 1.0, "linestyle": "none"}  # fmt: skip
-_TIE: dict[str, Any] = _RING | {"markersize": 4.5}
-
-Cells = dict[tuple[float, ...], dict[str, Any]]  # the best point at each value of some rates
 
 
 def draw(view: View) -> Any | None:
@@ -48,14 +41,17 @@ def draw(view: View) -> Any | None:
 def cells(folded: Frame, algo: str, higher: bool, rates: list[str]) -> Cells:
     """For each value of ``rates`` the best point of an algorithm there, as a row of ``Table.points``.
 
-    Where none is done, a diverged one; values where nothing has ended are left out.
+    Where none is done, a diverged one; values where nothing has ended are left out, and so are points without a number
+    of a rate that others have one of.
     """
-    sign = -1 if higher else 1
+    sign, own = -1 if higher else 1, folded[folded["algo"] == algo]
+    numbered = [bool(own[rate].notna().any()) for rate in rates]
     found: Cells = {}
-    for row in folded[folded["algo"] == algo].to_dict("records"):
-        place = tuple(row[rate] for rate in rates)
+    for row in own.to_dict("records"):
+        place = _place(row, rates)
         done = row["status"] == "done" and np.isfinite(row["metric"])
-        if any(value is None or value != value for value in place) or not (done or row["status"] == "diverged"):
+        lacks = any(value is None and there for value, there in zip(place, numbered, strict=True))
+        if lacks or not (done or row["status"] == "diverged"):
             continue
         old = found.get(place)
         if old is None or (done and (old["status"] != "done" or sign * row["metric"] < sign * old["metric"])):
@@ -63,11 +59,19 @@ def cells(folded: Frame, algo: str, higher: bool, rates: list[str]) -> Cells:
     return found
 
 
-def _heat_maps(view: View, folded: Frame, algos: list[str]) -> Any:
+def _place(row: Mapping[str, Any], rates: Sequence[str]) -> Place:
+    return tuple(None if row[rate] is None or row[rate] != row[rate] else row[rate] for rate in rates)
+
+
+def _heat_maps(view: View, folded: Frame, algos: list[str]) -> Any | None:
+    """A map for each algorithm that has a point to show; one that lacks a rate has a strip."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
-    at = {algo: cells(folded, algo, view.higher, [CLIENT, SERVER]) for algo in algos}
+    at = {algo: found for algo in algos if (found := cells(folded, algo, view.higher, [CLIENT, SERVER]))}
+    algos = list(at)
+    if not algos:
+        return None
     values = np.array([row["metric"] for found in at.values() for row in found.values() if row["status"] == "done"])
     low, high = scale(values, view.higher)
     norm = LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high)
@@ -76,12 +80,13 @@ def _heat_maps(view: View, folded: Frame, algos: list[str]) -> Any:
 
     across = 2 if len(algos) == 4 else min(len(algos), 3)
     width = COLUMN if across == 1 else PAGE
-    bottom = 0.68 if any(len({client for client, _ in found}) > _UPRIGHT for found in at.values()) else 0.45
+    bottom = 0.68 if any(len({client for client, _ in found}) > UPRIGHT for found in at.values()) else 0.45
     figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.2, bottom=bottom,
                         gap=(0.5, 0.17 + bottom))  # fmt: skip
     best, ties = _best(view, folded, [CLIENT, SERVER])
     for ax, algo in zip(axes, algos, strict=True):
-        _heat_map(ax, at[algo], colours, best[algo], ties.get(algo, []))
+        heat_map(ax, at[algo], colours, best[algo], ties.get(algo, []))
+        say_lacking(ax, at[algo], view.records)
         ax.set_title(view.table.title(algo), pad=3)
     for ax in axes[::across]:
         ax.set_ylabel(_WORDS[SERVER])
@@ -108,37 +113,12 @@ def scale(values: np.ndarray, higher: bool) -> tuple[float, float]:
     return (low, high) if high - low > room else (low - room, high + room)
 
 
-def _heat_map(ax: Any, found: Cells, colours: Any, best: tuple, ties: Sequence[tuple]) -> None:
-    """One algorithm's map. The rates stand at equal distances, whatever their values; those of a search, which are no
-    grid, where they are."""
-    clients, servers = (sorted({place[i] for place in found}) for i in (0, 1))
-    if 2 * len(found) < len(clients) * len(servers):
-        return scatter(ax, found, colours, [(best, _RING), *((tie, _TIE) for tie in ties)])
-    picture = np.ones((len(servers), len(clients), 4))  # white where nothing was run
-    for (client, server), row in found.items():
-        x, y = clients.index(client), servers.index(server)
-        if row["status"] == "done":
-            picture[y, x] = colours.to_rgba(row["metric"])
-        else:
-            picture[y, x] = (0.82, 0.82, 0.82, 1)
-            ax.plot(x, y, **CROSS)
-    ax.imshow(picture, origin="lower", aspect="auto", interpolation="nearest")
-    for place, kind in ((best, _RING), *((tie, _TIE) for tie in ties)):
-        if place in found:
-            for ring in (kind | {"markeredgewidth": 2.2}, kind | {"markeredgecolor": "white"}):
-                ax.plot(clients.index(place[0]), servers.index(place[1]), **ring)
-    ax.set_xticks(range(len(clients)), [f"{rate:g}" for rate in clients], rotation=90 if len(clients) > _UPRIGHT else 0)
-    ax.set_yticks(range(len(servers)), [f"{rate:g}" for rate in servers])
-    ax.grid(False)
-    ax.tick_params(length=2)
-
-
 def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
     """The metric against each rate that some algorithm has several of."""
     rates = [rate for rate in (CLIENT, SERVER) if any(rate in own for own in vary.values())]
     most = max(view.table.frame[rate].nunique() for rate in rates)
     figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.72,
-                        bottom=0.68 if most > _UPRIGHT else 0.45, gap=(0.8, 0.5))  # fmt: skip
+                        bottom=0.68 if most > UPRIGHT else 0.45, gap=(0.8, 0.5))  # fmt: skip
     for ax, rate in zip(axes, rates, strict=True):
         tops, ties = _best(view, folded, [rate])
         spread: list[float] = []
@@ -151,7 +131,7 @@ def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
             ax.plot(x, middle, **look.line, marker=look.marker, label=view.table.title(algo))
             ax.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
             spread += [*low, *high]
-            for place, ring in ((tops[algo], _RING), *((tie, _TIE) for tie in ties.get(algo, []))):
+            for place, ring in ((tops[algo], RING), *((tie, TIE) for tie in ties.get(algo, []))):
                 if place in found:
                     ax.plot(*place, found[place]["metric"], **ring)
             line = len({colour for *_, colour in crosses})
@@ -159,7 +139,7 @@ def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
         tried = sorted(view.table.frame[rate].dropna().unique())
         if tried[0] > 0:
             ax.set_xscale("log")
-        ax.set_xticks(tried, [f"{value:g}" for value in tried], rotation=90 if len(tried) > _UPRIGHT else 0)
+        ax.set_xticks(tried, [f"{value:g}" for value in tried], rotation=90 if len(tried) > UPRIGHT else 0)
         ax.minorticks_off()
         scale_y(ax, spread)
         _strip(ax, crosses, low=view.higher)
@@ -189,7 +169,7 @@ def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
 def _best(view: View, folded: Frame, rates: list[str]) -> tuple[dict[str, tuple], dict[str, list[tuple]]]:
     """At which rates each algorithm's best point lies, the same one as in the table, and those that are tied with it
     there."""
-    places = {tuple(row["rows"]): tuple(row[rate] for rate in rates) for row in folded.to_dict("records")}
+    places = {tuple(row["rows"]): _place(row, rates) for row in folded.to_dict("records")}
     best, ties = {}, {}
     for row in view.best_rows():
         algo, place = row["algo"], places[tuple(row["rows"])]
@@ -223,9 +203,9 @@ def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Seque
 
     shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     seeds = folded["rows"].map(len).max()
-    shown["best"] = Line2D([], [], **_RING)
+    shown["best"] = Line2D([], [], **RING)
     if any(_best(view, folded, rates)[1].values()):
-        shown["tied with it"] = Line2D([], [], **_TIE)
+        shown["tied with it"] = Line2D([], [], **TIE)
     if (folded["status"] == "diverged").any():
         shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **CROSS)
     several = folded[(folded["status"] == "done") & (folded["seeds"] > 1)]
