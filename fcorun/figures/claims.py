@@ -10,6 +10,8 @@ from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fco
 from fcorun.figures.spec import Claim, Figure
 from fcorun.figures.verdict import UNCLEAR, Values, compared
+from fcorun.metrics import silent
+from fcorun.records.record import Record
 from fcorun.reports.spread import band
 from fcorun.reports.table import Frame, Table
 
@@ -20,7 +22,8 @@ Runs = dict[str, list[list[dict[str, float]]]]
 @dataclass(frozen=True)
 class Measured:
     """What claims are checked against: the table of all points and the rows of each, that of the best points with all
-    seeds and the seed of each, and of each algorithm's best point the rows of each seed."""
+    seeds and the seed of each (None: it does not depend on it), and of each algorithm's best point the rows of each
+    seed."""
 
     grid: Table
     tuned: Table
@@ -35,8 +38,14 @@ def measured(of: Drawing) -> Measured:
     for algo, record in zip(of.tuned.frame["algo"], of.tuned_records, strict=True):
         runs.setdefault(algo, []).append(record.rows)
     tuned = fco.with_averages(of) if of.figure.draw == "averaging" else of.tuned
-    seeds = [record.flat_config.get(of.figure.seeded) for record in of.tuned_records]
+    seeds = [_seed(of.figure, record) for record in of.tuned_records]
     return Measured(of.grid, tuned, runs, [record.rows for record in of.grid_records], seeds)
+
+
+def _seed(figure: Figure, record: Record) -> Any:
+    """The seed of a run; None if that changes nothing in it."""
+    same = silent(record.rows[-1]) or record.summary.get("drawn") is False
+    return None if figure.seeded == "seed" and same else record.flat_config.get(figure.seeded)
 
 
 def check(

@@ -77,7 +77,9 @@ def test_what_a_figure_is_drawn_against(monkeypatch):
 @pytest.mark.slow
 def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
     """Runs, picture, table, claims; a second time it is drawn as asked, and nothing is run again."""
-    folder, rows = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
+    made = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
+    folder, rows = made.folder, made.rows
+    assert made.whole
     assert folder.name.startswith("fco_fig3a-")  # it is not the paper's
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (folder / "figure.pdf").read_bytes()[:4] == b"%PDF"
@@ -91,7 +93,7 @@ def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")}
     assert len(before) == 4 * 2 + 1 + 4 * 4
     picture = (folder / "figure.png").read_bytes()
-    assert reproduce("fco_fig3a", tmp_path, overrides=(*SMALL, "x=bytes")) == (folder, rows)
+    assert reproduce("fco_fig3a", tmp_path, overrides=(*SMALL, "x=bytes")) == made
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
     assert (folder / "figure.png").read_bytes() != picture
 
@@ -184,7 +186,11 @@ def test_a_claim_is_judged_over_seeds():
 
     assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds", "")  # although the bands overlap
     assert told(above=[], below=["b"], note="known") == ("no", "the same sign in each of 3 seeds", "known")
-    assert told(above=["c"], note="known") == ("not distinguishable", "in each of 3 seeds", "known")
+    assert told(above=["c"], note="known") == (
+        "not distinguishable",
+        "the same sign in each of the 1 common seed: too few",
+        "known",
+    )
     assert told(above=[0.4]) == ("yes", "in each of 3 seeds", "")
     assert told(above=[0.6])[0] == "not distinguishable"
     assert told(above=[0.95])[0] == "no"
@@ -193,9 +199,28 @@ def test_a_claim_is_judged_over_seeds():
     assert told(above=["b", "d"]) == ("not measured", "", "")
 
 
+COMMON = "the same sign in each of the {} common seed{}"
+SEEDS = {0: 3.0, 1: 4.0, 2: 5.0}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "holds", "test"),
+    [
+        ({0: 1.0, 2: 9.0, 7: 1.0}, "not distinguishable", COMMON.format(2, "s")),
+        ({0: 1.0, 2: 2.0}, "yes", COMMON.format(2, "s")),
+        ({0: 1.0}, "not distinguishable", COMMON.format(1, "") + ": too few"),
+        ({5: 1.0, 6: 2.0}, "not distinguishable", COMMON.format(0, "s") + ": too few"),
+        ({None: 1.0}, "yes", "in each of 3 seeds"),  # a number, or of no seed: a baseline
+        ({}, "not measured", ""),
+    ],
+)
+def test_only_the_same_seeds_are_compared(theirs, holds, test):
+    assert compared(SEEDS, theirs, 1) == (holds, test)
+    assert compared(theirs, SEEDS, -1) == (holds, test)
+
+
 def test_what_is_equal_cannot_be_told_apart():
     assert compared({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
-    assert compared({0: 3.0, 1: 4.0}, {5: 1.0, 6: 2.0}, 1) == ("yes", "ranges over seeds apart")
     assert compared({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"
     assert compared({None: math.inf}, {None: 5.0}, -1)[0] == "no"
 

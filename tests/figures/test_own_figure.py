@@ -79,10 +79,11 @@ def test_claims_of_a_metric_of_an_objective_of_ones_own(compiled_fast, user_modu
         "figure: {title: Mine, draw: bars, panels: [val_absolute_error], claims: " + claims + "}\n",
     )
     with own("myconf"):
-        folder, (row,) = reproduce("own", Path("here"), overrides=SMALL)
+        made = reproduce("own", Path("here"), overrides=SMALL)
+    (row,) = made.rows
     assert row["holds"] == "yes"
     assert row["measured"].startswith("val_absolute_error ")
-    assert (folder / "figure.png").exists()
+    assert (made.folder / "figure.png").exists()
 
 
 def test_it_is_listed_and_composed():
