@@ -14,6 +14,7 @@ from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError
 from yaml import YAMLError
 
 from fcorun.composing.folders import conf_dir, own
+from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.composing.sentences import sentence
 from fcorun.config import build_plugin, how_keys
@@ -37,7 +38,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     with own(config_dir) if config_dir is not None else nullcontext():
         try:
             with hydra.initialize_config_dir(conf_dir(), **version):
-                return plain(hydra.compose("config", checked(overrides)))
+                return plain(filled(checked(overrides), lambda given: hydra.compose("config", given)))
         except (HydraException, OmegaConfBaseException, YAMLError) as error:
             raise UserError(sentence(error)) from error
 

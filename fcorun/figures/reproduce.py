@@ -175,6 +175,7 @@ def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]
             continue  # a baseline draws nothing
         own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABELS}
         own |= {key: row[key] for key in grid.keys if not key.startswith("algo.") and key not in SEEDS}
+        own = {f"++{key}" if "." in key else key: value for key, value in own.items()}  # their files may not hold them
         point = [
             *_chosen(record.config["algo"]),
             *(f"{key}={value}" for key, value in own.items() if value is not None and value == value),
