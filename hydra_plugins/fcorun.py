@@ -23,6 +23,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.composing.folders import own_dir
+from fcorun.composing.overrides import parts
 from fcorun.errors import UserError
 
 Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
@@ -74,8 +75,7 @@ class FcorunSweeper(Sweeper):
         combinations of their values."""
         jobs = []
         for job in self.also:
-            own = re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", job)  # at spaces, but for those within quotes
-            parsed = self.parser.parse_overrides(own)
+            parsed = self.parser.parse_overrides(parts(job))
             keys = [override.key_or_group for override in parsed]
             fixed = [o for o in overrides if not o.is_sweep_override()]
             fixed = [o for o in fixed if not any(f"{o.key_or_group}.".startswith(f"{key}.") for key in keys)]

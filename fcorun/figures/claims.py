@@ -112,7 +112,7 @@ def _measure(claim: Claim, algo: str, found: Measured) -> Values:
     if claim.at == "share":
         return {None: _share(claim, higher, found.grid.frame[found.grid.frame["algo"] == algo])}
     if claim.at == "worst":
-        values = [row.get(claim.metric, np.nan) for rows in runs for row in rows]
+        values = [row.get(claim.metric, np.nan) for rows in runs for row in rows if row["round"] > 0]
         return {None: float((np.min if higher else np.max)(values))} if values else {}
     if claim.at == "reach":
         return _soonest(claim, algo, higher, found)

@@ -14,16 +14,18 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from fcorun.composing.algorithms import algorithms
 from fcorun.composing.folders import choices, own_dir
 from fcorun.config import LABELS, conditions, how_keys
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import claims
+from fcorun.figures import checks, claims
 from fcorun.figures.draw import PICTURES, fast_mark
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit, personalised, theory
 from fcorun.figures.spec import Figure, load
-from fcorun.metrics import Catalogue, silent
+from fcorun.metrics import silent
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.records.sweeps import kept
@@ -65,8 +67,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     smaller = figure.fast if fast else []
     figure, config = load(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
-    _check_metrics(figure, experiment.metrics)
-    _check_reference(figure, experiment.settings.reference)
+    _check(figure, experiment, f"experiment={name}", [*smaller, *overrides])
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
     own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
@@ -90,20 +91,11 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     return Made(folder, rows, _remarks(of), not of.failed)
 
 
-def _check_metrics(figure: Figure, metrics: Catalogue) -> None:
-    """Refuse metrics that nothing declares, before anything runs."""
-    asked = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
-    for key, names in asked.items():
-        for name in names:
-            if name not in metrics:
-                raise UserError(f"figure.{key}={name} is not a metric: {nearest(name, metrics)}")
-
-
-def _check_reference(figure: Figure, reference: bool) -> None:
-    """Refuse a figure of a gap to an optimum that nobody asks for."""
-    shown = [*figure.panels, *(claim.metric for claim in figure.claims)]
-    if "suboptimality" in shown and not reference:
-        raise UserError("figure: suboptimality is the gap to a reference optimum: give reference=true as well")
+def _check(figure: Figure, experiment: Experiment, file: str, overrides: Sequence[str]) -> None:
+    """Refuse what a figure cannot have, before anything runs."""
+    checks.metrics(figure, experiment.metrics)
+    checks.reference(figure, experiment.settings.reference)
+    checks.algorithms(figure, [*algorithms([file]), *algorithms([file, *overrides])])
 
 
 def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> Drawing:

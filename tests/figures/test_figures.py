@@ -1,20 +1,19 @@
 """Figures: every one of conf/experiment is well formed, and small ones are made from start to end."""
 
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from helpers import names
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
+from fcorun.composing.algorithms import algorithms
 from fcorun.composing.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import claims, spec
+from fcorun.figures import checks, claims, spec
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import Claim, Figure, load
 from fcorun.figures.spec import names as figures
@@ -38,12 +37,7 @@ def test_every_figure_is_well_formed(name):
     assert figure.title
     assert figure.panels or figure.draw in ("averaging", "conditioning", "personalised")
     prepare(config)
-    named = set(re.findall(r"algo\.name=(\w+)", text))  # variants of an algorithm, by names of their own
-    known = {*names("algo"), *named, "mean of the clients", "densest client"}
-    told = [c.algo for c in figure.claims] + [
-        o for c in figure.claims for o in (*c.above, *c.below) if isinstance(o, str)
-    ]
-    assert set(told) | set(figure.printed or {}) | set(figure.only) <= known
+    checks.algorithms(figure, algorithms([f"experiment={name}"]))
     assert {c.metric for c in figure.claims} | set(figure.panels) <= set(CATALOGUE)
     assert text.startswith("# @package _global_\n#")
     compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
@@ -142,9 +136,12 @@ def test_claims_about_every_evaluation():
     worst = {"metric": "violation", "at": "worst", "above": []}
     assert checked(claim(**worst, below=[1e-5]), rows=rows)["holds"] == "yes"
     assert checked(claim(**worst, below=[1e-6]), rows=rows)["holds"] == "no"
+    rises = [{"round": r, "support_f1": v} for r, v in enumerate([0.0, 0.4, 0.6])]  # the start is none of a method's
+    assert checked(claim(at="worst", above=[0.3]), rows=rises)["measured"] == "worst support_f1 0.4"
+    assert checked(claim(at="worst"), rows=rises[:1])["holds"] == "not measured"
 
 
-@pytest.mark.parametrize(("higher", "told"), [(False, "0.9"), (True, "0.3"), (None, "0.9")])
+@pytest.mark.parametrize(("higher", "told"), [(False, "0.6"), (True, "0.3"), (None, "0.6")])
 def test_claims_about_a_metric_of_a_users_objective(higher, told):
     own = CATALOGUE.and_more([Metric("val_deviance", higher=higher)])
     rows = [{"round": r, "val_deviance": v} for r, v in enumerate([0.9, 0.6, 0.3])]
