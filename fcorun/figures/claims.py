@@ -81,7 +81,18 @@ def _checked(claim: Claim, found: Measured) -> dict[str, str]:
     holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
     tests = "; ".join(dict.fromkeys(test for _, test in verdicts if test)) if holds != "not measured" else ""
     return {"measured": f"{_name(claim)} {_text(claim, ours)}", "wanted": ", ".join(wanted), "holds": holds,
-            "test": tests, "note": claim.note if holds in ("no", UNCLEAR) else ""}  # fmt: skip
+            "test": tests, "note": _note(claim, holds, found.tuned)}  # fmt: skip
+
+
+def _note(claim: Claim, holds: str, tuned: Table) -> str:
+    """What is known of a claim that does not hold; which of its methods had not come to an end, where that counts."""
+    notes = [claim.note] if holds in ("no", UNCLEAR) else []
+    named = [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
+    if claim.at == "tail" and holds != "not measured":
+        for column, text in (("above", "ended above the optimum"), ("falling", "still falling at the end")):
+            there = {*tuned.frame["algo"][tuned.column(column) > 0]}
+            notes += [f"{text}: {', '.join(mine)}"] if (mine := [n for n in dict.fromkeys(named) if n in there]) else []
+    return "; ".join(filter(None, notes))
 
 
 def _name(claim: Claim) -> str:

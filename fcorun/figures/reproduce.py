@@ -31,6 +31,7 @@ from fcorun.records.record import Record
 from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.results import unfinished
 from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
@@ -126,10 +127,11 @@ def _by_algo(records: Sequence[Record], status: str) -> Counter:
 
 
 def _remarks(of: Drawing) -> list[str]:
-    """Which seeds are not there, and why."""
+    """Which seeds are not there, and why; which methods had not come to an end."""
     ends = {"diverged": of.diverged, "failed, as said above": of.failed}
     lost = [(algo, count, end) for end, counts in ends.items() for algo, count in counts.items()]
-    return [f"{algo} has {of.seeds(algo)}: {count} of its runs {end}" for algo, count, end in lost]
+    lines = [f"{algo} has {of.seeds(algo)}: {count} of its runs {end}" for algo, count, end in lost]
+    return [*lines, *unfinished(of.tuned, of.metric)]
 
 
 def _plain(overrides: Sequence[str]) -> list[str]:

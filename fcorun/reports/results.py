@@ -95,10 +95,10 @@ def remarks(runs: Table, metric: str) -> list[str]:
     lines = [str(edge) for edge in edges(runs, metric)]
     if metric in PENALISED and runs.psi():
         lines.append(f"each {' and '.join(runs.psi())} by itself: their {metric} is not of the same function")
-    return list(dict.fromkeys([*lines, *_unfinished(runs, metric), *_undrawn(runs)]))
+    return list(dict.fromkeys([*lines, *unfinished(runs, metric), *_undrawn(runs)]))
 
 
-def _unfinished(runs: Table, metric: str) -> list[str]:
+def unfinished(runs: Table, metric: str) -> list[str]:
     """A line on the best points that ended above the optimum, and one on those that were still falling at the end, if
     there are any."""
     best, above, falling = runs.best(metric).to_dict("records"), runs.column("above"), runs.column("falling") > 0

@@ -1,4 +1,4 @@
-"""What a figure says of methods whose runs with further seeds are not all there."""
+"""What a figure says of methods whose runs with further seeds are not all there, or not at their end."""
 
 from pathlib import Path
 
@@ -65,6 +65,25 @@ def test_those_that_failed_are_told_and_nothing_is_claimed_of_one(made, broke):
     assert claim["holds"] == "not distinguishable"
     assert claim["test"] == "the same sign in each of the 1 common seed: too few"
     assert (summary.loc["fedmid", "seeds_lost"], summary.loc["fedavg", "seeds_lost"]) == (2, 0)
+
+
+def test_what_has_not_come_to_an_end_is_told(made, monkeypatch):
+    """At the end of what the command says, and beside the claims about it, that hold or not."""
+    from fcorun.records import formats
+
+    def summary(folder):
+        falling = {"fell": 0.1} if folder.name.startswith("fedavg") else None
+        near = {"near": False, "above": 0.2} if folder.name == "fedmid-1" else None
+        return formats.read_summary(folder) | {"unfinished": falling, "certificate": near}
+
+    monkeypatch.setattr("fcorun.reports.collect.read_summary", summary)
+    code, out, claim, _ = made()
+    assert code == 0
+    assert "above the optimum's objective: fedmid 20 %\n" in out
+    assert "still falling at the end, so more rounds or larger rates may help: fedavg\n" in out
+    assert claim["holds"] == "yes"
+    assert claim["note"] == "ended above the optimum: fedmid; still falling at the end: fedavg"
+    assert "of what does not hold" not in out
 
 
 def test_those_that_diverged_are_a_result(made):

@@ -83,7 +83,7 @@ def _show(rows: list[dict], console: Console) -> None:
     console.print(out)
     for test in dict.fromkeys(row["test"] for row in rows if row["holds"] == UNCLEAR and row["test"]):
         console.print(escape(f"{UNCLEAR} by: {test}"))
-    for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
+    for note in dict.fromkeys(row["note"] for row in rows if row["note"] and row["holds"] != "yes"):
         console.print(escape(f"of what does not hold: {note}"))
 
 
