@@ -23,6 +23,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.composing.folders import own_dir
+from fcorun.composing.overrides import parts
 from fcorun.errors import UserError
 
 Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
@@ -61,12 +62,12 @@ class FcorunSweeper(Sweeper):
 
     def overrides(self, arguments: list[str]) -> list[Override]:
         """What the command line asks for, and what an experiment brings along that it does not mention."""
-        given = {override.get_key_element(): override for override in self.parser.parse_overrides(arguments)}
+        given = {override.key_or_group: override for override in self.parser.parse_overrides(arguments)}
         if "experiment" in given and given["experiment"].is_sweep_override():
             raise UserError(
                 f"{given['experiment'].input_line}: each experiment is a sweep of its own; give one at a time"
             )
-        params = [f"{key}={value}" for key, value in self.params.items() if key not in given]
+        params = [f"{key}={value}" for key, value in self.params.items() if key.lstrip("+") not in given]
         return self.parser.parse_overrides([*arguments, *params])
 
     def further(self, overrides: list[Override]) -> list[list[str]]:
@@ -74,11 +75,10 @@ class FcorunSweeper(Sweeper):
         combinations of their values."""
         jobs = []
         for job in self.also:
-            own = re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", job)  # at spaces, but for those within quotes
-            parsed = self.parser.parse_overrides(own)
-            keys = [override.get_key_element() for override in parsed]
+            parsed = self.parser.parse_overrides(parts(job))
+            keys = [override.key_or_group for override in parsed]
             fixed = [o for o in overrides if not o.is_sweep_override()]
-            fixed = [o for o in fixed if not any(f"{o.get_key_element()}.".startswith(f"{key}.") for key in keys)]
+            fixed = [o for o in fixed if not any(f"{o.key_or_group}.".startswith(f"{key}.") for key in keys)]
             each = BasicSweeper.split_arguments(parsed, None)[0]
             jobs += [[*(str(o.input_line) for o in fixed), *values] for values in each]
         return jobs
@@ -160,10 +160,12 @@ class FcorunLauncher(Launcher):
         return found[0]
 
     def _found(self, overrides: list[str]) -> Any:
+        from fcorun.composing.jobs import filled
+
         settable, key = self._split(overrides)
         if key not in self.composed:
             try:
-                config = self.loader.load_sweep_config(self.config, list(overrides))
+                config = filled(overrides, lambda given: self.loader.load_sweep_config(self.config, given))
                 self.composed[key] = config, _plain(config, settable)
             except Exception as error:
                 self.composed[key] = error
@@ -171,16 +173,17 @@ class FcorunLauncher(Launcher):
 
     def _split(self, overrides: Sequence[str]) -> tuple[Settable, tuple]:
         """The numbers among the overrides, and what says which other jobs share the rest."""
-        settable, rest = {}, []
+        settable, names, rest = {}, [], []
         for text in overrides:
             override = self.parse(text)
             value = override.value()
-            plain = override.package is None and not override.is_add() and not override.is_delete()
+            plain = override.package is None and not override.is_delete()
             if plain and isinstance(value, (int, float)) and not isinstance(value, bool):
                 settable[override.key_or_group] = value
+                names.append(override.get_key_element())  # with its sign: a key that is added must not be there
             else:
                 rest.append(text)
-        return settable, (*sorted(rest), *sorted(settable))
+        return settable, (*sorted(rest), *sorted(names))
 
     def _point(self, found: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
         from fcorun.composing.sentences import is_bad_input, sentence

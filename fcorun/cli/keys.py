@@ -4,7 +4,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -93,7 +93,19 @@ def choice(group: str, name: str) -> Choice:
         if (usual := _USUAL.get(name)) and not said.startswith(usual):
             said = "; ".join(filter(None, [usual, said]))
         keys[name] = Key(said, value, _kind(hints.get(last) if first == section else None, said) or known.kind)
-    return Choice(" ".join(_head(text)), keys)
+    return Choice(" ".join(_head(text)), _with_defaults(section, keys))
+
+
+def _with_defaults(section: str, keys: dict[str, Key]) -> dict[str, Key]:
+    """The keys, and those fields of the class that no file holds, with their defaults."""
+    path = keys[f"{section}.class"].value if f"{section}.class" in keys else ""
+    hints = _hints(section, path)
+    known, found = keys | root_keys(), {f.name: f.default for f in fields(locate(path, "")) if f.init} if hints else {}
+    for name, default in found.items():
+        if (key := f"{section}.{name}") not in known and default is not MISSING:
+            written = yaml.safe_dump(default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
+            keys[key] = Key(_USUAL.get(key, ""), written, _kind(hints.get(name), ""))
+    return keys
 
 
 def _head(text: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fcorun.cli.failures import report
 from fcorun.cli.jobs import point_of, refuse_sweep, remove_empty, run_one, run_points
 from fcorun.composing.compose import OLD, plain, register_resolvers
 from fcorun.composing.folders import conf_dir, own, replaced, see_plugins
+from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError, nearest
 
@@ -71,6 +72,11 @@ def _short_help() -> str:
     return f"{help['header']}  fcorun --help                                        choices, and the most used keys"
 
 
+def _with(arguments: list[str], command: Callable[[], Any]) -> None:
+    sys.argv[1:] = arguments
+    command()
+
+
 def _composed_and_run() -> list[BaseException]:
     """Have Hydra compose what the command line asks for, and run it; what went wrong."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
@@ -102,7 +108,8 @@ def _composed_and_run() -> list[BaseException]:
     task.__module__ = "fcorun.cli.main"
     task.sweep, task.point = sweep, point_of  # type: ignore[attr-defined]
     try:
-        hydra.main(config_path=conf_dir(), config_name="config", **_HYDRA)(task)()
+        command = hydra.main(config_path=conf_dir(), config_name="config", **_HYDRA)(task)
+        filled(sys.argv[1:], lambda arguments: _with(arguments, command))
         if {"--cfg", "-c"} & {argument.partition("=")[0] for argument in sys.argv}:
             print("# fcorun help KEY explains a key")
     except BaseException as error:

@@ -14,6 +14,7 @@ from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError
 from yaml import YAMLError
 
 from fcorun.composing.folders import conf_dir, own
+from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.composing.sentences import sentence
 from fcorun.config import build_plugin, how_keys
@@ -33,13 +34,21 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
 
     Raises UserError, as the command line would say it.
     """
-    version: Any = {"version_base": "1.3"} if OLD else {}
     with own(config_dir) if config_dir is not None else nullcontext():
         try:
-            with hydra.initialize_config_dir(conf_dir(), **version):
-                return plain(hydra.compose("config", checked(overrides)))
-        except (HydraException, OmegaConfBaseException, YAMLError) as error:
+            return plain(composed(overrides, with_hydra=False))
+        except OmegaConfBaseException as error:
             raise UserError(sentence(error)) from error
+
+
+def composed(overrides: Sequence[str], with_hydra: bool = True) -> DictConfig:
+    """What Hydra composes, with its own section or without. Raises UserError, as the command line would say it."""
+    version: Any = {"version_base": "1.3"} if OLD else {}
+    try:
+        with hydra.initialize_config_dir(conf_dir(), **version):
+            return filled(checked(overrides), lambda o: hydra.compose("config", o, return_hydra_config=with_hydra))
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        raise UserError(sentence(error)) from error
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fcorun.composing.sentences import unknown_key
+from fcorun.composing.sentences import of_class, unknown_key
 from fcorun.config import build_plugin
 from fcorun.errors import UserError
 from fcorun.sections import GRID
@@ -49,6 +49,20 @@ class Job:
 def key_of(override: str) -> str:
     """The key of an override, without signs."""
     return override.partition("=")[0].lstrip("+")
+
+
+def filled(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:
+    """What ``compose`` makes of overrides; a key that a section's file does not hold, since its class has a default, is
+    added to it. Raises what Hydra raises."""
+    given = list(overrides)
+    while True:
+        try:
+            return compose(given)
+        except Exception as error:
+            key = of_class(error)
+            if key is None or f"++{key}" in (text.partition("=")[0] for text in given):
+                raise
+            given = [f"++{text}" if text.partition("=")[0] == key else text for text in given]
 
 
 def settle(combinations: Sequence[Sequence[str]], compose: Compose) -> list[Job]:

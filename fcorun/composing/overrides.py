@@ -42,6 +42,11 @@ def _check_group(group: str, text: str, argument: str) -> None:
         raise UserError(f"{group}={text} must be the name of one choice: {valid}{more}")
 
 
+def parts(job: str) -> list[str]:
+    """The overrides of a job that is one text: split at spaces, but for those within quotes."""
+    return re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", job)
+
+
 def quoted(override: str) -> str:
     """How the shell takes an override whose text needs quotes."""
     key, _, value = override.partition("=")

@@ -1,6 +1,7 @@
 """One sentence for what Hydra or OmegaConf did not like."""
 
 import re
+from dataclasses import fields
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -8,7 +9,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.composing.overrides import quoted
+from fcorun.config import locate
 from fcorun.errors import UserError, nearest
+from fcorun.sections import SECTIONS
 
 _BAD_INPUT = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 
@@ -36,7 +39,7 @@ def sentence(error: BaseException) -> str:
     parent = getattr(cause, "parent_node", None)
     if name and parent is not None and hasattr(parent, "keys"):
         prefix, _, last = name.rpartition(".")
-        valid = [str(name) for name in parent if name != "hydra"]
+        valid = {str(name) for name in parent if name != "hydra"} | set(_fields(parent))
         if name in ("topology.edges", "topology.rounds", "topology.map"):
             return f"{name} is of topology=tree: give that too"
         return f"unknown option '{name}': {nearest(last, valid)}" + (f" in {prefix}" if prefix else "")
@@ -49,6 +52,21 @@ def unknown_key(error: BaseException) -> str | None:
     """The key that a configuration does not have, if that is what Hydra did not like."""
     found = re.search(r"Could not override '([^']+)'", str(error))
     return found[1] if found else None
+
+
+def of_class(error: BaseException) -> str | None:
+    """The key that a file does not hold, if that is what Hydra did not like, but the class that it names has."""
+    name, parent = unknown_key(error), getattr(_cause(error, OmegaConfBaseException), "parent_node", None)
+    section, _, last = (name or "").rpartition(".")
+    return name if section in SECTIONS and last in _fields(parent) else None
+
+
+def _fields(section: Any) -> list[str]:
+    """The fields of the class that a composed section names; none where that cannot be found."""
+    try:
+        return [field.name for field in fields(locate(section["class"], "class")) if field.init]
+    except (UserError, OmegaConfBaseException, KeyError, TypeError):
+        return []
 
 
 def is_bad_input(error: BaseException) -> bool:

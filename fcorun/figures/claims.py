@@ -10,6 +10,8 @@ from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fco
 from fcorun.figures.spec import Claim, Figure
 from fcorun.figures.verdict import UNCLEAR, Values, compared
+from fcorun.metrics import silent
+from fcorun.records.record import Record
 from fcorun.reports.spread import band
 from fcorun.reports.table import Frame, Table
 
@@ -20,7 +22,8 @@ Runs = dict[str, list[list[dict[str, float]]]]
 @dataclass(frozen=True)
 class Measured:
     """What claims are checked against: the table of all points and the rows of each, that of the best points with all
-    seeds and the seed of each, and of each algorithm's best point the rows of each seed."""
+    seeds and the seed of each (None: it does not depend on it), and of each algorithm's best point the rows of each
+    seed."""
 
     grid: Table
     tuned: Table
@@ -35,8 +38,14 @@ def measured(of: Drawing) -> Measured:
     for algo, record in zip(of.tuned.frame["algo"], of.tuned_records, strict=True):
         runs.setdefault(algo, []).append(record.rows)
     tuned = fco.with_averages(of) if of.figure.draw == "averaging" else of.tuned
-    seeds = [record.flat_config.get(of.figure.seeded) for record in of.tuned_records]
+    seeds = [_seed(of.figure, record) for record in of.tuned_records]
     return Measured(of.grid, tuned, runs, [record.rows for record in of.grid_records], seeds)
+
+
+def _seed(figure: Figure, record: Record) -> Any:
+    """The seed of a run; None if that changes nothing in it."""
+    same = silent(record.rows[-1]) or record.summary.get("drawn") is False
+    return None if figure.seeded == "seed" and same else record.flat_config.get(figure.seeded)
 
 
 def check(
@@ -72,7 +81,18 @@ def _checked(claim: Claim, found: Measured) -> dict[str, str]:
     holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
     tests = "; ".join(dict.fromkeys(test for _, test in verdicts if test)) if holds != "not measured" else ""
     return {"measured": f"{_name(claim)} {_text(claim, ours)}", "wanted": ", ".join(wanted), "holds": holds,
-            "test": tests, "note": claim.note if holds in ("no", UNCLEAR) else ""}  # fmt: skip
+            "test": tests, "note": _note(claim, holds, found.tuned)}  # fmt: skip
+
+
+def _note(claim: Claim, holds: str, tuned: Table) -> str:
+    """What is known of a claim that does not hold; which of its methods had not come to an end, where that counts."""
+    notes = [claim.note] if holds in ("no", UNCLEAR) else []
+    named = [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
+    if claim.at == "tail" and holds != "not measured":
+        for column, text in (("above", "ended above the optimum"), ("falling", "still falling at the end")):
+            there = {*tuned.frame["algo"][tuned.column(column) > 0]}
+            notes += [f"{text}: {', '.join(mine)}"] if (mine := [n for n in dict.fromkeys(named) if n in there]) else []
+    return "; ".join(filter(None, notes))
 
 
 def _name(claim: Claim) -> str:
@@ -103,7 +123,7 @@ def _measure(claim: Claim, algo: str, found: Measured) -> Values:
     if claim.at == "share":
         return {None: _share(claim, higher, found.grid.frame[found.grid.frame["algo"] == algo])}
     if claim.at == "worst":
-        values = [row.get(claim.metric, np.nan) for rows in runs for row in rows]
+        values = [row.get(claim.metric, np.nan) for rows in runs for row in rows if row["round"] > 0]
         return {None: float((np.min if higher else np.max)(values))} if values else {}
     if claim.at == "reach":
         return _soonest(claim, algo, higher, found)

@@ -37,7 +37,7 @@ def bars(of: Drawing) -> Any:
             if len(values) > 1 and not agree(values):
                 ax.errorbar(place, middle, [[middle - low], [high - middle]], color="black", linewidth=0.8, capsize=2)
             ax.annotate(f"{middle:.3g}", (place, high), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
-        ax.set_xticks(range(len(algos)), [of.grid.title(name) for name in algos], fontsize=6, rotation=20)
+        ax.set_xticks(range(len(algos)), [of.title(name) for name in algos], fontsize=6, rotation=20)
         ax.grid(axis="x", visible=False)
         ax.margins(y=0.12)
         ax.set_ylabel(of.tuned.words(metric, tail=True))

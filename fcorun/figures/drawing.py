@@ -1,7 +1,8 @@
 """What a figure is drawn from."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from fcorun.figures.spec import Figure
 from fcorun.records.record import Record
@@ -17,6 +18,7 @@ class Drawing:
     Attributes:
         grid, grid_records: the table of all points, and their records in its order.
         tuned, tuned_records: of the best point of each algorithm, with all seeds.
+        diverged, failed: how many runs with further seeds there are not, by algorithm.
     """
 
     figure: Figure
@@ -25,6 +27,22 @@ class Drawing:
     grid_records: Sequence[Record]
     tuned: Table
     tuned_records: Sequence[Record]
+    diverged: Counter = field(default_factory=Counter)
+    failed: Counter = field(default_factory=Counter)
+
+    @property
+    def lost(self) -> Counter:
+        """How many seeds of each algorithm are in no band and no median."""
+        return self.diverged + self.failed
+
+    def seeds(self, algo: str) -> str:
+        """How many of its seeds an algorithm has, in words; nothing if that is all."""
+        done, lost = int((self.tuned.frame["algo"] == algo).sum()), self.lost[algo]
+        return f"{done} of {done + lost} seeds" if lost else ""
+
+    def title(self, algo: str) -> str:
+        """What the picture calls an algorithm: with its seeds where some were lost."""
+        return self.grid.title(algo) + (f" ({seeds})" if (seeds := self.seeds(algo)) else "")
 
     @property
     def looks(self) -> dict[str, Look]:
@@ -43,6 +61,7 @@ class Drawing:
         places = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in self.algorithms]
         records = [self.tuned_records[i] for i in places]
         table, xs, shown = self.tuned.take(places), self.figure.x, self.figure.panels
+        table = replace(table, titles=table.titles | {algo: self.title(algo) for algo in self.lost})
         return View(table, records, self.metric, self.looks, xs=xs, shown=shown)
 
     @property

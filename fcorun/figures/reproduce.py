@@ -7,28 +7,31 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
 
+from fcorun.composing.algorithms import algorithms
 from fcorun.composing.folders import choices, own_dir
 from fcorun.config import LABELS, conditions, how_keys
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import claims
+from fcorun.figures import checks, claims
 from fcorun.figures.draw import PICTURES, fast_mark
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit, personalised, theory
 from fcorun.figures.spec import Figure, load
-from fcorun.metrics import Catalogue, silent
+from fcorun.metrics import silent
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
 from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.results import unfinished
 from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
@@ -42,8 +45,19 @@ VERDICTS: dict[str, Callable[[Drawing], list[dict[str, str]]]] = {
 }
 
 
-def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> tuple[Path, list[dict]]:
-    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv; the folder, the rows of the last.
+@dataclass(frozen=True)
+class Made:
+    """A figure that was made: its folder, the rows of its claims, what is to be known of its runs, a sentence each, and
+    whether all were there."""
+
+    folder: Path
+    rows: list[dict]
+    remarks: list[str] = field(default_factory=list)
+    whole: bool = True
+
+
+def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> Made:
+    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv.
 
     Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
     ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that change what is run make
@@ -54,8 +68,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     smaller = figure.fast if fast else []
     figure, config = load(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
-    _check_metrics(figure, experiment.metrics)
-    _check_reference(figure, experiment.settings.reference)
+    _check(figure, experiment, f"experiment={name}", [*smaller, *overrides])
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
     own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
@@ -64,39 +77,30 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
     if fast:
         figure = replace(figure, seeds=figure.seeds[:2])
-    of, lost = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
+    of = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, mark)
     best = of.points.best_rows()
     used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
-    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, lost)))
+    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, of.lost)))
     rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
     tied = {row["algo"]: [of.grid_records[each[0]].config["algo"] for each in row["tied"]] for row in best}
     tied = {algo: [tuple(own[key] for key in RATES) for own in tied[algo]] for algo in rates}
     rows += claims.check(name + ending, figure, claims.measured(of), rates, tied)
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
-    return folder, rows
+    return Made(folder, rows, _remarks(of), not of.failed)
 
 
-def _check_metrics(figure: Figure, metrics: Catalogue) -> None:
-    """Refuse metrics that nothing declares, before anything runs."""
-    asked = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
-    for key, names in asked.items():
-        for name in names:
-            if name not in metrics:
-                raise UserError(f"figure.{key}={name} is not a metric: {nearest(name, metrics)}")
+def _check(figure: Figure, experiment: Experiment, file: str, overrides: Sequence[str]) -> None:
+    """Refuse what a figure cannot have, before anything runs."""
+    checks.metrics(figure, experiment.metrics)
+    checks.reference(figure, experiment.settings.reference)
+    checks.algorithms(figure, [*algorithms([file]), *algorithms([file, *overrides])])
 
 
-def _check_reference(figure: Figure, reference: bool) -> None:
-    """Refuse a figure of a gap to an optimum that nobody asks for."""
-    shown = [*figure.panels, *(claim.metric for claim in figure.claims)]
-    if "suboptimality" in shown and not reference:
-        raise UserError("figure: suboptimality is the gap to a reference optimum: give reference=true as well")
-
-
-def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> tuple[Drawing, Counter]:
-    """What there is to draw once all is run, and how many runs with further seeds were lost, by algorithm."""
+def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> Drawing:
+    """What there is to draw once all is run."""
     grid = _sweep(home / "runs", common)
     records = [Record(home / "runs" / place) for place in grid.frame["folder"]]
     metric = grid.chosen(metric)
@@ -105,14 +109,29 @@ def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[s
         raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
     kept = [place for row in best for place in row["rows"]]
     jobs = _with_seeds(figure, grid, [(row, records[row["rows"][0]]) for row in best])
-    further = _sweep_of(home / "seeds", common, jobs, {"algo", figure.seeded, *grid.keys}) if jobs else []
-    failed = [record for record in further if record.status.get("status") != "done"]
-    lost = Counter(record.flat_config.get("algo.name") for record in failed)
+    varied = {"algo", figure.seeded, *grid.keys}
+    further = _sweep_of(home / "seeds", common, [job for _, job in jobs], varied) if jobs else []
+    diverged, done = (_by_algo(further, status) for status in ("diverged", "done"))
+    failed = Counter(algo for algo, _ in jobs) - done - diverged  # one that cannot be composed does not say whose it is
     further = [record for record in further if record.status.get("status") == "done"]
     every = table([*records, *further])  # of all, so that the columns are those of the grid
     tuned = every.take([*kept, *range(len(records), len(every))])
     return Drawing(figure, metric, grid, records, tuned=tuned,
-                   tuned_records=[*(records[place] for place in kept), *further]), lost  # fmt: skip
+                   tuned_records=[*(records[place] for place in kept), *further],
+                   diverged=diverged, failed=failed)  # fmt: skip
+
+
+def _by_algo(records: Sequence[Record], status: str) -> Counter:
+    """How many of these records have come to this end, by algorithm."""
+    return Counter(record.flat_config["algo.name"] for record in records if record.status.get("status") == status)
+
+
+def _remarks(of: Drawing) -> list[str]:
+    """Which seeds are not there, and why; which methods had not come to an end."""
+    ends = {"diverged": of.diverged, "failed, as said above": of.failed}
+    lost = [(algo, count, end) for end, counts in ends.items() for algo, count in counts.items()]
+    lines = [f"{algo} has {of.seeds(algo)}: {count} of its runs {end}" for algo, count, end in lost]
+    return [*lines, *unfinished(of.tuned, of.metric)]
 
 
 def _plain(overrides: Sequence[str]) -> list[str]:
@@ -141,19 +160,21 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     return table([record for record in records if record.status], root=folder)
 
 
-def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]) -> list[str]:
-    """The jobs that run the best points again with further seeds; a point is its row and one of its records."""
+def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]) -> list[tuple[str, str]]:
+    """The algorithm and the overrides of each job that runs a best point again with a further seed; a point is its row
+    and one of its records."""
     jobs = []
     for row, record in best:
         if figure.seeded == "seed" and silent(record.rows[-1]):
             continue  # a baseline draws nothing
         own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABELS}
         own |= {key: row[key] for key in grid.keys if not key.startswith("algo.") and key not in SEEDS}
+        own = {f"++{key}" if "." in key else key: value for key, value in own.items()}  # their files may not hold them
         point = [
             *_chosen(record.config["algo"]),
             *(f"{key}={value}" for key, value in own.items() if value is not None and value == value),
         ]
-        jobs += [" ".join([*point, f"{figure.seeded}={seed}"]) for seed in figure.seeds]
+        jobs += [(row["algo"], " ".join([*point, f"{figure.seeded}={seed}"])) for seed in figure.seeds]
     return jobs
 
 

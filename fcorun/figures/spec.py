@@ -18,11 +18,12 @@ class Claim:
     """What a paper says of a figure, so that it can be checked.
 
     ``metric`` of ``algo`` is measured ``at``: the "tail" average at the algorithm's best rates, for each seed; the
-    "worst" value at any evaluation of any seed there; the first round at which any point of the grid has come to
-    ``target`` ("reach"; a target that is to be met exactly must be kept to the end); or the "share" of all grid points
-    whose tail average is at least as good as ``target``. The claim holds if that is above (below) each of the numbers,
-    and ``times`` as much as each of the algorithms, that are listed, in every seed; it does not if it is so in none,
-    and else the two are not distinguishable. ``note`` is what is known of it where it does not hold.
+    "worst" value at any evaluation of any seed there, but for the start, round 0, which is the same for all; the first
+    round at which any point of the grid has come to ``target`` ("reach"; a target that is to be met exactly must be
+    kept to the end); or the "share" of all grid points whose tail average is at least as good as ``target``. The claim
+    holds if that is above (below) each of the numbers, and ``times`` as much as each of the algorithms, that are
+    listed, in every seed; it does not if it is so in none, and else the two are not distinguishable. ``note`` is what
+    is known of it where it does not hold.
     """
 
     says: str

@@ -96,7 +96,7 @@ def remarks(runs: Table, metric: str) -> list[str]:
     if functions := runs.functions(metric):
         lines.append(f"each {' and '.join(functions)} by itself: their {metric} is not of the same function")
     lines += unlike(runs, metric)
-    return list(dict.fromkeys([*lines, *_early(runs), *_unfinished(runs, metric), *_undrawn(runs)]))
+    return list(dict.fromkeys([*lines, *_early(runs), *unfinished(runs, metric), *_undrawn(runs)]))
 
 
 def unlike(runs: Table, metric: str) -> list[str]:
@@ -106,7 +106,7 @@ def unlike(runs: Table, metric: str) -> list[str]:
     return [f"runs of {several} rounds are compared"] if lengths else []
 
 
-def _unfinished(runs: Table, metric: str) -> list[str]:
+def unfinished(runs: Table, metric: str) -> list[str]:
     """A line on the best points that ended above the optimum, and one on those that were still falling at the end, if
     there are any."""
     best, above, falling = runs.best(metric).to_dict("records"), runs.column("above"), runs.column("falling") > 0

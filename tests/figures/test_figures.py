@@ -1,20 +1,19 @@
 """Figures: every one of conf/experiment is well formed, and small ones are made from start to end."""
 
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from helpers import names
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
+from fcorun.composing.algorithms import algorithms
 from fcorun.composing.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import claims, spec
+from fcorun.figures import checks, claims, spec
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import Claim, Figure, load
 from fcorun.figures.spec import names as figures
@@ -38,12 +37,7 @@ def test_every_figure_is_well_formed(name):
     assert figure.title
     assert figure.panels or figure.draw in ("averaging", "conditioning", "personalised")
     prepare(config)
-    named = set(re.findall(r"algo\.name=(\w+)", text))  # variants of an algorithm, by names of their own
-    known = {*names("algo"), *named, "mean of the clients", "densest client"}
-    told = [c.algo for c in figure.claims] + [
-        o for c in figure.claims for o in (*c.above, *c.below) if isinstance(o, str)
-    ]
-    assert set(told) | set(figure.printed or {}) | set(figure.only) <= known
+    checks.algorithms(figure, algorithms([f"experiment={name}"]))
     assert {c.metric for c in figure.claims} | set(figure.panels) <= set(CATALOGUE)
     assert text.startswith("# @package _global_\n#")
     compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
@@ -77,7 +71,9 @@ def test_what_a_figure_is_drawn_against(monkeypatch):
 @pytest.mark.slow
 def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
     """Runs, picture, table, claims; a second time it is drawn as asked, and nothing is run again."""
-    folder, rows = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
+    made = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
+    folder, rows = made.folder, made.rows
+    assert made.whole
     assert folder.name.startswith("fco_fig3a-")  # it is not the paper's
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (folder / "figure.pdf").read_bytes()[:4] == b"%PDF"
@@ -91,7 +87,7 @@ def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")}
     assert len(before) == 4 * 2 + 1 + 4 * 4
     picture = (folder / "figure.png").read_bytes()
-    assert reproduce("fco_fig3a", tmp_path, overrides=(*SMALL, "x=bytes")) == (folder, rows)
+    assert reproduce("fco_fig3a", tmp_path, overrides=(*SMALL, "x=bytes")) == made
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
     assert (folder / "figure.png").read_bytes() != picture
 
@@ -140,9 +136,12 @@ def test_claims_about_every_evaluation():
     worst = {"metric": "violation", "at": "worst", "above": []}
     assert checked(claim(**worst, below=[1e-5]), rows=rows)["holds"] == "yes"
     assert checked(claim(**worst, below=[1e-6]), rows=rows)["holds"] == "no"
+    rises = [{"round": r, "support_f1": v} for r, v in enumerate([0.0, 0.4, 0.6])]  # the start is none of a method's
+    assert checked(claim(at="worst", above=[0.3]), rows=rises)["measured"] == "worst support_f1 0.4"
+    assert checked(claim(at="worst"), rows=rises[:1])["holds"] == "not measured"
 
 
-@pytest.mark.parametrize(("higher", "told"), [(False, "0.9"), (True, "0.3"), (None, "0.9")])
+@pytest.mark.parametrize(("higher", "told"), [(False, "0.6"), (True, "0.3"), (None, "0.6")])
 def test_claims_about_a_metric_of_a_users_objective(higher, told):
     own = CATALOGUE.and_more([Metric("val_deviance", higher=higher)])
     rows = [{"round": r, "val_deviance": v} for r, v in enumerate([0.9, 0.6, 0.3])]
@@ -184,7 +183,11 @@ def test_a_claim_is_judged_over_seeds():
 
     assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds", "")  # although the bands overlap
     assert told(above=[], below=["b"], note="known") == ("no", "the same sign in each of 3 seeds", "known")
-    assert told(above=["c"], note="known") == ("not distinguishable", "in each of 3 seeds", "known")
+    assert told(above=["c"], note="known") == (
+        "not distinguishable",
+        "the same sign in each of the 1 common seed: too few",
+        "known",
+    )
     assert told(above=[0.4]) == ("yes", "in each of 3 seeds", "")
     assert told(above=[0.6])[0] == "not distinguishable"
     assert told(above=[0.95])[0] == "no"
@@ -193,9 +196,28 @@ def test_a_claim_is_judged_over_seeds():
     assert told(above=["b", "d"]) == ("not measured", "", "")
 
 
+COMMON = "the same sign in each of the {} common seed{}"
+SEEDS = {0: 3.0, 1: 4.0, 2: 5.0}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "holds", "test"),
+    [
+        ({0: 1.0, 2: 9.0, 7: 1.0}, "not distinguishable", COMMON.format(2, "s")),
+        ({0: 1.0, 2: 2.0}, "yes", COMMON.format(2, "s")),
+        ({0: 1.0}, "not distinguishable", COMMON.format(1, "") + ": too few"),
+        ({5: 1.0, 6: 2.0}, "not distinguishable", COMMON.format(0, "s") + ": too few"),
+        ({None: 1.0}, "yes", "in each of 3 seeds"),  # a number, or of no seed: a baseline
+        ({}, "not measured", ""),
+    ],
+)
+def test_only_the_same_seeds_are_compared(theirs, holds, test):
+    assert compared(SEEDS, theirs, 1) == (holds, test)
+    assert compared(theirs, SEEDS, -1) == (holds, test)
+
+
 def test_what_is_equal_cannot_be_told_apart():
     assert compared({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
-    assert compared({0: 3.0, 1: 4.0}, {5: 1.0, 6: 2.0}, 1) == ("yes", "ranges over seeds apart")
     assert compared({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"
     assert compared({None: math.inf}, {None: 5.0}, -1)[0] == "no"
 

@@ -79,10 +79,11 @@ def test_claims_of_a_metric_of_an_objective_of_ones_own(compiled_fast, user_modu
         "figure: {title: Mine, draw: bars, panels: [val_absolute_error], claims: " + claims + "}\n",
     )
     with own("myconf"):
-        folder, (row,) = reproduce("own", Path("here"), overrides=SMALL)
+        made = reproduce("own", Path("here"), overrides=SMALL)
+    (row,) = made.rows
     assert row["holds"] == "yes"
     assert row["measured"].startswith("val_absolute_error ")
-    assert (folder / "figure.png").exists()
+    assert (made.folder / "figure.png").exists()
 
 
 def test_it_is_listed_and_composed():
@@ -135,8 +136,15 @@ WRONG = [
     ("figure: {title: a, claims: [{say: so}]}\n", True, ["unknown option 'figure.claims.say'"]),
     ("figure: {title: a, claims: [{says: so, algo: b, metric: f1, above: [null]}]}\n", True,
      ["figure.claims.above=null"]),
-    ("figure: {title: a, claims: [{says: so, algo: b, metric: support_f2, above: [1]}]}\n", True,
+    ("figure: {title: a, claims: [{says: so, algo: feddualavg, metric: support_f2, above: [1]}]}\n", True,
      ["figure.claims.metric=support_f2 is not a metric: did you mean 'support_f1'?"]),
+    ("figure: {title: a, claims: [{says: so, algo: feddualav, metric: val_loss, above: [1]}]}\n", True,
+     ["figure.claims.algo=feddualav is no algorithm that the figure runs: did you mean 'feddualavg'? (valid: feddu"]),
+    ("figure: {title: a, claims: [{says: so, algo: feddualavg, metric: val_loss, above: [fedmid]}]}\n", True,
+     ["figure.claims.above=fedmid is no algorithm that the figure runs: ", "(valid: feddualavg)"]),
+    ("figure: {title: a, only: [fedmid]}\n", True, ["figure.only=fedmid is no algorithm"]),
+    ("figure: {title: a, draw: averaging, printed: {one_client: [1, 1]}}\n", True,
+     ["figure.printed=one_client is no", "densest client, feddualavg, mean of the clients"]),
     ("figure: {title: a, panels: [val_los]}\n", True, ["figure.panels=val_los is not a metric", "'val_loss'"]),
     ("figure: {title: a, printed: {fedavg: [0.1]}}\n", True, ["figure.printed.fedavg=[0.1] must be [client_lr"]),
 ]  # fmt: skip

@@ -52,19 +52,23 @@ def _list(out: Console) -> None:
 
 
 def _make(wanted: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:
-    """The exit code: 0, or 1 if a figure could not be made; a claim that does not hold is a result."""
+    """The exit code: 0, or 1 if a figure could not be made or lacks runs that failed; a claim that does not hold is a
+    result."""
     code, made, out = 0, [], console()
     for name in wanted:
         begun = time.perf_counter()
         try:
-            place, rows = reproduce(name, folder, fast, overrides)
+            done = reproduce(name, folder, fast, overrides)
         except UserError as error:
             out.print(escape(f"{name}: not made: {error}"))
             code = 1
             continue
-        made += rows
-        _show(rows, out)
-        out.print(escape(f"{place}/figure.png in {time.perf_counter() - begun:.0f} s\n"))
+        made += done.rows
+        code = code if done.whole else 1
+        _show(done.rows, out)
+        for remark in done.remarks:
+            out.print(escape(remark))
+        out.print(escape(f"{done.folder}/figure.png in {time.perf_counter() - begun:.0f} s\n"))
     if made:
         _merge(folder / "claims.csv", made)
     return code
@@ -79,7 +83,7 @@ def _show(rows: list[dict], console: Console) -> None:
     console.print(out)
     for test in dict.fromkeys(row["test"] for row in rows if row["holds"] == UNCLEAR and row["test"]):
         console.print(escape(f"{UNCLEAR} by: {test}"))
-    for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
+    for note in dict.fromkeys(row["note"] for row in rows if row["note"] and row["holds"] != "yes"):
         console.print(escape(f"of what does not hold: {note}"))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.figures.checks import AVERAGED
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers.theory import measured
 from fcorun.metrics import CATALOGUE
@@ -25,9 +26,10 @@ def with_averages(of: Drawing) -> Table:
     import pandas as pd
 
     alone = list(solutions_alone(of).values())
+    mean, densest = AVERAGED
     shares = {
-        "mean of the clients": _density(np.mean(alone, axis=0), of.grid.cutoff),
-        "densest client": max(_density(w, of.grid.cutoff) for w in alone),
+        mean: _density(np.mean(alone, axis=0), of.grid.cutoff),
+        densest: max(_density(w, of.grid.cutoff) for w in alone),
     }
     more = pd.DataFrame({"algo": list(shares), "tail_density": list(shares.values())})
     return replace(of.tuned, frame=pd.concat([of.tuned.frame, more]))

@@ -1,0 +1,93 @@
+"""What a figure says of methods whose runs with further seeds are not all there, or not at their end."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fabricate import config, record, rows
+
+from fcorun.cli.commands import main
+from fcorun.records.record import load_records
+from fcorun.reports.collect import table
+
+FIGURE = """# @package _global_
+metric: support_f1
+hydra: {sweeper: {params: {algo: "fedavg,fedmid"}}}
+figure:
+  title: Mine
+  seeds: [1, 2]
+  panels: [support_f1]
+  claims: [{says: better, algo: fedmid, metric: support_f1, above: [fedavg]}]
+"""
+SUFFICES = {"fedmid": {0: 0.1, 1: 0.2, 2: 0.3}, "fedavg": {0: 0.4, 1: 0.5, 2: 0.6}}
+
+
+@pytest.fixture
+def made(monkeypatch, capsys):
+    """A function that makes a figure of records by hand: the exit code, what was said, claims.csv, table.csv. The runs
+    of fedmid with further seeds come to this end; those that ``broke`` could not be composed."""
+
+    def make(end="done", broke=False, **more):
+        def sweep(folder, overrides):
+            seeds = [1, 2] if folder.name == "seeds" else [0]
+            for algo, levels in SUFFICES.items():
+                for seed in seeds:
+                    status = end if seed and algo == "fedmid" else "done"
+                    place = folder / f"{algo}-{seed}"
+                    record(place, config(algo, seed=seed), rows(levels[seed], **more), status)
+                    if broke and status == "failed":
+                        (place / "config.yaml").unlink()
+            return table(load_records(folder), root=folder)
+
+        monkeypatch.setattr("fcorun.figures.reproduce._sweep", sweep)
+        Path("myconf/experiment").mkdir(parents=True)
+        Path("myconf/experiment/mine.yaml").write_text(FIGURE)
+        code = main(["figure", "mine", "--config-dir", "myconf", "--out", "here"])
+        told = [pd.read_csv(f"here/mine/{name}.csv", keep_default_na=False) for name in ("claims", "table")]
+        return code, capsys.readouterr().out, told[0].iloc[0], told[1].set_index("algo")
+
+    return make
+
+
+def test_all_are_there(made):
+    code, out, claim, summary = made()
+    assert code == 0
+    assert "seeds:" not in out
+    assert (claim["holds"], claim["test"]) == ("yes", "the same sign in each of 3 seeds")
+    assert list(summary["seeds_lost"]) == [0, 0]
+
+
+@pytest.mark.parametrize("broke", [False, True], ids=["while running", "before it began"])
+def test_those_that_failed_are_told_and_nothing_is_claimed_of_one(made, broke):
+    code, out, claim, summary = made("failed", broke)
+    assert code == 1
+    assert "fedmid has 1 of 3 seeds: 2 of its runs failed" in out
+    assert claim["holds"] == "not distinguishable"
+    assert claim["test"] == "the same sign in each of the 1 common seed: too few"
+    assert (summary.loc["fedmid", "seeds_lost"], summary.loc["fedavg", "seeds_lost"]) == (2, 0)
+
+
+def test_what_has_not_come_to_an_end_is_told(made, monkeypatch):
+    """At the end of what the command says, and beside the claims about it, that hold or not."""
+    from fcorun.records import formats
+
+    def summary(folder):
+        falling = {"fell": 0.1} if folder.name.startswith("fedavg") else None
+        near = {"near": False, "above": 0.2} if folder.name == "fedmid-1" else None
+        return formats.read_summary(folder) | {"unfinished": falling, "certificate": near}
+
+    monkeypatch.setattr("fcorun.reports.collect.read_summary", summary)
+    code, out, claim, _ = made()
+    assert code == 0
+    assert "above the optimum's objective: fedmid 20 %\n" in out
+    assert "still falling at the end, so more rounds or larger rates may help: fedavg\n" in out
+    assert claim["holds"] == "yes"
+    assert claim["note"] == "ended above the optimum: fedmid; still falling at the end: fedavg"
+    assert "of what does not hold" not in out
+
+
+def test_those_that_diverged_are_a_result(made):
+    code, out, _, summary = made("diverged")
+    assert code == 0
+    assert "fedmid has 1 of 3 seeds: 2 of its runs diverged" in out
+    assert summary.loc["fedmid", "seeds_lost"] == 2
