@@ -1,5 +1,6 @@
 """The points of a sweep: what they are, what there is of them, and the folder that they share."""
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -118,7 +119,8 @@ def look(points: Sequence[Point], folder: Path, options: Options) -> None:
             point.error = error
         stale = _failed_folder(folder, point.overrides)
         if not options.dry_run and Record(stale).status:
-            RunFolder(stale, "").remove()
+            with contextlib.suppress(UserError):  # another sweep is at it
+                RunFolder(stale, "").remove()
 
 
 def take(folder: Path, points: Sequence[Point], options: Options) -> None:
@@ -142,7 +144,7 @@ def record_failure(point: Point) -> None:
     identity = point.experiment.identity if point.experiment else hashlib.sha256(point.overrides.encode()).hexdigest()
     folder = RunFolder(point.folder, identity)
     try:
-        if folder.claim() in ("new", "resume"):
+        if folder.claim(label=point.overrides) in ("new", "resume"):
             folder.fail(point.error, point.overrides)
     except UserError:
         pass
