@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.ending import falling, judged, named, unfinished
+from fcorun.experiment.ending import falling, judged, missed, named, unfinished
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -35,10 +35,12 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
 
 def _look_back(job: Job) -> None:
     """Remark what is amiss with the end of a run that has not diverged."""
-    metric = judged(job.rows[-1])
+    metric, baseline = judged(job.rows[-1]), isinstance(job.experiment.algo, Baseline)
+    if not (job.stopped or baseline):
+        job.remark(missed(job.experiment.settings.stop or {}, job.rows, job.experiment.metrics))
     if job.rows[-1][metric] > job.rows[0][metric]:
         job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")
-    elif not (job.stopped or isinstance(job.experiment.algo, Baseline) or (job.certificate or {}).get("near")):
+    elif not (job.stopped or baseline or (job.certificate or {}).get("near")):
         job.unfinished = unfinished(job.rows)
         if job.unfinished and not job.certificate:  # which says more
             job.remark(falling(job.unfinished))
