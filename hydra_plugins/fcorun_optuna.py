@@ -146,7 +146,7 @@ class OptunaSweeper(FcorunSweeper):
                             "'algo.client_lr=tag(log,interval(1e-4,1e-1))'")  # fmt: skip
         axes, metric = [Axis.of(override) for override in searched], self.launcher.config.metric
         for axis in axes:
-            if metric and _depends(RENAMED.get(metric, metric), axis.key):
+            if metric and _depends(str(RENAMED.get(metric, metric)), axis.key):
                 other = "val_accuracy" if axis.key == "objective" else "val_loss"
                 raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "
                                 f"compare: give metric={other}")  # fmt: skip

@@ -55,8 +55,7 @@ class Federation:
         uplink: what happens to uploads.
         w0: where to start, by default where the objective says.
         frozen: whether the server's model stays there.
-        debug: whether nothing is traced: clients are computed one by one, in a loop of Python.
-        lost: then, by round, the first client whose upload or state was not finite, and the line.
+        debug: whether nothing is traced, clients are computed one by one, and ``lost`` says by round who was not finite.
     """
 
     problem: Problem
