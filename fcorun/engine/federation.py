@@ -55,7 +55,7 @@ class Federation:
         uplink: what happens to uploads.
         w0: where to start, by default where the objective says.
         frozen: whether the server's model stays there.
-        debug: whether nothing is traced, clients are computed one by one, and ``lost`` says by round who was not finite.
+        debug: whether nothing is traced, clients come one by one, and ``lost`` says who was not finite, by round.
     """
 
     problem: Problem
