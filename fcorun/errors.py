@@ -20,9 +20,19 @@ class Elsewhere(Exception):
 
 def describe(error: BaseException) -> str:
     """An error in one line: its kind, unless it is the user's, its first line, and the client where that is known."""
-    lines = str(error).strip().splitlines() or [""]
+    line = first_line(error)
     where = "".join(f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(WHERE))
-    return (lines[0] if isinstance(error, (UserError, Elsewhere)) else f"{type(error).__name__}: {lines[0]}") + where
+    return (line if isinstance(error, (UserError, Elsewhere)) else f"{type(error).__name__}: {line}") + where
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, with the next one after a colon.
+
+    >>> first_line(TypeError("they differ:\\n\\n  * one is int32"))
+    'they differ: * one is int32'
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:

@@ -128,8 +128,7 @@ class FcorunLauncher(Launcher):
         ]
 
     def run(self, points: list, part: bool = False) -> Sequence[float | None]:
-        """Run points and report on them; the value of each. Of a ``part`` of a search nothing is reported, and the less
-        a value the better."""
+        """Run points and report on them; the value of each. Of a ``part`` of a search nothing is reported."""
         return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]
 
     def points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:

@@ -15,7 +15,8 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 
 from fcorun.config import Count, Index, build
 from fcorun.errors import UserError
-from fcorun.reports.table import SEEDS
+from fcorun.metrics import RENAMED
+from fcorun.reports.table import PENALISED, PSI, SEEDS
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
 _START = 8  # points before the first that follows from others; a power of two, as Sobol's points want it
@@ -105,7 +106,8 @@ class OptunaSweeper(FcorunSweeper):
                 tried |= {new[place]: same for place in point.places}
             if self.launcher.config.dry_run:
                 break  # what comes next depends on what comes out
-            costs = dict(zip(points, self.launcher.run(list(points.values()), part=True), strict=True))
+            self.launcher.run(list(points.values()), part=True)
+            costs = dict(zip(points, self._costs(list(points.values()), axes), strict=True))
             for trial, own in zip(trials, jobs, strict=True):
                 found = [costs[tried[job]] for job in own]
                 study.tell(trial, inf if inf in found else median(found))
@@ -114,6 +116,15 @@ class OptunaSweeper(FcorunSweeper):
             if all(failed) or (self.launcher.config.fail_fast and any(failed)):
                 break
         return self.launcher.run(list(points.values()))
+
+    def _costs(self, points: list, axes: list[Axis]) -> list[float]:
+        """What to make small. The metric, if none is given, is chosen once, and the report goes by it too."""
+        from fcorun.runs.points import costs, headline
+
+        config = self.launcher.config
+        if config.metric is None:
+            config.metric = headline(points, lambda name: any(_depends(name, axis.key) for axis in axes))
+        return costs(points, config.metric, config.tail_rounds)
 
     def _checked(self) -> Search:
         """How to search. Raises UserError for what only grids have, and for another launcher."""
@@ -125,14 +136,27 @@ class OptunaSweeper(FcorunSweeper):
         return build(Search, self.options, "hydra.sweeper")
 
     def _axes(self, arguments: list[str]) -> tuple[list[Axis], list[tuple[str, ...]]]:
-        """What to search, and the rest of a job, once for each combination of seeds. Raises UserError: nothing to."""
+        """What to search, and the rest of a job, once for each combination of seeds. Raises UserError:
+        nothing to, or a metric that does not compare it."""
         overrides = self.overrides(arguments)
         searched = [o for o in overrides if o.is_sweep_override() and o.get_key_element() not in SEEDS]
         rest = BasicSweeper.split_arguments([o for o in overrides if o not in searched], None)[0]
         if not searched:
             raise UserError("hydra/sweeper=optuna has nothing to search: give KEY=VALUE,VALUE or an interval, such as "
                             "'algo.client_lr=tag(log,interval(1e-4,1e-1))'")  # fmt: skip
-        return [Axis.of(override) for override in searched], [tuple(job) for job in rest]
+        axes, metric = [Axis.of(override) for override in searched], self.launcher.config.metric
+        for axis in axes:
+            if metric and _depends(str(RENAMED.get(metric, metric)), axis.key):
+                other = "val_accuracy" if axis.key == "objective" else "val_loss"
+                raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "
+                                f"compare: give metric={other}")  # fmt: skip
+        return axes, [tuple(job) for job in rest]
+
+
+def _depends(metric: str, key: str) -> bool:
+    """Whether a metric is another one at another value of a key, so that the two do not compare."""
+    penalised = metric in PENALISED and key.partition(".")[0] in PSI
+    return penalised or (key == "objective" and metric.endswith("loss"))  # a ridge is in no loss
 
 
 def _study(seed: int, axes: list[Axis]) -> Any:

@@ -89,9 +89,11 @@ class Console(Watcher):
             return
         if job.diverged:
             self.out.print(
-                f"diverged: the state was not finite in round {job.diverged}; try a smaller algo.client_lr "
+                f"diverged: the state was not finite in round {job.diverged}{job.where}; try a smaller algo.client_lr "
                 "or algo.server_lr"
             )
+            if job.end == "reused" and job.experiment.settings.debug:
+                self.out.print("nothing was computed: debug=true force=true says in which client and line that began")
         else:
             self._table(job)
         if job.reason:

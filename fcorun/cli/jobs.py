@@ -74,11 +74,11 @@ def run_points(
     points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False
 ) -> tuple[int, Sequence[float | None]]:
     """Run a sweep: the exit code, and the tail average of the metric for each point. Of a ``part`` of a search nothing
-    is reported, and each point has its cost instead."""
+    is reported."""
     from fcorun.cli.console import SweepConsole
     from fcorun.config import build, how_keys
     from fcorun.errors import UnknownMetric
-    from fcorun.runs.points import Options, costs, value_of
+    from fcorun.runs.points import Options, value_of
     from fcorun.runs.sweep import run_sweep
     from fcorun.system.machine import set_up_jax
 
@@ -92,7 +92,7 @@ def run_points(
             raise point.error
     with SweepConsole(options.verbose) as console:
         code = run_sweep(points, Path(str(config.hydra.sweep.dir)), options, console, part)
-    return code, costs(points, options) if part else [value_of(point, options) for point in points]
+    return code, [] if part else [value_of(point, options) for point in points]
 
 
 def remove_empty(folder: Path) -> None:

@@ -3,7 +3,7 @@
 import re
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Rows:
         client: the client of each row, text, shape (N,), or None.
         validation: True where the file holds a row out, shape (N,), or None.
         features: names of the columns of x, or empty.
+        commas: the columns that were read with decimal commas.
     """
 
     x: np.ndarray
@@ -38,6 +39,7 @@ class Rows:
     client: np.ndarray | None = None
     validation: np.ndarray | None = None
     features: tuple[str, ...] = ()
+    commas: tuple[str, ...] = ()
 
 
 def find(path: str) -> Path:
@@ -77,7 +79,8 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     try:
         if named:
-            rows = _split(_frame(file, ending, target, client), path, target, client)
+            frame, commas = _frame(file, ending, target, client)
+            rows = replace(_split(frame, path, target, client), commas=tuple(commas))
         elif ending == ".npz":
             rows = _npz(file, path)
         else:
@@ -93,10 +96,10 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
     return rows
 
 
-def _frame(file: Path, ending: str, target: str | None, client: str | None) -> Any:
+def _frame(file: Path, ending: str, target: str | None, client: str | None) -> tuple[Any, list[str]]:
     import pandas as pd
 
-    return pd.read_parquet(file) if ending == ".parquet" else read_text(file, ending, target, client)
+    return (pd.read_parquet(file), []) if ending == ".parquet" else read_text(file, ending, target, client)
 
 
 def _split(frame: Any, path: str, target: str | None, client: str | None) -> Rows:
@@ -157,7 +160,11 @@ def _numbers(series: Any, where: str) -> np.ndarray:
     if not bad.any():  # numbers under another type, or nothing at all
         return numeric.to_numpy(dtype=float)
     row = int(bad.to_numpy().argmax())
-    comma = ", with a point for its decimals," if re.fullmatch(r"[\s\d+-]*,[\d\s]*", str(series.iloc[row])) else ""
+    comma = (
+        ", with a point for its decimals and none for thousands,"
+        if re.fullmatch(r"[\s\d+-]*,[\d\s]*", str(series.iloc[row]))
+        else ""
+    )
     raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number{comma} or drop the column")
 
 

@@ -1,4 +1,5 @@
-"""What a user should know of a table before it is used: names that are almost alike, features that look like names."""
+"""What a user should know of a table before it is used: names that are almost alike, features that look like names,
+commas that were taken for those of decimals."""
 
 from collections.abc import Iterable, Sequence
 
@@ -30,6 +31,13 @@ def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
     if not names:
         return []
     return [f"every row has another whole number in {_some(names)}: if that numbers rows or persons, drop the column"]
+
+
+def decimal_commas(columns: Sequence[str]) -> list[str]:
+    """A remark on the columns whose commas were taken for those of decimals."""
+    if not columns:
+        return []
+    return [f"commas in {_some(list(map(repr, columns)))} are read as of decimals, 1,5 as 1.5: check that they are"]
 
 
 def _all_apart(values: np.ndarray) -> bool:

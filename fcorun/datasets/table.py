@@ -12,7 +12,7 @@ from fcorun.config import Count, Index, Path, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.partition import hold_out, partition, standardize
 from fcorun.datasets.readers import Rows, find, read
-from fcorun.datasets.remarks import identifiers, look_alikes
+from fcorun.datasets.remarks import decimal_commas, identifiers, look_alikes
 from fcorun.datasets.scaling import Scaling
 from fcorun.errors import UserError, nearest
 
@@ -111,7 +111,8 @@ class Table(Dataset):
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         labels = look_alikes(f"data.path={self.path}: labels", classes)
         return (*labels, *look_alikes(f"data.path={self.path}: clients", clients),
-                *(f"data.path={self.path}: {remark}" for remark in identifiers(rows.x, rows.features)))  # fmt: skip
+                *(f"data.path={self.path}: {remark}"
+                  for remark in (*decimal_commas(rows.commas), *identifiers(rows.x, rows.features))))  # fmt: skip
 
     def _scaling(self, features: tuple[str, ...], count: int) -> Scaling:
         """That of the record ``scaling``."""

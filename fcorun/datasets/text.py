@@ -12,26 +12,32 @@ _NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # whose comma, if any, ma
 _THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"  # or of thousands
 
 
-def read_text(file: Path, ending: str, target: str | None, client: str | None) -> Any:
-    """The table of a CSV or TSV file.
+def read_text(file: Path, ending: str, target: str | None, client: str | None) -> tuple[Any, list[str]]:
+    """The table of a CSV or TSV file, and the columns that were read with decimal commas.
 
     A .csv file whose first line has semicolons and no commas, those within quotes apart, is parted by semicolons.
-    Commas in numbers are decimal where that is certain: no number of the file has a decimal point, and some number
-    cannot be one with thousands (0,5 or 12,25, but not 1,234). Elsewhere they stay, as text. A column ``client`` stays
-    as it is, and so does a text ``target`` of a file that is parted by other signs and whose features have no commas.
+    Commas in numbers are decimal where that is certain: no number of the file has a point, of decimals or thousands,
+    and some number cannot be one with thousands (0,5 or 12,25, but not 1,234). Elsewhere they stay, as text. A column
+    ``client`` stays as it is, and so does a text ``target`` of a file that is parted by other signs and whose features
+    have no commas.
     """
     import pandas as pd
 
     sep = "\t" if ending == ".tsv" else _separator(file)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+        how: Any = {"sep": sep, "index_col": False, "low_memory": False}
         types: Any = {client: str} if client else None  # so that a client "007" keeps its name
-        frame: Any = pd.read_csv(file, sep=sep, dtype=types, index_col=False, low_memory=False)
-    found = _with_commas(frame.drop(columns=[client], errors="ignore") if client else frame)
-    if found and (sep == ";" or any(name != target for name in found)) and _decimal(frame, found):
-        for name, values in found.items():
-            frame[name] = pd.to_numeric(values.str.replace(",", "."))
-    return frame
+        frame: Any = pd.read_csv(file, dtype=types, **how)
+        found = _with_commas(frame.drop(columns=[client], errors="ignore") if client else frame)
+        if not found or (sep != ";" and list(found) == [target]) or not _decimal(found):
+            return frame, []
+        numbers = frame.select_dtypes("number").columns
+        if _pointed(pd.read_csv(file, dtype=str, **how)[numbers]):
+            return frame, []
+    for name, values in found.items():
+        frame[name] = pd.to_numeric(values.str.replace(",", "."))
+    return frame, [str(name) for name in found]
 
 
 def _separator(file: Path) -> str:
@@ -53,8 +59,12 @@ def _with_commas(frame: Any) -> dict[str, Any]:
     return found
 
 
-def _decimal(frame: Any, found: dict[str, Any]) -> bool:
-    """Whether the commas in these columns of a file can only be of decimals."""
-    pointed = any((frame[name].dropna() % 1 != 0).any() for name in frame.select_dtypes("floating"))
+def _decimal(found: dict[str, Any]) -> bool:
+    """Whether a comma in these columns cannot be one of thousands."""
     commas = (values[values.str.contains(",", regex=False)] for values in found.values())
-    return not pointed and any(not values.str.fullmatch(_THOUSANDS).all() for values in commas)
+    return any(not values.str.fullmatch(_THOUSANDS).all() for values in commas)
+
+
+def _pointed(text: Any) -> bool:
+    """Whether any number of a frame of text has a point."""
+    return any(text[name].str.contains(".", regex=False).any() for name in text)

@@ -6,6 +6,8 @@ give one weighted mean of the uploads; (E, S) give one for each of E edges. ``ke
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import jax
@@ -13,6 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from fcorun.errors import WHERE
+
+_THEIRS = ("site-packages", "<", "lib/python")  # parts of the names of files that are nobody's own
 
 Tree = Any
 Local = Callable[..., tuple[Tree, Tree, jax.Array]]
@@ -46,18 +50,34 @@ def _outer(share: jax.Array, u: jax.Array) -> jax.Array:
     return share.reshape(share.shape + (1,) * u.ndim) * u.reshape((1,) * share.ndim + u.shape)
 
 
-def one_by_one(who: Sequence[str]) -> Clients:
-    """In a loop of Python, for debugging: not to be traced. An error says at whom of the cohort (S,) it came up."""
+def one_by_one(who: Sequence, number: int, lost: Callable[[str], Any]) -> Clients:
+    """In a loop of Python, for debugging: not to be traced. An error says at whom of the cohort (S,), and in which
+    round, it came up; of a client whose upload or state is not finite, ``lost`` is told who it is and in which line
+    that began."""
 
     def computed(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
         found = []
         for place, name in enumerate(who):
             try:
-                found.append(local(*jax.tree.map(lambda v, place=place: v[place], each)))
+                mine = jax.tree.map(lambda v, place=place: v[place], each)
+                found.append(local(*mine))
+                if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(found[-1])):
+                    lost(f"{name}{_where(local, mine)}")
             except Exception as error:
-                error.add_note(WHERE + name)
+                error.add_note(f"{WHERE}{name}, round {number}")
                 raise
         uploads, kept, work = jax.tree.map(lambda *v: jnp.stack(v), *found)
         return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
 
     return computed
+
+
+def _where(local: Local, mine: tuple) -> str:
+    """The line of a client's computation in which the first NaN arises; empty where there is none."""
+    try:
+        with jax.debug_nans(True):
+            local(*mine)
+    except FloatingPointError as error:
+        own = [f for f in extract_tb(error.__traceback__) if not any(part in f.filename for part in _THEIRS)]
+        return f" ({Path(own[-1].filename).name} line {own[-1].lineno})"
+    return ""

@@ -55,7 +55,7 @@ class Federation:
         uplink: what happens to uploads.
         w0: where to start, by default where the objective says.
         frozen: whether the server's model stays there.
-        debug: whether nothing is traced: clients are computed one by one, in a loop of Python.
+        debug: whether nothing is traced, clients come one by one, and ``lost`` says who was not finite, by round.
     """
 
     problem: Problem
@@ -69,6 +69,7 @@ class Federation:
     w0: dict[str, np.ndarray] | None = None
     frozen: bool = False
     debug: bool = False
+    lost: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def per_client(self) -> dict[str, np.ndarray]:
@@ -224,8 +225,8 @@ class Federation:
     def _clients(self, vmapped: bool, cohort: jax.Array, number: Any) -> Clients:
         """How the clients of a cohort are computed in a round."""
         if self.debug:
-            names = self.data.clients or range(len(self.data.sizes))
-            return one_by_one([f"{names[client]}, round {int(number) + 1}" for client in cohort])
+            names, now = self.data.clients or range(len(self.data.sizes)), int(number) + 1
+            return one_by_one([names[m] for m in cohort], now, lambda who: self.lost.setdefault(now, who))
         return together if vmapped else in_turn
 
     def _each(self, function: Any, axes: tuple, *given: Any, alone: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""How a run ends, judged by its rows: a target that is met, an objective that is still falling."""
+"""How a run ends, judged by its rows: a target that is met or missed, an objective that is still falling."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +11,7 @@ Rows = Sequence[Mapping[str, float]]
 
 CHANGE = "change"  # among targets: the relative change of what is minimised, from one evaluation to the next
 _SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
+_FEW = 10  # evaluations, of which nothing can be told
 _ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
 ADVICE = "more rounds or larger rates may help"
 UNDRAWN = "all clients take part with all their data, and nothing else is drawn"
@@ -36,11 +37,27 @@ def met(targets: Mapping[str, float], rows: Rows, metrics: Catalogue) -> str:
         if name != CHANGE and name not in row:
             known = nearest(name, (CHANGE, *(n for n in row if metrics[n].higher is not None)))
             raise UserError(f"stop: this run does not measure '{name}': {known}")
-        higher = name != CHANGE and metrics[name].higher
-        value = row[name] if name != CHANGE else _change(rows)
+        higher, value = _higher(name, metrics), _value(name, rows)
         if value >= target if higher else value <= target:
             return f"stopped in round {row['round']}: {name} {value:.3g} {'>=' if higher else '<='} {target:g}"
     return ""
+
+
+def missed(targets: Mapping[str, float], rows: Rows, metrics: Catalogue) -> str:
+    """What the targets of ``stop`` had come to at the end of a run that met none of them; empty for no targets."""
+    found = (
+        f"{name} was {_value(name, rows):.3g} at the end, {'below' if _higher(name, metrics) else 'above'} {target:g}"
+        for name, target in targets.items()
+    )
+    return f"stop: {', '.join(found)}" if targets else ""
+
+
+def _higher(name: str, metrics: Catalogue) -> bool:
+    return name != CHANGE and bool(metrics[name].higher)
+
+
+def _value(name: str, rows: Rows) -> float:
+    return rows[-1][name] if name != CHANGE else _change(rows)
 
 
 def _change(rows: Rows) -> float:
@@ -58,13 +75,14 @@ def unfinished(rows: Rows) -> dict | None:
     The mean over the last tenth of the evaluations is compared with that over the tenth before. It has fallen if the
     difference is over 1 % of it, or over 5 % of what was gained in all (a run that has hardly begun), and over what
     noise may do: three times the largest rise from one evaluation to the next in the second half of the run, divided
-    by the root of how many evaluations a mean is of.
+    by the root of how many evaluations a mean is of. Of fewer than ten evaluations nothing is said: they lie too far
+    apart to tell a fall at the end from one long before.
 
     Returns "metric", "evaluations" (a tenth of them), "fell" and "of_gain" (the two shares).
     """
-    if len(rows) < 2:
+    if len(rows) < _FEW:
         return None
-    name, count = judged(rows[-1]), max(len(rows) // 10, 1)
+    name, count = judged(rows[-1]), len(rows) // 10
     values = np.array([row[name] for row in rows])
     before, last = values[-2 * count : -count].mean(), values[-count:].mean()
     fell, gained, rises = before - last, values[0] - last, np.diff(values[len(values) // 2 :])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fcorun.errors import UserError
+from fcorun.errors import UserError, first_line
 from fcorun.records import formats, locks
 from fcorun.records.record import FILES, Record
 from fcorun.system.files import write_whole
@@ -29,13 +29,12 @@ class RunFolder:
 
         Raises UserError when the folder holds another run and ``force`` is not set, or files that a run would replace.
         """
-        record = Record(self.folder)
-        status = record.status
+        record, clash = Record(self.folder), self._first_file()
+        status = record.status  # after the files: a process that begins meanwhile writes it before any other
         if not status:
-            clash = [name for name in FILES if (self.folder / name).exists()]
-            if clash:
+            if clash and self._first_file():  # and one that removes a record, after them
                 raise UserError(
-                    f"hydra.run.dir={self.folder} has a file {clash[0]} that is of no run; choose another folder"
+                    f"hydra.run.dir={self.folder} has a file {clash} that is of no run; choose another folder"
                 )
             return "new"
         if force:
@@ -47,8 +46,13 @@ class RunFolder:
             )
         return "finished" if record.finished else "resume"
 
-    def claim(self, force: bool = False) -> str:
-        """``look``, and take the folder for this process unless it is finished; "new" leaves it without old files.
+    def _first_file(self) -> str:
+        """A file that is there and that a run would replace; empty for none."""
+        return next((name for name in FILES if (self.folder / name).exists()), "")
+
+    def claim(self, force: bool = False, label: str = "") -> str:
+        """``look``, and take the folder for this process unless it is finished; "new" leaves it without old files,
+        and with a status that says ``label``.
 
         Or "locked", when another process has it: the lock is the operating system's and ends with its process. Raises
         UserError when the folder cannot be written, and as ``look`` does.
@@ -66,7 +70,7 @@ class RunFolder:
             found = self.look(force)
             if found == "new":  # in an order that leaves the old record or a resumable one, whenever it is broken off
                 (self.folder / _CHECKPOINT).unlink(missing_ok=True)
-                self.begin("")
+                self.begin(label)
                 self._unlink(set(FILES) - {"status.json"})
             elif found == "resume":
                 self._unlink(())  # what a killed writer was in the middle of
@@ -119,8 +123,7 @@ class RunFolder:
     def fail(self, error: BaseException, label: str) -> None:
         """Record a failure: the traceback in run.log, one line in status.json."""
         self.log("failed\n" + "".join(traceback.format_exception(error)).rstrip())
-        lines = str(error).strip().splitlines()
-        self.set_status("failed", label, f"{type(error).__name__}: {lines[0] if lines else ''}")
+        self.set_status("failed", label, f"{type(error).__name__}: {first_line(error)}")
 
     def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
         """Keep what is needed to go on from here."""

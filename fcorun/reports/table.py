@@ -10,6 +10,7 @@ from fcorun.metrics import CATALOGUE, RENAMED, Catalogue, shared, structure
 from fcorun.reports.spread import SAME, agree, band
 
 SEEDS = ("seed", "data.seed")
+PSI = ("reg", "objective", "client_weighting")  # the sections that say what the objective is
 PENALISED = ("objective", "suboptimality")  # depend on psi itself: of two strengths they do not compare
 # A pandas.DataFrame. Its own type hints call each look at a column a Series or a truth value or a frame.
 Frame = Any
@@ -51,8 +52,7 @@ class Table:
 
     def psi(self) -> list[str]:
         """The keys that vary and say what the objective is: of two of their values objectives do not compare."""
-        sections = ("reg", "objective", "client_weighting")
-        return [key for key in self.keys if key.split(".")[0] in sections]
+        return [key for key in self.keys if key.split(".")[0] in PSI]
 
     def apart(self, metric: str) -> list[str]:
         """The keys of points that are not compared by a metric: those of the data, and those of ``functions``."""

@@ -68,6 +68,7 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
         seeds = _filled([job.experiment.settings.seed for job in jobs], width)
         state, done, seconds, work = _resume(engine, jobs, points)
         saved, now, back = time.perf_counter(), None, []
+        engine.federation.lost.clear()
         try:
             for now in engine.run(points, seeds, state, done, seconds=seconds, work=work):
                 _note(crew, jobs, now)
@@ -102,7 +103,9 @@ def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
     for g, job in enumerate(jobs):
         if job.end:
             continue
-        job.diverged = int(now.diverged[g])
+        job.diverged, lost = int(now.diverged[g]), crew.engine.federation.lost
+        if job.diverged in lost:
+            job.where = f", first in client {lost[job.diverged]}"
         if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
             evals = dict(zip(("grad_evals", "prox_evals"), now.work[g].tolist(), strict=True))
             sent = crew.traffic[job.experiment.settings.seed].after(now.round, job.up)

@@ -31,7 +31,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     engine = build.engine_for(jobs[0].experiment, data)
     parts = cores() if jax.default_backend() == "cpu" and not engine.federation.debug else 1
     with jax.enable_x64(engine.federation.precision == "float64"):
-        batches = cut(engine, jobs, parts)
+        batches = [[job] for job in jobs] if engine.federation.debug else cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}
         _foretell(engine.federation, jobs, len(seeds) > 1)
         crew = Crew(engine, {seed: traffic(engine.federation, engine.rounds, seed) for seed in seeds}, watch)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.experiment.ending import falling, judged, named, unfinished
+from fcorun.experiment.ending import falling, judged, missed, named, unfinished
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -21,7 +21,9 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     """
     if not job.diverged:
         _look_back(job)
-    status, reason = ("diverged", f"not finite in round {job.diverged}") if job.diverged else ("done", job.reason)
+    status, reason = (
+        ("diverged", f"not finite in round {job.diverged}{job.where}") if job.diverged else ("done", job.reason)
+    )
     summary = summarize(job, data, status, {"setup": job.setup, **times})
     if models is not None:
         models = models | {"client": np.array(data.clients or range(len(data.sizes)))}
@@ -42,6 +44,8 @@ def _look_back(job: Job) -> None:
         )
     if isinstance(job.experiment.algo, Baseline):
         return
+    if not job.stopped:
+        job.remark(missed(job.experiment.settings.stop or {}, job.rows, job.experiment.metrics))
     metric = judged(job.rows[-1])
     if job.rows[-1][metric] > job.rows[0][metric]:
         job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")

@@ -63,6 +63,7 @@ class Job:
         up: bytes of an upload.
         drawn: whether its seed changes anything.
         diverged: the round in which its state stopped being finite, or 0.
+        where: at which client, and in which line, if that is known (``debug``).
         reason: remarks on a run that is done.
         stopped: whether it has met a target of ``stop``, which is then its reason.
         unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
@@ -81,6 +82,7 @@ class Job:
     up: int = 0
     drawn: bool = False
     diverged: int = 0
+    where: str = ""
     reason: str = ""
     stopped: bool = False
     unfinished: dict | None = None

@@ -1,8 +1,9 @@
 """The points of a sweep: what they are, what there is of them, and the folder that they share."""
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -91,11 +92,19 @@ def value_of(point: Point, options: Options) -> float | None:
     return tail.get(RENAMED.get(options.metric, options.metric) if options.metric else metrics.headline(tail))
 
 
-def costs(points: Sequence[Point], options: Options) -> list[float]:
-    """What a search makes small, for each point: the tail average of the sweep's metric, negative where more of it is
-    better; inf for a point that is not done. Raises UserError for a metric that was not measured."""
-    runs = table([Record(point.folder) for point in points], options.tail_rounds)
-    metric = runs.chosen(options.metric)
+def headline(points: Sequence[Point], apart: Callable[[str], bool]) -> str | None:
+    """The metric that a search goes by where none is given: the headline of what its first points have measured, but
+    for those that set them ``apart``. None while there is nothing to choose from."""
+    runs = table([Record(point.folder) for point in points])
+    names = [name for name in runs.tails if runs.metrics[name].higher is not None and not apart(name)]
+    return runs.metrics.headline(names) if names else None
+
+
+def costs(points: Sequence[Point], metric: str | None, tail_rounds: int) -> list[float]:
+    """What a search makes small, for each point: the tail average of the metric, negative where more of it is better;
+    inf for a point that is not done. Raises UserError for a metric that was not measured."""
+    runs = table([Record(point.folder) for point in points], tail_rounds)
+    metric = runs.chosen(metric)
     values = runs.metrics.sign(metric) * runs.measured(metric)
     done = [status == "done" for status in runs.frame["status"]]
     return [float(v) if ok and v == v else inf for v, ok in zip(values, done, strict=True)]
@@ -119,7 +128,8 @@ def look(points: Sequence[Point], folder: Path, options: Options) -> None:
             point.error = error
         stale = _failed_folder(folder, point.overrides)
         if not options.dry_run and Record(stale).status:
-            RunFolder(stale, "").remove()
+            with contextlib.suppress(UserError):  # another sweep is at it
+                RunFolder(stale, "").remove()
 
 
 def take(folder: Path, points: Sequence[Point], options: Options) -> None:
@@ -143,7 +153,7 @@ def record_failure(point: Point) -> None:
     identity = point.experiment.identity if point.experiment else hashlib.sha256(point.overrides.encode()).hexdigest()
     folder = RunFolder(point.folder, identity)
     try:
-        if folder.claim() in ("new", "resume"):
+        if folder.claim(label=point.overrides) in ("new", "resume"):
             folder.fail(point.error, point.overrides)
     except UserError:
         pass

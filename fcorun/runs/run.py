@@ -97,7 +97,7 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     together: dict[int, list[Job]] = {}  # by the rounds that a checkpoint holds, -1 for none
     try:
         for job in jobs:
-            found = job.folder.claim(first.settings.force)
+            found = job.folder.claim(first.settings.force, job.label)
             if found in ("finished", "locked"):
                 job.end = "reused" if found == "finished" else found
                 watch.ends(job)

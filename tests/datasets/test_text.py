@@ -58,6 +58,7 @@ def test_empty_cells_stay_missing(tmp_path):
         ("1,5;0.5\n2,5;1.5\n", "1,5"),  # of a file whose decimals have points
         ("1.234,5;1\n2,5;2\n", "1.234,5"),
         ("1,234,567;1\n2,5;2\n", "1,234,567"),
+        ("0,5;500\n1,5;1.000\n", "0,5"),  # whose thousands have points, and would be read as 1.0
     ],
 )
 def test_commas_that_are_not_certain_are_refused(tmp_path, rows, value):
@@ -70,6 +71,8 @@ def test_one_certain_comma_speaks_for_its_file(tmp_path):
     (tmp_path / "t.csv").write_text("u;v;price\n1,234;0,5;3\n2,500;1;4\n")
     data = Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load()
     assert sorted(data.x.tolist()) == [[1.234, 0.5], [2.5, 1]]
+    (remark,) = data.remarks
+    assert remark.endswith("t.csv: commas in 'u', 'v' are read as of decimals, 1,5 as 1.5: check that they are")
 
 
 def test_commas_win_where_a_head_has_both(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from helpers import engine_of, flat, small, snapshots
 
 from fcorun import run
+from fcorun.cli.console import Console
+from fcorun.errors import describe
 
 BUGGY = """
 from dataclasses import dataclass
@@ -59,6 +61,31 @@ def test_an_error_names_client_round_and_line(user_module):
     log = Path("here/run.log").read_text()
     assert "in client client4, round 1" in log
     assert "buggy.py" in log
+
+
+LOST = BUGGY.replace('upload["no such parameter"]', "jax.tree.map(lambda v: 0 * v / 0, upload)").replace(
+    "from fcorun", "import jax\nfrom fcorun", 1
+)
+
+
+def test_what_is_not_finite_is_traced_to_client_round_and_line(user_module, capsys):
+    user_module("lossy", LOST)
+    config = small("algo=fedavg", "clients_per_round=null", "debug=true")
+    config["algo"]["class"] = "lossy.Buggy"
+    fine = small("algo=fedavg", "clients_per_round=null", "debug=true")
+    with Console() as watch:
+        record = run(config, "here", watch)
+    assert record.status["status"] == "diverged"
+    assert record.status["reason"] == "not finite in round 1, first in client client4 (lossy.py line 15)"
+    assert "in round 1, first in client client4 (lossy.py line 15); try" in capsys.readouterr().out
+    assert run(fine, "fine").status["status"] == "done"
+    with Console() as watch:
+        run(config, "here", watch)
+    assert "debug=true force=true says in which client" in capsys.readouterr().out
+
+
+def test_an_error_says_what_its_first_line_promises():
+    assert describe(TypeError("they differ:\n\n  * one is int32\n  * so")) == "TypeError: they differ: * one is int32"
 
 
 def test_without_debug_values_are_unknown(user_module):

@@ -37,7 +37,8 @@ def test_what_is_still_falling(values, fell, of_gain):
         np.exp(-40 * T),  # gone to zero, below rounding
         2 + T,  # rising
         100 - 1e-5 * T,  # by rounding alone
-        [1.0],
+        [100.0, 1.0],  # of few evaluations nothing can be told
+        100 - 10 * np.arange(9),
         [],
     ],
 )
@@ -70,8 +71,7 @@ def test_clients_with_own_models_are_judged_by_these():
     )
 
 
-def test_of_few_evaluations_the_last_two_are_compared():
-    found = unfinished(rows([4.0, 2.0, 1.0]))
+def test_of_ten_evaluations_the_last_two_are_compared():
+    found = unfinished(rows(12 - np.arange(10)))
     assert found is not None
-    assert "at the last evaluation the objective was 50 % lower than at the one before, 33 % of all" in falling(found)
-    assert unfinished(rows([4.0, 2.0, 2.0])) is None
+    assert "at the last evaluation the objective was 25 % lower than at the one before, 11 % of all" in falling(found)

@@ -15,6 +15,7 @@ from helpers import FILES, Count, flat, given, identity, small
 from fcorun import Record, UserError, Watcher, load_records, run
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.records import formats
 from fcorun.records.folder import RunFolder
 
 # ---------------------------------------------------------------- what a record holds
@@ -117,6 +118,31 @@ def test_a_file_of_no_run_is_left_alone(name):
         run(small(), "here")
     assert Path("here", name).read_text() == "mine"
     assert [path.name for path in Path("here").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_what_another_process_does_while_one_looks_is_no_clash(monkeypatch, begins):
+    """It begins a run just after its status was looked for, or removes a record just before that."""
+    other, one, read, seen = RunFolder(Path("here"), "1"), RunFolder(Path("here"), "1"), formats.read_json, []
+
+    def start():
+        seen.append(other.claim(label="other"))
+        other.write("config.yaml", "")
+
+    def meanwhile(path):
+        monkeypatch.undo()
+        found = read(path) if begins else {}
+        start() if begins else other.remove()
+        return found
+
+    if not begins:
+        start()
+        other.release()
+    monkeypatch.setattr(formats, "read_json", meanwhile)
+    assert one.look() == "new"
+    assert seen == ["new"]
+    assert Record(Path("here")).status.get("label") == ("other" if begins else None)
+    other.release()
 
 
 def test_files_that_a_run_does_not_write_stay():

@@ -127,6 +127,16 @@ def test_of_one_client_nothing_is_said_of_rates():
     assert "rates" not in run(small("algo=one_client")).status["reason"]
 
 
+def test_a_run_that_misses_its_targets_says_by_how_much():
+    record = run(with_target(suboptimality=1e-9, support_f1=2.0) | {"rounds": 5})
+    last = record.metrics.iloc[-1]
+    assert (
+        f"stop: suboptimality was {last['suboptimality']:.3g} at the end, above 1e-09, support_f1 was "
+        in (record.status["reason"])
+    )
+    assert f"{last['support_f1']:.3g} at the end, below 2" in record.status["reason"]
+
+
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])
 def test_each_run_of_a_grid_ends_by_itself(rates):
     """Those that go on do so in smaller programs, or to the end."""

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from helpers import Count, Stop, flat, rows_of, small
 
-from fcorun import UserError, grid, load_records, run, run_grid
+from fcorun import Record, UserError, grid, load_records, run, run_grid
+from fcorun.experiment.prepare import prepare
+from fcorun.records.folder import RunFolder
 from fcorun.runs import finish
+from fcorun.runs.points import Options, Point, look, record_failure
 
 # ---------------------------------------------------------------- grids
 
@@ -101,3 +104,18 @@ def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
 def test_two_runs_in_one_folder_are_refused():
     with pytest.raises(UserError, match="two different runs"):
         run_grid(grid(small(), {"algo.client_lr": [1e-3, 2e-3]}), ["same", "same"])
+
+
+def test_a_failure_that_another_sweep_is_clearing_away_is_left_to_it():
+    point = Point("algo.client_lr=1", Path("s/run"), prepare(small()))
+    failed = Point.broken(point.overrides, "s", ValueError())
+    record_failure(failed)
+    assert Record(failed.folder).status["label"] == "algo.client_lr=1"
+    other = RunFolder(failed.folder, "")
+    other.claim(force=True)
+    look([point], Path("s"), Options())
+    assert point.found == "new"
+    assert failed.folder.exists()
+    other.release()
+    look([point], Path("s"), Options())
+    assert not failed.folder.exists()

@@ -2,6 +2,7 @@
 
 import sys
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ from omegaconf import OmegaConf
 
 from fcorun import load_records
 from fcorun.cli.main import main as fcorun
-from fcorun.runs.points import Options, Point, costs
+from fcorun.records.sweeps import kept
+from fcorun.runs.points import Point, costs
 
 RATES = ("algo.client_lr=tag(log,interval(1e-5,1e5))", "algo.server_lr=tag(log,interval(0.1,10))")
 
@@ -74,13 +76,46 @@ def test_what_a_search_makes_small():
     records = [record(name, table=rows(level, val_accuracy=0.9 - 0.1 * level)) for name, level in levels.items()]
     records += [record("diverged", status="diverged"), record("failed", status="failed")]
     points = [Point("", each.folder) for each in records]
-    good, bad, *rest = costs(points, Options(metric="val_accuracy", tail_rounds=20))
+    good, bad, *rest = costs(points, "val_accuracy", 20)
     assert good < bad < 0  # more of it is better
     assert rest == [inf, inf]
-    good, bad, *_ = costs(points, Options(metric="objective", tail_rounds=20))
+    good, bad, *_ = costs(points, "objective", 20)
     assert 0 < good < bad
     with fails("metric=rank"):
-        costs(points, Options(metric="rank"))
+        costs(points, "rank", 20)
+
+
+@pytest.mark.parametrize(
+    ("metric", "axis", "said"),
+    [
+        ("objective", "reg.strength=interval(0.1,1)", "give metric=val_loss"),
+        ("suboptimality", "reg=l1,l2", "give metric=val_loss"),
+        ("objective", "objective.ridge=interval(0,1)", "give metric=val_loss"),
+        ("val_loss", "objective=least_squares,logistic", "give metric=val_accuracy"),
+    ],
+)
+def test_what_does_not_compare_is_not_searched(metric, axis, said, capsys):
+    assert search(axis, f"metric={metric}") == 2
+    key = axis.partition("=")[0]
+    assert f"metric={metric} is another one at each {key}, which is searched, and does not compare: {said}" in (
+        capsys.readouterr().err
+    )
+    assert load_records(".") == []
+
+
+def test_a_search_goes_by_one_metric_and_says_which(monkeypatch):
+    """Not by the objective, although the strengths of its first points do not vary."""
+    asked = []
+
+    def noted(points, metric, tail_rounds):
+        asked.append(metric)
+        return costs(points, metric, tail_rounds)
+
+    monkeypatch.setattr("fcorun.runs.points.costs", noted)
+    assert search("reg.strength=range(1,4)", "rounds=0", "hydra.sweeper.n_trials=8", "hydra.sweeper.batch=1") == 0
+    assert len(asked) == 8
+    assert set(asked) == {kept(Path("s")).metric}
+    assert asked[0] not in (None, "objective")
 
 
 def test_axes_may_be_lists_ranges_and_whole_numbers():
