@@ -36,6 +36,8 @@ class Traits:
             for; "only": it needs them; or not at all, "".
         exact: of which problems it reaches the optimum, given full gradients and exact solves: "smooth" (psi = 0),
             "composite" (any), or none, "".
+        single: the same where a round is one step of all clients with all their data.
+        uneven: whether unequal numbers of local steps leave its end where it is.
     """
 
     needs: tuple[str, ...] = ()
@@ -47,6 +49,8 @@ class Traits:
     deterministic: bool = False
     trees: Literal["some", "only", ""] = ""
     exact: Literal["smooth", "composite", ""] = ""
+    single: Literal["smooth", "composite", ""] = ""
+    uneven: bool = False
 
 
 @dataclass(frozen=True)

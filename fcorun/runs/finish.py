@@ -37,10 +37,11 @@ def _look_back(job: Job) -> None:
     """Remark what is amiss with the end of a run that has not diverged."""
     metric = judged(job.rows[-1])
     if job.rows[-1][metric] > job.rows[0][metric]:
-        job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")
+        cure = "" if job.certificate else ": smaller rates may help"  # there it was said what may
+        job.remark(f"the {named(metric)} ended above where it began{cure}")
     elif not (job.stopped or isinstance(job.experiment.algo, Baseline) or (job.certificate or {}).get("near")):
         job.unfinished = unfinished(job.rows)
-        if job.unfinished and not job.certificate:  # which says more
+        if job.unfinished and (job.certificate or {}).get("near") is None:  # else that has said more
             job.remark(falling(job.unfinished))
 
 
