@@ -59,7 +59,7 @@ def _end(experiment: Experiment, schedule: Schedule, falling: bool) -> str:
     if falling or single or (exact and full):
         return _MORE
     others = _others(experiment, schedule, everyone)
-    there = f": {' or '.join(others)} ends at the optimum" if others else ""
+    there = f", and {' or '.join(others)} at the optimum" if others else ""
     own = "with minibatches it ends" if exact else f"{name} ends"
     return f"{own} at a point of its own{there}"
 

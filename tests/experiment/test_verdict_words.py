@@ -5,6 +5,9 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
+from fcorun.experiment.build import load, resolved
+from fcorun.experiment.cure import cure
+from fcorun.experiment.prepare import prepare
 from fcorun.experiment.verdict import _verdict
 
 BRIEF = ("rounds=60", "eval_every=10")
@@ -58,22 +61,43 @@ def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("algo=fedmid", "local_epochs=5"), "fedmid ends at a point of its own: fedcomposite or feddr ends at"),
-        (("algo=fedmid", "clients_per_round=2", "local_epochs=5"), "at a point of its own: feddr ends at the optimum"),
-        (("algo=fedmid", "reg.applied_by=client", "local_epochs=5"), "fedmid ends at a point of its own"),
-        (("algo=fedcomposite", "batch_size=5", "local_epochs=2"), "with minibatches it ends at a point of its own"),
-        (("algo=feddualavg_osp", "rounds=30"), "feddualavg_osp goes to 0 when it runs for long"),
-        (("algo=fedcomposite", "rounds=5", "eval_every=1"), "more rounds may help"),
+        (
+            ("algo=fedmid", "local_epochs=5"),
+            "fedmid ends at a point of its own, and fedcomposite or feddr at the optimum",
+        ),
+        (("algo=fedmid", "clients_per_round=2"), "fedmid ends at a point of its own, and feddr at the optimum"),
+        (("algo=fedmid", "reg.applied_by=client"), "fedmid ends at a point of its own"),
+        (
+            ("algo=fedcomposite", "batch_size=5"),
+            "with minibatches it ends at a point of its own, and feddr at the optimum",
+        ),
+        (("algo=feddualavg_osp",), "feddualavg_osp goes to 0 when it runs for long"),
+        (
+            ("algo=fedavg", "reg=none", "local_epochs=2"),
+            "fedavg ends at a point of its own, and scaffold or feddr at the ",
+        ),
+        (("algo=fedcomposite",), "more rounds may help"),
+        (("algo=feddualavg",), "more rounds may help"),
+        (("algo=fedavg", "reg=none"), "more rounds may help"),
+        (("algo=scaffold", "reg=none", "clients_per_round=2"), "more rounds may help"),
     ],
 )
 def test_the_cure_is_that_of_the_cause(given, told, tmp_path):
-    record = run(table(tmp_path, "reg=l1", "reg.strength=2", "rounds=300", "eval_every=50", *given), "run")
-    assert told in record.status["reason"]
-    rates = record.summary["curvature"]
-    assert rates.get("algo.server_lr", 1) <= 1 or "reg.applied_by=client" not in given
+    experiment = prepare(table(tmp_path, "reg=l1", *given))
+    assert cure(experiment, load(experiment), falling=False).startswith(told)
 
 
-def test_standardised_the_problem_is_another(tmp_path):
+@pytest.mark.parametrize(("reg", "told"), [("none", "makes steps longer"), ("l1", "makes another problem")])
+def test_units_are_named_where_they_differ(reg, told, tmp_path):
     x = np.random.default_rng(0).standard_normal((60, 3)) * [1, 30, 1000]
-    record = run(table(tmp_path, "algo=feddualavg", "reg=l1", "reg.strength=1", x=x), "run")
-    assert "data.standardize=pooled makes another problem with shorter ways" in record.status["reason"]
+    experiment = prepare(table(tmp_path, "algo=feddualavg", f"reg={reg}", x=x))
+    assert f"data.standardize=pooled {told}" in cure(experiment, load(experiment), falling=False)
+
+
+def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(tmp_path):
+    def rates(*given):
+        experiment = prepare(table(tmp_path, "algo=fedmid", "reg=linf_ball", "local_epochs=5", *given))
+        return resolved(experiment, load(experiment))[0].algo
+
+    assert rates().server_lr > 10  # type: ignore[attr-defined]
+    assert rates("reg.applied_by=client").server_lr == 1  # type: ignore[attr-defined]
