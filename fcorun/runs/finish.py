@@ -35,13 +35,13 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
 
 def _look_back(job: Job) -> None:
     """Remark what is amiss with the end of a run that has not diverged."""
-    metric = judged(job.rows[-1])
+    metric, near = judged(job.rows[-1]), (job.certificate or {}).get("near")
     if job.rows[-1][metric] > job.rows[0][metric]:
-        cure = "" if job.certificate else ": smaller rates may help"  # there it was said what may
+        cure = "" if near is False else ": smaller rates may help"  # it was said what may
         job.remark(f"the {named(metric)} ended above where it began{cure}")
-    elif not (job.stopped or isinstance(job.experiment.algo, Baseline) or (job.certificate or {}).get("near")):
+    elif not (job.stopped or isinstance(job.experiment.algo, Baseline) or near):
         job.unfinished = unfinished(job.rows)
-        if job.unfinished and (job.certificate or {}).get("near") is None:  # else that has said more
+        if job.unfinished and near is None:  # else that has said more
             job.remark(falling(job.unfinished))
 
 

@@ -9,6 +9,8 @@ from fcorun.experiment.build import load, resolved
 from fcorun.experiment.cure import cure
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.verdict import _verdict
+from fcorun.runs.finish import _look_back
+from fcorun.runs.job import Job
 
 BRIEF = ("rounds=60", "eval_every=10")
 
@@ -49,6 +51,15 @@ def test_an_optimum_of_zero_is_near_when_all_was_gained(tmp_path):
     assert there.summary["certificate"]["above"] is None
     short = run(table(tmp_path, "algo=fedavg", "reg=none", "rounds=3", "eval_every=1", **wide), "short")
     assert "% of what was to be gained is left: more rounds may help" in short.status["reason"]
+
+
+@pytest.mark.parametrize(("near", "said"), [(None, "not finished"), (True, ""), (False, "")])
+def test_what_is_not_known_leaves_the_word_to_the_rows(near, said, tmp_path):
+    job = Job(prepare(table(tmp_path, "algo=fedavg")), folder=None)  # type: ignore[arg-type]
+    job.rows, job.certificate = [{"objective": float(v)} for v in (5, 4, 3, 2)], {"near": near}
+    _look_back(job)
+    assert job.reason.startswith(said)
+    assert bool(job.reason) is bool(said)
 
 
 @pytest.mark.parametrize(("algo", "even"), [("fedavg", False), ("fedcomposite", False), ("scaffold", True)])
