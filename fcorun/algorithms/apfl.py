@@ -17,7 +17,8 @@ class APFL(Algorithm):
     w, v and alpha move at once.
 
     Attributes:
-        client_lr: of both; "auto" is 1 / (K L), that of FedAvg with a server_lr of 1.
+        client_lr: of both; "auto" is 1 / (K L), that of FedAvg with a server_lr of 1, and at most one over the
+            curvature of any client, whose own model steps, too, and of any minibatch.
         alpha: the share of v, or with ``adaptive`` where it starts.
         adaptive: whether alpha follows its own gradient in each step, clipped to [0, 1].
     """
@@ -29,7 +30,7 @@ class APFL(Algorithm):
     traits = Traits(sides=(), trees="some")
 
     def auto(self, known):
-        return {"client_lr": one_rate(known)}
+        return {"client_lr": min(one_rate(known), 1 / known.most)}
 
     def init(self, problem, w0):
         return w0, {"v": w0, "alpha": jnp.asarray(self.alpha, w0.dtype)}

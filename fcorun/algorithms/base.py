@@ -36,6 +36,8 @@ class Traits:
             for; "only": it needs them; or not at all, "".
         exact: of which problems it reaches the optimum, given full gradients and exact solves: "smooth" (psi = 0),
             "composite" (any), or none, "".
+        single: the same where a round is one step of all clients with all their data.
+        uneven: whether unequal numbers of local steps leave its end where it is.
     """
 
     needs: tuple[str, ...] = ()
@@ -47,6 +49,8 @@ class Traits:
     deterministic: bool = False
     trees: Literal["some", "only", ""] = ""
     exact: Literal["smooth", "composite", ""] = ""
+    single: Literal["smooth", "composite", ""] = ""
+    uneven: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Known:
         steps: K, the local steps of a client in a round, those for its edge together; the most of any client.
         whole: no client's loss, on all its data, bends more; None: there are no minibatches, and it is ``most``.
         partial: whether a cohort is not all clients, or an edge's alone.
+        rows: how many rows a round's mean is surely of, each weighing the same; None: of all of a cohort's.
+        averaged: whether clients alone apply psi, so that a server that went beyond their mean would leave its domain.
         pooled: a function that returns how much F bends at most. It is called where that is asked for: it takes a
             while on large data. None: as any client.
     """
@@ -67,6 +73,8 @@ class Known:
     steps: int = 1
     whole: float | None = None
     partial: bool = False
+    rows: float | None = None
+    averaged: bool = False
     pooled: Callable[[], float] | None = None
 
     @property
@@ -83,6 +91,14 @@ class Known:
     def cohort(self) -> float:
         """No cohort's mean loss bends more: that is F, if all clients are in it."""
         return self.client if self.partial or self.pooled is None else min(self.pooled(), self.client)
+
+    def expected(self, bend: float) -> float:
+        """The expected smoothness of a round's mean gradient, where that of all rows bends ``bend`` at most.
+
+        Of b rows drawn it is bend (1 - 1 / b) + L_max / b, L_max that of a row: Gower, Loizou, Qian, Sailanbayev,
+        Shulgin and Richtarik, SGD: general analysis and improved rates (ICML 2019), for rows drawn independently.
+        """
+        return bend if self.rows is None else bend * (1 - 1 / self.rows) + max(self.most, bend) / self.rows
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class FastFedDA(Algorithm):
     mu: AutoNonNegative = AUTO
     gamma: AutoPositive = AUTO
 
-    traits = Traits()
+    traits = Traits(single="composite")
 
     def auto(self, known):
         return {"mu": known.least, "gamma": 2 * known.most}

@@ -10,7 +10,7 @@ from fcorun.algorithms.rates import RatedAlgorithm
 class FedAvg(RatedAlgorithm):
     """FedAvg with two learning rates, Algorithm 1 of Yuan, Zaheer and Reddi (ICML 2021). It leaves psi out."""
 
-    traits = Traits(sides=(), trees="some")
+    traits = Traits(sides=(), trees="some", single="smooth")
 
     def init(self, problem, w0):
         return w0, None

@@ -14,7 +14,7 @@ class FedAvgSubgradient(RatedAlgorithm):
     gradient step has reached. The server has no prox.
     """
 
-    traits = Traits(needs=("subgradient",), sides=("client",), trees="some")
+    traits = Traits(needs=("subgradient",), sides=("client",), trees="some", single="smooth")
 
     def init(self, problem, w0):
         return w0, None

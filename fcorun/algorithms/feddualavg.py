@@ -16,7 +16,7 @@ class FedDualAvg(RatedAlgorithm):
     clients take unequal numbers of steps, a round adds the weighted mean over the clients.
     """
 
-    traits = Traits(mirrored=True, trees="some")
+    traits = Traits(mirrored=True, trees="some", single="composite")
 
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2

@@ -25,7 +25,9 @@ class FedDualOpt(FedDualAvg):
     beta2: Decay = 0.99
     epsilon: Positive = 1e-3
 
-    traits = Traits(mirrored=True)
+    @property
+    def traits(self):
+        return Traits(mirrored=True, single="composite" if self.optimizer == "momentum" else "")
 
     def auto(self, known):
         return optimizer_rates(self, known)

@@ -16,7 +16,7 @@ class FedMiD(RatedAlgorithm):
     steps, K of line 10 is their weighted mean.
     """
 
-    traits = Traits(mirrored=True, trees="some")
+    traits = Traits(mirrored=True, trees="some", single="smooth")
 
     def init(self, problem, w0):
         return w0, None

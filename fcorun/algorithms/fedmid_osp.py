@@ -12,7 +12,7 @@ from fcorun.algorithms.rates import RatedAlgorithm
 class FedMiDOSP(RatedAlgorithm):
     """FedMiD-OSP of Yuan, Zaheer and Reddi (ICML 2021), section 5: Algorithm 2 with the client's prox left out."""
 
-    traits = Traits(sides=("server",), mirrored=True, trees="some")
+    traits = Traits(sides=("server",), mirrored=True, trees="some", single="composite")
 
     def init(self, problem, w0):
         return w0, None

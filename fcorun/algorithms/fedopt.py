@@ -34,7 +34,9 @@ class FedOpt(FedAvg):
     beta2: Decay = 0.99
     epsilon: Positive = 1e-3
 
-    traits = Traits(sides=())
+    @property
+    def traits(self):
+        return Traits(sides=(), single="smooth" if self.optimizer == "momentum" else "")
 
     def auto(self, known):
         return optimizer_rates(self, known)

@@ -16,7 +16,12 @@ class RatedAlgorithm(Algorithm):
     where the cohort is not all of them. For K = 1 that is eta_c = 1 / L and eta_s = 1: (dual) gradient descent. For
     more, eta_c is a tenth of 1 / (K L_m), L_m the largest curvature of a client, and eta_s makes up for it: theorem 1
     of Karimireddy et al. (SCAFFOLD, ICML 2020) bounds the drift of FedAvg by the square of K eta_c alone, so that
-    with a small eta_c it ends near the optimum and not at a point of its own.
+    with a small eta_c it ends near the optimum and not at a point of its own, if all take as many steps: else clients
+    with more steps weigh more, whatever the rates (Wang et al., FedNova, NeurIPS 2020).
+
+    With minibatches, L is the expected smoothness of the rows that a round draws, of which theorem 3.1 of Gower et al.
+    (SGD: general analysis and improved rates, ICML 2019) allows half of one over it. Where clients alone apply psi, the
+    server takes their mean, eta_s = 1.
 
     Attributes:
         client_lr: eta_c; "auto" as above, and at most one over the curvature of any minibatch.
@@ -40,14 +45,14 @@ def two_rates(client_lr: float | str, server_lr: float | str, known: Known, gain
         return {"server_lr": 1 / gain}
     if not isinstance(server_lr, str):
         return {"client_lr": one_rate(known, server_lr * gain)}
-    if known.steps == 1:
+    if known.steps == 1 or known.averaged:
         return {"client_lr": one_rate(known), "server_lr": 1 / gain}
     client = min(DRIFT / (known.steps * known.client), 1 / known.most)
-    return {"client_lr": client, "server_lr": 1 / (known.steps * client * known.cohort * gain)}
+    return {"client_lr": client, "server_lr": 1 / (known.steps * client * known.expected(known.cohort) * gain)}
 
 
 def one_rate(known: Known, server_lr: float = 1.0) -> float:
     """The rate of the clients with which a round, with this rate of the server, is a step of 1 / L."""
-    if known.steps == 1 and not known.minibatches:
-        return 1 / (server_lr * known.cohort)  # its one step starts where all start: no client goes astray
-    return min(1 / (known.steps * server_lr * known.client), 1 / known.most)
+    if known.steps == 1:
+        return 1 / (server_lr * known.expected(known.cohort))  # all start from one point: nobody drifts
+    return min(1 / (known.steps * server_lr * known.expected(known.client)), 1 / known.most)

@@ -25,7 +25,7 @@ class Scaffold(Algorithm):
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 
-    traits = Traits(sides=(), exact="smooth")
+    traits = Traits(sides=(), exact="smooth", uneven=True)
 
     def auto(self, known):
         return {"client_lr": one_rate(known, self.server_lr) / (3 if known.partial else 1)}

@@ -90,6 +90,22 @@ class Schedule:
         """Whether some clients take fewer steps than others."""
         return bool((self.steps != self.steps[0]).any())
 
+    @property
+    def sure_rows(self) -> float:
+        """How many rows a round's mean gradient is of, whoever is drawn; as if they all weighed the same.
+
+        A mean of gradients with weights p_i varies as one of 1 / sum p_i^2: those in a short batch count for more, and
+        those of clients whose weight is more than their rows. An edge may have a client only.
+        """
+        full, rest = np.divmod(self.sizes, self.batch)
+        short = np.where(rest > 0, self.steps // (full + (rest > 0)), 0)
+        drawn = self.steps**2 / ((self.steps - short) / self.batch + short / np.maximum(rest, 1))
+        drawn = np.minimum(drawn, self.sizes)
+        if self.edge_rounds is not None:
+            return float(drawn.min())
+        weights = self.sizes if self.client_weighting == "examples" else np.ones(len(self.sizes))
+        return float((drawn / weights).min() * np.sort(weights)[: self.cohort_size].sum())
+
     def of(self, seed: int) -> "Schedule":
         """That of another seed."""
         return self if seed == self.seed else replace(self, seed=seed)

@@ -19,6 +19,7 @@ from fcorun.experiment.fit import across_clients, check_data
 from fcorun.experiment.prepare import unmeasured
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
+from fcorun.regularizers.none import NoRegularizer
 
 
 def load(experiment: Experiment) -> FederatedData:
@@ -94,12 +95,15 @@ def known_of(experiment: Experiment, data: FederatedData) -> Known:
     least, most = curvature_of(experiment, data)
     edge_rounds = experiment.topology.edge_rounds
     work = partial(pooled_curvature, experiment.objective, data, weighting)
+    reg, sides = experiment.reg, experiment.algo.traits.sides
     return Known(
         least=least,
         most=most,
         steps=int(schedule.steps.max()) * (edge_rounds or 1),
         whole=None if schedule.repeats else curvature_of(experiment, data, whole=True)[1],
         partial=edge_rounds is not None or schedule.cohort_size < len(data.sizes),
+        rows=None if schedule.repeats else schedule.sure_rows,
+        averaged=reg.applied_by == "client" and "client" in sides and not isinstance(reg, NoRegularizer),
         pooled=partial(_once, (*_key(experiment), weighting), work),
     )
 

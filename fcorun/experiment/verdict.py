@@ -10,17 +10,20 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import problem_of
+from fcorun.experiment.cure import cure
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
 from fcorun.experiment.reference import gathered
+from fcorun.objectives.least_squares import LeastSquares
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
 
-NEAR = 0.01  # of the optimum's objective: what counts as being there
+NEAR = 0.01  # of the optimum's objective, or where that is less than so much of what was gained, of that: being there
 SURE = 0.03  # of the distance: how well it is to be known
 WORK, MOST = 2e9, 2000  # numbers read, and iterations, at most, of the solver that goes on from where a run has ended
+SOLVED, SOLVABLE = "closed form", 2**24  # least squares without psi, with so many numbers at most
 
 
 @dataclass(frozen=True)
@@ -28,37 +31,41 @@ class Verdict:
     """How far the objective of a run's end is above the optimum's.
 
     Attributes:
-        kind, value: the certificate: the objective less the best lower bound; or the norm of the prox-gradient map
-            where the solver came to, which went on from there.
-        above: the share of the lowest objective known by which it is above that.
+        kind, value: the certificate: the objective less the best lower bound; or, without one, the norm of the
+            prox-gradient map where the solver came to, which went on from there.
+        above: the share of the lowest objective known by which it is above that; None where that is about 0.
+        left: the share of what was to be gained from the start that is left; None where there was nothing.
         sure: whether the lowest objective known is the optimum's, but for a little of what lies between.
-        near: whether it is certainly at most a hundredth above the optimum's.
+        near: whether it is at most a hundredth above the optimum's, or of what was gained where that is about 0; None:
+            nothing bounds the optimum from below, and nothing much lower was found.
+        certified: whether the solver came to rest.
     """
 
     kind: str
     value: float
-    above: float
+    above: float | None
+    left: float | None
     sure: bool
-    near: bool
+    near: bool | None
+    certified: bool
 
-    def sentence(self, experiment: Experiment) -> str:
-        """What a user should know, and may do about it, or nothing."""
-        if self.near:
+    def sentence(self, experiment: Experiment, data: FederatedData, *, falling: bool = False) -> str:
+        """What a user should know, and may do about it, or nothing; ``falling``: the objective was still."""
+        if self.near or (self.near is None and self.certified):
             return ""
-        if not self.sure and self.above <= NEAR:
+        if self.near is None:
             return (f"how far the objective is from the optimum is not known ({self.kind} {self.value:.3g}): "
                     "reference=true works it out")  # fmt: skip
-        share = float(f"{100 * self.above:.2g}")
-        told = f"{'' if self.sure else 'at least '}{share:g} % above the optimum"
-        return f"the objective ended {told}: {_cure(experiment)}"
+        least = "" if self.sure else "at least "
+        if self.above is not None:
+            told = f"the objective ended {least}{_percent(self.above)} above the optimum"
+        else:
+            told = f"{least}{_percent(self.left or 0)} of what was to be gained is left"
+        return f"{told}: {cure(experiment, data, falling)}"
 
 
-def _cure(experiment: Experiment) -> str:
-    if getattr(experiment.data, "standardize", "") == "none":
-        return "data.standardize=pooled makes steps longer, and more rounds may help"
-    if experiment.algo.traits.exact == "composite":
-        return "more rounds may help"
-    return "more rounds may help, or an algo that ends there, such as fedcomposite or feddr"
+def _percent(share: float) -> str:
+    return f"{float(f'{100 * share:.2g}'):g} %"
 
 
 def wanted(experiment: Experiment, bounds: dict | None) -> bool:
@@ -71,33 +78,76 @@ def wanted(experiment: Experiment, bounds: dict | None) -> bool:
     return minimised and convex(experiment.objective, reg) and experiment.mirror.covers(reg)
 
 
-def judge(experiment: Experiment, data: FederatedData, w: dict[str, np.ndarray], objective: float) -> Verdict:
-    """The verdict on a run of this experiment that ended at w with this objective, which is finite."""
+def judge(
+    experiment: Experiment, data: FederatedData, w: dict[str, np.ndarray], ends: tuple[float, float], least: float
+) -> Verdict:
+    """The verdict on a run of this experiment that ended at w.
+
+    ``ends`` are its first objective and its last, which is finite; F bends no less than ``least``.
+    """
     with jax.enable_x64(True):
         problem, batch = problem_of(experiment, data), gathered(data, experiment.settings.client_weighting)
+        solved = _solved(problem, batch)
+        if solved is not None:
+            best = min(solved, ends[1])
+            return _verdict(ends, best, solved, (SOLVED, ends[1] - solved, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in w.items()})
         made = _made(_Template(experiment.batch_key, problem, batch.x.shape[1]))
-        return _judged(problem, batch, start, objective, made)
+        return _searched(problem, batch, ends, least, {"start": start, "made": made})
 
 
-def _judged(problem: Problem, batch: Batch, start: Vector, objective: float, made: solver.Programs) -> Verdict:
+def _verdict(ends: tuple[float, float], best: float, lower: float, found: tuple[str, float, bool]) -> Verdict:
+    """What the lowest objective known and the best lower bound (-inf: none) say; ``found``: what it goes by."""
+    first, last = ends
+    kind, value, certified = found
+    gain = first - best if np.isfinite(first) else 0.0
+    tiny = abs(best) <= NEAR * gain
+    scale = gain if tiny else abs(best)
+    sure = bool(np.isfinite(lower) and best - lower <= SURE * (last - lower))
+    near = True if last - lower <= NEAR * scale else False if sure or last - best > NEAR * scale else None
+    return Verdict(
+        kind=kind,
+        value=last - lower if np.isfinite(lower) else value,
+        above=None if tiny else (last - best) / abs(best) if best else 0.0,
+        left=(last - best) / gain if gain > 0 else None,
+        sure=sure,
+        near=near,
+        certified=certified,
+    )
+
+
+def _searched(problem: Problem, batch: Batch, ends: tuple[float, float], least: float, given: dict) -> Verdict:
+    """The verdict by a solver that goes on from where the run has ended, with what it is ``given``."""
     gapped = solver.has_gap(problem, batch.x.shape[1])
+    start = given["start"]
     outputs = start["weights"].size // batch.x.shape[1] if "weights" in start else 1
     most = int(min(MOST, max(WORK / (batch.x.size * outputs), solver.CHUNK)))
-    best, lower, sure, near = objective, -np.inf, False, False
-    tolerance = 1e-9 if gapped else 1e-6
-    for now in solver.minimize(problem, batch, tolerance, most, start=start, made=made):
+    best, lower, verdict = ends[1], -np.inf, None
+    for now in solver.minimize(problem, batch, 1e-9 if gapped else 1e-6, most, **given):
         best = min(best, now.objective)
         if gapped:
             lower = max(lower, now.objective - now.certificate)
-        elif now.certified:
-            lower = best
-        near = bool(objective - lower <= NEAR * abs(best))
-        sure = bool(np.isfinite(lower) and best - lower <= SURE * (objective - lower))
-        if near or sure:
+        elif least > 0 and isinstance(problem.regularizer, NoRegularizer):  # F >= F(w) - ||g||^2 / 2l
+            lower = max(lower, now.objective - float(problem.gradient(now.w, batch).norm()) ** 2 / (2 * least))
+        verdict = _verdict(ends, best, lower, (now.kind, now.certificate, now.certified))
+        if verdict.near or verdict.sure:
             break
-    above = (objective - best) / abs(best) if best else 0.0
-    return Verdict(now.kind, objective - lower if gapped else now.certificate, above, sure, near)
+    assert verdict is not None
+    return verdict
+
+
+def _solved(problem: Problem, batch: Batch) -> float | None:
+    """The optimum of least squares without psi, whatever the units of its features; None for other problems."""
+    plain = isinstance(problem.regularizer, NoRegularizer) and not problem.objective.ridge
+    if not (plain and isinstance(problem.objective, LeastSquares) and batch.x.size <= SOLVABLE):
+        return None
+    root = np.sqrt(np.asarray(batch.weight))
+    x = root[:, None] * problem.objective.design(np.asarray(problem.features(batch.x, jnp.float64)))
+    y = root * np.asarray(batch.y)
+    length = np.linalg.norm(x, axis=0)
+    x = x / np.where(length > 0, length, 1)
+    rest = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    return float(rest @ rest)
 
 
 class _Template:

@@ -73,7 +73,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
 
 def _above(certificate: dict[str, Any]) -> float | None:
     """By which share a run ended above the optimum, unless it is there or nothing is known."""
-    return None if certificate.get("near", True) else certificate.get("above")
+    return certificate.get("above") if certificate.get("near") is False else None
 
 
 def _held(config: dict[str, Any]) -> dict[str, Any]:

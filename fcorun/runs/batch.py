@@ -14,6 +14,7 @@ from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
 from fcorun.engine.footprint import structure
 from fcorun.engine.traffic import Traffic
+from fcorun.experiment.ending import unfinished
 from fcorun.experiment.verdict import judge, wanted
 from fcorun.runs.finish import finish
 from fcorun.runs.job import Job, Watcher
@@ -134,9 +135,11 @@ def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> 
 def _judge(job: Job, data: FederatedData, solution: Tree) -> None:
     """Say how far from the optimum a run ended whose steps were worked out for it, unless it is there."""
     if not job.diverged and np.isfinite(job.rows[-1]["objective"]) and wanted(job.experiment, job.bounds):
-        verdict = judge(job.experiment, data, solution, job.rows[-1]["objective"])
+        assert job.bounds is not None
+        ends = (job.rows[0]["objective"], job.rows[-1]["objective"])
+        verdict = judge(job.experiment, data, solution, ends, job.bounds["least"])
         job.certificate = asdict(verdict)
-        job.reason = "; ".join(filter(None, (job.reason, verdict.sentence(job.experiment))))
+        job.remark(verdict.sentence(job.experiment, data, falling=unfinished(job.rows) is not None))
 
 
 def _checkpoint(jobs: list[Job], now: Snapshot, places: Sequence[int] | None = None) -> None:

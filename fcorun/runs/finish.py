@@ -46,12 +46,13 @@ def _look_back(job: Job) -> None:
         return
     if not job.stopped:
         job.remark(missed(job.experiment.settings.stop or {}, job.rows, job.experiment.metrics))
-    metric = judged(job.rows[-1])
+    metric, near = judged(job.rows[-1]), (job.certificate or {}).get("near")
     if job.rows[-1][metric] > job.rows[0][metric]:
-        job.remark(f"the {named(metric)} ended above where it began: smaller rates may help")
-    elif not (job.stopped or (job.certificate or {}).get("near")):
+        cure = "" if near is False else ": smaller rates may help"  # it was said what may
+        job.remark(f"the {named(metric)} ended above where it began{cure}")
+    elif not (job.stopped or near):
         job.unfinished = unfinished(job.rows)
-        if job.unfinished and not job.certificate:  # which says more
+        if job.unfinished and near is None:  # else that has said more
             job.remark(falling(job.unfinished))
 
 

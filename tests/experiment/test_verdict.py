@@ -52,7 +52,8 @@ def test_a_default_run_is_near_the_optimum_or_says_that_it_is_not(algo, task, ra
         assert float(told[0]) == pytest.approx(100 * far, rel=0.1)
     if algo != "fedmid" and not raw:  # FedMiD shrinks on the clients and on the server
         assert not said
-        assert record.summary["certificate"]["near"]
+        bounded = task != "multiclass"  # of more than two classes there is no duality gap: a norm bounds nothing
+        assert record.summary["certificate"]["near"] is (True if bounded else None)
     if raw and far > 0.01:
         assert "data.standardize=pooled" in said
 

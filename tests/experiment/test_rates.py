@@ -1,0 +1,62 @@
+"""Rates that are worked out, where a round sees little: of minibatches, of clients that differ, of psi on one side."""
+
+import numpy as np
+import pytest
+from helpers import ragged
+
+from fcorun import run
+from fcorun.experiment.build import known_of, load
+from fcorun.experiment.prepare import prepare
+
+
+def wide(folder, *overrides):
+    """Six clients whose minibatches bend far more than their losses do."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 100))
+    y = x @ rng.standard_normal(100) + rng.standard_normal(300)
+    given = ("reg=none", "local_epochs=null", "eval_every=20", *overrides)
+    return ragged(folder, *given, sizes=(50,) * 6, task="regression", x=x, y=y)
+
+
+@pytest.mark.parametrize(("algo", "steps"), [("fedavg", 2), ("feddualavg", 1), ("fedavgm", 5)])
+def test_a_round_of_few_rows_is_a_short_step(algo, steps, tmp_path):
+    """With 1 / L of F the objective rose a hundred million times; with that of a row it hardly fell."""
+    config = wide(tmp_path, f"algo={algo}", "batch_size=5", f"local_steps={steps}", "clients_per_round=2", "rounds=100")
+    rows = run(config, "run").rows
+    assert rows[-1]["objective"] < 0.3 * rows[0]["objective"]
+
+
+def test_the_expected_smoothness_joins_one_row_and_all(tmp_path):
+    def known(*overrides):
+        experiment = prepare(wide(tmp_path, "algo=fedavg", *overrides))
+        return known_of(experiment, load(experiment))
+
+    one = known("batch_size=1", "local_steps=1", "clients_per_round=1")
+    assert (one.rows, one.expected(one.cohort)) == pytest.approx((1, one.most))
+    some = known("batch_size=4", "local_steps=2", "clients_per_round=3")
+    assert some.rows == pytest.approx(24)
+    assert some.expected(2.0) == pytest.approx(2.0 * 23 / 24 + some.most / 24)
+    whole = known("batch_size=null", "local_steps=2")
+    assert whole.rows is None
+    assert whole.expected(whole.cohort) == whole.cohort
+
+
+def test_rows_in_a_short_batch_and_clients_of_much_weight_count_for_more(tmp_path):
+    def rows(*overrides):
+        return known_of(e := prepare(ragged(tmp_path, "algo=fedavg", *overrides)), load(e)).rows
+
+    given = ("batch_size=4", "local_epochs=null", "client_weighting=uniform")
+    sizes = np.diff(load(prepare(ragged(tmp_path, "algo=fedavg"))).offsets)
+    assert rows(*given, "local_steps=1") == pytest.approx(np.minimum(sizes, 4).min() * len(sizes))
+    one = rows(*given, "local_steps=1", "client_weighting=examples")
+    assert one == pytest.approx((np.minimum(sizes, 4) / sizes).min() * sizes.sum())
+
+
+def test_own_models_do_not_diverge_where_one_client_bends_more(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((80, 3)) * np.where(np.arange(80) < 2, 20, 1)[:, None]
+    config = ragged(tmp_path, "algo=apfl", "reg=none", "rounds=100", "eval_every=50", "data.standardize=none",
+                    sizes=(2,) * 40, task="regression", x=x, y=x[:, 0] + rng.standard_normal(80))  # fmt: skip
+    record = run(config, "run")
+    assert record.status["status"] == "done"
+    assert record.rows[-1]["personal_train_loss"] < record.rows[0]["personal_train_loss"]
