@@ -21,9 +21,9 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, drawn
     (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
     none that matters), above (by which share the objective ended above the optimum, where that was worked out and is
-    more than a hundredth), rounds,
-    final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds`` rounds; by default
-    as many as the run was told), seconds (without set-up and compilation), then the other counters (bytes_up, ...).
+    more than a hundredth), certified (whether a baseline's solution is), rounds, final_METRIC, best_METRIC, tail_METRIC
+    (the mean over the evaluations of the last ``tail_rounds`` rounds; by default as many as the run was told), seconds
+    (without set-up and compilation), then the other counters (bytes_up, ...).
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
     """
     import pandas as pd
@@ -48,6 +48,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
                 "drawn": summary.get("drawn"),
                 "falling": (summary.get("unfinished") or {}).get("fell"),
                 "above": _above(summary.get("certificate") or {}),
+                "certified": _certified(summary.get("certificate") or {}),
                 done: summary.get("round"),
                 "seconds": summary.get("seconds", {}).get("steady"),
                 **{name: summary.get(name) for name in COUNTERS[2:]},
@@ -57,7 +58,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     measured = [f"{kind}_{name}" for kind in _KINDS for name in metrics.in_order(names)]
     measured = [name for name in measured if any(name in row for row in rows)]
     counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
-    ends = ("status", "reason", "drawn", "falling", "above", done)
+    ends = ("status", "reason", "drawn", "falling", "above", "certified", done)
     columns = ["folder", "algo", "data", *varied, *ends, *measured, "seconds", *counters]
     frame: Frame = pd.DataFrame(rows, columns=columns)
     for name in (done, *counters, *varied):
@@ -74,6 +75,11 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
 def _above(certificate: dict[str, Any]) -> float | None:
     """By which share a run ended above the optimum, unless it is there or nothing is known."""
     return certificate.get("above") if certificate.get("near") is False else None
+
+
+def _certified(certificate: dict[str, Any]) -> bool | None:
+    """Whether a baseline's solution is certified; None for other runs."""
+    return None if "near" in certificate else certificate.get("certified")
 
 
 def _held(config: dict[str, Any]) -> dict[str, Any]:

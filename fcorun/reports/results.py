@@ -107,8 +107,8 @@ def unlike(runs: Table, metric: str) -> list[str]:
 
 
 def unfinished(runs: Table, metric: str) -> list[str]:
-    """A line on the best points that ended above the optimum, and one on those that were still falling at the end, if
-    there are any."""
+    """A line on the best points that ended above the optimum, one on baselines whose solution is not certified, and one
+    on those that were still falling at the end, if there are any."""
     best, above, falling = runs.best(metric).to_dict("records"), runs.column("above"), runs.column("falling") > 0
     several = runs.frame["data"].nunique() > 1
 
@@ -121,6 +121,8 @@ def unfinished(runs: Table, metric: str) -> list[str]:
     apart = [f"{name} {_shares(found)}" for name, found in sorted(far.items()) if found]
     moving = {told(row) for row in best if falling[list(row["rows"])].any()}
     lines = [f"above the optimum's objective: {', '.join(apart)}"] if apart else []
+    loose = {told(row) for row in best if (runs.column("certified")[list(row["rows"])] == 0).any()}
+    lines += [f"not certified, and no optimum to compare with: {', '.join(sorted(loose))}"] if loose else []
     return [*lines, f"still falling at the end, so {ADVICE}: {', '.join(sorted(moving))}"] if moving else lines
 
 

@@ -54,10 +54,14 @@ class Table:
         """The keys that vary and say what the objective is: of two of their values objectives do not compare."""
         return [key for key in self.keys if key.split(".")[0] in PSI]
 
+    @property
+    def data_keys(self) -> list[str]:
+        """The keys that say which data a run is on: the data set's name, and what varies of it but for its seed."""
+        return ["data", *(key for key in self.keys if key.startswith("data.") and key not in SEEDS)]
+
     def apart(self, metric: str) -> list[str]:
         """The keys of points that are not compared by a metric: those of the data, and those of ``functions``."""
-        data = [key for key in self.keys if key.startswith("data.") and key not in SEEDS]
-        return ["data", *data, *self.functions(metric)]
+        return [*self.data_keys, *self.functions(metric)]
 
     def functions(self, metric: str) -> list[str]:
         """The keys that vary and say which function a metric is: those of psi where it depends on that, of the

@@ -249,3 +249,12 @@ def test_a_single_run_is_drawn_in_another_format():
     record("s/a")
     assert main(["plot", "s/a", "--format", "pdf"]) == 0
     assert Path("s/a/curves.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_two_tables_of_ones_own_are_two_data_sets(capsys):
+    for path, level in (("cost.csv", 1.0), ("stay.csv", 2.0)):
+        record(f"s/{path}", config(data="table", data__path=path), rows(level))
+    assert main(["results", "s"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("data=table data.path=cost.csv") < out.index("data=table data.path=stay.csv")
+    assert sum(line.startswith("*") and "done" in line for line in out.splitlines()) == 2

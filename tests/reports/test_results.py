@@ -89,6 +89,15 @@ def test_the_section_objective_is_told_from_the_metric(capsys):
     assert r"objective= & objective \\" in Path("s.tex").read_text()
 
 
+def test_show_says_which_baseline_is_not_certified():
+    for algo, certified in (("centralized", False), ("one_client", True)):
+        found = record(f"s/{algo}", config(algo), rows(silent=True))
+        path = found.folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"certified": certified}}))
+    text, _ = shown(show, table(load_records("s")), "objective")
+    assert text.rstrip().endswith("not certified, and no optimum to compare with: centralized")
+
+
 def test_show_says_whose_seeds_change_nothing():
     there = grid("s")
     for found in there:

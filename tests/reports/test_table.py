@@ -26,7 +26,7 @@ def test_columns_and_their_order():
     runs = table(grid("s"))
     names = list(runs.frame)
     assert names[:8] == ["folder", "algo", "data", "seed", "algo.client_lr", "algo.server_lr", "status", "reason"]
-    assert names[8:14] == ["drawn", "falling", "above", "rounds", "final_objective", "final_train_loss"]
+    assert names[8:15] == ["drawn", "falling", "above", "certified", "rounds", "final_objective", "final_train_loss"]
     assert names[-5:] == ["seconds", "bytes_up", "bytes_down", "grad_evals", "prox_evals"]
     assert [n for n in names if n.startswith("tail_")] == [
         *("tail_objective", "tail_train_loss", "tail_val_loss", "tail_support_f1", "tail_density"),

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,7 +18,7 @@ from fcorun.reports.collect import ordered, table
 from fcorun.reports.latex import best_latex
 from fcorun.reports.paired import ENOUGH, Pair, pairs
 from fcorun.reports.results import axis, caption, head, number, print_whole, remarks, unlike
-from fcorun.reports.table import Table
+from fcorun.reports.table import Table, values_of
 from fcorun.system.files import write_whole
 
 _WRITERS = {
@@ -47,12 +46,13 @@ def run(argv: Sequence[str]) -> int:
     records = ordered(distinct(records_in(asked.folders), out), choice.algos)
     runs = table(records, choice.tail_rounds, root=root)
     metric = runs.chosen(choice.metric)
-    sets: dict[Any, list[Record]] = {}
-    for record, data in zip(records, runs.frame["data"], strict=True):
-        sets.setdefault(data, []).append(record)
-    for of_one in sets.values():
-        one = table(of_one, choice.tail_rounds, root=root)
-        _show(one, choice.metric and metric, out, ["data"] if len(sets) > 1 else [])
+    sets: dict[tuple, list[Record]] = {}
+    for record, *data in zip(records, *(values_of(runs.frame[key]) for key in runs.data_keys), strict=True):
+        sets.setdefault(tuple(data), []).append(record)
+    for data, of_one in sets.items():
+        if len(sets) > 1:
+            out.print(escape(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True))))
+        _show(table(of_one, choice.tail_rounds, root=root), choice.metric and metric, out)
     if asked.paired:
         _tell_pairs(runs, metric, pairs(runs, metric), out)
     if asked.out is not None:
@@ -62,12 +62,12 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _show(runs: Table, metric: str | None, out: Console, more: Sequence[str]) -> None:
+def _show(runs: Table, metric: str | None, out: Console) -> None:
     """Show the runs on one data set, judged by a metric, or where these have not measured it by what they have."""
     metric = runs.chosen(metric if metric in runs.tails else None)
     tails = list(dict.fromkeys((metric, *structure(metric), "objective")))
     measured = [name for name in tails if name in runs.tails]
-    print_whole(_every_run(runs, metric, measured, more), out)
+    print_whole(_every_run(runs, metric, measured), out)
     tied = ", = those tied with it" if runs.best(metric)["tied"].map(len).any() else ""
     out.print(f"* best point of each algorithm by {metric}{tied}; {caption(runs, tails)}")
     for line in remarks(runs, metric):
@@ -111,12 +111,12 @@ def _tell_pairs(runs: Table, metric: str, found: Sequence[Pair], out: Console) -
         out.print(line)
 
 
-def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[str]) -> Shown:
+def _every_run(runs: Table, metric: str, tails: Sequence[str]) -> Shown:
     """A row a run, those of the best points marked: its keys, how it ended, these tail averages."""
     best = runs.best(metric)
     marks = {place: "=" for tied in best["tied"] for rows in tied for place in rows}
     marks |= {place: "*" for rows in best["rows"] for place in rows}
-    shown = ["algo", *more, *runs.keys, "status", "rounds"]
+    shown = ["algo", *runs.keys, "status", "rounds_done" if "rounds" in runs.keys else "rounds"]
     out = Shown(box=None, pad_edge=False, header_style="bold")
     heads = [*(axis(runs, name) for name in ("", *shown)), *(head(runs, name) for name in tails), "folder"]
     for name in heads:
@@ -126,6 +126,7 @@ def _every_run(runs: Table, metric: str, tails: Sequence[str], more: Sequence[st
     for place, row in enumerate(runs.rows()):
         row["status"] += ", falling" if (row["falling"] or 0) > 0 else ""
         row["status"] += f", {100 * row['above']:.2g} % above" if (row["above"] or 0) > 0 else ""
+        row["status"] += ", not certified" if row["certified"] is False else ""
         told = [*(row[name] for name in shown), *(float(each[place]) for each in values), row["folder"]]
         out.add_row(marks.get(place, ""), *(escape(number(value)) for value in told))
     return out
