@@ -109,7 +109,8 @@ def unlike(runs: Table, metric: str) -> list[str]:
 def unfinished(runs: Table, metric: str) -> list[str]:
     """A line on the best points that ended above the optimum, one on baselines whose solution is not certified, and one
     on those that were still falling at the end, if there are any."""
-    best, above, falling = runs.best(metric).to_dict("records"), runs.column("above"), runs.column("falling") > 0
+    best = [row for row in runs.best(metric).to_dict("records") if row["seeds"]]
+    above, falling = runs.column("above"), runs.column("falling") > 0
     several = runs.frame["data"].nunique() > 1
 
     def told(row: dict[str, Any]) -> str:

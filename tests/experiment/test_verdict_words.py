@@ -56,7 +56,7 @@ def test_an_optimum_of_zero_is_near_when_all_was_gained(tmp_path):
 @pytest.mark.parametrize(("near", "said"), [(None, "not finished"), (True, ""), (False, "")])
 def test_what_is_not_known_leaves_the_word_to_the_rows(near, said, tmp_path):
     job = Job(prepare(table(tmp_path, "algo=fedavg")), folder=None)  # type: ignore[arg-type]
-    job.rows, job.certificate = [{"objective": float(v)} for v in (5, 4, 3, 2)], {"near": near}
+    job.rows, job.certificate = [{"objective": float(v)} for v in range(20, 2, -1)], {"near": near}
     _look_back(job)
     assert job.reason.startswith(said)
     assert bool(job.reason) is bool(said)

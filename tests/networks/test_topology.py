@@ -25,7 +25,12 @@ def test_one_round_of_the_edges_is_a_star_or_trees_are_refused(name, tmp_path):
     """Where edges pass on the means of their clients, the cloud's mean of them is that of all clients."""
     rest = [f"algo={name}", "rounds=5", "reg.strength=0.2", "clients_per_round=null"]
     rest += ["batch_size=4"] if not traits_of(name).deterministic else []
-    rest += ["algo.client_lr=0.01", "algo.server_lr=1"] if "server_lr" in KINDS[name].__dataclass_fields__ else []
+    fixed = {"client_lr": 0.01, "server_lr": 1}  # auto would know that edges are not all clients
+    rest += [
+        f"algo.{key}={value}"
+        for key, value in fixed.items()
+        if key in KINDS[name].__dataclass_fields__ and name in ON_TREES
+    ]
     tree = [*rest, TREE, "topology.map=[0,1,0,1]"]
     if name not in ON_TREES:
         with fails(f"algo={name}", "topology"):
