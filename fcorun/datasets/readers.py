@@ -87,7 +87,8 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
             rows = Rows(*read_libsvm(file, path))
     except DAMAGE as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"data.path={path}: cannot be read as {ending} ({reason}); mend or rename the file") from error
+        cure = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
+        raise UserError(f"data.path={path}: cannot be read as {ending} ({reason}); {cure}") from error
     if not len(rows.y):
         raise UserError(f"data.path={path}: the file has no rows; give one with data")
     if not rows.x.shape[1]:

@@ -143,3 +143,10 @@ def test_remarks_are_shown_before_the_run_and_logged(tmp_path, capsys, monkeypat
     assert len(load_records("s")) == 3
     assert all("'Mayo' and 'Mayo ' differ" in (r.folder / "run.log").read_text() for r in load_records("s"))
     assert main(["results", "s"]) == 0
+
+
+def test_a_file_of_another_encoding_says_which_it_must_be(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("größe,y\n1,2\n3,4\n".encode("latin-1"))
+    with fails(f"data.path={path}", "save it as UTF-8"):
+        Table(str(path), "y").load()
