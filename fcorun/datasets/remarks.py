@@ -1,5 +1,5 @@
 """What a user should know of a table before it is used: names that are almost alike, features that look like names,
-commas that were taken for those of decimals."""
+commas that were taken for those of decimals, a target that looks like classes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -38,6 +38,13 @@ def decimal_commas(columns: Sequence[str]) -> list[str]:
     if not columns:
         return []
     return [f"commas in {_some(list(map(repr, columns)))} are read as of decimals, 1,5 as 1.5: check that they are"]
+
+
+def two_values(y: np.ndarray) -> list[str]:
+    """A remark on a target of a regression that has two values only, from 20 rows on."""
+    if len(y) < 20 or len(np.unique(y)) != 2:
+        return []
+    return ["the target has two values only: if they are classes, give data.task=binary"]
 
 
 def _all_apart(values: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ from fcorun.config import Count, Index, Path, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.partition import hold_out, partition, standardize
 from fcorun.datasets.readers import Rows, find, read
-from fcorun.datasets.remarks import decimal_commas, identifiers, look_alikes
+from fcorun.datasets.remarks import decimal_commas, identifiers, look_alikes, two_values
 from fcorun.datasets.scaling import Scaling
 from fcorun.errors import UserError, nearest
 
@@ -110,9 +110,10 @@ class Table(Dataset):
         """What in the file looks like a mistake."""
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         labels = look_alikes(f"data.path={self.path}: labels", classes)
-        return (*labels, *look_alikes(f"data.path={self.path}: clients", clients),
-                *(f"data.path={self.path}: {remark}"
-                  for remark in (*decimal_commas(rows.commas), *identifiers(rows.x, rows.features))))  # fmt: skip
+        target = two_values(rows.y) if self.task == "regression" else []
+        more = (*decimal_commas(rows.commas), *identifiers(rows.x, rows.features), *target)
+        told = (f"data.path={self.path}: {remark}" for remark in more)
+        return (*labels, *look_alikes(f"data.path={self.path}: clients", clients), *told)
 
     def _scaling(self, features: tuple[str, ...], count: int) -> Scaling:
         """That of the record ``scaling``."""

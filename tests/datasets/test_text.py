@@ -150,3 +150,9 @@ def test_a_file_of_another_encoding_says_which_it_must_be(tmp_path):
     path.write_bytes("größe,y\n1,2\n3,4\n".encode("latin-1"))
     with fails(f"data.path={path}", "save it as UTF-8"):
         Table(str(path), "y").load()
+
+
+def test_a_target_of_two_values_is_pointed_out(tmp_path):
+    path = save(tmp_path, "t.csv", pd.DataFrame({"x": np.arange(20) / 3, "y": [0, 1] * 10}))
+    assert "data.task=binary" in Table(path, "y", clients=2, validation=0).load().remarks[0]
+    assert Table(path, "y", clients=2, validation=0, task="binary").load().remarks == ()
