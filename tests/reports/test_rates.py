@@ -153,3 +153,13 @@ def test_points_of_numbers_that_never_meet_are_no_map():
         record(f"s/c{value}", config(algo__client_lr=value, algo__server_lr="auto"))
         record(f"s/s{value}", config(algo__client_lr="auto", algo__server_lr=value))
     assert figure(rates.draw, load_records("s")) is None
+
+
+def test_a_rate_that_is_auto_is_a_level():
+    """It has no place on the axis; where it is best, no ring is promised."""
+    for rate, level in ((0.1, 3.0), (0.2, 2.0), ("auto", 1.0)):
+        record(f"s/{rate}", config("fedmid", algo__client_lr=rate), rows(level))
+    shown = figure(rates.draw, load_records("s"), "objective")
+    (ax,) = shown.axes
+    assert any("auto (best)" in str(line.get_label()) for line in ax.lines)
+    assert "best" not in legend_of(shown)

@@ -131,7 +131,13 @@ def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
             ax.plot(x, middle, **look.line, marker=look.marker, label=view.table.title(algo))
             ax.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
             spread += [*low, *high]
-            for place, ring in ((tops[algo], RING), *((tie, TIE) for tie in ties.get(algo, []))):
+            without = folded[(folded["algo"] == algo) & folded[rate].isna() & (folded["status"] == "done")]["metric"]
+            if len(without):  # it has no place on the axis
+                level = without.max() if view.higher else without.min()
+                told = f"{view.table.title(algo)}, auto" + (" (best)" if tops.get(algo) == (None,) else "")
+                ax.axhline(level, color=look.colour, linestyle=":", linewidth=1, label=told)
+                spread.append(level)
+            for place, ring in ((tops.get(algo), RING), *((tie, TIE) for tie in ties.get(algo, []))):
                 if place in found:
                     ax.plot(*place, found[place]["metric"], **ring)
             line = len({colour for *_, colour in crosses})
@@ -203,8 +209,10 @@ def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Seque
 
     shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     seeds = folded["rows"].map(len).max()
-    shown["best"] = Line2D([], [], **RING)
-    if any(_best(view, folded, rates)[1].values()):
+    tops, ties = _best(view, folded, rates)
+    if not axes or any(None not in place for place in tops.values()):
+        shown["best"] = Line2D([], [], **RING)
+    if any(ties.values()):
         shown["tied with it"] = Line2D([], [], **TIE)
     if (folded["status"] == "diverged").any():
         shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **CROSS)
