@@ -38,6 +38,7 @@ class Traits:
             "composite" (any), or none, "".
         single: the same where a round is one step of all clients with all their data.
         uneven: whether unequal numbers of local steps leave its end where it is.
+        fading: whether its output goes to 0 when it runs for long.
     """
 
     needs: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ class Traits:
     exact: Literal["smooth", "composite", ""] = ""
     single: Literal["smooth", "composite", ""] = ""
     uneven: bool = False
+    fading: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class FedDualAvgOSP(RatedAlgorithm):
     early-stopping method: run for long enough, its output goes to zero.
     """
 
-    traits = Traits(sides=("server",), mirrored=True, trees="some", single="smooth")
+    traits = Traits(sides=("server",), mirrored=True, trees="some", single="smooth", fading=True)
 
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2

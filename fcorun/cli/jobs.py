@@ -10,6 +10,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from fcorun.composing.compose import IDENTITIES, plain
+from fcorun.composing.overrides import key_of
 from fcorun.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def refuse_sweep(config: DictConfig) -> None:
     hydra = HydraConfig.get()
     if hydra.mode != RunMode.RUN:
         return
-    given = {text.lstrip("+").partition("=")[0] for text in hydra.overrides.task}
+    given = {key_of(text) for text in hydra.overrides.task}
     axes = [key for key in hydra.sweeper.get("params") or {} if key not in given]
     if not axes and (hydra.sweeper.get("params") or not hydra.sweeper.get("also")):
         return

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fcorun.composing.overrides import key_of
 from fcorun.composing.sentences import of_class, unknown_key
 from fcorun.config import build_plugin
 from fcorun.errors import UserError
@@ -44,11 +45,6 @@ class Job:
         if self.unmoved:
             found.append(f"algo={names('algo')} leaves psi out: run once for all values of {', '.join(self.unmoved)}")
         return found
-
-
-def key_of(override: str) -> str:
-    """The key of an override, without signs."""
-    return override.partition("=")[0].lstrip("+")
 
 
 def filled(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:

@@ -13,6 +13,11 @@ from fcorun.sections import SECTIONS
 _GROUP = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
 
 
+def key_of(override: str) -> str:
+    """The key of an override, without signs."""
+    return override.partition("=")[0].lstrip("+")
+
+
 def checked(arguments: Sequence[str]) -> list[str]:
     """The arguments as Hydra takes them, ``+experiment=NAME`` being ``experiment=NAME``.
 

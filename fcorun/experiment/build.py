@@ -20,11 +20,12 @@ from fcorun.experiment.prepare import unmeasured
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
 from fcorun.regularizers.none import NoRegularizer
+from fcorun.system.cache import Keyed
 
 
 def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
-    data = _load_once(_ByFingerprint(experiment.fingerprint, experiment.data))
+    data = _load_once(Keyed(experiment.fingerprint, experiment.data))
     check_data(experiment, data)
     return data
 
@@ -152,22 +153,9 @@ def engine_for(experiment: Experiment, data: FederatedData) -> Engine:
     return Engine(federation, settings.rounds, settings.eval_every)
 
 
-class _ByFingerprint:
-    """A data set under a key, so that lru_cache compares fingerprints and not options."""
-
-    def __init__(self, fingerprint: str, data: Dataset):
-        self.fingerprint, self.data = fingerprint, data
-
-    def __hash__(self):
-        return hash(self.fingerprint)
-
-    def __eq__(self, other):
-        return self.fingerprint == other.fingerprint
-
-
 @lru_cache(maxsize=2)
-def _load_once(key: _ByFingerprint) -> FederatedData:
-    return key.data.load().validate()
+def _load_once(data: Keyed[Dataset]) -> FederatedData:
+    return data.value.load().validate()
 
 
 def _key(experiment: Experiment) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.algorithms.feddualavg_osp import FedDualAvgOSP
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import schedule_of
@@ -54,7 +53,7 @@ def _end(experiment: Experiment, schedule: Schedule, falling: bool) -> str:
     everyone = schedule.cohort_size == len(schedule.sizes) and schedule.edge_rounds is None
     exact = _covers(experiment, algo.traits.exact)
     single = schedule.repeats == 1 and everyone and _covers(experiment, algo.traits.single)
-    if isinstance(algo, FedDualAvgOSP) and not _plain(experiment):
+    if algo.traits.fading and not _plain(experiment):
         return f"{name} goes to 0 when it runs for long"
     if falling or single or (exact and full):
         return _MORE

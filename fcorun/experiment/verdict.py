@@ -19,6 +19,7 @@ from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
+from fcorun.system.cache import Keyed
 
 NEAR = 0.01  # of the optimum's objective, or where that is less than so much of what was gained, of that: being there
 SURE = 0.03  # of the distance: how well it is to be known
@@ -92,7 +93,7 @@ def judge(
             best = min(solved, ends[1])
             return _verdict(ends, best, solved, (SOLVED, ends[1] - solved, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in w.items()})
-        made = _made(_Template(experiment.batch_key, problem, batch.x.shape[1]))
+        made = _made(Keyed(experiment.batch_key, problem), batch.x.shape[1])
         return _searched(problem, batch, ends, least, {"start": start, "made": made})
 
 
@@ -150,19 +151,6 @@ def _solved(problem: Problem, batch: Batch) -> float | None:
     return float(rest @ rest)
 
 
-class _Template:
-    """A problem under a key, so that lru_cache compares keys."""
-
-    def __init__(self, key: str, problem: Problem, features: int):
-        self.key, self.problem, self.features = key, problem, features
-
-    def __hash__(self):
-        return hash(self.key)
-
-    def __eq__(self, other):
-        return self.key == other.key
-
-
 @lru_cache(maxsize=1)
-def _made(template: _Template) -> solver.Programs:
-    return solver.programs(template.problem, template.features)
+def _made(problem: Keyed[Problem], features: int) -> solver.Programs:
+    return solver.programs(problem.value, features)

@@ -16,6 +16,7 @@ import yaml
 
 from fcorun.composing.algorithms import algorithms
 from fcorun.composing.folders import choices, own_dir
+from fcorun.composing.overrides import key_of
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
@@ -71,7 +72,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     _check(figure, experiment, f"experiment={name}", [*smaller, *overrides])
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
-    own = sorted(text for text in overrides if text.lstrip("+").partition("=")[0] not in places)
+    own = sorted(text for text in overrides if key_of(text) not in places)
     ending = ("-fast" if fast else "") + (f"-{hashlib.sha256(repr(own).encode()).hexdigest()[:6]}" if own else "")
     mark = " ".join([*(["fast version:"] if fast else []), *smaller, *(["with", *own] if own else [])])
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
@@ -107,7 +108,7 @@ def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[s
     best = [row for row in grid.best(metric).to_dict("records") if row["seeds"]]
     if not best:
         raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
-    kept = [place for row in best for place in row["rows"]]
+    chosen = [place for row in best for place in row["rows"]]
     jobs = _with_seeds(figure, grid, [(row, records[row["rows"][0]]) for row in best])
     varied = {"algo", figure.seeded, *grid.keys}
     further = _sweep_of(home / "seeds", common, [job for _, job in jobs], varied) if jobs else []
@@ -115,9 +116,9 @@ def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[s
     failed = Counter(algo for algo, _ in jobs) - done - diverged  # one that cannot be composed does not say whose it is
     further = [record for record in further if record.status.get("status") == "done"]
     every = table([*records, *further])  # of all, so that the columns are those of the grid
-    tuned = every.take([*kept, *range(len(records), len(every))])
+    tuned = every.take([*chosen, *range(len(records), len(every))])
     return Drawing(figure, metric, grid, records, tuned=tuned,
-                   tuned_records=[*(records[place] for place in kept), *further],
+                   tuned_records=[*(records[place] for place in chosen), *further],
                    diverged=diverged, failed=failed)  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]
 def _sweep_of(folder: Path, common: Sequence[str], jobs: Sequence[str], varied: set[str]) -> list[Record]:
     """Run these jobs, and nothing of what is ``varied`` otherwise; their records."""
     listed = ",".join(f"'{job}'" for job in jobs)
-    fixed = [text for text in common if text.lstrip("+").partition("=")[0] not in varied]
+    fixed = [text for text in common if key_of(text) not in varied]
     found = _sweep(folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
     return [Record(folder / place) for place in found.frame["folder"]]
 

@@ -1,10 +1,22 @@
-"""The folder for what can be made again: compiled programs, certified optima, masked scans."""
+"""What can be made again: compiled programs, certified optima, masked scans."""
 
 import os
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from platformdirs import user_cache_dir
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Keyed(Generic[T]):
+    """A value under a key, so that ``lru_cache`` compares keys."""
+
+    key: str
+    value: T = field(compare=False)
 
 
 def cache_dir(name: str) -> Path:
