@@ -1,0 +1,128 @@
+"""Sweeps: what fails, diverges, is interrupted, killed or run twice at once loses nothing that is done."""
+
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from sweeps import COMMAND, RATES, command, same, table
+
+from fcorun import load_records
+from fcorun.cli import console
+
+
+def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
+    user_module(
+        "mine",
+        "from dataclasses import dataclass\n"
+        "from fcorun.algorithms.fedavg import FedAvg\n"
+        "@dataclass(frozen=True)\n"
+        "class Broken(FedAvg):\n"
+        "    def server(self, problem, server, mean):\n"
+        "        raise RuntimeError('no such thing')\n",
+    )
+    axes = ("algo.class=fcorun.algorithms.FedAvg,mine.Broken", "algo=fedavg", "algo.client_lr=1e-3,2e-3")
+    assert command(*axes, "hydra.sweep.dir=s") == 1
+    records = load_records("s")
+    assert sorted(r.status["status"] for r in records) == ["done", "done", "failed", "failed"]
+    failed = next(r for r in records if r.status["status"] == "failed")
+    assert "Traceback" in (failed.folder / "run.log").read_text()
+    errors = capsys.readouterr().err
+    assert errors.count("no such thing") == 2
+    assert "algo.class=mine.Broken" in errors
+    assert list(table("s")["status"]).count("failed") == 2
+
+
+def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
+    axes = ("algo=feddualavg,proxskip", "seed=0,1", "hydra.sweep.dir=s")
+    assert command(*axes) == 1
+    assert "algo=proxskip needs all clients" in capsys.readouterr().err
+    assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed", "failed"]
+    assert command("algo.client_lr=-1,1e-3", "hydra.sweep.dir=t") == 1
+    assert "algo.client_lr=-1" in capsys.readouterr().err
+
+
+def test_fail_fast_stops_at_the_first_failure():
+    assert command("algo.client_lr=-1,1e-3", "fail_fast=true", "hydra.sweep.dir=s") == 1
+    assert {r.status["status"] for r in load_records("s")} == {"failed"}
+
+
+def test_divergence_is_a_result():
+    assert command("algo.client_lr=1e-3,1e6", "rounds=20", "hydra.sweep.dir=s") == 0
+    assert sorted(table("s")["status"]) == ["diverged", "done"]
+
+
+def test_an_interrupted_sweep_goes_on(monkeypatch):
+    with pytest.MonkeyPatch.context() as patch:
+        rows = []
+
+        def interrupt(self, job, row):
+            rows.append(row)
+            if len(rows) == 9:
+                raise KeyboardInterrupt
+
+        patch.setattr(console.SweepConsole, "row", interrupt)
+        assert command(*RATES, "hydra.sweep.dir=s") == 130
+    assert "interrupted" in {r.status["status"] for r in load_records("s")}
+    assert command(*RATES, "hydra.sweep.dir=s") == 0
+    assert command(*RATES, "hydra.sweep.dir=t") == 0
+    same(table("s"), table("t"))
+
+
+def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
+    assert command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
+    with pytest.MonkeyPatch.context() as patch:
+        from fcorun.records.folder import RunFolder
+
+        def full(self, name, content):
+            if name == "metrics.csv":
+                raise OSError(28, "No space left on device", str(self.folder / name))
+            return write(self, name, content)
+
+        write = RunFolder.write
+        patch.setattr(RunFolder, "write", full)
+        assert command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") != 0
+    assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed"]
+    assert command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") == 0
+    assert sorted(r.status["status"] for r in load_records("s")) == ["done"] * 3
+
+
+LONG = ("algo=feddualavg,fedmid", *RATES, "rounds=1000", "checkpoint_every=0.05", "hydra.sweep.dir=s")
+
+
+@pytest.mark.slow
+def test_killed_sweeps_end_as_an_undisturbed_one():
+    dice = random.Random(0)
+    for _ in range(2):
+        begun = time.time()
+        process = subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.DEVNULL)
+        while not [path for path in Path("s").rglob(".checkpoint.npz") if path.stat().st_mtime > begun]:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(dice.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for record in load_records("s") if Path("s").exists() else []:
+            if record.finished:
+                assert max(record.metrics["round"]) == 1000
+    assert command(*LONG) == 0
+    assert command(*LONG, "hydra.sweep.dir=t") == 0
+    ours, theirs = table("s"), table("t")
+    assert set(ours["status"]) == {"done"}
+    assert len(ours) == 12
+    same(ours, theirs)
+
+
+@pytest.mark.slow
+def test_two_sweeps_at_once_do_each_run_once():
+    processes = [subprocess.Popen([*COMMAND, *LONG], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=240)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    for record in load_records("s"):
+        log = (record.folder / "run.log").read_text()
+        assert log.count("starts:") == 1
+        assert log.count("done after round 1000") == 1
+    assert set(table("s")["status"]) == {"done"}
+    assert len(table("s")) == 12
