@@ -43,6 +43,13 @@ def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
     assert {"rates-lasso.png", "rates-lasso_8.png"} <= names
 
 
+def test_structure_and_quality_are_of_the_same_models():
+    """Where own models were measured in training only, the support that the global one found is no quality of theirs."""
+    own = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in rows()]
+    there = [record("s/a", config("pfedme", data="heterogeneous"), own), record("s/b", config(data="heterogeneous"))]
+    assert [path.name for path in draw_sweep(Path("s"), there, table(there), "personal_train_accuracy")] == ["best.png"]
+
+
 def test_pictures_that_no_longer_hold_go():
     there = grid("s", seeds=(0,))
     draw_sweep(Path("s"), there, table(there))

@@ -12,8 +12,9 @@ def draw(view: View) -> Any | None:
     """A mark for each point, the best ringed; None if structure or quality was not measured."""
     table = view.table
     x = next((name for name in structure(view.metric)[::-1] if name in table.tails), None)
-    own = [PERSONAL + name for name in ("val_accuracy", "val_loss")] if view.metric.startswith(PERSONAL) else []
-    quality = next((name for name in (*own, "support_f1", "val_accuracy", "val_loss") if name in table.tails), None)
+    own, shared = ("val_accuracy", "val_loss"), ("support_f1", "val_accuracy", "val_loss")
+    names = [PERSONAL + name for name in own] if view.metric.startswith(PERSONAL) else shared  # both of the same models
+    quality = next((name for name in names if name in table.tails), None)
     if x is None or quality is None:
         return None
     folded = table.points(quality)
