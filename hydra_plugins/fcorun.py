@@ -120,6 +120,8 @@ class FcorunLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         points = self.points(job_overrides, initial_job_idx)
+        if points and all(isinstance(point.error, UserError) for point in points):
+            raise UserError("; ".join(dict.fromkeys(str(point.error) for point in points)))  # nothing is written
         values = self.run(points)
         returned = {place: value for point, value in zip(points, values, strict=True) for place in point.places}
         return [

@@ -21,8 +21,10 @@ def key_of(override: str) -> str:
 def checked(arguments: Sequence[str]) -> list[str]:
     """The arguments as Hydra takes them, ``+experiment=NAME`` being ``experiment=NAME``.
 
-    Raises UserError for a group that is given anything but names.
+    Raises UserError for a group that is given anything but names, and for a strength that is given twice.
     """
+    if {"reg.strength", "reg.relative"} <= {key_of(text) for text in arguments if not text.endswith("=null")}:
+        raise UserError("reg.relative says what the strength is: give it or reg.strength, not both")
     for argument in arguments:
         if found := _GROUP.fullmatch(argument):
             _check_group(found[1], found[2], argument)

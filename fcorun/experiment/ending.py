@@ -9,6 +9,7 @@ from fcorun.metrics import Catalogue
 
 Rows = Sequence[Mapping[str, float]]
 
+NEAR = 0.01  # of the optimum's objective, or where that is less than so much of what was gained, of that: being there
 CHANGE = "change"  # among targets: the relative change of what is minimised, from one evaluation to the next
 _SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
 _FEW = 10  # evaluations, of which nothing can be told

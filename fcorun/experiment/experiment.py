@@ -124,6 +124,11 @@ class Experiment:
         """What a user should know of this combination before it runs, or nothing."""
         if isinstance(self.algo, Baseline) and self.settings.stop:
             return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
-        if isinstance(self.algo, Algorithm) and not self.algo.traits.sides and not isinstance(self.reg, NoRegularizer):
+        if not self.minimises_psi and not isinstance(self.reg, NoRegularizer):
             return f"algo={self.names['algo']} leaves psi out: reg={self.names['reg']} is measured, not minimised"
         return ""
+
+    @property
+    def minimises_psi(self) -> bool:
+        """Whether the algorithm applies psi."""
+        return isinstance(self.algo, Baseline) or bool(self.algo.traits.sides)

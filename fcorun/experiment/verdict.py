@@ -11,6 +11,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.cure import cure
+from fcorun.experiment.ending import NEAR
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
 from fcorun.experiment.reference import gathered
@@ -21,7 +22,6 @@ from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.cache import Keyed
 
-NEAR = 0.01  # of the optimum's objective, or where that is less than so much of what was gained, of that: being there
 SURE = 0.03  # of the distance: how well it is to be known
 WORK, MOST = 2e9, 2000  # numbers read, and iterations, at most, of the solver that goes on from where a run has ended
 SOLVED, SOLVABLE = "closed form", 2**24  # least squares without psi, with so many numbers at most

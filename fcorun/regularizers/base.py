@@ -26,6 +26,7 @@ class Regularizer(ABC):
             their "mean" in a sum of penalties, their "min" or "max" in an intersection of constraints.
         convex: whether psi is convex, so that there is one optimum to measure against. Not inherited: of a class that
             does not say so itself it is not known (None), and no optimum with it is certified.
+        sparse: whether it is there to make entries 0, the more of them the larger its ``strength``.
 
     Optional methods, asked for by name where something needs them:
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
@@ -41,6 +42,7 @@ class Regularizer(ABC):
 
     across_clients: ClassVar[dict[str, str]] = {}
     convex: ClassVar[bool | None] = None
+    sparse: ClassVar[bool] = False
 
     @property
     def strength_given(self) -> float | None:

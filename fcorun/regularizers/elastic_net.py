@@ -17,6 +17,7 @@ class ElasticNet(Regularizer):
     relative: Positive | None = None
 
     convex = True
+    sparse = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

@@ -22,6 +22,7 @@ class GroupLasso(Regularizer):
     relative: Positive | None = None
 
     convex = True
+    sparse = True
     across_clients = {"strength": "mean"}
 
     def check(self, shape):

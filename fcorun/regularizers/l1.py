@@ -16,6 +16,7 @@ class L1(Regularizer):
     relative: Positive | None = None
 
     convex = True
+    sparse = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

@@ -23,6 +23,7 @@ class L1Box(Constraint):
     relative: Positive | None = None
 
     convex = True
+    sparse = True
     across_clients = {"strength": "mean", "lower": "max", "upper": "min"}
 
     def __post_init__(self):
@@ -56,6 +57,7 @@ class L1Nonneg(Constraint):
     relative: Positive | None = None
 
     convex = True
+    sparse = True
     across_clients = {"strength": "mean"}
 
     def project(self, z):

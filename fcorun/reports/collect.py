@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.config import LABELS, how_keys
+from fcorun.experiment.ending import NEAR
 from fcorun.metrics import COUNTERS, Catalogue, aggregate, known, silent
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
@@ -20,10 +21,11 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
 
     Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, drawn
     (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
-    none that matters), above (by which share the objective ended above the optimum, where that was worked out and is
-    more than a hundredth), certified (whether a baseline's solution is), rounds, final_METRIC, best_METRIC, tail_METRIC
-    (the mean over the evaluations of the last ``tail_rounds`` rounds; by default as many as the run was told), seconds
-    (without set-up and compilation), then the other counters (bytes_up, ...).
+    none that matters), above (by which share the objective ended above the optimum, where that was worked out, for this
+    run or for another one on the same problem, and is more than a hundredth), certified (whether a baseline's solution
+    is), rounds, final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds``
+    rounds; by default as many as the run was told), seconds (without set-up and compilation), then the other counters
+    (bytes_up, ...).
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
     """
     import pandas as pd
@@ -69,12 +71,40 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     if tail is not None and longest:  # a run of 30 rounds has no last 100
         tail = min(tail, longest)
     titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
-    return Table(frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff"))
+    out = Table(frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff"))
+    frame["above"] = _told(out, [_optimum(summary) for summary in summaries])
+    return out
 
 
 def _above(certificate: dict[str, Any]) -> float | None:
     """By which share a run ended above the optimum, unless it is there or nothing is known."""
     return certificate.get("above") if certificate.get("near") is False else None
+
+
+def _optimum(summary: dict[str, Any]) -> float:
+    """The optimum's objective, as far as a run tells; nan where it does not."""
+    certificate, last = summary.get("certificate") or {}, summary.get("final", {}).get("objective")
+    if last is None:
+        return float("nan")
+    if certificate.get("near") is not None and certificate.get("above") is not None:
+        return last / (1 + certificate["above"])
+    return last if _certified(certificate) else float("nan")
+
+
+def _told(runs: Table, optima: Sequence[float]) -> Any:
+    """The column ``above``, filled where another run tells the optimum; own models have other ones."""
+    import numpy as np
+
+    above, last = runs.column("above").copy(), runs.column("final_objective")
+    fits = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
+    seeds = [key for key in SEEDS[1:] if key in runs.frame]
+    for _, own in runs.frame.groupby([*runs.apart("objective"), *seeds], dropna=False):
+        places = own.index.to_numpy()
+        if least := min((optima[place] for place in places if optima[place] == optima[place]), default=0.0):
+            shares = (last[places] - least) / abs(least)
+            far = fits[places] & np.isnan(above[places]) & (shares > NEAR)
+            above[places[far]] = shares[far]
+    return above
 
 
 def _certified(certificate: dict[str, Any]) -> bool | None:

@@ -13,16 +13,17 @@ _ESCAPED = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 def best_latex(runs: Table, metric: str) -> str:
     """A tabular with a row a method, on each data set: the keys of its best point, and the metric with its band over
-    seeds. The best on each problem is bold. Raises UserError as ``Table.best``."""
+    seeds. The best on each problem is bold, where all runs are of one length. Raises UserError as ``Table.best``."""
     best = runs.best(metric)
     several, sign = runs.frame["data"].nunique() > 1, runs.metrics.sign(metric)
     keys = [key for key in runs.keys if key not in SEEDS]
     band = bool((best["seeds"] > 1).any())
+    alike = not runs.lengths(metric)  # of runs of different length the best is none
     top = (sign * best["metric"]).groupby([best[key].map(str) for key in runs.apart(metric)]).transform("min")
     rows = []
     for row, least in zip(best.to_dict("records"), top, strict=True):
         value = _number(row["metric"]) if row["seeds"] else escaped(row["status"])
-        if row["seeds"] and sign * row["metric"] == least:
+        if alike and row["seeds"] and sign * row["metric"] == least:
             value = rf"\textbf{{{value}}}"
         cells = [escaped(runs.title(row["algo"])), *([escaped(row["data"])] if several else [])]
         cells += [*(_number(row[key]) for key in keys), value]

@@ -7,6 +7,7 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
+from fcorun.experiment.experiment import Experiment
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -42,6 +43,7 @@ def _look_back(job: Job) -> None:
         job.remark(
             f"suboptimality is rounding: {job.experiment.settings.precision} resolves {least:.1g} of the objective"
         )
+    job.remark(_sparsity(job.experiment, job.rows[-1]))
     if isinstance(job.experiment.algo, Baseline):
         return
     if not job.stopped:
@@ -54,6 +56,17 @@ def _look_back(job: Job) -> None:
         job.unfinished = unfinished(job.rows)
         if job.unfinished and near is None:  # else that has said more
             job.remark(falling(job.unfinished))
+
+
+def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:
+    """What a density of all or nothing says about the strength of psi; of own models it says nothing."""
+    if not (experiment.reg.sparse and experiment.minimises_psi) or "personal_density" in row:
+        return ""
+    if row.get("density") == 0 and experiment.reg.strength_given:
+        return f"reg={experiment.names['reg']} left none of the weights: a smaller strength keeps some"
+    if row.get("density") == 1:
+        return f"reg={experiment.names['reg']} made no weight 0: it is weak here, or the method undoes what it makes 0"
+    return ""
 
 
 def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None]) -> None:

@@ -59,7 +59,7 @@ def test_a_group_and_a_choice(told):
     assert lines[0].startswith("algo: one of these, feddualavg where none is given")
     assert "  fedmid: Federated mirror descent." in lines
     assert any(line.startswith("algo=fedmid: Federated mirror descent.") for line in lines)
-    assert lines[-1] == "  algo.server_lr=${oc.select:data.natural.server_lr,1.0}: " \
+    assert lines[-1] == "  algo.server_lr=that of data.natural.server_lr, else 1.0: " \
                         "the server's learning rate; eta_s (a number, positive, or auto)"  # fmt: skip
     assert any("of all of them: reg.applied_by=both" in line for line in told("reg"))
     assert any("data.only_digits=false" in line for line in told("data=femnist_62"))

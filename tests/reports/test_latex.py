@@ -46,3 +46,9 @@ def test_every_sign_of_latex_is_escaped():
     assert escaped(r"a\b_c&d%e$f#g{h}i~j^k<l") == (
         r"a\textbackslash{}b\_c\&d\%e\$f\#g\{h\}i\textasciitilde{}j\textasciicircum{}k\textless{}l"
     )
+
+
+def test_the_best_of_runs_of_different_length_is_not_bold():
+    for algo, rounds in (("feddualavg", 40), ("fedmid", 80)):
+        record(f"s/{algo}", config(algo, rounds=rounds), rows(1.0, rounds=rounds))
+    assert "textbf" not in "".join(lines())

@@ -44,7 +44,7 @@ def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
 
 
 def test_structure_and_quality_are_of_the_same_models():
-    """Where own models were measured in training only, the support that the global one found is no quality of theirs."""
+    """Where own models were measured in training only, the support that the global one found is none of theirs."""
     own = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in rows()]
     there = [record("s/a", config("pfedme", data="heterogeneous"), own), record("s/b", config(data="heterogeneous"))]
     assert [path.name for path in draw_sweep(Path("s"), there, table(there), "personal_train_accuracy")] == ["best.png"]

@@ -1,6 +1,7 @@
 """Tables of records: what varies, seeds folded, and the best point."""
 
 import io
+import json
 import time
 from pathlib import Path
 
@@ -267,3 +268,26 @@ def test_losses_of_two_objectives_do_not_compare(metric):
     assert runs.apart("val_accuracy") == ["data"]
     text, _ = shown(show, runs, metric)
     assert f"each objective.delta by itself: their {metric} is not of the same function" in " ".join(text.split())
+
+
+def test_an_optimum_that_one_run_tells_is_that_of_all_on_its_problem(tmp_path):
+    """A rate of one's own is not above suspicion where the run beside it, or a baseline, says where the optimum is."""
+
+    def certified(folder, certificate):
+        file = tmp_path / folder / "summary.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"certificate": certificate}))
+
+    levels = {"near": 1.0, "far": 1.5, "close": 1.005}
+    for name, level in levels.items():
+        record(f"s/{name}", config(algo__client_lr=level), rows(level))
+    record("s/other", config(data="lasso_8"), rows(7.0))  # of another problem
+    record("s/bad", config(algo__client_lr=3.0), rows(9.0), status="diverged")
+    record("s/own", config("pfedme"), [row | {"personal_train_loss": 0.5} for row in rows(2.0)])
+    certified("s/near", {"near": True, "above": 0.0, "certified": True})
+    for known in ({"near": True, "above": 0.0}, {"certified": True}):  # an algorithm's, a baseline's
+        certified("s/near", known)
+        above = dict(zip(*(table(load_records("s")).frame[key] for key in ("folder", "above")), strict=True))
+        assert {Path(name).name for name, share in above.items() if share == share} == {"far"}
+        assert above[str(Path("s/far"))] == pytest.approx(0.5)
+    certified("s/near", {"certified": False})
+    assert table(load_records("s")).frame["above"].isna().all()

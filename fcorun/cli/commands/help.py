@@ -52,7 +52,7 @@ def _of_choice(group: str, name: str) -> Iterator[str]:
     found = choice(group, name)
     yield ": ".join(filter(None, [f"{group}={name}", found.head])) + f" ({choices(group)[name]})"
     for key, about in found.keys.items():
-        yield f"  {key}={about.value}" + _about(about)
+        yield f"  {key}={_default(about.value)}" + _about(about)
 
 
 def _of_group(group: str) -> Iterator[str]:
