@@ -10,7 +10,7 @@ from fcorun.engine.footprint import drawn
 
 WHOLE = ("clients_per_round=null", "batch_size=null")
 ALGORITHMS = [name for name in names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
-CLASSES = ("data=heterogeneous", "data.features=8", "data.clients=4", "data.samples=20")
+CLASSES = ("data=heterogeneous", "algo.client_lr=0.03", "data.features=8", "data.clients=4", "data.samples=20")
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
