@@ -96,6 +96,8 @@ class Console(Watcher):
                 self.out.print("nothing was computed: debug=true force=true says in which client and line that began")
         else:
             self._table(job)
+        if told := _worked_out(record.summary.get("curvature") or {}):
+            self.out.print(told)
         if job.reason:
             self.out.print(job.reason)
         if job.end != "reused":
@@ -118,6 +120,13 @@ class Console(Watcher):
         self.out.print(table)
         if cut := metrics.cut(found["final"]):
             self.out.print(f"{', '.join(cut)}: magnitude over cutoff={settings.cutoff:g}")
+
+
+def _worked_out(known: dict) -> str:
+    """The numbers that stand for "auto" in a run, and what they come from."""
+    found = ", ".join(f"{key}={value:.4g}" for key, value in known.items() if key.startswith("algo."))
+    bends = f", from losses whose curvature is {known['least']:.3g} to {known['most']:.3g}" if "most" in known else ""
+    return f"auto: {found}{bends}" if found else ""
 
 
 class SweepConsole(SweepWatcher):

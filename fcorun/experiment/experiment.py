@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import Settings, class_id, meaning, numbers
+from fcorun.config import AUTO, Settings, class_id, meaning, numbers
 from fcorun.datasets.base import Dataset
 from fcorun.engine.engine import VERSION
 from fcorun.engine.federation import Numbers
@@ -104,6 +104,7 @@ class Experiment:
         if self.reg.relative_given is not None:
             shown["reg"].pop("strength")
         rates = " ".join(f"{k}={v:g}" for section in shown.values() for k, v in section.items())
+        rates = " ".join([rates, *(f"{k}={AUTO}" for k in getattr(self.algo, "automatic", ()))]).strip()
         more = [f"topology={self.names['topology']}"] if self.topology.edge_rounds else []
         more += [f"start={Path(self.settings.start).name}"] if self.settings.start else []
         more += ["frozen"] if self.settings.frozen else []

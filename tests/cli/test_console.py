@@ -1,5 +1,7 @@
 """What a run shows on the terminal."""
 
+import json
+
 from fabricate import record, rows
 from helpers import small
 
@@ -23,3 +25,14 @@ def test_it_names_the_files_that_are_there(capsys, monkeypatch):
     (folder / "curves.png").touch()
     Console().ends(job)
     assert "holds metrics.csv, curves.png, summary.json" in capsys.readouterr().out
+
+
+def test_what_stands_for_auto_is_shown(capsys):
+    folder = record("s/a").folder
+    known = {"least": 0.5, "most": 2.0, "condition": 4.0, "algo.client_lr": 0.123456}
+    summary = folder / "summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"curvature": known}))
+    job = Job(prepare(small("algo.client_lr=auto")), RunFolder(folder, ""), end="done", rows=rows())
+    assert job.label.endswith("client_lr=auto")
+    Console().ends(job)
+    assert "auto: algo.client_lr=0.1235, from losses whose curvature is 0.5 to 2\n" in capsys.readouterr().out
