@@ -4,11 +4,12 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fcorun.config import class_id, meaning
+from fcorun.datasets.encoding import Encoding
 from fcorun.errors import UserError
 
 
@@ -30,6 +31,7 @@ class FederatedData:
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
         standardized: None, {"by": "per_client"}, or what ``fcorun.datasets.scaling`` notes of a pooled one.
         remarks: what a user should know of these data before they are used, a sentence each.
+        encoding: how columns of a table became these features, or None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
@@ -49,6 +51,7 @@ class FederatedData:
     scale: float = 1.0
     standardized: dict | None = None
     remarks: tuple[str, ...] = ()
+    encoding: Encoding | None = None
 
     @property
     def sizes(self) -> np.ndarray:
@@ -92,6 +95,13 @@ class Dataset(ABC):
     a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
     """
 
+    # options that came after records had been made: at their defaults they are no part of what a run is
+    added: ClassVar[tuple[str, ...]] = ()
+
+    def following(self, record: str) -> "Dataset":
+        """The same data, read as those of the record that a run starts from."""
+        return self
+
     @abstractmethod
     def load(self) -> FederatedData:
         """Make or read the data. Raises UserError for whatever a user can mend."""
@@ -109,7 +119,9 @@ class Dataset(ABC):
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that stand for the data: equal fingerprints mean equal arrays. Downloads nothing."""
-        content = [class_id(self), meaning(self), self.sources()]
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in self.added}  # type: ignore[arg-type]
+        means = {key: value for key, value in meaning(self).items() if key not in defaults or value != defaults[key]}
+        content = [class_id(self), means, self.sources()]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
