@@ -20,6 +20,8 @@ def gaps(series: Any) -> np.ndarray:
     """Where a column has no value, or blanks only, shape (N,)."""
     from pandas.api import types
 
+    if _plain(series):
+        return np.isnan(series.to_numpy())
     empty = series.isna().to_numpy()
     if types.is_numeric_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
         return empty
@@ -34,9 +36,8 @@ def numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
     import pandas as pd
     from pandas.api import types
 
-    if types.is_numeric_dtype(series.dtype):  # booleans among them
-        plain = isinstance(series.dtype, np.dtype)
-        values = series.to_numpy() if plain else series.to_numpy(dtype=float, na_value=np.nan)
+    if _plain(series) or types.is_numeric_dtype(series.dtype):
+        values = series.to_numpy() if _plain(series) else series.to_numpy(dtype=float, na_value=np.nan)
         return values, np.zeros(len(values), bool)
     there = ~gaps(series)
     text = series.astype(str).where(there)
@@ -75,6 +76,8 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
     """
     from pandas.api import types
 
+    if _plain(series):
+        return "number"
     column = f"{where}: column '{series.name}'"
     leave = f"data.ignore=[{series.name}] leaves it out"
     dates = f"give numbers instead, such as days since a date or the year; {leave}"
@@ -107,6 +110,11 @@ def check_levels(name: str, found: int, rows: int, where: str) -> None:
             f"the rows: data.ignore=[{name}] leaves it out if it names rows or persons; else group its levels, or "
             "write numbers without units"
         )
+
+
+def _plain(series: Any) -> bool:
+    """Whether a column has numbers of NumPy's, booleans among them."""
+    return isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub"
 
 
 def _categorical() -> type:

@@ -83,7 +83,7 @@ class Encoding:
         if lost:
             there = [str(name) for name in frame]
             hint = nearest(lost[0], there) if len(there) <= 30 else "columns go by their names"
-            raise UserError(f"{where}: there is no column {some(list(map(repr, lost)))}; {hint}")
+            raise UserError(f"{where}: there is no column {some(list(map(repr, lost)))} to make features of; {hint}")
         filled: list[str] = []
         unseen: list[str] = []
         parts = []

@@ -23,4 +23,5 @@ def read_excel(file: Path, path: str) -> tuple[Any, list[str], list[str]]:
         first, *others = map(str, book.sheet_names)
         head = book.parse(first, header=None, nrows=1).to_numpy().ravel().tolist()
         remarks = [f"of {len(others) + 1} sheets the first, '{first}', is read"] if others else []
-        return book.parse(first), [str(name) for name in head if not pd.isna(name)], remarks
+        frame = book.parse(first, dtype=object).infer_objects()  # else numbers stored as text would not be seen
+        return frame, [str(name) for name in head if not pd.isna(name)], remarks

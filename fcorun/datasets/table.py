@@ -27,8 +27,8 @@ class Table(Dataset):
 
     Attributes:
         path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
-            (a .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y (N,)
-            and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
+            (a .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y
+            (N,) and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2).
         target: the column to predict; needed, and allowed, for files with named columns only.
         client: the column that names the client of a row; without it rows are dealt out by ``partition``.
