@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -95,9 +95,6 @@ class Dataset(ABC):
     a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
     """
 
-    # options that came after records had been made: at their defaults they are no part of what a run is
-    added: ClassVar[tuple[str, ...]] = ()
-
     def following(self, record: str) -> "Dataset":
         """The same data, read as those of the record that a run starts from."""
         return self
@@ -119,9 +116,7 @@ class Dataset(ABC):
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that stand for the data: equal fingerprints mean equal arrays. Downloads nothing."""
-        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in self.added}  # type: ignore[arg-type]
-        means = {key: value for key, value in meaning(self).items() if key not in defaults or value != defaults[key]}
-        content = [class_id(self), means, self.sources()]
+        content = [class_id(self), meaning(self), self.sources()]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

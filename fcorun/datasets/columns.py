@@ -50,6 +50,15 @@ def numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
     return found.to_numpy(dtype=float), bad
 
 
+def numeric(series: Any, where: str) -> np.ndarray:
+    """A column as numbers, NaN in gaps, shape (N,). Raises UserError, which begins with ``where``."""
+    values, bad = numbers(series)
+    if bad.any():
+        row = int(bad.argmax())
+        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number")
+    return values
+
+
 def texts(series: Any) -> np.ndarray:
     """A column as the names of its levels, shape (N,), of objects: text, or None in gaps. 3.0 is "3"."""
     empty = gaps(series)

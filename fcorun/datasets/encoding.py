@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fcorun.datasets.columns import gaps, numbers, texts
+from fcorun.datasets.columns import gaps, numeric, texts
 from fcorun.datasets.remarks import some
 from fcorun.errors import UserError, nearest
 
@@ -112,12 +112,7 @@ def read_encoding(folder: str) -> Encoding:
 
 def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
     """The feature of a column of numbers, and where it has gaps."""
-    values, bad = numbers(series)
-    if bad.any():
-        row = int(bad.argmax())
-        raise UserError(
-            f"{where}: column '{column.name}' holds '{series.iloc[row]}' in row {row + 1}: make it a number"
-        )
+    values = numeric(series, f"{where}: column '{column.name}'")
     if values.dtype.kind != "f":
         return [values], np.zeros(len(values), bool)
     if np.isinf(values).any():

@@ -7,7 +7,7 @@ from typing import Any
 from fcorun.errors import UserError
 
 
-def read_excel(file: Path, path: str) -> tuple[Any, list[str], list[str]]:
+def read_excel(file: Path, where: str) -> tuple[Any, list[str], list[str]]:
     """The table of the first sheet, its head as written, and a remark where there are more sheets.
 
     Raises UserError where openpyxl is not installed.
@@ -17,7 +17,7 @@ def read_excel(file: Path, path: str) -> tuple[Any, list[str], list[str]]:
     try:
         import openpyxl  # noqa: F401
     except ImportError as error:
-        raise UserError(f"data.path={path} needs openpyxl: pip install 'fcorun[xlsx]', or save it as .csv") from error
+        raise UserError(f"{where} needs openpyxl: pip install 'fcorun[xlsx]', or save it as .csv") from error
     with warnings.catch_warnings(), pd.ExcelFile(file, engine="openpyxl") as book:
         warnings.simplefilter("ignore")  # of styles and validations, which are not read
         first, *others = map(str, book.sheet_names)

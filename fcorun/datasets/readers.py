@@ -3,8 +3,7 @@
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -49,19 +48,41 @@ class Rows:
     remarks: tuple[str, ...] = ()
 
 
-def find(path: str) -> Path:
-    """The file that ``data.path`` names. Raises UserError, with the nearest name in its folder, if there is none."""
-    file = Path(path).expanduser()
+def find(path: str, option: str = "data.path=") -> Path:
+    """The file that ``option``, which errors begin with, names. Raises UserError, with the nearest name in its folder,
+    if there is none."""
+    file, where = Path(path).expanduser(), f"{option}{path}"
     if file.is_dir():
-        raise UserError(f"data.path={path} is a folder: give a file that ends in {', '.join(ENDINGS)}")
+        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(ENDINGS)}")
     if not file.exists():
         folder = file.parent
         if not folder.is_dir():
-            raise UserError(f"data.path={path}: there is no folder '{folder}'; check the path")
+            raise UserError(f"{where}: there is no folder '{folder}'; check the path")
         close = get_close_matches(file.name, [f.name for f in folder.iterdir()], n=1)
         hint = f"did you mean '{folder / close[0]}'?" if close else f"check the path (folder '{folder.resolve()}')"
-        raise UserError(f"data.path={path}: there is no such file; {hint}")
+        raise UserError(f"{where}: there is no such file; {hint}")
     return file
+
+
+def ending_of(file: Path, where: str) -> str:
+    """What says the format of a file. Raises UserError for one that is not known, and for an empty file."""
+    packed = file.suffix.lower() in (".gz", ".bz2")
+    ending = Path(file.stem if packed else file.name).suffix.lower()
+    if ending not in (TEXT + LIBSVM if packed else ENDINGS):
+        raise UserError(
+            f"{where}: unknown ending '{ending + file.suffix if packed else ending}'; "
+            f"give one of {', '.join(ENDINGS)} (.gz or .bz2 may follow {', '.join(TEXT + LIBSVM)})"
+        )
+    if not file.stat().st_size:
+        raise UserError(f"{where}: the file is empty; give one with data")
+    return ending
+
+
+def damaged(where: str, ending: str, error: Exception) -> UserError:
+    """What is said of a file that its reader cannot read."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    cure = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
+    return UserError(f"{where}: cannot be read as {ending} ({reason}); {cure}")
 
 
 def read(
@@ -77,18 +98,20 @@ def read(
     the other columns that are to be left out, or to be left. Raises UserError for a file that is missing, empty or
     cannot be read, and for targets, clients and arrays with values that are missing or not numbers.
     """
-    file = find(path)
-    ending = _ending(file, path)
+    file, where = find(path), f"data.path={path}"
+    ending = ending_of(file, where)
     for option, column in (("target", target), ("client", client), ("ignore", ignore), ("only", only)):
         if column is not None and ending not in NAMED:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
-    if ending in NAMED:
-        frame, remarks = read_frame(path, target, client)
-        rows = _split(frame, path, target, client, features=_chosen(frame, path, (target, client), ignore, only))
-        rows = replace(rows, remarks=tuple(remarks))
-    else:
-        with _told(path, ending):
+    try:
+        if ending in NAMED:
+            frame, remarks = frame_of(file, ending, target, client, where=where)
+            rows = _split(frame, path, target, client, features=_chosen(frame, path, (target, client), ignore, only))
+            rows = replace(rows, remarks=tuple(remarks))
+        else:
             rows = Rows(*(read_npz if ending == ".npz" else read_libsvm)(file, path))
+    except DAMAGE as error:
+        raise damaged(where, ending, error) from error
     if not len(rows.y):
         raise UserError(f"data.path={path}: the file has no rows; give one with data")
     if not (rows.x if rows.frame is None else rows.frame).shape[1]:
@@ -97,57 +120,29 @@ def read(
     return rows
 
 
-def read_frame(path: str, target: str | None = None, client: str | None = None) -> tuple[Any, list[str]]:
-    """A file with named columns as a pandas.DataFrame, names being text, and what to know of how it was read.
+def frame_of(
+    file: Path, ending: str, target: str | None, client: str | None, *, where: str = ""
+) -> tuple[Any, list[str]]:
+    """A file with named columns as a pandas.DataFrame, the names being text, and what to know of how it was read.
 
-    ``target`` and ``client`` name columns whose text stays as it is, if they are there. Raises UserError as ``read``
-    does, and where two columns have the same name.
+    ``target`` and ``client`` name columns whose text stays as it is, if they are there. Raises UserError where two
+    columns have the same name, and one of DAMAGE.
     """
-    file = find(path)
-    ending = _ending(file, path)
-    if ending not in NAMED:
-        raise UserError(f"data.path={path}: a {ending} file has no named columns; give one of {', '.join(NAMED)}")
-    head, commas, remarks = [], [], []
-    with _told(path, ending):
-        if ending == ".parquet":
-            import pandas as pd
+    import pandas as pd
 
-            frame: Any = pd.read_parquet(file)
-        elif ending == ".xlsx":
-            frame, head, remarks = read_excel(file, path)
-        else:
-            frame, commas = read_text(file, ending, target, client)
-            head = head_of(file, ending)
+    where, head, commas, remarks = where or str(file), [], [], []
+    if ending == ".parquet":
+        frame: Any = pd.read_parquet(file)
+    elif ending == ".xlsx":
+        frame, head, remarks = read_excel(file, where)
+    else:
+        frame, commas = read_text(file, ending, target, client)
+        head = head_of(file, ending)
     frame.columns = [str(c) for c in frame.columns]
     twice = [name for name, count in Counter(head or frame.columns).items() if count > 1]
     if twice:
-        raise UserError(f"data.path={path}: two columns are called '{twice[0]}': rename or drop one")
+        raise UserError(f"{where}: two columns are called '{twice[0]}': rename or drop one")
     return frame, [*decimal_commas(commas), *remarks]
-
-
-def _ending(file: Path, path: str) -> str:
-    """The ending that says the format. Raises UserError for one that is not known, and for an empty file."""
-    packed = file.suffix.lower() in (".gz", ".bz2")
-    ending = Path(file.stem if packed else file.name).suffix.lower()
-    if ending not in (TEXT + LIBSVM if packed else ENDINGS):
-        raise UserError(
-            f"data.path={path}: unknown ending '{ending + file.suffix if packed else ending}'; "
-            f"give one of {', '.join(ENDINGS)} (.gz or .bz2 may follow {', '.join(TEXT + LIBSVM)})"
-        )
-    if not file.stat().st_size:
-        raise UserError(f"data.path={path}: the file is empty; give one with data")
-    return ending
-
-
-@contextmanager
-def _told(path: str, ending: str) -> Iterator[None]:
-    """Within it, what readers raise at a damaged file is a UserError."""
-    try:
-        yield
-    except DAMAGE as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        cure = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
-        raise UserError(f"data.path={path}: cannot be read as {ending} ({reason}); {cure}") from error
 
 
 def _chosen(
@@ -190,8 +185,8 @@ def _split(frame: Any, path: str, target: str | None, client: str | None, *, fea
         )
     return Rows(
         x=np.empty((len(frame), 0)),
-        y=_plain(frame[target]),
-        client=None if client is None else text_names(_plain(frame[client])),
+        y=plain(frame[target]),
+        client=None if client is None else text_names(plain(frame[client])),
         frame=frame[features],
     )
 
@@ -201,7 +196,7 @@ def _columns(name: str, frame: Any) -> str:
     return nearest(name, names if len(names) <= 30 else get_close_matches(name, names, n=10, cutoff=0))
 
 
-def _plain(series: Any) -> np.ndarray:
+def plain(series: Any) -> np.ndarray:
     """A column without missing values as numbers, booleans or text."""
     from pandas.api import types
 

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows
 from fcorun.datasets.scaling import Scaling
 from fcorun.datasets.targets import targets
 from fcorun.errors import UserError, nearest
+
+Columns = Annotated[list[str] | None, "later"]
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,10 @@ class Table(Dataset):
     standardize: Literal["none", "pooled", "per_client"] = "none"
     scaling: Path | None = None
     seed: Index = 0
-    missing: Missing = "refuse"
-    ignore: list[str] | None = None
-    only: list[str] | None = None
+    missing: Annotated[Missing, "later"] = "refuse"
+    ignore: Columns = None
+    only: Columns = None
     encoding: Path | None = None
-
-    added: ClassVar[tuple[str, ...]] = ("missing", "ignore", "only")
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
