@@ -168,8 +168,8 @@ def _told(columns: list[Column]) -> list[str]:
     told = [
         f"'{c.name}' as {c.features[0]} ('{c.levels[0]}' is 0)"
         if len(c.coded) == 1
-        else f"'{c.name}' as {len(c.coded)}"
+        else f"'{c.name}' as {len(c.coded)} levels"
         for c in columns
         if c.kind == "levels" and c.coded
     ]
-    return [f"text columns are coded as features of 0 and 1: {some(told)}"] if told else []
+    return [f"text columns are coded as features of 0 and 1: {some(told, 10)}"] if told else []

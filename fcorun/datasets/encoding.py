@@ -15,6 +15,7 @@ from fcorun.datasets.remarks import some
 from fcorun.errors import UserError, nearest
 
 FILE = "encoding.json"  # of a record
+_NAMED = 10  # columns or levels in a remark
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Encoding:
                 filled.append(f"'{column.name}' by {told} in {_rows(int(empty.sum()))}")
             parts += [*found, empty] if column.indicator else found
         if remarks is not None:
-            remarks += [f"gaps are filled: {some(filled)}"] if filled else []
+            remarks += [f"gaps are filled: {some(filled, _NAMED)}"] if filled else []
             remarks += unseen
         x = np.stack(parts, axis=1) if parts else np.empty((len(frame), 0))
         return x.astype(np.int8) if x.dtype == bool else x
@@ -130,8 +131,8 @@ def _levels(column: Column, series: Any, where: str, unseen: list[str]) -> tuple
     if new:
         told = [f"'{level}' ({_rows(count)})" for level, count in sorted(new.items())]
         same = f", as '{column.levels[0]}' is" if len(column.levels) <= 2 else ""
-        unseen.append(f"column '{column.name}' has levels that no training row has, {some(told)}: they are coded as "
-                      f"none of its levels, with 0{same}")  # fmt: skip
+        unseen.append(f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are "
+                      f"coded as none of its levels, with 0{same}")  # fmt: skip
     return [(values == level).astype(np.int8) for level in column.coded], empty
 
 

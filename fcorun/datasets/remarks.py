@@ -81,6 +81,7 @@ def _all_apart(values: np.ndarray) -> bool:
     return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
 
 
-def some(found: list[str]) -> str:
-    more = len(found) - _SHOWN
-    return ", ".join(found[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def some(found: Sequence[str], shown: int = _SHOWN) -> str:
+    """The first few, and how many more there are."""
+    more = len(found) - shown
+    return ", ".join(found[:shown]) + (f" and {more} more" if more > 0 else "")

@@ -275,7 +275,7 @@ def test_what_is_said_of_columns(tmp_path):
     assert "one value in all training rows of 'unit'" in told
     assert "data.ignore=[unit] leaves it out" in told
     assert "levels of 'sex' 'M' and 'm' differ in capitals or spaces only" in told
-    assert "text columns are coded as features of 0 and 1: 'ward' as 4, 'sex' as sex=m ('M' is 0)" in told
+    assert "text columns are coded as features of 0 and 1: 'ward' as 4 levels, 'sex' as sex=m ('M' is 0)" in told
     assert all(remark.startswith("data.path=") for remark in data.remarks)
 
 
