@@ -34,13 +34,13 @@ GAPS = {"creatinine": 0.04, "haemoglobin": 0.06, "crp": 0.15, "smoker": 0.08}
 def stays(hospital: str, rows: int, rng: np.random.Generator) -> pd.DataFrame:
     """Complete rows of one hospital."""
     older = rng.normal(0, 4)  # a hospital's own case mix
-    sex = rng.choice(["F", "M"], rows)
+    sex, day = rng.choice(["F", "M"], rows), np.datetime64("2024-01-01") + rng.integers(0, 365, rows)
     age = np.clip(rng.normal(66 + older, 14, rows), 18, 99).round()
     return pd.DataFrame(
         {
             "patient": [f"{hospital[:2].upper()}{number:05}" for number in rng.permutation(100_000)[:rows]],
             "hospital": hospital,
-            "admitted": (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 365, rows), "D")).strftime("%F"),
+            "admitted": day.astype(str),
             "age": age.astype(int),  # years
             "sex": sex,
             "bmi": rng.normal(26.5, 4.5, rows).clip(15, 55).round(1),  # kg/m2

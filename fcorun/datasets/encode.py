@@ -35,7 +35,7 @@ class Sites:
         rows = np.flatnonzero(self.training)
         rows = rows[np.argsort(self.owner[rows], kind="stable")]
         parts = np.split(rows, np.flatnonzero(np.diff(self.owner[rows])) + 1)
-        return {self.names[self.owner[part[0]]]: part for part in parts}
+        return {self.names[int(self.owner[part[0]])]: part for part in parts}
 
     def without_training(self) -> list[str]:
         """The names of the clients that have no training row, but others."""
@@ -152,7 +152,7 @@ def _nowhere(empty: dict[str, np.ndarray], rows: dict[str, np.ndarray], missing:
     return [f"some clients have no value of a column, and get the {kind} of the others: {some(told)}"] if told else []
 
 
-def _as_text(frame: Any, kinds: dict[str, str], clients: np.ndarray) -> list[str]:
+def _as_text(frame: Any, kinds: dict[str, Kind], clients: np.ndarray) -> list[str]:
     """A remark on the columns of numbers some of which, not all, are stored as text."""
     told = []
     for name in frame:

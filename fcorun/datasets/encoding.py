@@ -120,7 +120,9 @@ def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tupl
         row = int(np.isinf(values).argmax()) + 1
         raise UserError(f"{where}: column '{column.name}' is infinite in row {row}; mend it or drop the row")
     empty = _empty(column, np.isnan(values), where)
-    return [np.where(empty, column.fill, values).astype(values.dtype) if empty.any() else values], empty
+    return [
+        np.where(empty, np.float64(column.fill or 0), values).astype(values.dtype) if empty.any() else values
+    ], empty
 
 
 def _levels(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -130,7 +132,7 @@ def _levels(column: Column, series: Any, where: str, unseen: list[str]) -> tuple
     new = Counter(value for value in values.tolist() if value is not None and value not in column.levels)
     if new:
         told = [f"'{level}' ({_rows(count)})" for level, count in sorted(new.items())]
-        same = f", as '{column.levels[0]}' is" if len(column.levels) <= 2 else ""
+        same = f", as '{next(iter(column.levels))}' is" if len(column.levels) <= 2 else ""
         unseen.append(f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are "
                       f"coded as none of its levels, with 0{same}")  # fmt: skip
     return [(values == level).astype(np.int8) for level in column.coded], empty

@@ -15,13 +15,14 @@ def read_excel(file: Path, where: str) -> tuple[Any, list[str], list[str]]:
     import pandas as pd
 
     try:
-        import openpyxl  # noqa: F401
+        import openpyxl  # noqa: F401  # pyright: ignore[reportMissingModuleSource]
     except ImportError as error:
         raise UserError(f"{where} needs openpyxl: pip install 'fcorun[xlsx]', or save it as .csv") from error
-    with warnings.catch_warnings(), pd.ExcelFile(file, engine="openpyxl") as book:
-        warnings.simplefilter("ignore")  # of styles and validations, which are not read
+    with warnings.catch_warnings(action="ignore"), pd.ExcelFile(file, engine="openpyxl") as book:  # of its styles
         first, *others = map(str, book.sheet_names)
-        head = book.parse(first, header=None, nrows=1).to_numpy().ravel().tolist()
+        head: Any = book.parse(first, header=None, nrows=1)
+        head = head.to_numpy().ravel().tolist()
         remarks = [f"of {len(others) + 1} sheets the first, '{first}', is read"] if others else []
-        frame = book.parse(first, dtype=object).infer_objects()  # else numbers stored as text would not be seen
+        frame: Any = book.parse(first, dtype=object)
+        frame = frame.infer_objects()  # else numbers stored as text would not be seen
         return frame, [str(name) for name in head if not pd.isna(name)], remarks

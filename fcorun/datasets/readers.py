@@ -109,7 +109,7 @@ def read(
             rows = _split(frame, path, target, client, features=_chosen(frame, path, (target, client), ignore, only))
             rows = replace(rows, remarks=tuple(remarks))
         else:
-            rows = Rows(*(read_npz if ending == ".npz" else read_libsvm)(file, path))
+            rows = Rows(*read_npz(file, path)) if ending == ".npz" else Rows(*read_libsvm(file, path))
     except DAMAGE as error:
         raise damaged(where, ending, error) from error
     if not len(rows.y):

@@ -55,9 +55,10 @@ def constants(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
     if not len(same):
         return []
     names = [f"'{features[column]}'" if features else f"column {column} (from 0)" for column in same.tolist()]
-    cure = f"data.ignore=[{','.join(features[column] for column in same[:_SHOWN])}]" if features else "drop them"
+    listed = ",".join(str(features[column]) for column in same[:_SHOWN].tolist()) if features else ""
+    cure = f"data.ignore=[{listed}] leaves it out" if features else "leave it out of the file"
     return [f"one value in all training rows of {some(names)}: nothing can be learned from that, but it counts in "
-            f"density and may be chosen; {cure} leaves it out"]  # fmt: skip
+            f"density and may be chosen; {cure}"]  # fmt: skip
 
 
 def no_rows(fraction: float, sizes: np.ndarray) -> list[str]:

@@ -11,12 +11,12 @@ _FLIP = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 def counts(sites: Sequence[Float[np.ndarray, "_ d"]]) -> Int[np.ndarray, " d"]:
     """How many values each column has over the rows of all clients, of one matrix each; NaN is none."""
-    return sum((np.isfinite(x).sum(axis=0) for x in sites), np.int64(0))
+    return np.sum([np.isfinite(x).sum(axis=0) for x in sites], axis=0)
 
 
 def means(sites: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:
     """The mean of the values of each column, from each client's sum and count."""
-    return sum((np.nansum(x, axis=0) for x in sites), np.float64(0)) / counts(sites)
+    return np.sum([np.nansum(x, axis=0) for x in sites], axis=0) / counts(sites)
 
 
 def medians(sites: Sequence[Float[np.ndarray, "_ d"]]) -> Float[np.ndarray, " d"]:

@@ -157,7 +157,9 @@ class Table(Dataset):
         target = two_values(rows.y) if self.task == "regression" else []
         told = [*look_alikes("labels", classes), *look_alikes("clients", clients), *rows.remarks, *more, *target]
         fraction = 0.2 if self.validation is None else self.validation
-        split = no_rows(fraction, np.bincount(sites.owner)) if sites.training.all() else []
+        split = []
+        if sites.training.all() and rows.validation is None and not isinstance(fraction, list):
+            split = no_rows(fraction, np.bincount(sites.owner))
         split += own_scales(sites.without_training()) if self.standardize == "per_client" else []
         return (*(f"{self._where}: {remark}" for remark in told), *split)
 

@@ -1,6 +1,7 @@
 """Tables with text, gaps and columns that are no features: the matrix that scikit-learn and pandas make of all rows."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,10 +50,11 @@ def gappy() -> pd.DataFrame:
 
 def loaded(path: str, **options):
     """The data with site "held" held out."""
-    return Table(path, "cost", client="site", **({"validation": ["held"]} | options)).load()
+    more: dict[str, Any] = {"validation": ["held"]} | options
+    return Table(path, "cost", client="site", **more).load()
 
 
-def by_site(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def by_site(table: pd.DataFrame) -> tuple[Any, Any]:
     """Training and held-out rows in the order of the clients."""
     table = table.sort_values("site", kind="stable")
     return table[table["site"] != "held"], table[table["site"] == "held"]
@@ -96,7 +98,7 @@ def test_gaps_are_filled_as_scikit_learn_does(tmp_path, missing):
     how = "median" if missing == "median" else "mean"
     imputer = SimpleImputer(strategy=how, add_indicator=missing == "indicator").fit(training[numbers].astype(float))
     for part, x in ((training, data.x), (held, given(data.x_val))):
-        expected, found = imputer.transform(part[numbers].astype(float)), columns_of(data, x)
+        expected, found = np.asarray(imputer.transform(part[numbers].astype(float))), columns_of(data, x)
         for name, values in zip(numbers, expected.T, strict=False):
             np.testing.assert_allclose(found[name], values, rtol=1e-14)
         gaps = [name for name in data.features if name.endswith("=missing")]

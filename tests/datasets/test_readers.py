@@ -150,7 +150,7 @@ def test_an_xlsx_without_openpyxl_says_what_to_install(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.xlsx"])
 def test_two_columns_of_one_name_are_refused(tmp_path, name):
-    table = frame()[["u", "v", "w", "site", "price"]].set_axis(["u", "v", "u", "site", "price"], axis=1)
+    table = frame().set_axis(["u", "v", "u", "site", "price"], axis=1)
     if name == "t.xlsx":
         pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
         table.to_excel(tmp_path / name, index=False)
