@@ -107,7 +107,7 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
         commas = "," in value and re.fullmatch(_LIKE_A_NUMBER, value)
         point = ", with a point for its decimals and none for thousands," if commas else ""
         raise UserError(f"{column} holds numbers, but '{value}' in row {row + 1}{client}: make it a number{point} or "
-                        f"leave it empty; {leave}")  # fmt: skip
+                        f"leave it empty, or give levels names that are no numbers; {leave}")  # fmt: skip
     return "levels"
 
 
