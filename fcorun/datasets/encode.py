@@ -97,7 +97,7 @@ def fit(
         fill = None if missing == "refuse" or gap else most
         column = Column(name, "levels", tuple(sorted(counted)), fill, gap)
         columns += [column] if column.features else []
-        alone += [] if column.coded else [f"'{name}' ('{most}')"]
+        alone += [] if column.features else [f"'{name}' ('{most}')"]
         remarks += look_alikes(f"levels of '{name}'", column.levels)
     remarks += _nowhere(empty, rows, missing) + _as_text(frame, kinds, clients) + _told(columns)
     remarks += [f"text columns with one level in the training rows make no feature: {some(alone)}"] if alone else []
