@@ -1,10 +1,16 @@
 """The scripts say what they can do, and what they cannot."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+
+from fcorun.datasets.table import Table
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
@@ -15,7 +21,8 @@ def script(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("benchmark.py", ["round", "sweep"]), ("reproduce.py", ["--fast", "NAME"])]
+    ("name", "words"),
+    [("benchmark.py", ["round", "sweep"]), ("reproduce.py", ["--fast", "NAME"]), ("make_hospitals.py", ["--rows"])],
 )
 def test_help(name, words):
     found = script(name, "--help")
@@ -30,3 +37,40 @@ def test_an_unknown_benchmark_is_one_sentence():
         found.stderr
         == "there is no benchmark 'rond': did you mean 'round'? (valid: fedgd, grid, round, shell, sweep)\n"
     )
+
+
+def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_path):
+    """A logistic regression of many complete rows comes to the true coefficients, 0 for what is not named."""
+    made = runpy.run_path(str(SCRIPTS / "make_hospitals.py"))
+    table, new = made["make"](rows=3000, seed=3)
+    table = table.drop(columns="bmi").dropna()
+    table.to_csv(tmp_path / "h.csv", index=False)
+    data = Table(str(tmp_path / "h.csv"), "readmitted", client="hospital", task="binary", validation=0.0,
+                 standardize="pooled", ignore=["patient", "admitted"]).load()  # fmt: skip
+    # the references are those of the true model, whose levels have coefficient 0
+    kept = [name not in ("smoker=never", "ward=medicine") for name in data.features]
+    fit = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(data.x[:, kept], data.y)
+    scale = np.array((data.standardized or {})["scale_"])[kept]
+    for name, found, spread in zip(np.array(data.features)[kept], fit.coef_[0] / scale, scale, strict=True):
+        assert abs(found - made["TRUTH"].get(name, 0.0)) < 0.12 / spread, name
+    assert all(name in data.features for name in made["TRUTH"])
+    assert new.shape == (3, 16)
+    assert "readmitted" not in new
+    assert new.isna().any(axis=1).sum() == 1
+
+
+def test_hospitals_are_the_same_for_a_seed(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        found = script("make_hospitals.py", "--rows", "20", "--out", str(tmp_path / name / "h.csv"))
+        assert (found.returncode, found.stderr) == (0, "")
+    for file in ("h.csv", "new_patients.csv"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    table = pd.read_csv(tmp_path / "a" / "h.csv")
+    assert table.groupby("hospital")["bmi"].count().eq(0).tolist() == [False] * 4 + [True, False]
+    data = Table(str(tmp_path / "a" / "h.csv"), "readmitted", client="hospital", task="binary", missing="median",
+                 ignore=["patient", "admitted"]).load()  # fmt: skip
+    assert np.isfinite(data.x).all()
+    found = script("make_hospitals.py", "--rows", "2")
+    assert found.returncode == 2
+    assert "--rows 2 is too few" in found.stderr

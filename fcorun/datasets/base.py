@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fcorun.config import class_id, meaning
+from fcorun.datasets.encoding import Encoding
 from fcorun.errors import UserError
 
 
@@ -30,6 +31,7 @@ class FederatedData:
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
         standardized: None, {"by": "per_client"}, or what ``fcorun.datasets.scaling`` notes of a pooled one.
         remarks: what a user should know of these data before they are used, a sentence each.
+        encoding: how columns of a table became these features, or None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
@@ -49,6 +51,7 @@ class FederatedData:
     scale: float = 1.0
     standardized: dict | None = None
     remarks: tuple[str, ...] = ()
+    encoding: Encoding | None = None
 
     @property
     def sizes(self) -> np.ndarray:
@@ -91,6 +94,10 @@ class Dataset(ABC):
     regularizers and algorithms look up. Mark a field ``fcorun.config.Path`` when it only says where files lie: such
     a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
     """
+
+    def following(self, record: str) -> "Dataset":
+        """The same data, read as those of the record that a run starts from."""
+        return self
 
     @abstractmethod
     def load(self) -> FederatedData:

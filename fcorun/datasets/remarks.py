@@ -1,5 +1,5 @@
 """What a user should know of a table before it is used: names that are almost alike, features that look like names,
-commas that were taken for those of decimals, a target that looks like classes."""
+commas that were taken for those of decimals, a target that looks like classes, columns that say nothing, splits."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,7 +17,7 @@ def look_alikes(what: str, names: Iterable) -> list[str]:
     found = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
     if not found:
         return []
-    return [f"{what} {_some(found)} differ in capitals or spaces only: if they are the same, write them alike"]
+    return [f"{what} {some(found)} differ in capitals or spaces only: if they are the same, write them alike"]
 
 
 def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
@@ -30,14 +30,14 @@ def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
             names.append(f"'{features[column]}'" if features else f"column {column} (from 0)")
     if not names:
         return []
-    return [f"every row has another whole number in {_some(names)}: if that numbers rows or persons, drop the column"]
+    return [f"every row has another whole number in {some(names)}: if that numbers rows or persons, drop the column"]
 
 
 def decimal_commas(columns: Sequence[str]) -> list[str]:
     """A remark on the columns whose commas were taken for those of decimals."""
     if not columns:
         return []
-    return [f"commas in {_some(list(map(repr, columns)))} are read as of decimals, 1,5 as 1.5: check that they are"]
+    return [f"commas in {some(list(map(repr, columns)))} are read as of decimals, 1,5 as 1.5: check that they are"]
 
 
 def two_values(y: np.ndarray) -> list[str]:
@@ -47,10 +47,42 @@ def two_values(y: np.ndarray) -> list[str]:
     return ["the target has two values only: if they are classes, give data.task=binary"]
 
 
+def constants(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
+    """A remark on the columns of the training rows x (N, d) that have one value."""
+    if len(x) < 2:
+        return []
+    same = np.flatnonzero(x.min(axis=0) == x.max(axis=0))
+    if not len(same):
+        return []
+    names = [f"'{features[column]}'" if features else f"column {column} (from 0)" for column in same.tolist()]
+    listed = ",".join(str(features[column]) for column in same[:_SHOWN].tolist()) if features else ""
+    cure = f"data.ignore=[{listed}] leaves it out" if features else "leave it out of the file"
+    return [f"one value in all training rows of {some(names)}: nothing can be learned from that, but it counts in "
+            f"density and may be chosen; {cure}"]  # fmt: skip
+
+
+def no_rows(fraction: float, sizes: np.ndarray) -> list[str]:
+    """A remark on a fraction of each client's rows, of ``sizes`` (M,), that is none of them."""
+    if not fraction:
+        return []
+    least = int(np.ceil(1 / fraction - 1e-9))
+    return [f"data.validation={fraction} holds out no row, for every client has fewer than {least} rows (the largest "
+            f"{sizes.max()}): nothing is measured on held-out rows; give more, or a list of clients"]  # fmt: skip
+
+
+def own_scales(clients: Sequence[str]) -> list[str]:
+    """A remark on clients without training rows whose features are standardized by each client."""
+    if not clients:
+        return []
+    return [f"data.standardize=per_client: {some(list(map(repr, clients)))} without training rows are scaled "
+            "by the mean and deviation of their own held-out rows, which a new row would not have"]  # fmt: skip
+
+
 def _all_apart(values: np.ndarray) -> bool:
     return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
 
 
-def _some(found: list[str]) -> str:
-    more = len(found) - _SHOWN
-    return ", ".join(found[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+def some(found: Sequence[str], shown: int = _SHOWN) -> str:
+    """The first few, and how many more there are."""
+    more = len(found) - shown
+    return ", ".join(found[:shown]) + (f" and {more} more" if more > 0 else "")

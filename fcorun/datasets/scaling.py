@@ -1,12 +1,15 @@
 """What features were standardized by, and how a record notes it: in scikit-learn's words."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.partition import inverse, moments
+from fcorun.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class Scaling:
         mean, variance, scale = (np.array(told[name], float) for name in ("mean_", "var_", "scale_"))
         deviation = np.where(variance > 0, scale, 0.0)
         return cls(mean, inverse(deviation), deviation)
+
+    @classmethod
+    def of_record(cls, folder: str) -> tuple["Scaling", tuple[str, ...]]:
+        """That of a record, and the names of its features. Raises UserError where there is none."""
+        try:
+            told = json.loads((Path(folder) / "summary.json").read_text())["data"]
+            return cls.read(told["standardized"]), tuple(told.get("feature_names", ()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"data.scaling={folder} is no record of data that were standardized pooled: give the "
+                            "folder of one that is done") from error  # fmt: skip
 
     def noted(self) -> dict[str, Any]:
         """As scikit-learn's StandardScaler calls it: x is (x - mean_) / scale_, and scale_ 1 where a feature was

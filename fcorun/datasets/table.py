@@ -1,20 +1,26 @@
 """One's own data: a table whose rows belong to clients, or are dealt out to them."""
 
 import hashlib
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.columns import Kind, kinds_of
+from fcorun.datasets.encode import Missing, Sites, encode
+from fcorun.datasets.encoding import FILE as ENCODING
+from fcorun.datasets.encoding import Encoding, read_encoding
 from fcorun.datasets.partition import hold_out, partition, standardize
 from fcorun.datasets.readers import Rows, find, read
-from fcorun.datasets.remarks import decimal_commas, identifiers, look_alikes, two_values
+from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
 from fcorun.datasets.scaling import Scaling
+from fcorun.datasets.targets import targets
 from fcorun.errors import UserError, nearest
+
+Columns = Annotated[list[str] | None, "later"]
 
 
 @dataclass(frozen=True)
@@ -22,11 +28,11 @@ class Table(Dataset):
     """Rows of a file, by client.
 
     Attributes:
-        path: a .csv, .tsv or .parquet file, whose columns other than the target and the client are the features (a
-            .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y (N,)
-            and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
+        path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
+            (a .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y
+            (N,) and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2).
-        target: the column to predict; needed, and allowed, for CSV, TSV and Parquet only.
+        target: the column to predict; needed, and allowed, for files with named columns only.
         client: the column that names the client of a row; without it rows are dealt out by ``partition``.
         partition: see ``fcorun.datasets.partition``; only where the file does not name clients.
         clients: how many clients to deal the rows out to.
@@ -37,6 +43,11 @@ class Table(Dataset):
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
         scaling: a record on data that were standardized "pooled", whose mean and deviation are taken instead.
         seed: of the partition and of the rows held out.
+        missing: what gaps in the features become, by the training rows: see ``fcorun.datasets.encode.fit``.
+        ignore: columns that are no features.
+        only: the columns that are features, all others being none; None: all columns.
+        encoding: a record whose columns, found by name, levels and fills are taken instead, for new clients; where a
+            run starts from a record, it is that one.
     """
 
     path: Path
@@ -50,6 +61,10 @@ class Table(Dataset):
     standardize: Literal["none", "pooled", "per_client"] = "none"
     scaling: Path | None = None
     seed: Index = 0
+    missing: Annotated[Missing, "later"] = "refuse"
+    ignore: Columns = None
+    only: Columns = None
+    encoding: Path | None = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -64,13 +79,20 @@ class Table(Dataset):
                 "give data.partition=sorted"
             )
 
+    def following(self, record: str) -> "Table":
+        """With the encoding of ``record``, if it has one and none is given."""
+        has = self.encoding is None and (FilePath(record) / ENCODING).is_file()
+        return replace(self, encoding=record) if has else self
+
     def load(self) -> FederatedData:
         """The rows sorted by client, in the order of the file within a client; clients are sorted by name.
 
         ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
         """
-        rows = read(self.path, self.target, self.client)
-        y, classes = self._targets(rows.y)
+        rows = read(self.path, self.target, self.client, ignore=self.ignore, only=self.only)
+        kinds = self._kinds(rows)
+        target = f"target '{self.target}'" if self.target else "target y"
+        y, classes = targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
         names, owner = self._owners(rows, y)
         held = self._held_out(rows, names, owner)
         if held.all():
@@ -79,11 +101,18 @@ class Table(Dataset):
             raise UserError(
                 f"data.validation={self.validation} leaves training rows of one class only: hold out fewer rows"
             )
-        x, standardized = rows.x, None
+        encoding, x, remarks = None, rows.x, []
+        if kinds is not None:
+            encoding, x, remarks = encode(
+                rows.frame, kinds, Sites(names, owner, ~held), self.missing, where=self._where
+            )
+        features = encoding.names if encoding else ()
+        remarks += [*identifiers(x, features), *constants(x[~held], features)]
+        standardized = None
         if self.standardize == "per_client":
             x, standardized = standardize(x, owner, held), {"by": "per_client"}
         elif self.standardize == "pooled":
-            found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(rows.features, x.shape[1])
+            found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
             out = x.dtype if x.dtype.kind == "f" else np.float64
             x, standardized = ((x - found.mean) * found.factor).astype(out), found.noted()
         # a client all of whose rows are held out takes no part in training
@@ -101,71 +130,58 @@ class Table(Dataset):
             y_val=y[tested] if held.any() else None,
             offsets_val=np.append(np.searchsorted(owner[tested], present), len(tested)) if own else None,
             clients=tuple(names[m] for m in present),
-            features=rows.features,
+            features=features,
             standardized=standardized,
-            remarks=self._remarks(rows, classes),
+            remarks=self._remarks(rows, classes, remarks, Sites(names, owner, ~held)),
+            encoding=encoding,
         ).validate()
 
-    def _remarks(self, rows: Rows, classes: tuple) -> tuple[str, ...]:
-        """What in the file looks like a mistake."""
+    def _kinds(self, rows: Rows) -> dict[str, Kind] | Encoding | None:
+        """What each column holds, or the encoding that is to be taken; None where columns have no names."""
+        if rows.frame is not None:
+            found = read_encoding(self.encoding) if self.encoding else None
+            return found or kinds_of(rows.frame, self._where, rows.client)
+        given = {"missing": self.missing != "refuse", "encoding": self.encoding is not None}
+        for option in (option for option, there in given.items() if there):
+            raise UserError(f"data.{option}={getattr(self, option)} is for named columns, and {self.path} has none: "
+                            f"leave data.{option} out")  # fmt: skip
+        return None
+
+    @property
+    def _where(self) -> str:
+        return f"data.path={self.path}"
+
+    def _remarks(self, rows: Rows, classes: tuple, more: list[str], sites: Sites) -> tuple[str, ...]:
+        """What in the file looks like a mistake, and what comes of the split."""
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
-        labels = look_alikes(f"data.path={self.path}: labels", classes)
         target = two_values(rows.y) if self.task == "regression" else []
-        more = (*decimal_commas(rows.commas), *identifiers(rows.x, rows.features), *target)
-        told = (f"data.path={self.path}: {remark}" for remark in more)
-        return (*labels, *look_alikes(f"data.path={self.path}: clients", clients), *told)
+        told = [*look_alikes("labels", classes), *look_alikes("clients", clients), *rows.remarks, *more, *target]
+        fraction = 0.2 if self.validation is None else self.validation
+        split = []
+        if sites.training.all() and rows.validation is None and not isinstance(fraction, list):
+            split = no_rows(fraction, np.bincount(sites.owner))
+        split += own_scales(sites.without_training()) if self.standardize == "per_client" else []
+        return (*(f"{self._where}: {remark}" for remark in told), *split)
 
     def _scaling(self, features: tuple[str, ...], count: int) -> Scaling:
         """That of the record ``scaling``."""
-        try:
-            told = json.loads((FilePath(str(self.scaling)) / "summary.json").read_text())["data"]
-            found = Scaling.read(told["standardized"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"data.scaling={self.scaling} is no record of data that were standardized pooled: give the "
-                            "folder of one that is done") from error  # fmt: skip
-        if len(found.mean) != count or (told["feature_names"] and tuple(told["feature_names"]) != features):
+        assert self.scaling is not None
+        found, names = Scaling.of_record(self.scaling)
+        if len(found.mean) != count or (names and names != features):
             raise UserError(f"data.scaling={self.scaling} has other features than data.path={self.path}: give the same "
                             "columns in the same order")  # fmt: skip
         return found
 
     def sources(self) -> Any:
-        """A digest of the file's bytes, wherever it lies, and of the scaling that is taken."""
+        """A digest of the file's bytes, wherever it lies, and of the scaling and the encoding that are taken."""
         with find(self.path).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if self.scaling is None:
-            return digest
         try:
-            told = json.loads((FilePath(self.scaling) / "summary.json").read_text())["data"]["standardized"]
-            return [digest, Scaling.read(told).digested()]
-        except (OSError, ValueError, KeyError, TypeError):
+            scaling = [Scaling.of_record(self.scaling)[0].digested()] if self.scaling else []
+            encoding = [{"encoding": read_encoding(self.encoding).noted()}] if self.encoding else []
+        except UserError:
             return [digest, None]  # loading says what is wrong
-
-    @property
-    def _target(self) -> str:
-        return f"target '{self.target}'" if self.target else "target y"
-
-    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, tuple]:
-        """Numbers and no classes for a regression, otherwise class indices and the sorted classes."""
-        where = f"data.task={self.task}: {self._target} of {self.path}"
-        if self.task == "regression":
-            if y.dtype.kind not in "fiub":
-                raise UserError(f"{where} is text ('{y[0]}'); give data.task=binary or multiclass, or another target")
-            return (y if y.dtype.kind == "f" else y.astype(np.float64)), ()
-        if y.dtype.kind == "f" and (y == np.floor(y)).all():
-            y = y.astype(np.int64)  # LIBSVM writes its labels as real numbers
-        classes, indices = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise UserError(f"{where} holds one class only ('{classes[0]}'); two or more are needed to classify")
-        if self.task == "binary" and len(classes) > 2:
-            first = ", ".join(map(str, classes[:3].tolist()))
-            alike = "".join(f"; {remark}" for remark in look_alikes("its labels", classes.tolist()))
-            raise UserError(f"{where} holds {len(classes)} classes ({first}, ..); give data.task=multiclass"
-                            + (" or regression" if y.dtype.kind in "fiu" else alike))  # fmt: skip
-        if self.task == "multiclass" and y.dtype.kind == "f":
-            raise UserError(
-                f"{where} holds fractions ({y[y != np.floor(y)][0]}), not labels; give data.task=regression"
-            )
-        return indices.astype(np.int32), tuple(classes.tolist())
+        return [digest, *scaling, *encoding] if scaling or encoding else digest
 
     def _owners(self, rows: Rows, y: np.ndarray) -> tuple[list[str], np.ndarray]:
         """Names of the clients, and the index of each row's client, shape (N,)."""

@@ -40,6 +40,14 @@ def read_text(file: Path, ending: str, target: str | None, client: str | None) -
     return frame, [str(name) for name in found]
 
 
+def head_of(file: Path, ending: str) -> list[str]:
+    """The names in the first line of a CSV or TSV file, as they are written."""
+    import pandas as pd
+
+    sep = "\t" if ending == ".tsv" else _separator(file)
+    return pd.read_csv(file, sep=sep, header=None, nrows=1, dtype=str).iloc[0].dropna().tolist()
+
+
 def _separator(file: Path) -> str:
     with _OPEN.get(file.suffix.lower(), open)(file, "rb") as content:
         head = re.sub(rb'"[^"]*"', b"", content.readline())

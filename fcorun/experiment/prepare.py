@@ -40,6 +40,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     check_start(plugins, names, settings)
     check_optimum(plugins, names, settings)
     plain = asdict(settings) | {name: _plain(plugins[name], names[name], config.get(name) or {}) for name in MEANT}
+    if settings.start:
+        plugins["data"] = plugins["data"].following(settings.start)
     experiment = Experiment(**plugins, settings=settings, config=plain, names=names)
     check_metric(settings.metric, experiment)
     check_stop(experiment)

@@ -20,6 +20,7 @@ FILES = (
     "summary.json",
     "solution.npz",
     "personal.npz",
+    "encoding.json",
     "curves.png",
     "curves.pdf",
     "curves.svg",

@@ -6,6 +6,8 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.encoding import FILE as ENCODING
+from fcorun.datasets.encoding import Encoding
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
 from fcorun.experiment.experiment import Experiment
 from fcorun.records.formats import csv_text, json_text, npz_bytes
@@ -29,7 +31,7 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     if models is not None:
         models = models | {"client": np.array(data.clients or range(len(data.sizes)))}
     try:
-        _write(job, status, reason, summary, {"solution": solution, "personal": models})
+        _write(job, status, reason, summary, {"solution": solution, "personal": models}, encoding=data.encoding)
     except Exception as error:
         job.fail(error)
     else:
@@ -69,7 +71,9 @@ def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:
     return ""
 
 
-def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None]) -> None:
+def _write(
+    job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None], *, encoding: Encoding | None
+) -> None:
     """Write what a record is made of; its status comes last."""
     folder, rows = job.folder, job.rows
     if job.picture:
@@ -81,6 +85,8 @@ def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, 
         )
         summary["seconds"]["picture"] = time.perf_counter() - begun
     folder.write("metrics.csv", csv_text(rows))
+    if encoding is not None:
+        folder.write(ENCODING, json_text(encoding.noted()))
     for name, values in arrays.items():
         if values is not None:
             folder.write(f"{name}.npz", npz_bytes(values))

@@ -32,6 +32,8 @@ def told(capsys):
         ("rounds", ["of communication (a whole number, non-negative)", "default: 500"]),
         ("precision", ["precision: float32 | float64", "default: float32"]),
         ("reg.apply_to", ["the parameters that psi acts on", "a list of texts or null"]),
+        ("data.missing", ["gaps in features: refuse", "gets no level)\n", "default: refuse"]),  # "later" is no type
+        ("data.ignore", ["(a list of texts or null)", "default: null"]),
         ("data.path", ["default: none, it must be given"]),
         ("algo.step", ["or auto", "of algo=fedgd"]),
         ("algo.name", ["what the choice is called in records", "of algo=feddualavg, apfl"]),

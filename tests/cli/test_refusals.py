@@ -20,12 +20,14 @@ with REFUSALS.open(newline="") as file:
 def test_bad_input_is_told_in_one_line(fcorun, arguments, code, leaves, sentence, tmp_path):
     table("rows.csv")
     Path("plain.csv").write_text("a,y\n" + "".join(f"{i},{i}\n" for i in range(60)))
+    odd = (f"P{i},2024-01-{i % 28 + 1:02},{i or ''},{'n/k' if i == 3 else i}" for i in range(60))
+    Path("odd.csv").write_text("id,day,lab,note,y\n" + "".join(f"{row},{i}\n" for i, row in enumerate(odd)))
     found, _, err = fcorun(*arguments.replace("SMALL", " ".join(SMALL)).split())
     assert (str(found), err.strip()) == (code, sentence)
     records = load_records(".")
     assert [r.status["status"] for r in records] == (["failed"] if leaves == "a record" else [])
     if not records:  # nothing is left behind, and nothing that was there is taken away
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.csv", "rows.csv"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.csv", "plain.csv", "rows.csv"]
 
 
 def test_an_output_folder_that_cannot_be_made(fcorun):

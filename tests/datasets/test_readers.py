@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import sys
 
 import numpy as np
 import pandas as pd
@@ -120,3 +121,41 @@ def test_wide_and_long_tables(tmp_path):
     assert Table(path, target="price").load().x.shape == (240, 2000)
     with fails("data.target=pricy", "'price'"):
         Table(path, target="pricy").load()
+
+
+def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
+    pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+    path = tmp_path / "t.xlsx"
+    frame().to_excel(path, index=False)
+    data = priced(str(path)).load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    assert (data.features, data.clients, data.remarks) == (("u", "v", "w"), ("a", "b"), ())
+    with pd.ExcelWriter(path) as book:
+        frame().to_excel(book, sheet_name="visits", index=False)
+        frame(u=0).to_excel(book, sheet_name="notes", index=False)
+    data = priced(str(path)).load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    assert data.remarks == (f"data.path={path}: of 2 sheets the first, 'visits', is read",)
+    path.write_bytes(path.read_bytes()[:200])
+    with fails("data.path=", "cannot be read as .xlsx"):
+        priced(str(path)).load()
+
+
+def test_an_xlsx_without_openpyxl_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with fails("t.xlsx needs openpyxl: pip install 'fcorun[xlsx]'"):
+        priced(str(tmp_path / "t.xlsx")).load()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.xlsx"])
+def test_two_columns_of_one_name_are_refused(tmp_path, name):
+    table = frame().set_axis(["u", "v", "u", "site", "price"], axis=1)
+    if name == "t.xlsx":
+        pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+        table.to_excel(tmp_path / name, index=False)
+    else:
+        save(tmp_path, name, table)
+    with fails("data.path=", "two columns are called 'u'", "rename or drop"):
+        priced(str(tmp_path / name)).load()
+    assert priced(save(tmp_path, "t.csv", frame().rename(columns={"v": "u.1"}))).load().features == ("u", "u.1", "w")

@@ -99,3 +99,20 @@ def test_standardization_per_client(tmp_path):
     pooled = priced(path, standardize="pooled", validation=["b"]).load()
     assert abs(pooled.x.mean()) < 1e-12
     assert given(pooled.x_val).mean() > 5
+
+
+def test_a_fraction_that_holds_out_no_row_is_pointed_out(tmp_path):
+    path = save(tmp_path, "t.csv")
+    (remark,) = priced(path, validation=0.01).load().remarks
+    assert remark.startswith(
+        "data.validation=0.01 holds out no row, for every client has fewer than 100 rows (the larg"
+    )
+    assert "fewer than 5 rows (the largest 3)" in priced(path, validation=None).load().remarks[0]
+    assert priced(path, validation=0.34).load().remarks == priced(path, validation=0.0).load().remarks == ()
+
+
+def test_whose_means_scale_a_client_that_is_held_out_is_said(tmp_path):
+    path = save(tmp_path, "t.csv")
+    (remark,) = priced(path, standardize="per_client", validation=["b"]).load().remarks
+    assert "data.standardize=per_client: 'b' without training rows are scaled by the mean and deviation" in remark
+    assert priced(path, standardize="per_client", validation=0.34).load().remarks == ()

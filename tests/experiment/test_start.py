@@ -180,8 +180,15 @@ def test_a_record_notes_its_scaling_as_scikit_learn_does_and_old_ones_are_read(t
 def test_new_clients_have_the_features_of_the_old_ones(tmp_path):
     trained = run(compose([*visits(tmp_path / "old.csv", ["a", "b"]), "algo=fedavg"]), "old").folder
     new = visits(tmp_path / "new.csv", ["d", "e"], columns=("bp", "age"))
+    new = [*new, "algo=ditto", f"start={trained}", "frozen=true"]
+    data = load(prepare(run(compose(new), "new").config))  # found by name
+    assert data.features == ("age", "bp")
+    assert data.x.mean(axis=0) == pytest.approx([120, 50], abs=20)  # the new file has them the other way round
+    with fails("data.path=", "no column 'bp'", "(valid: age, ph)"):
+        run(compose([*new[:1], *visits(tmp_path / "n.csv", ["d"], columns=("ph", "age")), *new[-3:]]), "lost")
+    (trained / "encoding.json").unlink()  # as records of before
     with fails("start=", "'age' and 'bp'", "same order"):
-        run(compose([*new, "algo=ditto", f"start={trained}", "frozen=true"]), "new")
+        run(compose(new), "old record")
 
 
 def test_runs_from_different_records_are_no_seeds(trained, tmp_path):

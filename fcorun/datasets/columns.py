@@ -1,0 +1,132 @@
+"""What a column of a table holds: numbers, levels, or what cannot be a feature."""
+
+import re
+from typing import Any, Literal
+
+import numpy as np
+
+from fcorun.errors import UserError
+
+Kind = Literal["number", "levels"]
+
+MOST_LEVELS = 100  # more, or more than half as many as rows, are names of something
+_FEW_ROWS = 20  # of fewer, nothing is said about how many levels there are
+_DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
+_LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
+_TRUTH = {"true": 1.0, "false": 0.0}
+
+
+def gaps(series: Any) -> np.ndarray:
+    """Where a column has no value, or blanks only, shape (N,)."""
+    from pandas.api import types
+
+    if _plain(series):
+        return np.isnan(series.to_numpy())
+    empty = series.isna().to_numpy()
+    if types.is_numeric_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
+        return empty
+    return empty | (series.astype(str).str.strip() == "").to_numpy(dtype=bool, na_value=False)
+
+
+def numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
+    """A column as numbers of a real dtype, NaN in gaps, and where it holds something else, both of shape (N,).
+
+    True and False are 1 and 0, as text too, in a column that has nothing else.
+    """
+    import pandas as pd
+    from pandas.api import types
+
+    if _plain(series) or types.is_numeric_dtype(series.dtype):
+        values = series.to_numpy() if _plain(series) else series.to_numpy(dtype=float, na_value=np.nan)
+        return values, np.zeros(len(values), bool)
+    there = ~gaps(series)
+    text = series.astype(str).where(there)
+    found: Any = pd.to_numeric(text, errors="coerce")
+    bad = there & found.isna().to_numpy()
+    if bad.any():
+        truth = text.str.strip().str.casefold().map(_TRUTH)
+        if (truth.notna().to_numpy() | ~there).all():
+            return truth.to_numpy(dtype=float), np.zeros(len(bad), bool)
+    return found.to_numpy(dtype=float), bad
+
+
+def numeric(series: Any, where: str) -> np.ndarray:
+    """A column as numbers, NaN in gaps, shape (N,). Raises UserError, which begins with ``where``."""
+    values, bad = numbers(series)
+    if bad.any():
+        row = int(bad.argmax())
+        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number")
+    return values
+
+
+def texts(series: Any) -> np.ndarray:
+    """A column as the names of its levels, shape (N,), of objects: text, or None in gaps. 3.0 is "3"."""
+    empty = gaps(series)
+    found = [None if gap else _name(value) for value, gap in zip(series.tolist(), empty, strict=True)]
+    return np.array(found, dtype=object)
+
+
+def _name(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def kinds_of(frame: Any, where: str, clients: np.ndarray | None) -> dict[str, Kind]:
+    """What each column of a pandas.DataFrame holds; ``clients`` names that of each row, shape (N,), if they are known.
+
+    Raises UserError as ``kind_of``.
+    """
+    return {name: kind_of(frame[name], where, clients) for name in frame}
+
+
+def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
+    """What a column holds, known from all of its rows.
+
+    Raises UserError for dates, and for numbers among which there is text.
+    """
+    from pandas.api import types
+
+    if _plain(series):
+        return "number"
+    column = f"{where}: column '{series.name}'"
+    leave = f"data.ignore=[{series.name}] leaves it out"
+    dates = f"give numbers instead, such as days since a date or the year; {leave}"
+    if types.is_datetime64_any_dtype(series.dtype) or types.is_timedelta64_dtype(series.dtype):
+        raise UserError(f"{column} holds dates or times: {dates}")
+    if isinstance(series.dtype, _categorical()):
+        return "levels"
+    _, bad = numbers(series)
+    if not bad.any():
+        return "number"
+    there = ~gaps(series)
+    text = series[there].astype(str)
+    if text.str.fullmatch(_DATE).mean() > 0.5:
+        raise UserError(f"{column} holds dates ('{text.iloc[0]}'): {dates}")
+    if (text.str.fullmatch(_LIKE_A_NUMBER) | ~bad[there]).mean() >= 0.2:
+        row = int(bad.argmax())
+        value, client = str(series.iloc[row]), "" if clients is None else f" (client {clients[row]})"
+        commas = "," in value and re.fullmatch(_LIKE_A_NUMBER, value)
+        point = ", with a point for its decimals and none for thousands," if commas else ""
+        raise UserError(f"{column} holds numbers, but '{value}' in row {row + 1}{client}: make it a number{point} or "
+                        f"leave it empty, or give levels names that are no numbers; {leave}")  # fmt: skip
+    return "levels"
+
+
+def check_levels(name: str, found: int, rows: int, where: str) -> None:
+    """Refuse a column of text with so many levels in so many rows that they name rows, persons or numbers."""
+    if found > MOST_LEVELS or (rows >= _FEW_ROWS and found > rows / 2):
+        raise UserError(
+            f"{where}: column '{name}' has {found} levels in {rows} training rows, more than {MOST_LEVELS} or half of "
+            f"the rows: data.ignore=[{name}] leaves it out if it names rows or persons; else group its levels, or "
+            "write numbers without units"
+        )
+
+
+def _plain(series: Any) -> bool:
+    """Whether a column has numbers of NumPy's, booleans among them."""
+    return isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub"
+
+
+def _categorical() -> type:
+    import pandas as pd
+
+    return pd.CategoricalDtype

@@ -1,0 +1,151 @@
+"""How the columns of a table become features: the same for training, validation and new rows."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fcorun.datasets.columns import gaps, numeric, texts
+from fcorun.datasets.remarks import some
+from fcorun.errors import UserError, nearest
+
+FILE = "encoding.json"  # of a record
+_NAMED = 10  # columns or levels in a remark
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, and the features that are made of it.
+
+    Attributes:
+        name: of the column, and of the feature that a column of numbers is.
+        kind: "number", or "levels" of text, one feature "NAME=LEVEL" each, which is 1 where a row has that level.
+        levels: those of the training rows, in order. Of two, the first is the reference and has no feature; of more,
+            all have one, since a penalty would act on what differs from the reference, whichever that is.
+        fill: what stands for a gap; None: nothing does.
+        indicator: whether a last feature "NAME=missing" is 1 where there is a gap; levels are all 0 there.
+    """
+
+    name: str
+    kind: Literal["number", "levels"] = "number"
+    levels: tuple[str, ...] = ()
+    fill: float | str | None = None
+    indicator: bool = False
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """The levels that have a feature."""
+        return self.levels[1:] if len(self.levels) <= 2 else self.levels
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of its features."""
+        own = (self.name,) if self.kind == "number" else tuple(f"{self.name}={level}" for level in self.coded)
+        return (*own, f"{self.name}=missing") if self.indicator else own
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The columns that are used, in the order of their features; made by ``fcorun.datasets.encode.fit``.
+
+    A record keeps it as encoding.json. Columns of a table that it does not name are no features.
+    """
+
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> "Encoding":
+        """What ``noted`` gave. Raises KeyError, TypeError or ValueError where it is none."""
+        return cls(tuple(Column(**{**each, "levels": tuple(each["levels"])}) for each in told["columns"]))
+
+    def noted(self) -> dict[str, Any]:
+        """As plain values, fit for JSON: each column with its kind, levels, fill and features."""
+        told = [asdict(c) | {"levels": list(c.levels)} for c in self.columns]
+        return {"columns": told, "features": list(self.names)}
+
+    def apply(self, frame: Any, remarks: list[str] | None = None, where: str = "data") -> np.ndarray:
+        """The features of the rows of a pandas.DataFrame, shape (rows, features), of a real dtype.
+
+        Columns are found by name. What a user should know of these rows is added to ``remarks``: gaps that were
+        filled, and levels that no training row has. Raises UserError, which begins with ``where``, for a column that is
+        not there, a value that is no finite number, and a gap that nothing is known to fill with.
+        """
+        lost = [column.name for column in self.columns if column.name not in frame]
+        if lost:
+            there = [str(name) for name in frame]
+            hint = nearest(lost[0], there) if len(there) <= 30 else "columns go by their names"
+            raise UserError(f"{where}: there is no column {some(list(map(repr, lost)))} to make features of; {hint}")
+        filled: list[str] = []
+        unseen: list[str] = []
+        parts = []
+        for column in self.columns:
+            encode = _numbers if column.kind == "number" else _levels
+            found, empty = encode(column, frame[column.name], where, unseen)
+            if empty.any() and column.fill is not None:
+                told = f"{column.fill:.6g}" if column.kind == "number" else f"'{column.fill}'"
+                filled.append(f"'{column.name}' by {told} in {_rows(int(empty.sum()))}")
+            parts += [*found, empty] if column.indicator else found
+        if remarks is not None:
+            remarks += [f"gaps are filled: {some(filled, _NAMED)}"] if filled else []
+            remarks += unseen
+        x = np.stack(parts, axis=1) if parts else np.empty((len(frame), 0))
+        return x.astype(np.int8) if x.dtype == bool else x
+
+
+def read_encoding(folder: str) -> Encoding:
+    """That of a record. Raises UserError where it has none."""
+    try:
+        return Encoding.read(json.loads((Path(folder) / FILE).read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"data.encoding={folder} is no record of a table with named columns, with its {FILE}: give the "
+                        "folder of one that is done") from error  # fmt: skip
+
+
+def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The feature of a column of numbers, and where it has gaps."""
+    values = numeric(series, f"{where}: column '{column.name}'")
+    if values.dtype.kind != "f":
+        return [values], np.zeros(len(values), bool)
+    if np.isinf(values).any():
+        row = int(np.isinf(values).argmax()) + 1
+        raise UserError(f"{where}: column '{column.name}' is infinite in row {row}; mend it or drop the row")
+    empty = _empty(column, np.isnan(values), where)
+    return [
+        np.where(empty, np.float64(column.fill or 0), values).astype(values.dtype) if empty.any() else values
+    ], empty
+
+
+def _levels(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The features of a column of levels, and where it has gaps."""
+    empty = _empty(column, gaps(series), where)
+    values = np.where(empty, column.fill, texts(series)) if column.fill is not None else texts(series)
+    new = Counter(value for value in values.tolist() if value is not None and value not in column.levels)
+    if new:
+        told = [f"'{level}' ({_rows(count)})" for level, count in sorted(new.items())]
+        same = f", as '{next(iter(column.levels))}' is" if len(column.levels) <= 2 else ""
+        unseen.append(f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are "
+                      f"coded as none of its levels, with 0{same}")  # fmt: skip
+    return [(values == level).astype(np.int8) for level in column.coded], empty
+
+
+def _empty(column: Column, empty: np.ndarray, where: str) -> np.ndarray:
+    """The gaps of a column, if they can be filled. Raises UserError where they cannot."""
+    if empty.any() and column.fill is None and not column.indicator:
+        row = int(empty.argmax()) + 1
+        raise UserError(f"{where}: column '{column.name}' is missing in row {row}, and nothing is known to fill it in, "
+                        "for training had data.missing=refuse: fill it in or drop the row")  # fmt: skip
+    return empty
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"

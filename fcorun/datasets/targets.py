@@ -1,0 +1,30 @@
+"""The target of a table: numbers, or classes."""
+
+import numpy as np
+
+from fcorun.datasets.remarks import look_alikes
+from fcorun.errors import UserError
+
+
+def targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, tuple]:
+    """Numbers and no classes for a regression, otherwise class indices, shape (N,), and the sorted classes.
+
+    Raises UserError, which begins with ``where``, for values that do not fit the task.
+    """
+    if task == "regression":
+        if y.dtype.kind not in "fiub":
+            raise UserError(f"{where} is text ('{y[0]}'); give data.task=binary or multiclass, or another target")
+        return (y if y.dtype.kind == "f" else y.astype(np.float64)), ()
+    if y.dtype.kind == "f" and (y == np.floor(y)).all():
+        y = y.astype(np.int64)  # LIBSVM writes its labels as real numbers
+    classes, indices = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise UserError(f"{where} holds one class only ('{classes[0]}'); two or more are needed to classify")
+    if task == "binary" and len(classes) > 2:
+        first = ", ".join(map(str, classes[:3].tolist()))
+        alike = "".join(f"; {remark}" for remark in look_alikes("its labels", classes.tolist()))
+        raise UserError(f"{where} holds {len(classes)} classes ({first}, ..); give data.task=multiclass"
+                        + (" or regression" if y.dtype.kind in "fiu" else alike))  # fmt: skip
+    if task == "multiclass" and y.dtype.kind == "f":
+        raise UserError(f"{where} holds fractions ({y[y != np.floor(y)][0]}), not labels; give data.task=regression")
+    return indices.astype(np.int32), tuple(classes.tolist())

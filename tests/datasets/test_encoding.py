@@ -1,0 +1,300 @@
+"""Tables with text, gaps and columns that are no features: the matrix that scikit-learn and pandas make of all rows."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails, given
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+from table_files import save
+
+from fcorun.datasets import sums
+from fcorun.datasets.columns import MOST_LEVELS
+from fcorun.datasets.encoding import Column, Encoding
+from fcorun.datasets.table import Table
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+WARDS = {"a": ["icu", "er"], "b": ["er", "heart", "icu"], "c": ["eye", "icu"], "held": ["icu", "eye", "lung"]}
+
+
+def patients(rows: int = 60) -> pd.DataFrame:
+    """Rows of four sites with different wards, one of which only the last has, and gaps in four columns."""
+    rng = np.random.default_rng(3)
+    site = np.repeat(list(WARDS), rows // 4)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(20, 95, rows),
+            "ward": [rng.choice(WARDS[s]) for s in site],
+            "lab": np.round(rng.lognormal(4, 0.4, rows), 1),
+            "sex": rng.choice(["F", "M"], rows),
+            "bmi": np.round(rng.normal(26, 4, rows), 2),
+            "smokes": rng.choice([True, False], rows),
+            "site": site,
+            "cost": rng.standard_normal(rows),
+        }
+    )
+    return table.sample(frac=1, random_state=0, ignore_index=True)
+
+
+def gappy() -> pd.DataFrame:
+    table = patients()
+    rng = np.random.default_rng(5)
+    for name, share in (("lab", 0.2), ("ward", 0.1), ("sex", 0.15), ("bmi", 0.3), ("smokes", 0.2)):
+        table[name] = table[name].astype(object).where(rng.random(len(table)) >= share)
+    return table
+
+
+def loaded(path: str, **options):
+    """The data with site "held" held out."""
+    more: dict[str, Any] = {"validation": ["held"]} | options
+    return Table(path, "cost", client="site", **more).load()
+
+
+def by_site(table: pd.DataFrame) -> tuple[Any, Any]:
+    """Training and held-out rows in the order of the clients."""
+    table = table.sort_values("site", kind="stable")
+    return table[table["site"] != "held"], table[table["site"] == "held"]
+
+
+def columns_of(data, x=None) -> dict[str, np.ndarray]:
+    return dict(zip(data.features, (data.x if x is None else x).T, strict=True))
+
+
+# ---------------------------------------------------------------- oracles
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet"])
+def test_text_is_coded_as_scikit_learn_and_pandas_do(tmp_path, name):
+    table = patients()
+    data = loaded(save(tmp_path, name, table))
+    training, held = by_site(table)
+    encoder = OneHotEncoder(drop="if_binary", handle_unknown="ignore", sparse_output=False)
+    with pytest.warns(UserWarning, match="unknown categories"):
+        expected = encoder.fit(training[["ward", "sex"]]).transform(held[["ward", "sex"]])
+    names = [name.replace("_", "=") for name in encoder.get_feature_names_out()]
+    assert names == ["ward=er", "ward=eye", "ward=heart", "ward=icu", "sex=M"]
+    assert data.features == ("age", *names[:4], "lab", "sex=M", "bmi", "smokes")
+    for part, x in ((held, data.x_val), (training, data.x)):
+        found = columns_of(data, given(x))
+        if part is held:
+            np.testing.assert_array_equal(np.column_stack([found[n] for n in names]), expected)
+        else:
+            dummies = pd.get_dummies(part[["ward", "sex"]], prefix_sep="=")[names]
+            np.testing.assert_array_equal(np.column_stack([found[n] for n in names]), dummies)
+        for plain in ("age", "lab", "bmi", "smokes"):
+            np.testing.assert_array_equal(found[plain], part[plain].astype(float))
+
+
+@pytest.mark.parametrize("missing", ["mean", "median", "indicator"])
+def test_gaps_are_filled_as_scikit_learn_does(tmp_path, missing):
+    table = gappy()
+    data = loaded(save(tmp_path, "t.csv", table), missing=missing)
+    training, held = by_site(table)
+    numbers = ["age", "lab", "bmi", "smokes"]
+    how = "median" if missing == "median" else "mean"
+    imputer = SimpleImputer(strategy=how, add_indicator=missing == "indicator").fit(training[numbers].astype(float))
+    for part, x in ((training, data.x), (held, given(data.x_val))):
+        expected, found = np.asarray(imputer.transform(part[numbers].astype(float))), columns_of(data, x)
+        for name, values in zip(numbers, expected.T, strict=False):
+            np.testing.assert_allclose(found[name], values, rtol=1e-14)
+        gaps = [name for name in data.features if name.endswith("=missing")]
+        if missing != "indicator":
+            assert gaps == []
+            text = SimpleImputer(strategy="most_frequent", missing_values=np.nan).fit(training[["ward", "sex"]])
+            filled = pd.DataFrame(text.transform(part[["ward", "sex"]]), columns=["ward", "sex"])
+            for name, level in [("ward", w) for w in ("er", "eye", "heart", "icu")] + [("sex", "M")]:
+                np.testing.assert_array_equal(found[f"{name}={level}"], filled[name] == level)
+        else:
+            assert gaps == [f"{name}=missing" for name in ("ward", "lab", "sex", "bmi", "smokes")]
+            told = [f"{name}=missing" for name in ("lab", "bmi", "smokes")]
+            np.testing.assert_array_equal(np.column_stack([found[name] for name in told]), expected[:, 4:])
+            for name in ("ward", "sex"):
+                np.testing.assert_array_equal(found[f"{name}=missing"], part[name].isna())
+                assert not (found[f"{name}=missing"] * found[{"ward": "ward=icu", "sex": "sex=M"}[name]]).any()
+
+
+def test_sums_over_clients_are_the_statistics_of_all_rows():
+    rng = np.random.default_rng(0)
+    for trial in range(40):
+        scale = 10.0 ** rng.integers(-300, 300) if trial % 2 else 1.0
+        sites = [rng.standard_normal((n, 5)) * scale for n in rng.integers(1, 30, rng.integers(1, 6))]
+        sites = [np.where(rng.random(x.shape) < 0.3, np.round(x / scale) * scale, x) for x in sites]  # ties, and -0.0
+        sites = [np.where(rng.random(x.shape) < 0.2, np.nan, x) for x in sites]
+        sites[0][0] = rng.standard_normal(5)  # no column is empty
+        pooled = np.concatenate(sites)
+        np.testing.assert_array_equal(sums.counts(sites), np.isfinite(pooled).sum(axis=0))
+        np.testing.assert_allclose(sums.means(sites), np.nanmean(pooled, axis=0), rtol=1e-11, atol=1e-14 * scale)
+        np.testing.assert_array_equal(sums.medians(sites), np.nanmedian(pooled, axis=0))
+    assert sums.levels([["x", "y", "x"], [], ["y", "x"]]) == {"x": 3, "y": 2}
+
+
+# ---------------------------------------------------------------- tables of numbers stay as they were
+
+
+def test_numbers_are_what_they_were(tmp_path):
+    """The fingerprint is that of records of before; the arrays are the columns side by side, in their dtype."""
+    lines = (f"{i},{i % 3 / 2},{'pq'[i % 2]},{i * 7 % 11}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text("a,b,site,y\n" + "".join(lines))
+    assert Table(str(tmp_path / "t.csv"), "y").fingerprint() == "2fd1e3998b7d915f"
+    assert Table(str(tmp_path / "t.csv"), "y", ignore=["site"]).fingerprint() != "2fd1e3998b7d915f"
+    table = patients()[["age", "lab", "cost", "site"]].assign(lab=lambda t: t["lab"].astype(np.float32))
+    data = loaded(save(tmp_path, "t.parquet", table.assign(age=table["age"].astype(np.int8))))
+    assert data.x.dtype == np.float32
+    np.testing.assert_array_equal(data.x, by_site(table)[0][["age", "lab"]].to_numpy(np.float32))
+    assert data.remarks == ()
+    assert given(data.encoding).columns == (Column("age"), Column("lab"))
+
+
+# ---------------------------------------------------------------- the encoding of new rows
+
+
+def test_an_encoding_of_a_file_is_the_same_and_takes_rows_in_any_order(tmp_path):
+    table = gappy()
+    data = loaded(save(tmp_path, "t.csv", table), missing="indicator")
+    encoding = Encoding.read(json.loads(json.dumps(given(data.encoding).noted())))
+    assert encoding == data.encoding
+    assert encoding.names == data.features
+    held = by_site(table)[1]
+    remarks: list[str] = []
+    shuffled = held[[*reversed(held.columns)]].assign(more=1)
+    np.testing.assert_array_equal(encoding.apply(shuffled, remarks), data.x_val)
+    np.testing.assert_array_equal(encoding.apply(held.iloc[:1]), given(data.x_val)[:1])
+    assert len(remarks) == 2
+    assert remarks[0].startswith("gaps are filled: ")
+    with fails("new.csv: there is no column 'ward' to make features of", "did you mean 'wards'"):
+        encoding.apply(held.rename(columns={"ward": "wards"}), where="new.csv")
+    with fails("column 'age' holds 'old' in row 2", "make it a number"):
+        encoding.apply(held.assign(age=["33", "old"] * (len(held) // 2) + ["4"] * (len(held) % 2)))
+    with fails("column 'lab' is infinite in row 1"):
+        encoding.apply(held.assign(lab=np.inf))
+
+
+def test_levels_that_training_has_not_are_said_and_coded_as_none(tmp_path):
+    table = patients()
+    held = (table["site"] == "held").to_numpy()
+    table.loc[np.flatnonzero(held)[:2], "sex"] = "X"
+    table.loc[held, "ward"] = ["moon", "lung", "lung", *["icu"] * (held.sum() - 3)]
+    data = loaded(save(tmp_path, "t.csv", table))
+    ward, sex = (r for r in data.remarks if "no training row has" in r)
+    assert "column 'ward' has levels that no training row has, 'lung' (2 rows), 'moon' (1 row)" in ward
+    assert "coded as none of its levels, with 0" in ward
+    assert "column 'sex' has levels that no training row has, 'X' (2 rows)" in sex
+    assert sex.endswith("with 0, as 'F' is")
+    found = columns_of(data, given(data.x_val))
+    wards = np.sum([found[name] for name in data.features if name.startswith("ward=")], axis=0)
+    np.testing.assert_array_equal(wards == 0, table.loc[held, "ward"].isin(["moon", "lung"]))
+    assert not found["sex=M"][(table.loc[held, "sex"] == "X").to_numpy()].any()
+
+
+def test_a_gap_in_new_rows_where_training_had_none(tmp_path):
+    table = patients()
+    new = table.head(3).assign(lab=[np.nan, 1, 2], ward=["icu", None, "er"])
+    with fails("column 'ward' is missing in row 2", "data.missing=refuse"):
+        given(loaded(save(tmp_path, "t.csv", table)).encoding).apply(new)
+    for missing in ("mean", "median", "indicator"):
+        remarks: list[str] = []
+        encoding = given(loaded(save(tmp_path, "t.csv", table), missing=missing).encoding)
+        x = encoding.apply(new, remarks)
+        training = by_site(table)[0]
+        lab = training["lab"].median() if missing == "median" else training["lab"].mean()
+        assert x[0, encoding.names.index("lab")] == pytest.approx(lab, rel=1e-14)
+        most = training["ward"].mode()[0]
+        assert x[1, encoding.names.index(f"ward={most}")] == 1
+        assert remarks == [f"gaps are filled: 'ward' by '{most}' in 1 row, 'lab' by {lab:.6g} in 1 row"]
+
+
+# ---------------------------------------------------------------- what is chosen, and what is said
+
+
+def test_columns_are_left_out_or_chosen(tmp_path):
+    path = save(tmp_path, "t.csv", gappy().assign(id=[f"P{i:03}" for i in range(60)]))
+    assert loaded(path, only=["sex", "age"], missing="mean").features == ("age", "sex=M")
+    left = loaded(path, ignore=["id", "ward", "lab", "bmi"], missing="median")
+    assert left.features == ("age", "sex=M", "smokes")
+    with fails("data.ignore: ", "no column 'idd'", "did you mean 'id'"):
+        loaded(path, ignore=["idd"])
+    with fails("data.only: 'cost' is the target or the client"):
+        loaded(path, only=["cost", "age"])
+    with fails("no feature columns"):
+        loaded(path, only=[])
+    np.savez(tmp_path / "t.npz", X=np.eye(6), y=np.arange(6))
+    for option, value in {"ignore": ["a"], "only": ["a"], "missing": "mean", "encoding": "DIR"}.items():
+        with fails(f"data.{option}=", "named columns", f"leave data.{option} out"):
+            Table(str(tmp_path / "t.npz"), clients=2, **{option: value}).load()
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ({"admitted": pd.date_range("2024-01-01", periods=60)}, ["'admitted' holds dates", "data.ignore=[admitted]"]),
+        ({"born": ["3.12.1960", "24/1/2001"] * 30}, ["'born' holds dates ('3.12.1960')", "days since"]),
+        ({"id": [f"P{i}" for i in range(60)]}, ["'id' has 45 levels in 45 training rows", "data.ignore=[id]"]),
+        ({"lab": ["88 umol/L", *map(str, range(59))]}, ["'lab' holds numbers, but '88 umol/L' in row 1 (client "]),
+        ({"lab": ["n/k"] * 40 + ["7"] * 20}, ["'lab' holds numbers, but 'n/k' in row 1", "leave it empty"]),
+        ({"lab": [np.nan] * 60}, ["'lab' has no value in any training row", "data.ignore=[lab]"]),
+        ({"lab": [1, np.inf] * 30}, ["'lab' is infinite in row 2"]),
+        ({"ward": [None, "er", "icu"] * 20}, ["'ward' is missing in row 1, in 20 of 60 rows", "data.missing=mean"]),
+        ({"sex=M": range(60)}, ["two features would be called 'sex=M'"]),
+    ],
+)
+def test_columns_that_cannot_be_features(tmp_path, column, words):
+    for name in ("t.csv", "t.parquet"):
+        with fails("data.path=", *words):
+            loaded(save(tmp_path, name, patients().assign(**column)))
+
+
+def test_many_levels_are_refused_in_long_tables(tmp_path):
+    table = pd.DataFrame({"code": np.arange(2000) % (MOST_LEVELS + 1), "cost": 1.0, "site": np.arange(2000) % 4})
+    table["code"] = "c" + table["code"].astype(str)
+    with fails(f"'code' has {MOST_LEVELS + 1} levels in 1600 training rows", "group its levels"):
+        loaded(save(tmp_path, "t.csv", table), validation=None)
+    table["code"] = table["code"].replace(f"c{MOST_LEVELS}", "c0")
+    assert len(loaded(save(tmp_path, "t.csv", table), validation=None).features) == MOST_LEVELS
+
+
+def test_a_column_that_a_client_lacks(tmp_path):
+    table = patients()
+    table.loc[table["site"] == "b", "lab"] = np.nan
+    path = save(tmp_path, "t.csv", table)
+    with fails("'lab' is missing in row", "in 15 of 60 rows, and no value at all at 'b'", "data.missing="):
+        loaded(path)
+    data = loaded(path, missing="median")
+    assert any("no value of a column, and get the median of the others: 'lab' at 'b'" in r for r in data.remarks)
+    assert columns_of(data)["lab"][15] == by_site(table)[0]["lab"].median()
+
+
+def test_what_is_said_of_columns(tmp_path):
+    table = patients().assign(country="NL", unit=3, sex=lambda t: t["sex"].replace("F", "m"))
+    data = loaded(save(tmp_path, "t.csv", table))
+    assert "country=NL" not in data.features
+    assert "unit" in data.features  # as before, but it is said
+    told = "\n".join(data.remarks)
+    assert "text columns with one level in the training rows make no feature: 'country' ('NL')" in told
+    assert "one value in all training rows of 'unit'" in told
+    assert "data.ignore=[unit] leaves it out" in told
+    assert "levels of 'sex' 'M' and 'm' differ in capitals or spaces only" in told
+    assert "text columns are coded as features of 0 and 1: 'ward' as 4 levels, 'sex' as sex=m ('M' is 0)" in told
+    assert all(remark.startswith("data.path=") for remark in data.remarks)
+
+
+def test_numbers_stored_as_text_at_one_hospital(tmp_path):
+    pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+    table = patients()
+    expected = loaded(save(tmp_path, "t.csv", table)).x
+    lab = [str(v) if site == "b" else v for v, site in zip(table["lab"], table["site"], strict=True)]
+    table.assign(lab=pd.Series(lab, dtype=object)).to_excel(tmp_path / "t.xlsx", index=False)
+    data = loaded(str(tmp_path / "t.xlsx"))
+    np.testing.assert_array_equal(data.x, expected)
+    assert any("stored as text are read as numbers: 'lab' of client b" in remark for remark in data.remarks)
+
+
+def test_categories_are_levels_though_they_are_numbers(tmp_path):
+    table = patients().assign(ward=lambda t: t["ward"].map({"icu": 1, "er": 2, "heart": 3, "eye": 4, "lung": 1}))
+    path = save(tmp_path, "t.parquet", table.assign(ward=table["ward"].astype(str).astype("category")))
+    data = loaded(path)
+    assert data.features[1:5] == ("ward=1", "ward=2", "ward=3", "ward=4")
+    np.testing.assert_array_equal(columns_of(data)["ward=3"], by_site(table)[0]["ward"] == 3)
