@@ -16,8 +16,9 @@ _MORE = "more rounds may help"
 def cure(experiment: Experiment, data: FederatedData, falling: bool) -> str:
     """What keeps such a run from the optimum, and what would not; ``falling``: its objective was still."""
     schedule = schedule_of(experiment, data)
-    said = [_uneven(experiment, schedule), _units(experiment, data)]
-    return ", and ".join(filter(None, said)) or _end(experiment, schedule, falling)
+    uneven, units = _uneven(experiment, schedule), _units(experiment, data)
+    more = _MORE if falling and uneven and not units else ""
+    return ", and ".join(filter(None, (uneven, units, more))) or _end(experiment, schedule, falling)
 
 
 def _uneven(experiment: Experiment, schedule: Schedule) -> str:

@@ -42,11 +42,14 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: Sw
     if part:
         return 0
     code = _report(points, folder, options, watch)
-    failures = [p for p in points if p.error is not None]
-    for point in failures:
-        assert point.error is not None
-        watch.say(f"failed: {point.overrides}: {describe(point.error)} ({point.folder}/run.log)")
-    return max(code, 1 if failures else 0)
+    alike: dict[str, list[Point]] = {}
+    for point in points:
+        if point.error is not None:
+            alike.setdefault(describe(point.error), []).append(point)
+    for told, (first, *others) in alike.items():
+        more = f", and {len(others)} more" if others else ""
+        watch.say(f"failed: {first.overrides}{more}: {told} ({first.folder}/run.log)")
+    return max(code, 1 if alike else 0)
 
 
 def _dispatch(points: list[Point], options: Options, watch: SweepWatcher) -> None:

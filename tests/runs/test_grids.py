@@ -89,10 +89,10 @@ def test_a_grid_computes_what_is_missing_only():
 def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
     whole = finish._write
 
-    def third(job, *rest):
+    def third(job, *rest, **named):
         if job.folder.folder.name == "p2":
             raise OSError(28, "No space left on device")
-        return whole(job, *rest)
+        return whole(job, *rest, **named)
 
     monkeypatch.setattr(finish, "_write", third)
     configs = grid(small(), {"algo.client_lr": [1e-3, 2e-3, 3e-3, 4e-3]})
