@@ -29,6 +29,7 @@ AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
 Path = Annotated[str, "how"]  # where something lies; no part of what a run is
+# "later" marks a field that earlier versions had not: with its default, a run is the one that it was.
 
 Axis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
 
@@ -39,6 +40,7 @@ _CONDITIONS = {
     "at most 2": lambda v: v <= 2,
     "less than 1": lambda v: v < 1,
     "how": lambda v: True,
+    "later": lambda v: True,
 }
 AUTO: Any = "auto"  # a number that is worked out before the run
 _NAMES = {
@@ -229,9 +231,12 @@ def how_keys() -> set[str]:
 
 
 def meaning(plugin: Any) -> dict[str, Any]:
-    """The fields of a plug-in or of the settings that say what a run is, without those that say where or how."""
-    hidden = {name for name, marks in conditions(type(plugin)).items() if "how" in marks}
-    return {f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and f.name not in hidden}
+    """The fields of a plug-in or of the settings that say what a run is: without those that say where or how, and
+    those that came "later" and have their default."""
+    marks = conditions(type(plugin))
+    said = {f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and "how" not in marks[f.name]}
+    defaults = {f.name: f.default for f in dataclasses.fields(plugin) if "later" in marks[f.name]}
+    return {name: value for name, value in said.items() if name not in defaults or value != defaults[name]}
 
 
 def class_id(plugin: Any) -> str:

@@ -19,6 +19,7 @@ TEXT = (".csv", ".tsv")
 # what the readers raise at a damaged or mislabelled file: their own errors derive from these
 DAMAGE = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
 ENDINGS = (*TEXT, ".parquet", ".npz", *LIBSVM)
+_HELD = ("validation", "test")  # arrays that mark rows
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Rows:
         x: features, shape (N, d), a real dtype, finite.
         y: targets as the file has them, shape (N,): real, finite numbers, booleans or text.
         client: the client of each row, text, shape (N,), or None.
-        validation: True where the file holds a row out, shape (N,), or None.
+        validation, test: True where the file holds a row out, shape (N,), or None.
         features: names of the columns of x, or empty.
         commas: the columns that were read with decimal commas.
     """
@@ -38,6 +39,7 @@ class Rows:
     y: np.ndarray
     client: np.ndarray | None = None
     validation: np.ndarray | None = None
+    test: np.ndarray | None = None
     features: tuple[str, ...] = ()
     commas: tuple[str, ...] = ()
 
@@ -184,21 +186,26 @@ def _npz(file: Path, path: str) -> Rows:
         for name in ("X", "y"):
             if name not in arrays.files:
                 raise UserError(f"data.path={path}: there is no array '{name}'; {nearest(name, arrays.files)}")
-        found = {n: _array(arrays, n, path) for n in ("X", "y", "client", "validation") if n in arrays.files}
+        found = {n: _array(arrays, n, path) for n in ("X", "y", "client", *_HELD) if n in arrays.files}
     found = {n: a.astype(str) if a.dtype.kind == "S" else a for n, a in found.items()}
-    x, y, validation = found["X"], found["y"], found.get("validation")
+    x, y = found["X"], found["y"]
     if x.ndim != 2 or x.dtype.kind not in "fiub":
         raise UserError(f"data.path={path}: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
     for name, array in found.items():
         if array.shape[:1] != x.shape[:1] or (name != "X" and array.ndim != 1):
             raise UserError(f"data.path={path}: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
-    if validation is not None and validation.dtype != bool:
-        raise UserError(f"data.path={path}: validation is {validation.dtype}; save it as booleans, True for held out")
-    if validation is not None and len(y) and validation.all():
-        raise UserError(f"data.path={path}: validation marks every row as held out; leave some to train on")
+    for name in (name for name in _HELD if name in found):
+        if found[name].dtype != bool:
+            raise UserError(f"data.path={path}: {name} is {found[name].dtype}; save it as booleans, True for held out")
+        if len(y) and found[name].all():
+            raise UserError(f"data.path={path}: {name} marks every row as held out; leave some to train on")
     client = found.get("client")
     return Rows(
-        x.astype(np.int8) if x.dtype == bool else x, y, None if client is None else _text_names(client), validation
+        x=x.astype(np.int8) if x.dtype == bool else x,
+        y=y,
+        client=None if client is None else _text_names(client),
+        validation=found.get("validation"),
+        test=found.get("test"),
     )
 
 
@@ -209,7 +216,7 @@ def _array(arrays: Any, name: str, path: str) -> np.ndarray:
     except ValueError as error:
         if "Object arrays" not in str(error):
             raise
-        kind = {"client": "str", "validation": "bool"}.get(name, "float")
+        kind = {"client": "str", **dict.fromkeys(_HELD, "bool")}.get(name, "float")
         kind += "), or dtype=str if they are labels" if name == "y" else ")"
         raise UserError(f"data.path={path}: array '{name}' holds Python objects, which may be anything: save it as "
                         f"{name}=np.array({name}, dtype={kind}") from error  # fmt: skip
