@@ -234,7 +234,9 @@ def meaning(plugin: Any) -> dict[str, Any]:
     """The fields of a plug-in or of the settings that say what a run is: without those that say where or how, and
     those that came "later" and have their default."""
     marks = conditions(type(plugin))
-    said = {f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and "how" not in marks[f.name]}
+    said = {
+        f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and "how" not in marks[f.name]
+    }
     defaults = {f.name: f.default for f in dataclasses.fields(plugin) if "later" in marks[f.name]}
     return {name: value for name, value in said.items() if name not in defaults or value != defaults[name]}
 

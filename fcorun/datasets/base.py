@@ -69,9 +69,14 @@ class FederatedData:
         pairs = {"train": (self.x, self.y), "validation": (self.x_val, self.y_val), "test": (self.x_test, self.y_test)}
         return {name: (x, y) for name, (x, y) in pairs.items() if x is not None and y is not None and len(y)}
 
+    @property
+    def names(self) -> list[str]:
+        """Those of the clients that train, or their numbers."""
+        return list(self.clients) or [str(m) for m in range(len(self.sizes))]
+
     def owners(self, part: str) -> np.ndarray | None:
-        """The name of the client of each row of a split, its number where clients have no names; None: not known."""
-        names = np.array(self.clients or range(len(self.sizes))).astype(str)
+        """The name of the client of each row of a split; None: not known."""
+        names = np.array(self.names)
         if part == "train":
             return names.repeat(self.sizes)
         given = self.clients_val if part == "validation" else self.clients_test

@@ -44,19 +44,40 @@ class Rows:
     commas: tuple[str, ...] = ()
 
 
-def find(path: str) -> Path:
-    """The file that ``data.path`` names. Raises UserError, with the nearest name in its folder, if there is none."""
-    file = Path(path).expanduser()
+def find(path: str, option: str = "data.path=") -> Path:
+    """The file that ``option``, which errors begin with, names. Raises UserError, with the nearest name in its folder,
+    if there is none."""
+    file, where = Path(path).expanduser(), f"{option}{path}"
     if file.is_dir():
-        raise UserError(f"data.path={path} is a folder: give a file that ends in {', '.join(ENDINGS)}")
+        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(ENDINGS)}")
     if not file.exists():
         folder = file.parent
         if not folder.is_dir():
-            raise UserError(f"data.path={path}: there is no folder '{folder}'; check the path")
+            raise UserError(f"{where}: there is no folder '{folder}'; check the path")
         close = get_close_matches(file.name, [f.name for f in folder.iterdir()], n=1)
         hint = f"did you mean '{folder / close[0]}'?" if close else f"check the path (folder '{folder.resolve()}')"
-        raise UserError(f"data.path={path}: there is no such file; {hint}")
+        raise UserError(f"{where}: there is no such file; {hint}")
     return file
+
+
+def ending_of(file: Path, where: str) -> str:
+    """What says the format of a file. Raises UserError for one that is not known, and for an empty file."""
+    packed = file.suffix.lower() in (".gz", ".bz2")
+    ending = Path(file.stem if packed else file.name).suffix.lower()
+    if ending not in (TEXT + LIBSVM if packed else ENDINGS):
+        raise UserError(
+            f"{where}: unknown ending '{ending + file.suffix if packed else ending}'; "
+            f"give one of {', '.join(ENDINGS)} (.gz or .bz2 may follow {', '.join(TEXT + LIBSVM)})"
+        )
+    if not file.stat().st_size:
+        raise UserError(f"{where}: the file is empty; give one with data")
+    return ending
+
+
+def damaged(where: str, ending: str, error: Exception) -> UserError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    cure = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
+    return UserError(f"{where}: cannot be read as {ending} ({reason}); {cure}")
 
 
 def read(path: str, target: str | None = None, client: str | None = None) -> Rows:
@@ -66,31 +87,21 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
     UserError for a file that is missing, empty or cannot be read, and for values that are missing or not numbers.
     """
     file = find(path)
-    packed = file.suffix.lower() in (".gz", ".bz2")
-    ending = Path(file.stem if packed else file.name).suffix.lower()
-    if ending not in (TEXT + LIBSVM if packed else ENDINGS):
-        raise UserError(
-            f"data.path={path}: unknown ending '{ending + file.suffix if packed else ending}'; "
-            f"give one of {', '.join(ENDINGS)} (.gz or .bz2 may follow {', '.join(TEXT + LIBSVM)})"
-        )
-    if not file.stat().st_size:
-        raise UserError(f"data.path={path}: the file is empty; give one with data")
+    ending = ending_of(file, f"data.path={path}")
     named = ending in (*TEXT, ".parquet")
     for option, column in (("target", target), ("client", client)):
         if column is not None and not named:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     try:
         if named:
-            frame, commas = _frame(file, ending, target, client)
+            frame, commas = frame_of(file, ending, target, client)
             rows = replace(_split(frame, path, target, client), commas=tuple(commas))
         elif ending == ".npz":
             rows = _npz(file, path)
         else:
             rows = Rows(*read_libsvm(file, path))
     except DAMAGE as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        cure = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
-        raise UserError(f"data.path={path}: cannot be read as {ending} ({reason}); {cure}") from error
+        raise damaged(f"data.path={path}", ending, error) from error
     if not len(rows.y):
         raise UserError(f"data.path={path}: the file has no rows; give one with data")
     if not rows.x.shape[1]:
@@ -99,7 +110,7 @@ def read(path: str, target: str | None = None, client: str | None = None) -> Row
     return rows
 
 
-def _frame(file: Path, ending: str, target: str | None, client: str | None) -> tuple[Any, list[str]]:
+def frame_of(file: Path, ending: str, target: str | None, client: str | None) -> tuple[Any, list[str]]:
     import pandas as pd
 
     return (pd.read_parquet(file), []) if ending == ".parquet" else read_text(file, ending, target, client)
@@ -125,12 +136,12 @@ def _split(frame: Any, path: str, target: str | None, client: str | None) -> Row
             f"data.path={path}: column {unnamed.split()[-1]} (from 0) has no name and may be a saved row number; "
             "name it or drop it (in pandas: to_csv(..., index=False))"
         )
-    columns = [_numbers(frame[c], f"data.path={path}: column '{c}'") for c in features]
+    columns = [numeric(frame[c], f"data.path={path}: column '{c}'") for c in features]
     x = np.stack(columns, axis=1) if columns else np.empty((len(frame), 0))
     return Rows(
         x=x.astype(np.int8) if x.dtype == bool else x,
-        y=_plain(frame[target]),
-        client=None if client is None else _text_names(_plain(frame[client])),
+        y=plain(frame[target]),
+        client=None if client is None else text_names(plain(frame[client])),
         features=tuple(features),
     )
 
@@ -140,7 +151,7 @@ def _columns(name: str, frame: Any) -> str:
     return nearest(name, names if len(names) <= 30 else get_close_matches(name, names, n=10, cutoff=0))
 
 
-def _plain(series: Any) -> np.ndarray:
+def plain(series: Any) -> np.ndarray:
     """A column without missing values as numbers, booleans or text."""
     from pandas.api import types
 
@@ -151,7 +162,7 @@ def _plain(series: Any) -> np.ndarray:
     return series.astype(str).to_numpy(dtype=str)
 
 
-def _numbers(series: Any, where: str) -> np.ndarray:
+def numeric(series: Any, where: str) -> np.ndarray:
     import pandas as pd
     from pandas.api import types
 
@@ -171,7 +182,7 @@ def _numbers(series: Any, where: str) -> np.ndarray:
     raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number{comma} or drop the column")
 
 
-def _text_names(values: np.ndarray) -> np.ndarray:
+def text_names(values: np.ndarray) -> np.ndarray:
     """Names of clients as text; 3.0 is '3', as a column of whole numbers may have become real on its way."""
     if values.dtype.kind == "f" and (values == np.floor(values)).all():
         values = values.astype(np.int64)
@@ -186,7 +197,7 @@ def _npz(file: Path, path: str) -> Rows:
         for name in ("X", "y"):
             if name not in arrays.files:
                 raise UserError(f"data.path={path}: there is no array '{name}'; {nearest(name, arrays.files)}")
-        found = {n: _array(arrays, n, path) for n in ("X", "y", "client", *_HELD) if n in arrays.files}
+        found = {n: array_of(arrays, n, path) for n in ("X", "y", "client", *_HELD) if n in arrays.files}
     found = {n: a.astype(str) if a.dtype.kind == "S" else a for n, a in found.items()}
     x, y = found["X"], found["y"]
     if x.ndim != 2 or x.dtype.kind not in "fiub":
@@ -203,13 +214,13 @@ def _npz(file: Path, path: str) -> Rows:
     return Rows(
         x=x.astype(np.int8) if x.dtype == bool else x,
         y=y,
-        client=None if client is None else _text_names(client),
+        client=None if client is None else text_names(client),
         validation=found.get("validation"),
         test=found.get("test"),
     )
 
 
-def _array(arrays: Any, name: str, path: str) -> np.ndarray:
+def array_of(arrays: Any, name: str, path: str) -> np.ndarray:
     """An array of an .npz file. Raises UserError for one of Python's objects, which text of pandas is."""
     try:
         return arrays[name]

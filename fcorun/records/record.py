@@ -20,6 +20,8 @@ FILES = (
     "summary.json",
     "solution.npz",
     "personal.npz",
+    "scaling.npz",
+    "scores.csv",
     "curves.png",
     "curves.pdf",
     "curves.svg",
@@ -88,6 +90,29 @@ class Record:
         text = pd.read_csv(self.folder / "metrics.csv", dtype=str).rename(columns=RENAMED)
         # Python's float() is exact in any version of pandas
         return text.astype({name: int if name in WHOLE else float for name in text})
+
+    @cached_property
+    def scores(self) -> "pd.DataFrame":
+        """How good the model is on the rows of training, validation and test: a row for each set of rows, ``model`` and
+        ``client``, empty for all, as ``fcorun.models.scores`` says; empty where there are none."""
+        import pandas as pd
+
+        try:
+            text = {"client": str, "positive": str}
+            found = pd.read_csv(self.folder / "scores.csv", dtype=text, keep_default_na=False, na_values={})
+        except FileNotFoundError:
+            return pd.DataFrame()
+        told = ("set", "model", *text)
+        return found.assign(**{name: pd.to_numeric(found[name]) for name in found if name not in told})
+
+    @cached_property
+    def scaling(self) -> "dict[str, np.ndarray]":
+        """What each client's features were standardized by, where they were ``per_client``: ``client`` (M,), ``rows``
+        (M,) that it trains on, ``mean_`` and ``var_`` (M, d); else empty."""
+        try:
+            return formats.read_npz(self.folder / "scaling.npz")
+        except FileNotFoundError:
+            return {}
 
     @cached_property
     def solution(self) -> "dict[str, np.ndarray]":

@@ -7,6 +7,7 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
+from fcorun.models.scores import scores
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -25,10 +26,19 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
         ("diverged", f"not finite in round {job.diverged}{job.where}") if job.diverged else ("done", job.reason)
     )
     summary = summarize(job, data, status, {"setup": job.setup, **times})
+    arrays = {"solution": solution}
     if models is not None:
-        models = models | {"client": np.array(data.clients or range(len(data.sizes)))}
+        arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.sizes)))}
+    if data.standardized and data.standardized["by"] == "per_client":
+        arrays["scaling"] = {name: value for name, value in data.standardized.items() if name != "by"}
     try:
-        _write(job, status, reason, summary, {"solution": solution, "personal": models})
+        if not job.diverged:
+            begun = time.perf_counter()
+            scored = scores(job.experiment.objective, data, solution, models)
+            if scored:
+                job.folder.write("scores.csv", csv_text(scored))
+            summary["seconds"]["scores"] = time.perf_counter() - begun
+        _write(job, status, reason, summary, arrays)
     except Exception as error:
         job.fail(error)
     else:
@@ -56,7 +66,7 @@ def _look_back(job: Job) -> None:
             job.remark(falling(job.unfinished))
 
 
-def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None]) -> None:
+def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays]) -> None:
     """Write what a record is made of; its status comes last."""
     folder, rows = job.folder, job.rows
     if job.picture:
@@ -69,8 +79,7 @@ def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, 
         summary["seconds"]["picture"] = time.perf_counter() - begun
     folder.write("metrics.csv", csv_text(rows))
     for name, values in arrays.items():
-        if values is not None:
-            folder.write(f"{name}.npz", npz_bytes(values))
+        folder.write(f"{name}.npz", npz_bytes(values))
     folder.write("summary.json", json_text(summary))
     folder.log(f"{status} after round {rows[-1]['round'] if rows else 0}" + (f": {reason}" if reason else ""))
     folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
