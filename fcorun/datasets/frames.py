@@ -1,56 +1,62 @@
 """Files of new rows as data frames, whatever is in their columns."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.libsvm import read_libsvm
-from fcorun.datasets.readers import (
-    DAMAGE,
-    TEXT,
-    array_of,
-    damaged,
-    ending_of,
-    find,
-    frame_of,
-    numeric,
-    plain,
-    text_names,
-)
+from fcorun.datasets.readers import DAMAGE, LIBSVM, damaged, ending_of, find, frame_of, numeric, plain, text_names
 from fcorun.errors import UserError
 
 
-def read_frame(path: str, client: str | None = None) -> Any:
-    """The rows of a file as a pandas.DataFrame without looking at what they are: columns as they are called, or from 0
-    on where they have no names; a column ``client`` is text.
+def read_frame(path: str, client: str | None = None, features: int = 0) -> tuple[Any, np.ndarray | None]:
+    """The rows of a file as a pandas.DataFrame without looking at what they are, and the client of each row, text or
+    None, shape (n,); None where the file does not say.
 
-    Of .npz files X, and client if it is there. Raises UserError for a file that is missing, empty or cannot be read.
+    ``client`` names a column of a CSV, TSV or Parquet file. Of .npz files X and client are taken; their columns and
+    those of LIBSVM files are numbered from 0 on, the latter to ``features`` at least, for lines leave out what is 0.
+    Raises UserError for a file that is missing, empty or cannot be read.
     """
     import pandas as pd
 
     file = find(path, "")
-    ending = ending_of(file, path)
+    ending, owner = ending_of(file, path), None
     try:
-        if ending in (*TEXT, ".parquet"):
+        if ending in LIBSVM:
+            x = read_libsvm(file, path)[0]
+            frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(features - x.shape[1], 0)))))
+        elif ending == ".npz":
+            frame, owner = _npz(file, path)
+        else:
             frame = frame_of(file, ending, None, client)[0]
             frame.columns = [str(c) for c in frame.columns]
-        elif ending == ".npz":
-            with file.open("rb") as data:
-                arrays = np.load(data, allow_pickle=False)
-                frame = pd.DataFrame(array_of(arrays, "X", path))
-                if "client" in arrays.files:
-                    frame["client"] = array_of(arrays, "client", path)
-        else:
-            frame = pd.DataFrame(read_libsvm(file, path)[0])
+            owner = frame.pop(client) if client in frame else None
     except DAMAGE as error:
         raise damaged(path, ending, error) from error
-    if client in frame:
-        there = frame[client].notna()
-        frame[client] = np.where(there, frame[client].astype(object), None)
-        frame.loc[there, client] = text_names(plain(frame.loc[there, client].infer_objects()))
     if not len(frame):
         raise UserError(f"{path}: the file has no rows; give one with data")
-    return frame
+    return frame, None if owner is None else _names(owner)
+
+
+def _npz(file: Path, path: str) -> tuple[Any, Any]:
+    import pandas as pd
+
+    with file.open("rb") as data:
+        arrays = np.load(data, allow_pickle=False)
+        x, owner = (arrays[name] if name in arrays.files else None for name in ("X", "client"))
+    if x is None or x.ndim != 2:
+        raise UserError(f"{path}: there is no matrix 'X'; save the rows as X, of shape (rows, features)")
+    return pd.DataFrame(x), None if owner is None else pd.Series(
+        owner.astype(str) if owner.dtype.kind == "S" else owner
+    )
+
+
+def _names(owner: Any) -> np.ndarray:
+    """Names of clients as the reader of tables has them, None where there is none."""
+    found, there = np.full(len(owner), None, object), owner.notna().to_numpy()
+    found[there] = text_names(plain(owner[there].infer_objects())).astype(object)
+    return found
 
 
 def numbers(series: Any, where: str) -> np.ndarray:

@@ -81,8 +81,8 @@ class Splits:
         if taken is None:
             taken = rows("validation", validation, None, test if test.any() else None)
         if self.test and not test.any():
-            raise UserError(f"data.test={self.test} holds out no row, since no client has enough of them: give a larger "
-                            "fraction, or names of clients")  # fmt: skip
+            raise UserError(f"data.test={self.test} holds out no row, since no client has enough of them: "
+                            "give a larger fraction, or names of clients")  # fmt: skip
         if (taken & test).any():
             row = int((taken & test).argmax()) + 1
             raise UserError(f"data.path={path}: row {row} is of validation and of the test: it can be of one only")

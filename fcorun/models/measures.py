@@ -1,8 +1,8 @@
 """How good predictions are, by group of rows: the figures of scores.csv.
 
-All groups are computed at once. scikit-learn has most of these figures for one group, and takes a second to import and a
-millisecond a figure, which for a sweep on many clients is longer than the sweep. A figure that a group does not define
-is nan.
+All groups are computed at once. scikit-learn has most of these figures for one group, and takes a second to import
+and a millisecond a figure, which for a sweep on many clients is longer than the sweep. A figure that a group does not
+define is nan.
 """
 
 from dataclasses import dataclass
@@ -148,8 +148,8 @@ def calibration(
 def _logistic(
     y: np.ndarray, offset: np.ndarray, z: np.ndarray, groups: Groups, which: np.ndarray, steps: int = 100
 ) -> tuple[np.ndarray, np.ndarray]:
-    """a and b (G,) that maximise the likelihood of logit P(y = 1) = offset + a + b z in the groups ``which``, by Newton's
-    method with steps halved as needed; nan in others, and where it does not come to an end."""
+    """a and b (G,) that maximise the likelihood of logit P(y = 1) = offset + a + b z in the groups ``which``, by
+    Newton's method with steps halved as needed; nan in others, and where it does not come to an end."""
     a, b, of = np.zeros(groups.count), np.zeros(groups.count), groups.of
     floor, done = 1e-8 * np.maximum(groups.sizes, 1), ~which
 

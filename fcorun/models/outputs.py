@@ -28,9 +28,9 @@ def predictions(objective: Objective, params: Arrays, x: np.ndarray, scale: floa
 
 def _of_features(objective: Objective, params: Arrays, x: np.ndarray) -> np.ndarray:
     if not linear(objective):
-        return np.asarray(
-            objective.predict({name: jnp.asarray(value) for name, value in params.items()}, jnp.asarray(x))
-        )
+        with jax.enable_x64(x.dtype == np.float64):
+            on_device = {name: jnp.asarray(value) for name, value in params.items()}
+            return np.asarray(objective.predict(on_device, jnp.asarray(x)))
     weights = params["weights"].reshape(x.shape[1], -1)
     found = x @ weights + params.get("bias", 0)
     return found[:, 0] if weights.shape[1] == 1 else found
@@ -39,7 +39,7 @@ def _of_features(objective: Objective, params: Arrays, x: np.ndarray) -> np.ndar
 def own_predictions(
     objective: Objective, models: Arrays, owner: np.ndarray, x: np.ndarray, scale: float = 1.0
 ) -> np.ndarray:
-    """Predictions of examples x (n, d), each by the model of its client ``owner`` (n,); models have a leading axis M."""
+    """Predictions of examples x (n, d), each by its client's model: ``owner`` (n,), of models with a leading axis M."""
     order = np.argsort(owner, kind="stable")
     who, first = np.unique(owner[order], return_index=True)
     parts = np.split(order, first[1:])

@@ -1,4 +1,4 @@
-"""scores.csv: how good the model of a run is on the rows of training, validation and test, of all and of each client."""
+"""scores.csv: how good the model of a run is on the rows of training, validation and test, of all and by client."""
 
 from collections.abc import Iterator
 
@@ -17,10 +17,10 @@ def scores(
 ) -> list[dict[str, object]]:
     """The rows of scores.csv; none where no rows are held out, or the model has numbers that are not finite.
 
-    A row is of a ``set`` of rows (train, validation, test), a ``model`` (shared, or each client's own) and a ``client``,
-    empty for all rows of the set. Then come ``n``, the mean ``loss``, and the figures of ``fcorun.models.measures``; of
-    two classes ``positive`` names the one that sensitivity, prevalence and probabilities are of. Figures that rows do
-    not define are empty.
+    A row is of a ``set`` of rows (train, validation, test), a ``model`` (shared, or each client's own) and a
+    ``client``, empty for all rows of the set. Then come ``n``, the mean ``loss``, and the figures of
+    ``fcorun.models.measures``; of two classes ``positive`` names the one that sensitivity, prevalence and probabilities
+    are of. Figures that rows do not define are empty.
 
     Args:
         solution: the parameters by name.
@@ -73,12 +73,9 @@ def _of_rows(rows: _Rows, owners: np.ndarray | None, part: str, model: str) -> I
     names, of = np.unique(np.full(len(rows.y), "") if owners is None else owners, return_inverse=True)
     places = {str(name): g for g, name in enumerate(names)}
     trained = [name for name in rows.data.names if name in places]
-    order = [
-        *trained,
-        *(name for name in places if name and name not in set(trained)),
-    ]  # the others are held out wholly
+    held = [name for name in places if name and name not in set(trained)]  # wholly
     of_all, of_each = (rows.figures(Groups(*each)) for each in ((np.zeros(len(of), int), 1), (of, len(names))))
-    for client, figures in (("", of_all), *((name, of_each) for name in order)):
+    for client, figures in (("", of_all), *((name, of_each) for name in (*trained, *held))):
         head: dict[str, object] = {"set": part, "model": model, "client": client}
         head |= {"positive": str(rows.data.classes[1])} if rows.data.task == "binary" else {}
         yield head | {name: _cell(values[places[client] if client else 0]) for name, values in figures.items()}

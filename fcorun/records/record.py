@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,10 @@ class Record:
             return formats.read_npz(self.folder / "personal.npz")
         except FileNotFoundError:
             return {}
+
+    def estimator(self, client: str | None = None) -> Any:
+        """A fitted object of scikit-learn with this model, or that of a client: see ``fcorun.models.estimator``."""
+        return import_module("fcorun.models.estimator").estimator(self, client)  # a room above this one, so by name
 
 
 def load_records(*roots: str | Path) -> list[Record]:
