@@ -100,15 +100,15 @@ def _read(record: Record, client: str | None) -> _Told:
 def _scaling(record: Record, told: dict[str, Any], client: str | None) -> Scaling | None:
     """What the features of a client were standardized by. Raises UserError where the record has not kept it."""
     noted = told.get("standardized")
+    if not noted:
+        return None
     try:
-        if not noted:
-            return None
         if noted["by"] != "per_client":
             return Scaling.read(noted)
         return ClientScalings.read(record.scaling).of(client)
     except (*DAMAGED, TypeError) as error:
-        raise UserError(f"{record.folder} cannot predict: it has not kept what its features were standardized by "
-                        f"({noted['by']}); run it again with force=true") from error  # fmt: skip
+        raise UserError(f"{record.folder} cannot predict: it has not kept what its features were standardized by, "
+                        "for it is of before records did; run it again with force=true") from error  # fmt: skip
 
 
 def _fitted(told: _Told) -> Any:

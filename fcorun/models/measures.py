@@ -174,4 +174,5 @@ def _logistic(
         a, b, done = a - step * da, b - step * db, done | close
         if done.all():
             break
-    return tuple(np.where(which & done, found, np.nan) for found in (a, b))
+    good = which & done
+    return np.where(good, a, np.nan), np.where(good, b, np.nan)

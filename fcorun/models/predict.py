@@ -49,7 +49,11 @@ def predict(
     for name, there, other in (("model", own, "shared"), ("scaling", scaled, "mean")):
         if there:
             out[name] = np.where(np.isin(of, there), "own", other)
-    return out, [*remarks, *_of_unknown(owner, of == "", bool(own), bool(scaled)), *_doubts(record, shared, bool(own))]
+    return out, [
+        *remarks,
+        *_of_unknown(owner, of == "", bool(own), bool(scaled)),
+        *_doubts(record, shared if "" in of else None, bool(own)),
+    ]
 
 
 def raw_features(frame: Any, told: dict[str, Any], target: str | None, where: str) -> tuple[Any, list[str]]:
@@ -112,7 +116,7 @@ def _of_unknown(owner: np.ndarray, unknown: np.ndarray, own: bool, scaled: bool)
 
 
 def _doubts(record: Record, shared: Any, own: bool) -> list[str]:
-    """What is said of the model itself."""
+    """What is said of the model itself; ``shared`` is None where no row has it."""
     said = []
     if not own and any(name.startswith(PERSONAL) for name in record.summary["final"]):
         said.append("the clients' own models were not kept (save_personal=false): the shared one predicts for all")

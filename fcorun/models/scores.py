@@ -81,5 +81,5 @@ def _of_rows(rows: _Rows, owners: np.ndarray | None, part: str, model: str) -> I
         yield head | {name: _cell(values[places[client] if client else 0]) for name, values in figures.items()}
 
 
-def _cell(value: np.number) -> float | int | str:
+def _cell(value: np.number) -> object:
     return "" if np.isnan(value) else value.item()

@@ -99,12 +99,11 @@ class Record:
         import pandas as pd
 
         try:
-            text = {"client": str, "positive": str}
-            found = pd.read_csv(self.folder / "scores.csv", dtype=text, keep_default_na=False, na_values={})
+            found = pd.read_csv(self.folder / "scores.csv", dtype=str, keep_default_na=False)
         except FileNotFoundError:
             return pd.DataFrame()
-        told = ("set", "model", *text)
-        return found.assign(**{name: pd.to_numeric(found[name]) for name in found if name not in told})
+        words = ("set", "model", "client", "positive")
+        return found.assign(**{name: pd.to_numeric(found[name]) for name in found if name not in words})
 
     @cached_property
     def scaling(self) -> "dict[str, np.ndarray]":
