@@ -31,9 +31,9 @@ def _of_features(objective: Objective, params: Arrays, x: np.ndarray) -> np.ndar
         with jax.enable_x64(x.dtype == np.float64):
             on_device = {name: jnp.asarray(value) for name, value in params.items()}
             return np.asarray(objective.predict(on_device, jnp.asarray(x)))
-    weights = params["weights"].reshape(x.shape[1], -1)
-    found = x @ weights + params.get("bias", 0)
-    return found[:, 0] if weights.shape[1] == 1 else found
+    weights = params["weights"]
+    outputs = weights.size // x.shape[1]
+    return x @ weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())) + params.get("bias", 0)
 
 
 def own_predictions(

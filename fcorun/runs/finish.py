@@ -29,7 +29,7 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     arrays = {"solution": solution}
     if models is not None:
         arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.sizes)))}
-    if data.standardized and data.standardized["by"] == "per_client":
+    if data.standardized and data.standardized["by"] == "per_client":  # too much for summary.json
         arrays["scaling"] = {name: value for name, value in data.standardized.items() if name != "by"}
     try:
         if not job.diverged:

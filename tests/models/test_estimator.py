@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -126,8 +127,9 @@ def test_what_others_do_with_it(trained, visits, tmp_path):
     assert model.feature_names_in_.tolist() == X
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(table[X]), model.predict_proba(table[X]))
+    fresh: Any = clone(model)
     with pytest.raises(NotFittedError):  # a clone has not seen the run
-        clone(model).predict(table[X])
+        fresh.predict(table[X])
     with pytest.raises(ValueError, match="feature names"):  # scikit-learn looks at names and their order
         model.predict(table[X[::-1]])
     everyone = record.scores.query("set == 'train' and client == ''").iloc[0]
