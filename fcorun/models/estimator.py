@@ -9,7 +9,7 @@ import numpy as np
 from fcorun.config import build_plugin
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.errors import UserError
-from fcorun.models.outputs import linear
+from fcorun.models.outputs import linear, means
 from fcorun.objectives.mlp import MLP
 from fcorun.objectives.one_vs_rest import OneVsRest
 from fcorun.records.formats import DAMAGED, yaml
@@ -116,15 +116,24 @@ def _fitted(told: _Told) -> Any:
     objective, task = told.objective, told.told["task"]
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         found = _network(told)
-    elif linear(objective) and not (task == "regression" and hasattr(objective, "response")):
+    elif linear(objective) and (task != "regression" or _expects_the_prediction(objective)):
         found = _linear(told, task)
     else:
-        raise UserError(f"{told.folder} cannot predict: scikit-learn has no model for {type(objective).__name__}, "
-                        "which is neither linear nor mlp")  # fmt: skip
+        why = (
+            "whose predictions are not what it expects of the target" if linear(objective) else "neither linear nor mlp"
+        )
+        raise UserError(f"{told.folder} cannot predict: there is no estimator for {type(objective).__name__}, {why}")
     found.n_features_in_ = int(told.told["features"])
     if told.told["feature_names"]:
         found.feature_names_in_ = np.array(told.told["feature_names"], dtype=object)
     return found
+
+
+def _expects_the_prediction(objective: Any) -> bool:
+    """Whether what an objective of regressions expects of the target is its prediction."""
+    some = np.array([-2.0, 0.0, 0.7])
+    found = means(objective, some)
+    return found is not None and np.array_equal(found, some)
 
 
 def _linear(told: _Told, task: str) -> Any:

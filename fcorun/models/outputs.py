@@ -73,9 +73,9 @@ def probabilities(objective: Objective, prediction: np.ndarray) -> np.ndarray | 
         return np.asarray(objective.probabilities(jnp.asarray(prediction, float)), float)  # type: ignore[attr-defined]
 
 
-def means(objective: Objective, prediction: np.ndarray) -> np.ndarray:
-    """What is expected of the target of a regression, shape (n,)."""
+def means(objective: Objective, prediction: np.ndarray) -> np.ndarray | None:
+    """What is expected of the target of a regression, shape (n,); None where the objective does not say."""
     if not hasattr(objective, "response"):
-        return prediction.astype(float)
+        return None
     with jax.enable_x64(True):
         return np.asarray(objective.response(jnp.asarray(prediction, float)), float)  # type: ignore[attr-defined]

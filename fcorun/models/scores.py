@@ -58,7 +58,7 @@ class _Rows:
         """All figures, each of shape (G,)."""
         y, told, task, prediction = self.y, self.told, self.data.task, self.prediction
         if task == "regression":
-            more = regression(np.asarray(y, float), np.asarray(told), groups)
+            more = {} if told is None else regression(np.asarray(y, float), told, groups)
         elif task == "binary":
             chance = None if told is None else told[:, 1]
             more = binary(y, (prediction > 0).astype(int), prediction.astype(float), chance, groups)
