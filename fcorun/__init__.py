@@ -5,7 +5,8 @@ config = fcorun.compose(["algo=feddualavg", "data=lasso", "rounds=100"])
 record = fcorun.run(config)                                             # one configuration
 points = fcorun.grid(config, {"algo.client_lr": [1e-4, 1e-3], "algo.server_lr": [0.3, 1.0]})
 records = fcorun.run_grid(points)                                       # one program for all
-record.metrics, record.summary, record.solution                         # table, dict, arrays
+record.metrics, record.summary, record.solution, record.scores          # table, dict, arrays, table
+record.estimator().predict(x)                                           # a fitted object of scikit-learn
 fcorun.load_records("outputs")                                          # all that is on disk
 """
 

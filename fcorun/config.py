@@ -29,6 +29,7 @@ AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
 Path = Annotated[str, "how"]  # where something lies; no part of what a run is
+LaterIndex = Annotated[int, "non-negative", "later"]  # later: with its default, a run is the one it was before
 
 Axis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
 

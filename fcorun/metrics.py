@@ -13,6 +13,9 @@ WHOLE = tuple(name for name in COUNTERS if name != "seconds")  # those that are 
 PERSONAL = "personal_"  # begins the names of what is measured of the clients' own models, a mean over clients
 QUANTILES = {"_q10": 0.1, "_q90": 0.9}  # ends those of its quantiles over clients
 _PARTS = {"train_": "training", "val_": "validation"}
+TEST = "test_"  # begins no metric
+UNTOUCHED = ("rows of the test are scored once, when a run ends (scores.csv), and nothing may be chosen by them; "
+             "take a metric of the validation rows, such as val_loss")  # fmt: skip
 
 
 @dataclass(frozen=True)

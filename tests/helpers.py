@@ -27,7 +27,16 @@ T = TypeVar("T")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # The files of a finished record.
-FILES = ["config.yaml", "curves.png", "metrics.csv", "run.log", "solution.npz", "status.json", "summary.json"]
+FILES = [
+    "config.yaml",
+    "curves.png",
+    "metrics.csv",
+    "run.log",
+    "scores.csv",
+    "solution.npz",
+    "status.json",
+    "summary.json",
+]
 
 # Five examples a batch leave a short last one of two.
 SMALL = (

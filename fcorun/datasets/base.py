@@ -25,11 +25,15 @@ class FederatedData:
         classes: the labels as the source wrote them, in the order of the class indices; empty for a regression.
         x_val, y_val: the validation split, of the same form, or None.
         offsets_val: whose validation rows are whose, like ``offsets``; None where they are no clients' own.
+        x_test, y_test: the test split, of the same form, or None. Runs never see it: a solution is scored on it once,
+            when its run ends.
+        clients_val, clients_test: the name of the client of each row of these splits, text, "" for nobody's; or None
+            where the clients of ``offsets_val`` say it, or nobody knows.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
         truths: those of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         clients, features: names, or empty.
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
-        standardized: None, {"by": "per_client"}, or what ``fcorun.datasets.scaling`` notes of a pooled one.
+        standardized: None, or what ``fcorun.datasets.scaling`` notes: "by" says whether "pooled" or "per_client".
         remarks: what a user should know of these data before they are used, a sentence each.
         encoding: how columns of a table became these features, or None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
@@ -43,6 +47,10 @@ class FederatedData:
     x_val: np.ndarray | None = None
     y_val: np.ndarray | None = None
     offsets_val: np.ndarray | None = None
+    x_test: np.ndarray | None = None
+    y_test: np.ndarray | None = None
+    clients_val: np.ndarray | None = None
+    clients_test: np.ndarray | None = None
     truth: dict[str, np.ndarray] | None = None
     truths: dict[str, np.ndarray] | None = None
     clients: tuple[str, ...] = ()
@@ -58,11 +66,31 @@ class FederatedData:
         """Examples of each client, shape (M,)."""
         return np.diff(self.offsets)
 
+    @property
+    def parts(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """x and y of the splits that have rows: "train", "validation", "test"."""
+        pairs = {"train": (self.x, self.y), "validation": (self.x_val, self.y_val), "test": (self.x_test, self.y_test)}
+        return {name: (x, y) for name, (x, y) in pairs.items() if x is not None and y is not None and len(y)}
+
+    @property
+    def names(self) -> list[str]:
+        """Those of the clients that train, or their numbers."""
+        return list(self.clients) or [str(m) for m in range(len(self.sizes))]
+
+    def owners(self, part: str) -> np.ndarray | None:
+        """The name of the client of each row of a split; None: not known."""
+        names = np.array(self.names)
+        if part == "train":
+            return names.repeat(self.sizes)
+        given = self.clients_val if part == "validation" else self.clients_test
+        if given is None and part == "validation" and self.offsets_val is not None:
+            return names.repeat(np.diff(self.offsets_val))
+        return given
+
     def validate(self) -> "FederatedData":
         """This data, or a UserError that names what no algorithm could use."""
-        for part, x, y in (("training", self.x, self.y), ("validation", self.x_val, self.y_val)):
-            if x is None or y is None:
-                continue
+        for part, (x, y) in self.parts.items():
+            part = "training" if part == "train" else part
             for kind, array in (("features", x), ("targets", y)):
                 if array.dtype.kind == "f" and not np.isfinite(array).all():
                     where = np.argwhere(~np.isfinite(array))[0]
@@ -83,6 +111,11 @@ class FederatedData:
             if ends.shape != self.offsets.shape or ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
                 raise UserError(f"data: offsets_val does not deal {rows} validation rows out to {len(self.sizes)} "
                                 f"clients; give {len(self.offsets)} numbers from 0 up to {rows}, or None")  # fmt: skip
+        for name, given, y in (("val", self.clients_val, self.y_val), ("test", self.clients_test, self.y_test)):
+            rows = 0 if y is None else len(y)
+            if given is not None and len(given) != rows:
+                raise UserError(f"data: clients_{name} names the clients of {len(given)} rows, and there are {rows}: "
+                                "give one each, or None")  # fmt: skip
         return self
 
 

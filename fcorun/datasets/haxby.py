@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Haxby(Dataset):
         subjects: those to load, of 1 to 6.
         validation_subjects: held out wholly. None: the last of several subjects, if no ``validation_runs`` are given.
         validation_runs: held out of every subject, numbered as in the column ``chunks`` of labels.txt, from 0.
+        test_subjects, test_runs: likewise, what nothing but the scores at the end of a run ever sees; what is of both
+            the test and the validation is of the test.
         categories: the two to tell apart, as in the column ``labels``.
     """
 
@@ -46,6 +48,8 @@ class Haxby(Dataset):
     validation_subjects: list[int] | None = None
     validation_runs: list[int] | None = None
     categories: list[str] = field(default_factory=lambda: ["face", "house"])
+    test_subjects: Annotated[list[int] | None, "later"] = None
+    test_runs: Annotated[list[int] | None, "later"] = None
 
     def __post_init__(self):
         if not self.subjects:
@@ -53,10 +57,17 @@ class Haxby(Dataset):
         for subject in self.subjects:
             if subject not in SUBJECTS:
                 raise UserError(f"data.subjects: there is no subject {subject}; {nearest(subject, map(str, SUBJECTS))}")
-        for subject in self.validation_subjects or []:
-            if subject not in self.subjects:
+        for key in ("validation_subjects", "test_subjects"):
+            for subject in getattr(self, key) or []:
+                if subject not in self.subjects:
+                    raise UserError(
+                        f"data.{key}: subject {subject} is not one of data.subjects={self.subjects}; add it"
+                    )
+        for kind in ("subjects", "runs"):
+            validation, test = (getattr(self, f"{part}_{kind}") or [] for part in ("validation", "test"))
+            for number in (n for n in test if n in validation):
                 raise UserError(
-                    f"data.validation_subjects: subject {subject} is not one of data.subjects={self.subjects}; add it"
+                    f"data.validation_{kind} and data.test_{kind} both name {number}: name it in one of them"
                 )
         if len(self.categories) != 2 or len(set(self.categories)) != 2:
             raise UserError(
@@ -78,26 +89,28 @@ class Haxby(Dataset):
                 names.append((subject, int(number)))
                 parts.append((x[run == number], y[run == number]))
         runs = {run for _, run in names}
-        for number in self.validation_runs or []:
-            if number not in runs:
-                raise UserError(f"data.validation_runs: there is no run {number}; the runs are {sorted(runs)}")
-        held = [subject in self._subjects_held() or run in (self.validation_runs or []) for subject, run in names]
-        if all(held):
+        for key in ("validation_runs", "test_runs"):
+            for number in getattr(self, key) or []:
+                if number not in runs:
+                    raise UserError(f"data.{key}: there is no run {number}; the runs are {sorted(runs)}")
+        of = [self._part(subject, run) for subject, run in names]
+        if "" not in of:
+            tested = " and the keys of the test" if "_test" in of else ""
             raise UserError(
-                "data.validation_subjects and data.validation_runs hold out every run: leave some to train on"
+                f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
             )
-        training = [p for p, h in zip(parts, held, strict=True) if not h]
-        validation = [p for p, h in zip(parts, held, strict=True) if h]
-        return FederatedData(
-            x=np.concatenate([x for x, _ in training]),
-            y=np.concatenate([y for _, y in training]),
-            offsets=np.cumsum([0] + [len(y) for _, y in training]),
-            task="binary",
-            classes=tuple(sorted(self.categories)),
-            x_val=np.concatenate([x for x, _ in validation]) if validation else None,
-            y_val=np.concatenate([y for _, y in validation]) if validation else None,
-            clients=tuple(f"subject{s}_run{r}" for (s, r), h in zip(names, held, strict=True) if not h),
-        ).validate()
+        fields: dict[str, Any] = {}
+        for part in set(of):
+            mine = [p for p, own in zip(parts, of, strict=True) if own == part]
+            called = [f"subject{s}_run{r}" for (s, r), own in zip(names, of, strict=True) if own == part]
+            sizes = [len(y) for _, y in mine]
+            fields |= {
+                f"x{part}": np.concatenate([x for x, _ in mine]),
+                f"y{part}": np.concatenate([y for _, y in mine]),
+            }
+            fields |= {f"clients{part}": np.repeat(called, sizes) if part else tuple(called)}
+            fields |= {} if part else {"offsets": np.cumsum([0, *sizes])}
+        return FederatedData(task="binary", classes=tuple(sorted(self.categories)), **fields).validate()
 
     def fetch(self) -> None:
         self._files()
@@ -106,10 +119,17 @@ class Haxby(Dataset):
         """For each subject digests of the labels, of the mask and of both ends of the scan, wherever they lie."""
         return {subject: [_digest(file) for file in files] for subject, files in self._files(download=False).items()}
 
+    def _part(self, subject: int, run: int) -> str:
+        """What a run of a subject is for: "_test", "_val", or "" for training."""
+        if subject in (self.test_subjects or []) or run in (self.test_runs or []):
+            return "_test"
+        return "_val" if subject in self._subjects_held() or run in (self.validation_runs or []) else ""
+
     def _subjects_held(self) -> list[int]:
         if self.validation_subjects is not None:
             return self.validation_subjects
-        return self.subjects[-1:] if len(set(self.subjects)) > 1 and self.validation_runs is None else []
+        others = [subject for subject in self.subjects if subject not in (self.test_subjects or [])]
+        return others[-1:] if len(set(others)) > 1 and self.validation_runs is None else []
 
     def _files(self, download: bool = True) -> dict[int, tuple[Path, Path, Path]]:
         """Scan, labels and mask of each subject, downloaded where one is missing if that is wanted."""

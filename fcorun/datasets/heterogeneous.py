@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative
+from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.synthetic import alike
 from fcorun.errors import UserError
@@ -30,7 +30,8 @@ class Heterogeneous(Dataset):
         nonzeros: how many coefficients of each v_m are not 0.
         mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
         validation_samples: validation rows of each client; 0 for none.
-        seed: of the data alone; training rows do not depend on ``validation_samples``.
+        test_samples: rows of each client that nothing but the scores at the end of a run sees.
+        seed: of the data alone; training rows do not depend on the numbers of others.
         population: another number draws other clients from the same law, with the same shared part s.
     """
 
@@ -46,6 +47,7 @@ class Heterogeneous(Dataset):
     mean_scale: NonNegative = 0.3
     validation_samples: Index = 64
     seed: Index = 0
+    test_samples: LaterIndex = 0
     population: Index = 0
 
     def __post_init__(self):
@@ -91,8 +93,7 @@ class Heterogeneous(Dataset):
         return alike(
             draw,
             self.clients,
-            self.samples,
-            self.validation_samples,
+            (self.samples, self.validation_samples, self.test_samples),
             task="multiclass" if columns else "binary",
             classes=tuple(range(self.classes)),
             truth={"weights": shared[0], "bias": np.zeros(columns)},

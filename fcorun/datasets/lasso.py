@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative, Positive
+from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.synthetic import linear
 from fcorun.errors import UserError
@@ -27,7 +27,8 @@ class Lasso(Dataset):
         mean_scale: standard deviation of the clients' means; 0 makes all clients alike.
         condition: ratio of the largest to the smallest variance of a feature, from 1.
         validation_samples: validation rows of each client; 0 for none.
-        seed: of the data alone; training rows do not depend on ``validation_samples``.
+        test_samples: rows of each client that nothing but the scores at the end of a run sees.
+        seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
     clients: Count = 64
@@ -38,6 +39,7 @@ class Lasso(Dataset):
     condition: Positive = 1.0
     validation_samples: Index = 32
     seed: Index = 0
+    test_samples: LaterIndex = 0
 
     def __post_init__(self):
         if self.nonzeros > self.features:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative, Positive
+from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.synthetic import alike
 from fcorun.errors import UserError
@@ -32,7 +32,8 @@ class LeastSquares(Dataset):
         basis: whether the clients have their eigenvectors in common; without ``condition`` there are none.
         heterogeneity: standard deviation of the clients' own coefficients about x0; 0 for one truth.
         validation_samples: validation rows of each client, of the same covariance; 0 for none.
-        seed: of the data alone; training rows do not depend on ``validation_samples``.
+        test_samples: rows of each client that nothing but the scores at the end of a run sees.
+        seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
     clients: Count = 25
@@ -44,6 +45,7 @@ class LeastSquares(Dataset):
     heterogeneity: NonNegative = 0.0
     validation_samples: Index = 0
     seed: Index = 0
+    test_samples: LaterIndex = 0
 
     def __post_init__(self):
         if self.condition is None:
@@ -74,7 +76,10 @@ class LeastSquares(Dataset):
             return x.reshape(-1, self.features), y.ravel()
 
         return alike(
-            draw, self.clients, self.samples, self.validation_samples, truth={"weights": center, "bias": np.zeros(())}
+            draw,
+            self.clients,
+            (self.samples, self.validation_samples, self.test_samples),
+            truth={"weights": center, "bias": np.zeros(())},
         )
 
     def _roots(self, condition: float) -> np.ndarray:

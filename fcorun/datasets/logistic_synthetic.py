@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative
+from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.synthetic import alike
 
@@ -24,7 +24,8 @@ class LogisticSynthetic(Dataset):
         signal: the norm of x0; 0 makes the labels tosses of a coin.
         heterogeneity: standard deviation of the clients' own coefficients about x0; 0 for one truth.
         validation_samples: validation rows of each client; 0 for none.
-        seed: of the data alone; training rows do not depend on ``validation_samples``.
+        test_samples: rows of each client that nothing but the scores at the end of a run sees.
+        seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
     clients: Count = 10
@@ -34,6 +35,7 @@ class LogisticSynthetic(Dataset):
     heterogeneity: NonNegative = 0.0
     validation_samples: Index = 0
     seed: Index = 0
+    test_samples: LaterIndex = 0
 
     def load(self) -> FederatedData:
         """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
@@ -51,5 +53,10 @@ class LogisticSynthetic(Dataset):
 
         known = {"weights": center, "bias": np.zeros(())}
         return alike(
-            draw, self.clients, self.samples, self.validation_samples, task="binary", classes=(-1, 1), truth=known
+            draw,
+            self.clients,
+            (self.samples, self.validation_samples, self.test_samples),
+            task="binary",
+            classes=(-1, 1),
+            truth=known,
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.config import Count, Index, NonNegative
+from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.synthetic import linear
 from fcorun.errors import UserError
@@ -25,7 +25,8 @@ class LowRank(Dataset):
         rank: of W.
         mean_scale: standard deviation of the entries of M_m; 0 makes all clients alike.
         validation_samples: validation rows of each client; 0 for none.
-        seed: of the data alone; training rows do not depend on ``validation_samples``.
+        test_samples: rows of each client that nothing but the scores at the end of a run sees.
+        seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
     clients: Count = 64
@@ -36,6 +37,7 @@ class LowRank(Dataset):
     mean_scale: NonNegative = 1.0
     validation_samples: Index = 32
     seed: Index = 0
+    test_samples: LaterIndex = 0
 
     def __post_init__(self):
         most = min(self.rows, self.columns)

@@ -72,14 +72,21 @@ def _dirichlet(by_class: list[np.ndarray], clients: int, alpha: float, rng: np.r
     return parts
 
 
-def hold_out(owner: Int[np.ndarray, " N"], fraction: float, rng: np.random.Generator) -> Bool[np.ndarray, " N"]:
-    """True for the rows to validate on, shape (N,): ``fraction`` of each client's rows, rounded down, at random."""
-    order = np.lexsort((rng.random(len(owner)), owner))
+def hold_out(
+    owner: Int[np.ndarray, " N"],
+    fraction: float,
+    rng: np.random.Generator,
+    taken: Bool[np.ndarray, " N"] | None = None,
+) -> Bool[np.ndarray, " N"]:
+    """True for the rows to hold out, shape (N,): ``fraction`` of each client's rows, rounded down, at random, of those
+    that are not ``taken`` (N,) already."""
+    free = rng.random(len(owner)) if taken is None else rng.random(len(owner)) + taken  # what is taken comes last
+    order = np.lexsort((free, owner))
     counts = np.bincount(owner)
     rank = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     held = np.empty(len(owner), dtype=bool)
     held[order] = rank < np.floor(fraction * counts + 1e-9).repeat(counts)  # 0.29 * 100 is 28.999...
-    return held
+    return held if taken is None else held & ~taken
 
 
 def standardize(
@@ -90,13 +97,22 @@ def standardize(
     A row that is held out is scaled by the training rows of its owner, or by all rows of an owner without training
     rows. Integers become float64; floats keep their dtype.
     """
+    return standardized(x, owner, validation)[0]
+
+
+def standardized(
+    x: Shaped[np.ndarray, "N d"], owner: Int[np.ndarray, " N"], held: Bool[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, "N d"], dict[str, np.ndarray]]:
+    """``standardize``, and by what: of each owner in order its "owner" (M,), "mean" and "deviation" (M, d), and "rows"
+    (M,), those that it trains on."""
     out = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
-    order = np.argsort(owner, kind="stable")
+    order, by = np.argsort(owner, kind="stable"), []
     for rows in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):
-        training = rows[~validation[rows]]
+        training = rows[~held[rows]]
         mean, deviation = moments(x[training if len(training) else rows])
         out[rows] = (x[rows] - mean) * inverse(deviation)
-    return out
+        by.append((owner[rows[0]], mean, deviation, len(training)))
+    return out, dict(zip(("owner", "mean", "deviation", "rows"), map(np.array, zip(*by, strict=True)), strict=True))
 
 
 def moments(x: Shaped[np.ndarray, "N d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:

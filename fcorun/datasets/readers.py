@@ -34,7 +34,7 @@ class Rows:
         x: features, shape (N, d), a real dtype, finite; of a file without named columns.
         y: targets as the file has them, shape (N,): real, finite numbers, booleans or text.
         client: the client of each row, text, shape (N,), or None.
-        validation: True where the file holds a row out, shape (N,), or None.
+        validation, test: True where the file holds a row out, shape (N,), or None.
         frame: the columns of the features as they are, a pandas.DataFrame; of a file with named columns, and then
             there is no x.
         remarks: what to know of how the file was read.
@@ -44,6 +44,7 @@ class Rows:
     y: np.ndarray
     client: np.ndarray | None = None
     validation: np.ndarray | None = None
+    test: np.ndarray | None = None
     frame: Any = None
     remarks: tuple[str, ...] = ()
 
@@ -109,7 +110,7 @@ def read(
             rows = _split(frame, path, target, client, features=_chosen(frame, path, (target, client), ignore, only))
             rows = replace(rows, remarks=tuple(remarks))
         else:
-            rows = Rows(*read_npz(file, path)) if ending == ".npz" else Rows(*read_libsvm(file, path))
+            rows = Rows(**read_npz(file, path)) if ending == ".npz" else Rows(*read_libsvm(file, path))
     except DAMAGE as error:
         raise damaged(where, ending, error) from error
     if not len(rows.y):

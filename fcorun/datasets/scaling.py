@@ -1,4 +1,8 @@
-"""What features were standardized by, and how a record notes it: in scikit-learn's words."""
+"""What features were standardized by, and how a record notes it: in scikit-learn's words.
+
+Noted of "pooled" are the mean and the deviation of all training rows, in summary.json; of "per_client" those of each
+client, in scaling.npz.
+"""
 
 import json
 from collections.abc import Mapping
@@ -67,3 +71,46 @@ class Scaling:
     def digested(self) -> dict[str, Any]:
         """What stands for it in the identity of a run: the same whatever it is called."""
         return {"by": "pooled", "mean": self.mean.tolist(), "scale": self.factor.tolist()}
+
+
+@dataclass(frozen=True)
+class ClientScalings:
+    """Features of client m become (x - mean[m]) / deviation[m], and 0 where that is 0.
+
+    Attributes:
+        clients: their names, M of them, those that are held out wholly included.
+        rows: how many rows each trains on, shape (M,).
+        mean, deviation: shape (M, d); of a client that trains on none they are of all its rows.
+    """
+
+    clients: tuple[str, ...]
+    rows: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> "ClientScalings":
+        """That of a record. Raises KeyError where it is none."""
+        clients = tuple(np.asarray(told["client"]).astype(str).tolist())
+        return cls(clients, told["rows"], told["mean_"], np.sqrt(told["var_"]))
+
+    def noted(self) -> dict[str, Any]:
+        """What a record keeps."""
+        return {
+            "by": "per_client",
+            "client": np.array(self.clients),
+            "rows": self.rows,
+            "mean_": self.mean,
+            "var_": self.deviation**2,
+        }
+
+    def of(self, client: str | None) -> Scaling:
+        """That of a client; of one that is not known, the means of all training rows and the deviation within clients,
+        sqrt(sum_m n_m deviation_m^2 / sum_m n_m) over the n_m rows that client m trains on."""
+        if client in self.clients:
+            place = self.clients.index(client)
+            mean, deviation = self.mean[place], self.deviation[place]
+        else:
+            share = self.rows / self.rows.sum()
+            mean, deviation = share @ self.mean, np.sqrt(share @ self.deviation**2)
+        return Scaling(mean, inverse(deviation), deviation)

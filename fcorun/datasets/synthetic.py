@@ -20,6 +20,8 @@ class Clients(Protocol):
     @property
     def validation_samples(self) -> int: ...
     @property
+    def test_samples(self) -> int: ...
+    @property
     def mean_scale(self) -> float: ...
     @property
     def seed(self) -> int: ...
@@ -29,7 +31,8 @@ def linear(name: str, weights: np.ndarray, of: Clients, scales: np.ndarray | flo
     """y = <x, weights> + b + eps with x = scales * (mu_m + delta); b, delta, eps ~ N(0, 1), mu_m ~ N(0, mean_scale^2).
 
     ``samples`` rows of raveled float32 examples for each client, who draws its mu_m once, and ``validation_samples``
-    rows with the same mu_m; the training rows do not depend on their number. ``name`` starts the random numbers.
+    and ``test_samples`` rows with the same mu_m; the training rows do not depend on their numbers. ``name`` starts the
+    random numbers.
     """
     truth, features = stream(of.seed, name, "truth"), weights.size
     bias = truth.standard_normal(dtype=np.float32)
@@ -45,15 +48,17 @@ def linear(name: str, weights: np.ndarray, of: Clients, scales: np.ndarray | flo
 
     shape = weights.shape if weights.ndim > 1 else ()
     truth_of = {"weights": weights, "bias": np.asarray(bias)}
-    return alike(draw, of.clients, of.samples, of.validation_samples, truth=truth_of, shape=shape)
+    return alike(draw, of.clients, (of.samples, of.validation_samples, of.test_samples), truth=truth_of, shape=shape)
 
 
-def alike(draw: Draw, clients: int, samples: int, validation_samples: int, **fields: Any) -> FederatedData:
-    """Data of clients with as many rows each. ``draw(part, rows)`` gives x and y of so many rows of each, in their
-    order; ``fields`` are further ones of FederatedData."""
+def alike(draw: Draw, clients: int, rows: tuple[int, int, int], **fields: Any) -> FederatedData:
+    """Data of clients with as many ``rows`` each, of training, validation and test. ``draw(part, rows)`` gives x and y
+    of so many rows of each, in their order; ``fields`` are further ones of FederatedData."""
+    samples, validation_samples, test_samples = rows
     x, y = draw("training", samples)
     x_val, y_val = draw("validation", validation_samples) if validation_samples else (None, None)
-    each = np.arange(clients + 1)
+    x_test, y_test = draw("test", test_samples) if test_samples else (None, None)
+    each, names = np.arange(clients + 1), tuple(f"client{m}" for m in range(clients))
     return FederatedData(
         x=x,
         y=y,
@@ -61,6 +66,9 @@ def alike(draw: Draw, clients: int, samples: int, validation_samples: int, **fie
         x_val=x_val,
         y_val=y_val,
         offsets_val=each * validation_samples if validation_samples else None,
-        clients=tuple(f"client{m}" for m in range(clients)),
+        x_test=x_test,
+        y_test=y_test,
+        clients_test=np.repeat(names, test_samples) if test_samples else None,
+        clients=names,
         **fields,
     ).validate()

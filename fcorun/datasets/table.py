@@ -13,12 +13,13 @@ from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.datasets.encoding import Encoding, read_encoding
-from fcorun.datasets.partition import hold_out, partition, standardize
+from fcorun.datasets.partition import partition, standardized
 from fcorun.datasets.readers import Rows, find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
-from fcorun.datasets.scaling import Scaling
+from fcorun.datasets.scaling import ClientScalings, Scaling
+from fcorun.datasets.splits import Splits
 from fcorun.datasets.targets import targets
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError
 
 Columns = Annotated[list[str] | None, "later"]
 
@@ -30,7 +31,7 @@ class Table(Dataset):
     Attributes:
         path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
             (a .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y
-            (N,) and, if wanted, client (N,) and a boolean validation (N,); or a LIBSVM file
+            (N,) and, if wanted, client (N,) and boolean validation and test (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2).
         target: the column to predict; needed, and allowed, for files with named columns only.
         client: the column that names the client of a row; without it rows are dealt out by ``partition``.
@@ -40,6 +41,8 @@ class Table(Dataset):
         task: "regression" keeps the target as a number; for the others any values are labels, sorted.
         validation: the fraction of each client's rows to hold out, or names of clients to hold out wholly. None: the
             rows that an .npz marks, and 0.2 of each client's where nothing is marked.
+        test: likewise the rows that nothing but the scores at the end of a run ever sees; None: those that an .npz
+            marks, else none. Which they are does not depend on a fraction ``validation``.
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
         scaling: a record on data that were standardized "pooled", whose mean and deviation are taken instead.
         seed: of the partition and of the rows held out.
@@ -65,14 +68,12 @@ class Table(Dataset):
     ignore: Columns = None
     only: Columns = None
     encoding: Path | None = None
+    test: Annotated[float | list[str] | None, "later"] = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} is of data.standardize=pooled: give that too")
-        if isinstance(self.validation, (int, float)) and not 0 <= self.validation < 1:
-            raise UserError(
-                f"data.validation={self.validation} must be at least 0 and less than 1, or a list of clients"
-            )
+        Splits(self.validation, self.test).check()
         if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
             raise UserError(
                 f"data.partition={self.partition} needs classes and data.task=regression has none: "
@@ -94,13 +95,15 @@ class Table(Dataset):
         target = f"target '{self.target}'" if self.target else "target y"
         y, classes = targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
         names, owner = self._owners(rows, y)
-        held = self._held_out(rows, names, owner)
+        validation, test = Splits(self.validation, self.test).masks(
+            self.path, (rows.validation, rows.test), names, owner, named=rows.client is not None, seed=self.seed
+        )
+        held = validation | test
+        asked = f"data.validation={self.validation}" + (f", data.test={self.test}" if test.any() else "")
         if held.all():
-            raise UserError(f"data.validation={self.validation}: every row is held out; leave some to train on")
+            raise UserError(f"{asked}: every row is held out; leave some to train on")
         if classes and len(np.unique(y[~held])) < 2:
-            raise UserError(
-                f"data.validation={self.validation} leaves training rows of one class only: hold out fewer rows"
-            )
+            raise UserError(f"{asked} leaves training rows of one class only: hold out fewer rows")
         encoding, x, remarks = None, rows.x, []
         if kinds is not None:
             encoding, x, remarks = encode(
@@ -108,33 +111,46 @@ class Table(Dataset):
             )
         features = encoding.names if encoding else ()
         remarks += [*identifiers(x, features), *constants(x[~held], features)]
-        standardized = None
-        if self.standardize == "per_client":
-            x, standardized = standardize(x, owner, held), {"by": "per_client"}
-        elif self.standardize == "pooled":
-            found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
-            out = x.dtype if x.dtype.kind == "f" else np.float64
-            x, standardized = ((x - found.mean) * found.factor).astype(out), found.noted()
+        x, scaled = self._standardized(x, features, names, owner, held)
         # a client all of whose rows are held out takes no part in training
         order = np.argsort(owner, kind="stable")
-        kept, tested = order[~held[order]], order[held[order]]
+        kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
         present, counts = np.unique(owner[kept], return_counts=True)
-        own = held.any() and np.isin(owner[tested], present).all()
+        own = validation.any() and np.isin(owner[checked], present).all()
+        called = np.array([*names, ""])  # rows that a file holds out may be nobody's
         return FederatedData(
             x=x[kept],
             y=y[kept],
             offsets=np.concatenate([[0], np.cumsum(counts)]),
             task=self.task,
             classes=classes,
-            x_val=x[tested] if held.any() else None,
-            y_val=y[tested] if held.any() else None,
-            offsets_val=np.append(np.searchsorted(owner[tested], present), len(tested)) if own else None,
+            x_val=x[checked] if validation.any() else None,
+            y_val=y[checked] if validation.any() else None,
+            offsets_val=np.append(np.searchsorted(owner[checked], present), len(checked)) if own else None,
+            x_test=x[tested] if test.any() else None,
+            y_test=y[tested] if test.any() else None,
+            clients_val=called[owner[checked]] if validation.any() else None,
+            clients_test=called[owner[tested]] if test.any() else None,
             clients=tuple(names[m] for m in present),
             features=features,
-            standardized=standardized,
+            standardized=scaled,
             remarks=self._remarks(rows, classes, remarks, Sites(names, owner, ~held)),
             encoding=encoding,
         ).validate()
+
+    def _standardized(
+        self, x: np.ndarray, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
+    ) -> tuple[np.ndarray, dict | None]:
+        """The features as asked for, shape (N, d), and what is noted of it."""
+        if self.standardize == "none":
+            return x, None
+        if self.standardize == "per_client":
+            x, by = standardized(x, owner, held)
+            clients = tuple([*names, ""][m] for m in by["owner"])
+            return x, ClientScalings(clients, by["rows"], by["mean"], by["deviation"]).noted()
+        found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
+        out = x.dtype if x.dtype.kind == "f" else np.float64
+        return ((x - found.mean) * found.factor).astype(out), found.noted()
 
     def _kinds(self, rows: Rows) -> dict[str, Kind] | Encoding | None:
         """What each column holds, or the encoding that is to be taken; None where columns have no names."""
@@ -194,7 +210,9 @@ class Table(Dataset):
             found, inverse = np.unique(rows.client, return_inverse=True)
             order = sorted(range(len(found)), key=_natural(found.tolist()))
             return [str(found[k]) for k in order], np.argsort(order)[inverse]
-        marked = np.zeros(len(y), bool) if rows.validation is None else rows.validation
+        marked = np.zeros(len(y), bool)
+        for held in (rows.validation, rows.test):
+            marked |= False if held is None else held
         training = y[~marked]
         if self.clients > len(training):
             raise UserError(f"data.clients={self.clients} is more than the {len(training)} rows of {self.path}: "
@@ -204,28 +222,6 @@ class Table(Dataset):
         rng = stream(self.seed, "table", "partition")
         owner[~marked] = partition(self.partition, training, self.clients, self.alpha, rng)
         return [f"client{m}" for m in range(self.clients)], owner
-
-    def _held_out(self, rows: Rows, names: list[str], owner: np.ndarray) -> np.ndarray:
-        """True for the rows of the validation split, shape (N,)."""
-        if rows.validation is not None:
-            if self.validation is not None:
-                raise UserError(
-                    f"data.validation={self.validation}: {self.path} marks its validation rows itself; "
-                    "leave data.validation out, or the array out of the file"
-                )
-            return rows.validation
-        if not isinstance(self.validation, list):
-            fraction = 0.2 if self.validation is None else self.validation
-            return hold_out(owner, fraction, stream(self.seed, "table", "validation"))
-        if rows.client is None and self.validation:
-            raise UserError(
-                f"data.validation={self.validation}: the rows have no named clients; "
-                "give data.client=... or a fraction of the rows, data.validation=0.2"
-            )
-        for name in self.validation:
-            if name not in names:
-                raise UserError(f"data.validation: there is no client '{name}'; {nearest(name, names)}")
-        return np.isin(np.array(names)[owner], self.validation)
 
 
 def _natural(names: list[str]):

@@ -12,7 +12,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.ending import CHANGE
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import PERSONAL
+from fcorun.metrics import PERSONAL, TEST, UNTOUCHED
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
@@ -182,6 +182,8 @@ def check_stop(experiment: Experiment) -> None:
         "violation": (hasattr(experiment.reg, "violation"), f"reg={names['reg']} is no constraint"),
     }
     for name, target in stop.items():
+        if name.removeprefix(PERSONAL).startswith(TEST):
+            raise UserError(f"stop.{name} is refused: {UNTOUCHED}")
         if name != CHANGE and name not in experiment.metrics.judged:
             raise UserError(f"stop: '{name}' is not a choice: {nearest(name, [CHANGE, *experiment.metrics.judged])}")
         if name == CHANGE and target < 0:

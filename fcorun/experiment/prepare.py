@@ -9,7 +9,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_fit, check_optimum, check_start, check_stop, deterministic
-from fcorun.metrics import PERSONAL, RENAMED
+from fcorun.metrics import PERSONAL, RENAMED, TEST, UNTOUCHED
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
 from fcorun.sections import MEANT, SECTIONS
@@ -51,6 +51,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
 def check_metric(metric: str | None, experiment: Experiment) -> None:
     """Refuse a metric that neither the catalogue nor the objective knows, that is better in no direction, or that is a
     gap to an optimum that nobody asks for."""
+    if metric is not None and metric.removeprefix(PERSONAL).startswith(TEST):
+        raise UnknownMetric(f"metric={metric} is refused: {UNTOUCHED}")
     if metric is not None and RENAMED.get(metric, metric) not in experiment.metrics.judged:
         raise UnknownMetric(f"metric={metric} is not a choice: {nearest(metric, experiment.metrics.judged)}")
     if metric == "suboptimality" and not experiment.settings.reference:

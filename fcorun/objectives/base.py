@@ -62,6 +62,8 @@ class Objective(ABC):
         return {}
 
     # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,).
+    # Optional, for scores and predictions: probabilities(prediction) of the classes, (n, classes), see Logistic; of a
+    # regression response(prediction), what is expected of the target, (n,), see LeastSquares.
     # Optional, for steps that are "auto": curvature(features, outputs), see LinearModel.
     # Optional, for client proxes in closed form: quadratic(features, y), see LeastSquares.
 

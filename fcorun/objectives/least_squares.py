@@ -20,6 +20,9 @@ class LeastSquares(LinearModel):
     def loss(self, prediction, y):
         return (prediction - y) ** 2
 
+    def response(self, prediction):
+        return prediction
+
     def conjugate(self, u, y):
         return u * y + u**2 / 4
 

@@ -27,5 +27,10 @@ class Logistic(LinearModel):
         label = prediction > 0 if prediction.ndim == 1 else prediction.argmax(axis=1)
         return {"accuracy": (label == y).astype(prediction.dtype)}
 
+    def probabilities(self, prediction):
+        if prediction.ndim == 1:
+            return jax.nn.sigmoid(jnp.stack([-prediction, prediction], axis=1))
+        return jax.nn.softmax(prediction, axis=1)
+
     def conjugate(self, u, y):
         return binary_conjugate(u, y)

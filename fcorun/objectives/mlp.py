@@ -63,3 +63,4 @@ class MLP(Objective):
 
     loss = Logistic.loss
     scores = Logistic.scores
+    probabilities = Logistic.probabilities

@@ -27,3 +27,8 @@ class OneVsRest(LinearModel):
 
     def scores(self, prediction, y):
         return {"accuracy": (prediction.argmax(axis=1) == y).astype(prediction.dtype)}
+
+    def probabilities(self, prediction):
+        """Those of each class against the rest, divided by their sum (Zadrozny and Elkan, KDD 2002)."""
+        each = jax.nn.sigmoid(prediction)
+        return each / each.sum(axis=1, keepdims=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ FILES = (
     "solution.npz",
     "personal.npz",
     "encoding.json",
+    "scaling.npz",
+    "scores.csv",
     "curves.png",
     "curves.pdf",
     "curves.svg",
@@ -91,6 +94,28 @@ class Record:
         return text.astype({name: int if name in WHOLE else float for name in text})
 
     @cached_property
+    def scores(self) -> "pd.DataFrame":
+        """How good the model is on the rows of training, validation and test: a row for each set of rows, ``model`` and
+        ``client``, empty for all, as ``fcorun.models.scores`` says; empty where there are none."""
+        import pandas as pd
+
+        try:
+            found = pd.read_csv(self.folder / "scores.csv", dtype=str, keep_default_na=False)
+        except FileNotFoundError:
+            return pd.DataFrame()
+        words = ("set", "model", "client", "positive")
+        return found.assign(**{name: pd.to_numeric(found[name]) for name in found if name not in words})
+
+    @cached_property
+    def scaling(self) -> "dict[str, np.ndarray]":
+        """What each client's features were standardized by, where they were ``per_client``: ``client`` (M,), ``rows``
+        (M,) that it trains on, ``mean_`` and ``var_`` (M, d); else empty."""
+        try:
+            return formats.read_npz(self.folder / "scaling.npz")
+        except FileNotFoundError:
+            return {}
+
+    @cached_property
     def solution(self) -> "dict[str, np.ndarray]":
         """The parameters of the output, by name."""
         return formats.read_npz(self.folder / "solution.npz")
@@ -102,6 +127,10 @@ class Record:
             return formats.read_npz(self.folder / "personal.npz")
         except FileNotFoundError:
             return {}
+
+    def estimator(self, client: str | None = None) -> Any:
+        """A fitted object of scikit-learn with this model, or that of a client: see ``fcorun.models.estimator``."""
+        return import_module("fcorun.models.estimator").estimator(self, client)  # a room above this one, so by name
 
 
 def load_records(*roots: str | Path) -> list[Record]:

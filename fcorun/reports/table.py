@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fcorun.errors import UserError, nearest
-from fcorun.metrics import CATALOGUE, RENAMED, Catalogue, shared, structure
+from fcorun.metrics import CATALOGUE, PERSONAL, RENAMED, TEST, UNTOUCHED, Catalogue, shared, structure
 from fcorun.reports.spread import SAME, agree, band
 
 SEEDS = ("seed", "data.seed")
@@ -121,6 +121,8 @@ class Table:
             names = [name for name in self.tails if not (self.psi() and name in PENALISED)]
             return self.metrics.headline(names)
         metric = RENAMED.get(metric, metric)
+        if metric.removeprefix(PERSONAL).startswith(TEST):
+            raise UserError(f"metric={metric} is refused: {UNTOUCHED}")
         judged = [name for name in self.tails if self.metrics[name].higher is not None]
         if metric in self.tails and metric not in judged:
             raise UserError(f"metric={metric} is better in no direction; choose one of {', '.join(judged)}")

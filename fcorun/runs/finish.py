@@ -10,6 +10,7 @@ from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.datasets.encoding import Encoding
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
 from fcorun.experiment.experiment import Experiment
+from fcorun.models.scores import scores
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -28,10 +29,19 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
         ("diverged", f"not finite in round {job.diverged}{job.where}") if job.diverged else ("done", job.reason)
     )
     summary = summarize(job, data, status, {"setup": job.setup, **times})
+    arrays = {"solution": solution}
     if models is not None:
-        models = models | {"client": np.array(data.clients or range(len(data.sizes)))}
+        arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.sizes)))}
+    if data.standardized and data.standardized["by"] == "per_client":  # too much for summary.json
+        arrays["scaling"] = {name: value for name, value in data.standardized.items() if name != "by"}
     try:
-        _write(job, status, reason, summary, {"solution": solution, "personal": models}, encoding=data.encoding)
+        if not job.diverged:
+            begun = time.perf_counter()
+            scored = scores(job.experiment.objective, data, solution, models)
+            if scored:
+                job.folder.write("scores.csv", csv_text(scored))
+            summary["seconds"]["scores"] = time.perf_counter() - begun
+        _write(job, status, reason, summary, arrays, encoding=data.encoding)
     except Exception as error:
         job.fail(error)
     else:
@@ -72,7 +82,7 @@ def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:
 
 
 def _write(
-    job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None], *, encoding: Encoding | None
+    job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays], *, encoding: Encoding | None
 ) -> None:
     """Write what a record is made of; its status comes last."""
     folder, rows = job.folder, job.rows
@@ -88,8 +98,7 @@ def _write(
     if encoding is not None:
         folder.write(ENCODING, json_text(encoding.noted()))
     for name, values in arrays.items():
-        if values is not None:
-            folder.write(f"{name}.npz", npz_bytes(values))
+        folder.write(f"{name}.npz", npz_bytes(values))
     folder.write("summary.json", json_text(summary))
     folder.log(f"{status} after round {rows[-1]['round'] if rows else 0}" + (f": {reason}" if reason else ""))
     folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))

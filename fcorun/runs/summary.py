@@ -43,20 +43,25 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
             "clients": len(data.sizes),
             "examples": len(data.y),
             "validation_examples": 0 if data.y_val is None else len(data.y_val),
+            **({} if data.y_test is None else {"test_examples": len(data.y_test)}),
             "features": int(data.x.shape[1]),
             "feature_names": list(data.features),
             "task": data.task,
             "classes": [str(c) for c in data.classes],
             "fingerprint": job.experiment.fingerprint,
+            **({"class_type": type(data.classes[0]).__name__} if data.classes else {}),
+            **({"scale": data.scale} if data.scale != 1 else {}),
             **({"standardized": _plain(data.standardized)} if data.standardized else {}),
         },
         **machine(),
     }
 
 
-def _plain(values: dict) -> dict:
-    """The same with lists instead of arrays."""
-    return {key: np.asarray(value).tolist() for key, value in values.items()}
+def _plain(standardized: dict) -> dict:
+    """The same with lists instead of arrays; those of each client are in scaling.npz."""
+    if standardized["by"] == "per_client":
+        return {"by": "per_client"}
+    return {key: np.asarray(value).tolist() for key, value in standardized.items()}
 
 
 @cache

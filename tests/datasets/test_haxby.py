@@ -123,6 +123,30 @@ def test_haxby_validation(brains):
     )
 
 
+def test_haxby_test_rows(brains):
+    data = haxby(brains, test_subjects=[5], validation_runs=[0]).load()
+    assert data.clients == ("subject1_run1", "subject1_run2")
+    assert given(data.owners("validation")).tolist() == ["subject1_run0"] * 4
+    assert given(data.owners("test")).tolist() == ["subject5_run0"] * 4 + ["subject5_run1"] * 4  # its run 0, too
+    whole = haxby(brains, validation_subjects=[]).load()
+    np.testing.assert_array_equal(data.x_test, whole.x[12:])
+    np.testing.assert_array_equal(data.y_test, whole.y[12:])
+    runs = haxby(brains, subjects=[1], test_runs=[2]).load()
+    assert given(runs.owners("test")).tolist() == ["subject1_run2"] * 4
+    assert runs.x_val is None
+    last = haxby(brains, test_subjects=[5]).load()  # of the one that is left nothing is held out unasked
+    assert (last.x_val, len(last.sizes)) == (None, 3)
+    assert haxby(brains).fingerprint() != haxby(brains, test_runs=[0]).fingerprint()
+    with fails("data.test_subjects: subject 6 is not one of data.subjects=[1]; add it"):
+        Haxby(subjects=[1], test_subjects=[6])
+    with fails("data.validation_runs and data.test_runs both name 2: name it in one of them"):
+        Haxby(subjects=[1], test_runs=[2], validation_runs=[2])
+    with fails("data.test_runs: there is no run 3; the runs are [0, 1, 2]"):
+        haxby(brains, test_runs=[3]).load()
+    with fails("and the keys of the test hold out every run"):
+        haxby(brains, test_subjects=[1], validation_subjects=[5]).load()
+
+
 def test_haxby_other_categories(brains):
     data = haxby(brains, categories=["house", "cat"]).load()
     assert data.classes == ("cat", "house")

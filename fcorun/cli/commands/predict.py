@@ -1,0 +1,72 @@
+"""fcorun predict: what the model of a record predicts for new rows."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fcorun.cli.commands.common import Parser
+from fcorun.errors import UserError
+from fcorun.records.formats import frame_csv, frame_parquet, read_summary
+from fcorun.records.record import Record, load_records
+from fcorun.system.files import write_whole
+
+_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Predict for the rows of a file by the model of a record: features by name, in any order, not standardized; the
+    column of clients as the record's data have it, where clients have models of their own. Without --out, the
+    predictions are printed as CSV."""
+    parser = Parser("predict", run.__doc__, folders=False)
+    parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done")
+    parser.add_argument("rows", metavar="NEW", help="new rows: .csv .tsv .parquet, .npz (X, client) or LIBSVM")
+    parser.add_argument("--client", metavar="COLUMN", help="the column that names clients; default: the record's")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    asked = parser.parse_args(argv)
+    if asked.out is not None:
+        _check(asked.out, asked.force)
+    record = _record(asked.record)
+
+    from fcorun.composing.folders import see_plugins
+    from fcorun.datasets.frames import read_frame
+    from fcorun.models.predict import predict
+
+    see_plugins()
+    column = asked.client or record.flat_config.get("data.client")
+    width = read_summary(record.folder).get("data", {}).get("features", 0)
+    frame, owner = read_frame(asked.rows, column, width)
+    if asked.client and owner is None:
+        raise UserError(
+            f"--client {asked.client}: there is no such column in {asked.rows}; leave it out, or give another"
+        )
+    found, remarks = predict(record, frame, owner, asked.rows)
+    if asked.out is None:
+        sys.stdout.write(frame_csv(found).decode())
+    else:
+        write_whole(asked.out, _WRITERS[asked.out.suffix](found))
+        remarks.insert(0, f"{asked.out}: {len(found)} predictions")
+    for line in remarks:
+        print(f"fcorun: {line}", file=sys.stderr)
+    return 0
+
+
+def _record(folder: Path) -> Record:
+    """The record in a folder. Raises UserError where there is none, or several."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; give that of a run that is done")
+    if not (folder / "status.json").exists():
+        below = load_records(folder)
+        which = f"; give one of the {len(below)} below it, such as {below[0].folder}" if below else ""
+        raise UserError(f"{folder} is no record of a run{which or '; give the folder of one that is done'}")
+    return Record(folder)
+
+
+def _check(path: Path, force: bool) -> None:
+    """Raises UserError for a file that cannot be written."""
+    if path.suffix not in _WRITERS:
+        raise UserError(f"--out {path} must end in .csv or .parquet")
+    if path.exists() and not force:
+        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")

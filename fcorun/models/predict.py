@@ -1,0 +1,134 @@
+"""What the model of a record predicts for new rows."""
+
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.encoding import FILE as ENCODING
+from fcorun.datasets.encoding import read_encoding
+from fcorun.datasets.frames import numbers
+from fcorun.errors import UserError
+from fcorun.metrics import PERSONAL
+from fcorun.models.estimator import estimator, own_clients
+from fcorun.records.record import Record
+
+_NAMED = 10  # columns, in a sentence
+
+
+def predict(
+    record: Record, frame: Any, owner: np.ndarray | None = None, where: str = "the rows"
+) -> tuple[Any, list[str]]:
+    """Predictions for new rows, and what a reader of them should know, a sentence each.
+
+    The columns of the predictions, a row each, are ``row`` (from 1), ``client`` where that is known, ``prediction`` (a
+    number, or the label of a class) and ``probability_LABEL`` of each class; of a record with own models ``model``, own
+    or shared; of one standardized per_client ``scaling``, own or mean: of the client, or of all clients.
+
+    Args:
+        record: one that is done.
+        frame: the rows, a pandas.DataFrame with the record's features by name in any order, as raw as the record's data
+            were: standardization is part of the model. What else it has is ignored.
+        owner: the client of each row, text or None, shape (n,).
+        where: what errors call the rows.
+
+    Raises UserError for features that are missing or no numbers, and as ``estimator`` does.
+    """
+    import pandas as pd
+
+    shared = estimator(record)  # refuses a record that cannot predict
+    x, remarks = raw_features(frame, record, where)
+    owner = np.full(len(frame), None, object) if owner is None else owner
+    own, scaled = own_clients(record), [str(name) for name in record.scaling.get("client", ())]
+    of = np.array([name if name in {*own, *scaled} else "" for name in owner])  # no client is called that
+    parts = []
+    for client in dict.fromkeys(of.tolist()):
+        rows = np.flatnonzero(of == client)
+        parts.append(_by(estimator(record, client) if client else shared, x.iloc[rows]).set_index(rows))
+    out = pd.concat(parts).sort_index()
+    if any(name is not None for name in owner):
+        out.insert(0, "client", owner)
+    out.insert(0, "row", np.arange(1, len(out) + 1))
+    for name, there, other in (("model", own, "shared"), ("scaling", scaled, "mean")):
+        if there:
+            out[name] = np.where(np.isin(of, there), "own", other)
+    return out, [
+        *remarks,
+        *_of_unknown(owner, of == "", bool(own), bool(scaled)),
+        *_doubts(record, shared if "" in of else None, bool(own)),
+    ]
+
+
+def raw_features(frame: Any, record: Record, where: str) -> tuple[Any, list[str]]:
+    """The features of new rows as the record's data had them before standardization, a DataFrame of numbers in their
+    order, and what is said of the columns.
+
+    Text is coded and gaps are filled as in the record. Where the record or the rows have no names, columns are taken in
+    their order. Raises UserError.
+    """
+    import pandas as pd
+
+    told, target = record.summary["data"], record.config["data"].get("target")
+    encoding = read_encoding(str(record.folder)) if (record.folder / ENCODING).is_file() else None
+    names, count = told["feature_names"], told["features"]
+    if encoding and any(isinstance(column, str) for column in frame.columns):
+        names = [column.name for column in encoding.columns]
+    outcome = [name for name in frame.columns if name == target and name not in names]
+    remarks = [f"column '{target}' is the outcome: ignored"] if outcome else []
+    frame = frame.drop(columns=outcome)
+    if names and any(isinstance(column, str) for column in frame.columns):
+        missing = [name for name in names if name not in frame]
+        if missing:
+            raise UserError(f"{where} lacks {_list(missing)}: give all features of the record, by name, in any order")
+        others = [name for name in frame.columns if name not in set(names)]
+        if others:
+            remarks.append(f"ignored, for the record has no such features: {_list(others)}")
+        frame = frame[names]
+        if encoding:
+            return pd.DataFrame(encoding.apply(frame, remarks, where).astype(float), columns=encoding.names), remarks
+    else:
+        if frame.shape[1] != count:
+            raise UserError(f"{where} has {frame.shape[1]} columns of features, and the record has {count}: "
+                            f"give {'them by name' if names else 'as many'}")  # fmt: skip
+        remarks.append(
+            f"features of {where if names else 'the record'} have no names: columns are taken in their order"
+        )
+    x = [numbers(frame[column], f"{where}: column '{column}'").astype(float) for column in frame.columns]
+    return pd.DataFrame(np.stack(x, axis=1), columns=names or None), remarks
+
+
+def _list(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _by(model: Any, x: Any) -> Any:
+    """What a model predicts for rows x, a DataFrame."""
+    import pandas as pd
+
+    x = x if hasattr(model, "feature_names_in_") else x.to_numpy()
+    found = {"prediction": model.predict(x)}
+    if hasattr(model, "predict_proba"):
+        found |= zip((f"probability_{label}" for label in model.classes_), model.predict_proba(x).T, strict=True)
+    return pd.DataFrame(found)
+
+
+def _of_unknown(owner: np.ndarray, unknown: np.ndarray, own: bool, scaled: bool) -> list[str]:
+    """What is said of rows whose client the record does not know, where that makes a difference."""
+    if not unknown.any() or not (own or scaled):
+        return []
+    named = [str(name) for name in dict.fromkeys(owner[unknown]) if name is not None]
+    whose = f"of clients that the record does not know ({_list(named)})" if named else "without a client"
+    taken = ["the shared model"] if own else []
+    taken += ["the means and deviations of all clients, which may be far from their own"] if scaled else []
+    return [f"{unknown.sum()} of {len(owner)} rows are {whose} and get {' and '.join(taken)}"]
+
+
+def _doubts(record: Record, shared: Any, own: bool) -> list[str]:
+    """What is said of the model itself; ``shared`` is None where no row has it."""
+    said = []
+    if not own and any(name.startswith(PERSONAL) for name in record.summary["final"]):
+        said.append("the clients' own models were not kept (save_personal=false): the shared one predicts for all")
+    if hasattr(shared, "coef_") and not np.any(shared.coef_):
+        said.append("the shared model is 0 but for its intercept: it predicts the same for every row")
+    reason = record.status.get("reason")
+    return [*said, *([f"of the record: {reason}"] if reason else [])]

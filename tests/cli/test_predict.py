@@ -1,0 +1,164 @@
+"""fcorun predict."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+
+from fcorun import compose, run
+from fcorun.cli.commands import main
+from fcorun.models.predict import predict
+
+SITES = np.repeat(["a", "b", "c"], 30)
+
+
+@pytest.fixture
+def call(capsys):
+    """A function that runs fcorun predict: its exit code, what it printed, its remarks."""
+
+    def go(*argv):
+        capsys.readouterr()
+        code = main(["predict", *map(str, argv)])
+        out, err = capsys.readouterr()
+        return code, out, err.splitlines()
+
+    return go
+
+
+def learn(folder, *more, algo="centralized"):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((90, 2)) * [10, 0.1] + [50, 1]
+    label = np.where((x - [50, 1]) @ [0.1, 10] + rng.standard_normal(90) > 0, "yes", "no")
+    pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "site": SITES, "y": label}).to_csv("rows.csv", index=False)
+    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.task=binary"]
+    few = ["rounds=2"] if algo != "centralized" else []
+    return run(compose([f"algo={algo}", *given, *few, "precision=float64", *more]), folder)
+
+
+def test_columns_by_name(call):
+    record = learn("here", "data.standardize=pooled")
+    Path("new.csv").write_text("note,v,u,y\nx,1.1,55,yes\ny,0.9,41.5,no\n")
+    code, out, said = call("here", "new.csv")
+    assert code == 0
+    assert said == ["fcorun: column 'y' is the outcome: ignored",
+                    "fcorun: ignored, for the record has no such features: 'note'"]  # fmt: skip
+    found = pd.read_csv(io.StringIO(out))
+    assert list(found) == ["row", "prediction", "probability_no", "probability_yes"]
+    told = record.summary["data"]["standardized"]
+    z = (np.array([[55, 1.1], [41.5, 0.9]]) - told["mean_"]) / told["scale_"]
+    eta = z @ record.solution["weights"] + record.solution["bias"]
+    np.testing.assert_allclose(found["probability_yes"], 1 / (1 + np.exp(-eta)), rtol=1e-9)
+    assert found["prediction"].tolist() == ["yes", "no"]
+
+
+def test_one_row_into_a_file(call):
+    learn("here")
+    Path("new.csv").write_text("u,v\n55,1.1\n")
+    code, out, said = call("here", "new.csv", "--out", "out.parquet")
+    assert (code, out, said) == (0, "", ["fcorun: out.parquet: 1 predictions"])
+    assert pd.read_parquet("out.parquet").shape == (1, 4)
+    code, _, said = call("here", "new.csv", "--out", "out.parquet")
+    assert (code, said) == (2, ["fcorun: --out out.parquet exists; give --force to replace it, or another name"])
+    assert call("here", "new.csv", "--out", "out.parquet", "--force")[0] == 0
+
+
+def test_own_models_and_scalings(call):
+    record = learn("here", "data.standardize=per_client", algo="local")
+    Path("new.csv").write_text("site,u,v\nb,55,1.1\nz,55,1.1\n,55,1.1\na,55,1.1\n")
+    _, out, said = call("here", "new.csv")
+    found = pd.read_csv(io.StringIO(out))
+    assert found["model"].tolist() == ["own", "shared", "shared", "own"]
+    assert found["scaling"].tolist() == ["own", "mean", "mean", "own"]
+    assert found["client"].fillna("").tolist() == ["b", "z", "", "a"]
+    assert said[0] == (
+        "fcorun: 2 of 4 rows are of clients that the record does not know ('z') and get the shared model and the means "
+        "and deviations of all clients, which may be far from their own"
+    )
+    assert said[1] == "fcorun: the shared model is 0 but for its intercept: it predicts the same for every row"
+    for place, site in enumerate("b--a"):
+        model = record.estimator(site)
+        wanted = model.predict_proba(pd.DataFrame({"u": [55], "v": [1.1]}))[0]
+        np.testing.assert_allclose(found.iloc[place, 3:5].astype(float), wanted, rtol=1e-12)
+    Path("other.csv").write_text("where,u,v\nb,55,1.1\n")
+    code, out, said = call("here", "other.csv", "--client", "where")
+    assert (code, said) == (0, [])
+    assert out.splitlines()[1].startswith("1,b,")
+
+
+def test_models_that_were_not_kept_and_what_is_known_of_the_run(call):
+    record = learn("here", "save_personal=false", algo="ditto")
+    status = json.loads((record.folder / "status.json").read_text()) | {"reason": "not certified"}
+    (record.folder / "status.json").write_text(json.dumps(status))
+    Path("new.csv").write_text("u,v\n55,1.1\n")
+    code, out, said = call("here", "new.csv")
+    assert code == 0
+    assert "model" not in out.splitlines()[0]
+    assert said[0].startswith("fcorun: the clients' own models were not kept (save_personal=false)")
+    assert said[1:] == ["fcorun: of the record: not certified"]
+
+
+def test_files_without_names(call):
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((30, 3)).round(3)
+    np.savez("rows.npz", X=x, y=x @ [1.0, 2, 3])
+    record = run(compose(["data=table", "data.path=rows.npz", "data.clients=3", "algo=centralized"]), "here")
+    np.savez("new.npz", X=x[:2])
+    wanted = x[:2] @ record.solution["weights"] + record.solution["bias"]
+    code, out, said = call("here", "new.npz")
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["prediction"], wanted, rtol=1e-5)
+    assert said[0] == "fcorun: features of the record have no names: columns are taken in their order"
+    Path("new.svm").write_text("0 1:0.5\n0 2:1\n")  # what is left out is 0, also at the end
+    wanted = [[0.5, 0, 0], [0, 1, 0]] @ record.solution["weights"] + record.solution["bias"]
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(call("here", "new.svm")[1]))["prediction"], wanted, rtol=1e-5)
+    np.savez("new.npz", X=x[:, :2])
+    code, _, said = call("here", "new.npz")
+    assert (code, said) == (2, ["fcorun: new.npz has 2 columns of features, and the record has 3: give as many"])
+
+
+BAD = [
+    ("here new.csv --client who",
+     "fcorun: --client who: there is no such column in new.csv; leave it out, or give another"),
+    ("here new.csv --out x.txt", "fcorun: --out x.txt must end in .csv or .parquet"),
+    ("here new.csv --out no/x.csv", "fcorun: --out no/x.csv: there is no folder no; make it, or give another name"),
+    ("here nw.csv", "fcorun: nw.csv: there is no such file; did you mean 'new.csv'?"),
+    ("here new.xyz", "fcorun: new.xyz: unknown ending '.xyz'; give one of .csv, .tsv, .parquet, .npz, .libsvm, .svm, "
+     ".svmlight, .txt (.gz or .bz2 may follow .csv, .tsv, .libsvm, .svm, .svmlight, .txt)"),
+    ("here few.csv", "fcorun: few.csv lacks 'v': give all features of the record, by name, in any order"),
+    ("here gap.csv", "fcorun: gap.csv: column 'u' is missing or infinite in row 2; fill it in or drop the row"),
+    ("here text.csv", "fcorun: text.csv: column 'u' holds 'old' in row 1: make it a number or drop the column"),
+    ("here none.csv", "fcorun: none.csv: the file has no rows; give one with data"),
+    ("here empty.csv", "fcorun: empty.csv: the file is empty; give one with data"),
+    ("here matrix.npz", "fcorun: matrix.npz: there is no matrix 'X'; save the rows as X, of shape (rows, features)"),
+    ("nowhere new.csv", "fcorun: there is no folder nowhere; give that of a run that is done"),
+    (". new.csv", "fcorun: . is no record of a run; give one of the 1 below it, such as here"),
+    ("bare new.csv", "fcorun: bare is no record of a run; give the folder of one that is done"),
+    ("here", "fcorun: the following arguments are required: NEW; fcorun predict --help shows the options"),
+]  # fmt: skip
+
+
+def test_bad_input_is_told_in_one_line(call):
+    learn("here")
+    Path("bare").mkdir()
+    np.savez("matrix.npz", x=np.ones((2, 2)))
+    files = {"new.csv": "u,v\n1,2\n", "new.xyz": "u,v\n1,2\n", "few.csv": "u\n1\n", "gap.csv": "u,v\n1,2\n,2\n"}
+    files |= {"text.csv": "u,v\nold,2\n", "none.csv": "u,v\n", "empty.csv": ""}
+    for name, text in files.items():
+        Path(name).write_text(text)
+    before = sorted(map(str, Path().rglob("*")))
+    for arguments, sentence in BAD:
+        code, out, said = call(*arguments.split())
+        assert (arguments, code, out, said) == (arguments, 2, "", [sentence])
+    assert sorted(map(str, Path().rglob("*"))) == before
+
+
+def test_from_python():
+    record = learn("here")
+    found, said = predict(record, pd.DataFrame({"v": [1.0], "u": [50]}))
+    assert found.shape == (1, 4)
+    assert said == []
+    with fails("the rows lacks 'u'"):
+        predict(record, pd.DataFrame({"v": [1.0]}))

@@ -1,0 +1,186 @@
+"""The model of a record as an estimator of scikit-learn."""
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.validation import check_is_fitted
+
+from fcorun import compose, run
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.models.outputs import predictions
+
+FREE = ("reg=none", "data.validation=0", "algo.tolerance=1e-13")
+X = ["age", "crp"]
+
+
+def test_the_same_as_scikit_learns_least_squares(trained, visits):
+    for standardize in ("none", "pooled"):
+        found = trained("regression", *FREE, f"data.standardize={standardize}").estimator()
+        table = visits("regression")
+        wanted = LinearRegression().fit(table[X], table.y)
+        np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-5)
+        assert found.intercept_ == pytest.approx(wanted.intercept_, rel=1e-5)
+        np.testing.assert_allclose(found.predict(table[X]), wanted.predict(table[X]), rtol=1e-6)
+        assert found.score(table[X], table.y) == pytest.approx(wanted.score(table[X], table.y), rel=1e-6)
+        assert is_regressor(found)
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_the_same_as_scikit_learns_logistic_regression(trained, visits, task):
+    ridge = 0.05  # scikit-learn's is 1 / (C n)
+    found = trained(task, *FREE, "data.standardize=pooled", f"objective.ridge={ridge}").estimator()
+    table = visits(task)
+    z = (table[X] - table[X].mean()) / table[X].std(ddof=0)
+    wanted = LogisticRegression(C=1 / (ridge * len(z)), tol=1e-12, max_iter=10000).fit(z, table.y)
+    assert found.classes_.tolist() == wanted.classes_.tolist()
+    assert found.classes_.dtype.kind == ("U" if task == "binary" else "i")
+    np.testing.assert_allclose(found.predict_proba(table[X]), wanted.predict_proba(z), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(found.predict(table[X]), wanted.predict(z))
+    np.testing.assert_allclose(found.coef_ * table[X].std(ddof=0).to_numpy(), wanted.coef_, rtol=1e-4, atol=1e-6)
+    assert is_classifier(found)
+
+
+@pytest.mark.parametrize("standardize", ["none", "pooled", "per_client"])
+def test_raw_features_give_what_the_run_has(trained, visits, standardize):
+    """X @ w + b of standardized features, by hand; and what the run itself predicts of its own rows."""
+    record = trained("binary", f"data.standardize={standardize}", "data.validation=[Celle]")
+    table, w = visits(), record.solution
+    means = {"none": 0.0, "pooled": table[X][:80].mean()}
+    scales = {"none": 1.0, "pooled": table[X][:80].std(ddof=0)}
+    for site, rows in table.groupby("site"):
+        own = standardize == "per_client"
+        mean, scale = (rows[X].mean(), rows[X].std(ddof=0)) if own else (means[standardize], scales[standardize])
+        eta = ((rows[X] - mean) / scale).to_numpy() @ w["weights"] + w["bias"]
+        model = record.estimator(str(site))
+        np.testing.assert_allclose(model.decision_function(rows[X]), eta, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(model.predict_proba(rows[X])[:, 1], 1 / (1 + np.exp(-eta)), rtol=1e-9)
+    experiment = prepare(record.config)
+    data = load(experiment)
+    of_run = predictions(experiment.objective, w, data.x)
+    raw = np.concatenate([record.estimator(s).decision_function(table[X][table.site == s]) for s in ("Aachen", "Bonn")])
+    np.testing.assert_allclose(of_run, raw, rtol=1e-9, atol=1e-9)
+
+
+def test_a_client_that_nobody_knows_is_standardized_as_all_are_on_average(trained, visits):
+    record = trained("regression", "data.standardize=per_client", "data.validation=[Celle]")
+    kept = visits("regression")[:80]
+    mean = kept[X].mean()
+    within = np.sqrt(kept.groupby("site")[X].var(ddof=0).mean())  # both sites have as many rows
+    wanted = ((kept[X] - mean) / within).to_numpy() @ record.solution["weights"] + record.solution["bias"]
+    for client in (None, "nowhere"):
+        np.testing.assert_allclose(record.estimator(client).predict(kept[X]), wanted, rtol=1e-9)
+    assert not np.allclose(record.estimator("Aachen").predict(kept[X]), wanted)
+
+
+def test_own_models(trained, visits):
+    record = trained("binary", "data.standardize=none", algo="local")
+    table = visits()[X]
+    for m, site in enumerate(record.personal["client"]):
+        wanted = table.to_numpy() @ record.personal["weights"][m] + record.personal["bias"][m]
+        np.testing.assert_allclose(record.estimator(site).decision_function(table), wanted, rtol=1e-10)
+    np.testing.assert_array_equal(record.estimator("nowhere").decision_function(table), 0)  # where all started
+
+
+@pytest.mark.parametrize(("task", "standardize"), [("binary", "pooled"), ("multiclass", "none")])
+def test_mlp(trained, task, standardize):
+    given = ["objective=mlp", "objective.hidden=[5,4]", "algo.client_lr=1e-3", "algo.server_lr=1", "reg.strength=1e-4"]
+    record = trained(task, *given, f"data.standardize={standardize}", "data.test=0.2", algo="fedavg")
+    model, experiment = record.estimator(), prepare(record.config)
+    data = load(experiment)
+    eta = predictions(experiment.objective, record.solution, data.x)
+    raw = data.x if standardize == "none" else _back(record, data.x)
+    eta = np.stack([0 * eta, eta], axis=1) if task == "binary" else eta
+    chances = np.exp(eta) / np.exp(eta).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(pd.DataFrame(raw, columns=X)), chances, rtol=1e-8)
+    np.testing.assert_array_equal(model.predict(pd.DataFrame(raw, columns=X)), model.classes_[chances.argmax(axis=1)])
+    assert not hasattr(model, "coef_")
+
+
+def _back(record, x):
+    told = record.summary["data"]["standardized"]
+    return x * np.array(told["scale_"]) + told["mean_"]
+
+
+def test_one_against_the_rest(trained, visits):
+    record = trained("multiclass", "objective=one_vs_rest", "data.standardize=pooled")
+    model, table = record.estimator(), visits("multiclass")
+    eta = model.decision_function(table[X])
+    each = 1 / (1 + np.exp(-eta))
+    np.testing.assert_allclose(model.predict_proba(table[X]), each / each.sum(axis=1, keepdims=True), rtol=1e-9)
+
+
+def test_what_others_do_with_it(trained, visits, tmp_path):
+    record = trained("binary", "data.standardize=pooled")
+    model, table = record.estimator(), visits()
+    check_is_fitted(model)
+    assert model.n_features_in_ == 2
+    assert model.feature_names_in_.tolist() == X
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(table[X]), model.predict_proba(table[X]))
+    fresh: Any = clone(model)
+    with pytest.raises(NotFittedError):  # a clone has not seen the run
+        fresh.predict(table[X])
+    with pytest.raises(ValueError, match="feature names"):  # scikit-learn looks at names and their order
+        model.predict(table[X[::-1]])
+    everyone = record.scores.query("set == 'train' and client == ''").iloc[0]
+    assert everyone.auc == pytest.approx(roc_auc_score(_train(record).y, model.decision_function(_train(record).x)))
+    assert model.score(table[X], table.y) > 0.6
+
+
+def _train(record):
+    data = load(prepare(record.config))
+    return pd.Series({"x": pd.DataFrame(_back(record, data.x), columns=X), "y": data.y})
+
+
+def test_matrices_and_features_without_names():
+    size = ["data.clients=3", "data.samples=9", "data.rows=3", "data.columns=4", "data.rank=1"]
+    record = run(compose(["data=lowrank", *size, "clients_per_round=null", "rounds=2", "algo=fedavg"]))
+    model = record.estimator()
+    x = np.ones((5, 12)) * np.arange(5)[:, None]
+    wanted = x @ record.solution["weights"].ravel() + record.solution["bias"]
+    np.testing.assert_allclose(model.predict(x), wanted, rtol=1e-6)
+    assert model.n_features_in_ == 12
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_records_of_before(trained, visits):
+    record = trained("multiclass", "data.standardize=per_client")
+    told = json.loads((record.folder / "summary.json").read_text())
+    del told["data"]["class_type"]
+    (record.folder / "summary.json").write_text(json.dumps(told))
+    record = type(record)(record.folder)
+    assert record.estimator("Bonn").classes_.tolist() == [
+        "0",
+        "10",
+        "20",
+    ]  # text, for nobody said that they are numbers
+    (record.folder / "scaling.npz").unlink()
+    with fails("cannot predict", "standardized", "run it again with force=true"):
+        type(record)(record.folder).estimator()
+    pooled = trained("regression", "data.standardize=pooled")
+    wanted, told = pooled.estimator().coef_, json.loads((pooled.folder / "summary.json").read_text())
+    scaled = told["data"]["standardized"]
+    told["data"]["standardized"] = {"by": "pooled", "mean": scaled["mean_"], "scale": [1 / s for s in scaled["scale_"]]}
+    (pooled.folder / "summary.json").write_text(json.dumps(told))
+    np.testing.assert_allclose(type(pooled)(pooled.folder).estimator().coef_, wanted, rtol=1e-12)
+
+
+def test_records_that_cannot_predict(trained):
+    record = trained("binary", "data.standardize=none")
+    again = type(record)
+    (record.folder / "solution.npz").write_bytes(b"damaged")
+    with fails("cannot predict", "solution.npz", "force=true"):
+        again(record.folder).estimator()
+    (record.folder / "status.json").write_text(json.dumps({"status": "diverged"}))
+    with fails("is no record of a run that is done (diverged)"):
+        again(record.folder).estimator()

@@ -1,0 +1,61 @@
+"""Objectives of a user's: scores and estimators claim what these say, and nothing else."""
+
+import numpy as np
+import pandas as pd
+from helpers import fails
+
+SOURCE = """
+from dataclasses import dataclass
+import jax.numpy as jnp
+from fcorun.objectives import LinearModel
+
+@dataclass(frozen=True)
+class Counts(LinearModel):
+    tasks = ("regression",)
+    convex = True
+    def second_derivative(self, outputs):
+        return 0.0, 1000.0
+    def loss(self, prediction, y):
+        return jnp.exp(prediction / 100) - y * prediction / 100
+
+@dataclass(frozen=True)
+class Expected(Counts):
+    convex = True
+    def response(self, prediction):
+        return jnp.exp(prediction / 100)
+
+@dataclass(frozen=True)
+class Hinge(LinearModel):
+    tasks = ("binary",)
+    convex = True
+    def second_derivative(self, outputs):
+        return 0.0, 1000.0
+    def loss(self, prediction, y):
+        return jnp.maximum(0, 1 - (2 * y - 1) * prediction)
+"""
+
+
+def test_of_a_regression(trained, user_module, visits):
+    user_module("mine", SOURCE)
+    given = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
+    record = trained("regression", "objective.class=mine.Counts", *given, algo="fedavg")
+    assert list(record.scores) == ["set", "model", "client", "n", "loss"]  # R2 of what?
+    with fails("there is no estimator for Counts, whose predictions are not what it expects of the target"):
+        record.estimator()
+    record = trained("regression", "objective.class=mine.Expected", *given, algo="fedavg")
+    z = np.array([record.scores.query("set == 'train' and client == ''").iloc[0].calibration_intercept])
+    assert np.isfinite(z).all()
+    with fails("there is no estimator for Expected"):
+        record.estimator()
+
+
+def test_of_classes(trained, user_module, visits):
+    user_module("mine", SOURCE)
+    given = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
+    record = trained("binary", "objective.class=mine.Hinge", *given, algo="fedavg")
+    assert "auc" in record.scores
+    assert "brier" not in record.scores
+    model, table = record.estimator(), visits()[["age", "crp"]]
+    assert not hasattr(model, "predict_proba")
+    wanted = np.where(model.decision_function(table) > 0, "ill", "fit")
+    np.testing.assert_array_equal(model.predict(pd.DataFrame(table)), wanted)

@@ -1,0 +1,118 @@
+"""scores.csv: of which rows, by which model, and that they are those of the run."""
+
+import numpy as np
+import pytest
+from helpers import HETEROGENEOUS, small
+from sklearn import metrics
+
+from fcorun import compose, run
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+
+
+def row(record, part, client="", model="shared"):
+    found = record.scores
+    rows = found[(found["set"] == part) & (found["client"] == client) & (found["model"] == model)]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def test_losses_are_those_of_the_run():
+    record = run(small("precision=float64"))
+    last, found = record.metrics.iloc[-1], record.scores
+    assert found["set"].unique().tolist() == ["train", "validation"]  # and no test, which there is none of
+    assert found["client"].tolist() == ["", *(f"client{m}" for m in range(6))] * 2
+    assert row(record, "train").loss == pytest.approx(last["train_loss"], rel=1e-9)
+    assert row(record, "validation").loss == pytest.approx(last["val_loss"], rel=1e-9)
+    assert row(record, "train").n == 72
+    assert row(record, "validation", "client3").n == 4
+    assert row(record, "train").rmse == pytest.approx(last["train_loss"] ** 0.5)
+
+
+def test_against_scikit_learn(trained):
+    record = trained("binary", "data.validation=[Bonn]", "data.test=0.3")
+    data = load(prepare(record.config))
+    w = record.solution
+    eta = data.x_test @ w["weights"] + w["bias"]
+    found, p = row(record, "test"), 1 / (1 + np.exp(-eta))
+    assert found.positive == "ill"
+    assert found.n == 24
+    assert found.auc == pytest.approx(metrics.roc_auc_score(data.y_test, eta))
+    assert found.brier == pytest.approx(metrics.brier_score_loss(data.y_test, p))
+    assert found.loss == pytest.approx(metrics.log_loss(data.y_test, p))
+    assert found.accuracy == pytest.approx(metrics.accuracy_score(data.y_test, eta > 0))
+    assert found.sensitivity == pytest.approx(metrics.recall_score(data.y_test, eta > 0))
+    assert sorted(record.scores.query("set == 'test'").client) == ["", "Aachen", "Celle"]
+    assert record.scores.query("set == 'validation'").client.tolist() == ["", "Bonn"]  # by name, though held out wholly
+    assert record.scores.query("set == 'train'").client.tolist() == ["", "Aachen", "Celle"]
+    assert record.summary["data"]["test_examples"] == 24
+    assert not [name for name in record.metrics if "test" in name]
+
+
+@pytest.mark.parametrize("objective", ["logistic", "one_vs_rest"])
+def test_more_classes(trained, objective):
+    record = trained("multiclass", f"objective={objective}")
+    data = load(prepare(record.config))
+    w = record.solution
+    eta = data.x_val @ w["weights"] + w["bias"]
+    p = 1 / (1 + np.exp(-eta)) if objective == "one_vs_rest" else np.exp(eta)
+    p /= p.sum(axis=1, keepdims=True)
+    found = row(record, "validation")
+    assert found.auc_macro == pytest.approx(metrics.roc_auc_score(data.y_val, p, multi_class="ovr"))
+    assert found.balanced_accuracy == pytest.approx(metrics.balanced_accuracy_score(data.y_val, eta.argmax(axis=1)))
+    assert "positive" not in record.scores
+    assert found.loss == pytest.approx(record.metrics["val_loss"].iloc[-1])
+
+
+@pytest.mark.parametrize("more", [(), ("objective=mlp", "objective.hidden=[3]", "algo.client_lr=0.01")])
+def test_own_models(more):
+    config = [*HETEROGENEOUS, "algo=ditto", "rounds=2", "data.classes=2", "precision=float64", *more]
+    record = run(compose(config))
+    last = record.metrics.iloc[-1]
+    for part, name in (("train", "train"), ("validation", "val")):
+        shared, own = row(record, part), row(record, part, model="own")
+        assert shared.loss == pytest.approx(last[f"{name}_loss"], rel=1e-9)
+        assert own.loss == pytest.approx(last[f"personal_{name}_loss"], rel=1e-9)
+        assert own.accuracy == pytest.approx(last[f"personal_{name}_accuracy"])
+        each = [row(record, part, f"client{m}", "own").loss for m in range(6)]
+        assert np.mean(each) == pytest.approx(own.loss)
+
+
+def test_a_client_of_one_class_has_no_auc(tmp_path):
+    rng = np.random.default_rng(0)
+    x, client = rng.standard_normal((60, 2)), np.repeat(["a", "b", "c"], 20)
+    y = np.where(client == "a", 0, rng.integers(0, 2, 60))
+    np.savez("rows.npz", X=x, y=y, client=client)
+    record = run(compose(["data=table", "data.path=rows.npz", "data.task=binary", "rounds=1", "data.validation=0.5"]))
+    found = row(record, "validation", "a")
+    assert np.isnan([found.auc, found.sensitivity, found.balanced_accuracy, found.calibration_slope]).all()
+    assert found.specificity == found.accuracy
+    line = next(
+        line
+        for line in (record.folder / "scores.csv").read_text().splitlines()
+        if line.startswith("validation,shared,a,")
+    )
+    assert "nan" not in line
+    assert np.isfinite(row(record, "validation", "b").auc)
+
+
+def test_no_scores_without_held_out_rows_or_of_a_run_that_diverged():
+    record = run(small("data.validation_samples=0"))
+    assert record.scores.empty
+    assert not (record.folder / "scores.csv").exists()
+    record = run(small("algo.client_lr=1e12"))
+    assert record.status["status"] == "diverged"
+    assert record.scores.empty
+
+
+def test_the_test_changes_nothing_in_a_run(trained):
+    """A run with a test set never sees it: with other numbers there, all is the same but the scores of the test."""
+    first = trained("regression", "data.test=[Celle]", algo="fedavg")
+    table = first.folder.parents[2] / "visits.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(f"{line}1" if line.startswith("Celle") else line for line in lines) + "\n")
+    second = run({**first.config})
+    assert second.folder != first.folder
+    assert second.metrics.drop(columns="seconds").equals(first.metrics.drop(columns="seconds"))
+    assert second.scores.query("set != 'test'").equals(first.scores.query("set != 'test'"))
+    assert row(second, "test").loss != row(first, "test").loss
