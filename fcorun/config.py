@@ -23,6 +23,7 @@ NonNegative = Annotated[float, "non-negative"]
 Fraction = Annotated[float, "between 0 and 1"]
 Decay = Annotated[float, "between 0 and 1", "less than 1"]
 Relaxation = Annotated[float, "positive", "at most 2"]
+Level = Annotated[float, "positive", "less than 1"]
 AutoPositive = Annotated[float, "or auto", "positive"]
 AutoNonNegative = Annotated[float, "or auto", "non-negative"]
 AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
@@ -39,6 +40,7 @@ _CONDITIONS = {
     "at most 2": lambda v: v <= 2,
     "less than 1": lambda v: v < 1,
     "how": lambda v: True,
+    "if given": lambda v: True,  # part of what a run is only where it is not the default: for fields that came later
 }
 AUTO: Any = "auto"  # a number that is worked out before the run
 _NAMES = {
@@ -230,8 +232,12 @@ def how_keys() -> set[str]:
 
 def meaning(plugin: Any) -> dict[str, Any]:
     """The fields of a plug-in or of the settings that say what a run is, without those that say where or how."""
-    hidden = {name for name, marks in conditions(type(plugin)).items() if "how" in marks}
-    return {f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and f.name not in hidden}
+    found = {f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init}
+    for field in dataclasses.fields(plugin):
+        marks = conditions(type(plugin))[field.name]
+        if "how" in marks or ("if given" in marks and found.get(field.name) == field.default):
+            found.pop(field.name, None)
+    return found
 
 
 def class_id(plugin: Any) -> str:

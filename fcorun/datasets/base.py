@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,8 @@ class FederatedData:
         classes: the labels as the source wrote them, in the order of the class indices; empty for a regression.
         x_val, y_val: the validation split, of the same form, or None.
         offsets_val: whose validation rows are whose, like ``offsets``; None where they are no clients' own.
+        weight, weight_val: what each row weighs in the means of losses and scores, shape (N,), not negative; None: 1.
+        offset, offset_val: what is added to each row's prediction, shape (N,); None: nothing.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
         truths: those of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         clients, features: names, or empty.
@@ -41,6 +44,10 @@ class FederatedData:
     x_val: np.ndarray | None = None
     y_val: np.ndarray | None = None
     offsets_val: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    weight_val: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    offset_val: np.ndarray | None = None
     truth: dict[str, np.ndarray] | None = None
     truths: dict[str, np.ndarray] | None = None
     clients: tuple[str, ...] = ()
@@ -54,6 +61,19 @@ class FederatedData:
     def sizes(self) -> np.ndarray:
         """Examples of each client, shape (M,)."""
         return np.diff(self.offsets)
+
+    @cached_property
+    def masses(self) -> np.ndarray:
+        """What each client's rows weigh together, shape (M,): their number, or the sum of ``weight``."""
+        return self.sizes if self.weight is None else np.add.reduceat(self.weight, self.offsets[:-1])
+
+    @cached_property
+    def within(self) -> np.ndarray | None:
+        """What each row weighs among its client's, a mean of one in each client, shape (N,); None: all the same.
+
+        The mean of a minibatch drawn uniformly, with these factors, is then without bias that of the client's loss.
+        """
+        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.masses, self.sizes)
 
     def validate(self) -> "FederatedData":
         """This data, or a UserError that names what no algorithm could use."""
@@ -73,6 +93,10 @@ class FederatedData:
             empty = int(np.flatnonzero(self.sizes <= 0)[0])
             name = self.clients[empty] if self.clients else empty
             raise UserError(f"data: client {name} has no training rows; use fewer clients or a smaller data.validation")
+        if (self.masses <= 0).any():
+            empty = int(np.flatnonzero(self.masses <= 0)[0])
+            raise UserError(f"data: all training rows of client {self.clients[empty] if self.clients else empty} have "
+                            "weight 0; leave that client out, or give its rows weights")  # fmt: skip
         if self.task != "regression" and len(np.unique(self.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
         if self.offsets_val is not None:

@@ -4,17 +4,20 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
+from fcorun.datasets.apart import apart
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.partition import hold_out, partition, standardize
 from fcorun.datasets.readers import Rows, find, read
 from fcorun.datasets.remarks import decimal_commas, identifiers, look_alikes, two_values
 from fcorun.datasets.scaling import Scaling
 from fcorun.errors import UserError, nearest
+
+Later = Annotated[str | None, "if given"]  # as runs were before there was such a key
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Table(Dataset):
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
         scaling: a record on data that were standardized "pooled", whose mean and deviation are taken instead.
         seed: of the partition and of the rows held out.
+        weight: a column that is no feature but what each row weighs in all means of losses and scores, 0 or more; of
+            clients, in "examples" weighting, the sums count. Features are standardized by the rows as they are.
+        offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
     """
 
     path: Path
@@ -50,6 +56,8 @@ class Table(Dataset):
     standardize: Literal["none", "pooled", "per_client"] = "none"
     scaling: Path | None = None
     seed: Index = 0
+    weight: Later = None
+    offset: Later = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -69,7 +77,7 @@ class Table(Dataset):
 
         ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
         """
-        rows = read(self.path, self.target, self.client)
+        rows, beside = apart(read(self.path, self.target, self.client), self.path, self.weight, self.offset)
         y, classes = self._targets(rows.y)
         names, owner = self._owners(rows, y)
         held = self._held_out(rows, names, owner)
@@ -103,6 +111,8 @@ class Table(Dataset):
             clients=tuple(names[m] for m in present),
             features=rows.features,
             standardized=standardized,
+            **{name: values[kept] for name, values in beside.items()},
+            **{f"{name}_val": values[tested] for name, values in beside.items() if held.any()},
             remarks=self._remarks(rows, classes),
         ).validate()
 

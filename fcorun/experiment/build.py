@@ -75,7 +75,7 @@ def resolved(experiment: Experiment, data: FederatedData) -> tuple[Experiment, d
     if not isinstance(algo, Algorithm):
         return experiment, None
     told, known = {}, Known(math.nan, math.nan)
-    if algo.needs_curvature or (algo.traits.bending and hasattr(experiment.objective, "curvature")):
+    if algo.needs_curvature or (algo.traits.bending and experiment.objective.bounded):
         known = known_of(experiment, data)
         least, most = known.least, known.most
         if most == 0:
@@ -128,6 +128,7 @@ def schedule_of(experiment: Experiment, data: FederatedData) -> Schedule:
         client_weighting=settings.client_weighting,
         edge_rounds=experiment.topology.edge_rounds,
         names=data.clients,
+        masses=None if data.weight is None else data.masses,
     )
 
 

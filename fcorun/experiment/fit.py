@@ -14,7 +14,7 @@ from fcorun.experiment.ending import CHANGE
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import PERSONAL
 from fcorun.mirror_maps.euclidean import Euclidean
-from fcorun.objectives.base import Objective
+from fcorun.objectives.base import LinearModel, Objective
 from fcorun.regularizers.base import Regularizer
 
 
@@ -102,10 +102,12 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if not traits.mirrored and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
     wanted = algo.needs_curvature
-    if wanted and not hasattr(plugins["objective"], "curvature"):
+    if wanted and not plugins["objective"].bounded:
+        ceiling = hasattr(plugins["objective"], "ceiling")
         raise UserError(
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
-            f"does not have; give {' and '.join(wanted)}"
+            f"does not have{' without a ceiling' if ceiling else ''}; give {' and '.join(wanted)}"
+            + (", or objective.ceiling" if ceiling else "")
         )
     if wanted and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
@@ -156,6 +158,13 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
             f"data={names['data']} has {data.task} ones; choose another objective"
             + (" or data.task" if hasattr(experiment.data, "task") else "")
         )
+    try:
+        experiment.objective.check_targets(data.y, data.y[:0] if data.y_val is None else data.y_val)
+    except ValueError as error:
+        raise UserError(f"objective={names['objective']}: {error}") from error
+    if data.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
+        raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
+                        "none or one a class: leave it out")  # fmt: skip
     if asked is None or not isinstance(experiment.algo, Algorithm):
         return
     if asked > len(data.sizes):

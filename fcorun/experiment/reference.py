@@ -29,7 +29,8 @@ def gathered(data: FederatedData, client_weighting: str, rows: slice = slice(Non
     x, y, weight = data.x[rows], data.y[rows], row_weights(data, client_weighting)[rows]
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
-    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()))
+    offset = None if data.offset is None else jnp.asarray(data.offset[rows], jnp.float64)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()), offset=offset)
 
 
 def optimum(experiment: Experiment, data: FederatedData) -> dict:

@@ -84,7 +84,7 @@ def minimize(
     ``programs`` that were ``made`` before.
     Call it, and consume it, under ``jax.enable_x64(True)``.
     """
-    batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
+    batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
     origin = problem.prox(problem.zeros(jnp.float64), 0.0)
     w = origin if start is None else problem.prox(start, 0.0)
     state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
@@ -173,11 +173,12 @@ def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, gapped: b
     # The dual of min_w,b sum_i omega_i l(x_i'w + b, y_i) + psi(w): a point theta_i = omega_i u_i with sum theta = 0 if
     # there is an intercept, which holds at the best one, scaled so that the conjugate of psi is finite at -X'theta.
     x, y, omega = problem.features(batch.x, w.dtype), batch.y, batch.weight
-    prediction = problem.predict(w, batch.x)
+    prediction = problem.predict(w, batch.x, batch.offset)
     u = jax.grad(lambda p: problem.objective.loss(p, y).sum())(prediction)
     v = (-x.T @ (omega * u)).reshape(w["weights"].shape)
     scale, conjugate = _scaled_conjugate(problem, v)
-    dual = -(omega @ problem.objective.conjugate(scale * u, y)) - conjugate  # type: ignore[attr-defined]
+    fixed = 0.0 if batch.offset is None else scale * u * batch.offset  # of l(. + offset), the conjugate is less by it
+    dual = -(omega @ (problem.objective.conjugate(scale * u, y) - fixed)) - conjugate  # type: ignore[attr-defined]
     feasible = jnp.abs(omega @ u) <= 1e-12 * (omega @ jnp.abs(u)) if "bias" in w else True
     return w, objective, jnp.where(feasible, objective - dual, jnp.inf)
 
@@ -194,7 +195,8 @@ def _scaled_conjugate(problem: Problem, v: jax.Array) -> tuple[jax.Array | float
 
 def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
     """w with the intercept that minimises F for its weights: Newton's method, bisecting where that jumps."""
-    rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x)
+    rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
+    bounded = problem.objective.bounded  # else a step from where the loss is flat may go too far to come back
 
     def loss(bias):
         return batch.weight @ problem.objective.loss(rest + bias, batch.y)
@@ -207,7 +209,8 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
     def closer(state):
         bias, low, high, slope, count = state
         low, high = jnp.where(slope < 0, bias, low), jnp.where(slope > 0, bias, high)
-        newton = bias - slope / jax.grad(jax.grad(loss))(bias)
+        step = -slope / jax.grad(jax.grad(loss))(bias)
+        newton = bias + (step if bounded else jnp.clip(step, -(2.0**count), 2.0**count))
         middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * 2.0**count)
         bias = jnp.where((newton > low) & (newton < high), newton, middle)
         return bias, low, high, jax.grad(loss)(bias), count + 1

@@ -42,6 +42,7 @@ def _look_back(job: Job) -> None:
         job.remark(
             f"suboptimality is rounding: {job.experiment.settings.precision} resolves {least:.1g} of the objective"
         )
+    job.remark(job.experiment.objective.remark(job.rows[-1]))
     if isinstance(job.experiment.algo, Baseline):
         return
     if not job.stopped:
