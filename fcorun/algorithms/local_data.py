@@ -21,7 +21,7 @@ class LocalData:
 
     Attributes:
         x, y: the rows of all clients, (N, d) and (N,).
-        weight, offset: of all rows, (N,): factors of a mean of one in each client, what is added to predictions; or None.
+        weight, offset: of all rows, (N,), or None: factors, a mean of one in each client; what predictions have added.
         rows: the rows of each local step's batch, shape (K, B); -1 where the batch is shorter. With ``repeats``, one
             batch (1, B) that each of the ``repeats`` steps takes.
         repeats: number of local steps that share the one batch, or None.

@@ -24,9 +24,13 @@ def apart(rows: Rows, path: str, weight: str | None, offset: str | None) -> tupl
         raise UserError(f"data.offset={offset} is data.weight too: name two different columns")
     if "weight" in found and found["weight"].min() < 0:
         row = int(found["weight"].argmin())
-        raise UserError(f"data.weight={weight}: row {row + 1} of {path} weighs {found['weight'][row]:g}; give weights of "
-                        "0 or more")  # fmt: skip
+        least = found["weight"][row]
+        raise UserError(f"data.weight={weight}: row {row + 1} of {path} has {least:g}; give weights of 0 or more")
     kept = [k for k, feature in enumerate(rows.features) if feature not in given.values()]
     if found and not kept:
         raise UserError(f"data.path={path}: beside data.{' and data.'.join(found)} there are no features; give one")
-    return (replace(rows, x=rows.x[:, kept], features=tuple(rows.features[k] for k in kept)), found) if found else (rows, {})
+    return (
+        (replace(rows, x=rows.x[:, kept], features=tuple(rows.features[k] for k in kept)), found)
+        if found
+        else (rows, {})
+    )

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,29 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
             raise UserError(f"reg.per_client.{name} has {len(values)} values for {len(weight)} clients; give one each")
         numbers[name] = float(ways[reg.across_clients[name]](np.asarray(values)))
     return replace(reg, **numbers)
+
+
+def by_number(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
+    """The regularizer with its ``factors`` by the numbers of these data's features. Raises UserError for others."""
+    if not reg.factors:
+        return reg
+    applied = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
+    if data.shape or applied != ("weights",) or not isinstance(objective, LinearModel):
+        raise UserError("reg.factors weighs features, one weight each or one a class: leave it out where examples are "
+                        "matrices, and where psi acts on other parameters")  # fmt: skip
+    found, count = {}, data.x.shape[1]
+    for name, factor in reg.factors.items():
+        if name not in data.features and not (name.isdecimal() and int(name) < count):
+            known = data.features if len(data.features) <= 30 else get_close_matches(name, data.features, 10, 0)
+            valid = nearest(name, known) if known else f"they have numbers from 0 to {count - 1}"
+            raise UserError(f"reg.factors: there is no feature '{name}'; {valid}")
+        number = str(data.features.index(name) if name in data.features else int(name))
+        if number in found:
+            raise UserError(f"reg.factors names feature {number} twice, once as '{name}': give it one factor")
+        found[number] = factor
+    if len(found) == count and not any(found.values()):
+        raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
+    return replace(reg, factors=found)
 
 
 def convex(*parts: Objective | Regularizer) -> bool:
@@ -133,6 +157,12 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if reg.applied_by != "both" and len(sides) == 2 and traits.exact:
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
                         "apply psi; give both")  # fmt: skip
+    if reg.factors and not vars(type(reg)).get("separable"):
+        raise UserError(f"reg.factors weighs the penalties of single features, of which reg={names['reg']} is no sum: "
+                        "choose l1, elastic_net, l2 or group_lasso")  # fmt: skip
+    if reg.factors and not isinstance(mirror, Euclidean):
+        raise UserError(f"reg.factors goes with mirror=euclidean, and mirror={names['mirror']} knows no factors: leave "
+                        "one of them out")  # fmt: skip
     if reg.per_client and reg.relative_given is not None:
         raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
     for name, values in (reg.per_client or {}).items():

@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.config import class_id
+from fcorun.config import class_id, meaning
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import row_weights
 from fcorun.errors import UserError
@@ -76,7 +76,7 @@ def with_strength(experiment: Experiment, data: FederatedData):
 
 
 def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) -> Path:
-    reg = {k: v for k, v in asdict(experiment.reg).items() if k not in without}  # type: ignore[call-overload]
+    reg = {k: v for k, v in meaning(experiment.reg).items() if k not in without}
     parts = [
         kind,
         experiment.fingerprint,

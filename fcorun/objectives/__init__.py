@@ -11,6 +11,14 @@ from fcorun.objectives.poisson import Poisson
 from fcorun.objectives.quantile import Quantile
 
 __all__ = [
-    *("MLP", "Gamma", "Huber", "LeastSquares", "LinearModel", "Logistic"),
-    *("Objective", "OneVsRest", "Poisson", "Quantile"),
+    "MLP",
+    "Gamma",
+    "Huber",
+    "LeastSquares",
+    "LinearModel",
+    "Logistic",
+    "Objective",
+    "OneVsRest",
+    "Poisson",
+    "Quantile",
 ]

@@ -113,9 +113,7 @@ class LinearModel(Objective):
         """The examples (n, d), with a feature of ones if there is an intercept."""
         return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
 
-    def curvature(
-        self, features: np.ndarray, outputs: int, weight: np.ndarray | None = None
-    ) -> tuple[float, float]:
+    def curvature(self, features: np.ndarray, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
         """Bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
 
         ``weight`` (n,) is what each loss is multiplied by in the mean; None: 1.

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.config import numbers
+from fcorun.errors import UserError
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.base import Regularizer
@@ -156,7 +157,8 @@ def has_gap(problem: Problem, features: int) -> bool:
     With a ridge, the conjugate of any psi and the ridge together is known, by the prox of psi.
     """
     psi, shapes = problem.regularizer, problem.shapes
-    known = hasattr(psi, "conjugate") and getattr(psi, "strength", 1) > 0  # without strength only 0 is feasible
+    known = hasattr(psi, "conjugate") and getattr(psi, "strength", 1) > 0  # without strength only 0 is feasible,
+    known = known and not psi.frees  # and of a free feature only what its rows do not see, but for a ridge
     known = (known or problem.objective.ridge > 0) and hasattr(problem.objective, "conjugate")
     linear = problem.regularized == ("weights",) and set(shapes) | {"bias"} == {"weights", "bias"}
     return known and linear and math.prod(shapes["weights"]) == features and shapes.get("bias", ()) == ()
@@ -221,20 +223,28 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
 
 @dataclass(frozen=True)
 class _Zero(Regularizer):
-    """The indicator of {0}: it holds the regularised parameters at zero."""
+    """The indicator of {0}: it holds the regularised parameters at zero, but for features that are free."""
 
     def value(self, w):
         return jnp.zeros((), w.dtype)
 
     def prox(self, z, t):
-        return jnp.zeros_like(z)
+        return jnp.where(jnp.asarray(self.factor(z)) > 0, 0, z)
 
 
 def strength_max(problem: Problem, batch: Batch) -> float:
-    """The smallest strength at which w = 0 is optimal, the intercept being fitted."""
-    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized)))
-    for null in minimize(held, batch, tolerance=1e-12, max_iterations=2000):  # noqa: B007
+    """The smallest strength at which 0 is optimal, the intercept and features that are free being fitted.
+
+    Raises UserError where these are not found.
+    """
+    psi = problem.regularizer
+    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
+    steps, tolerance = (20_000, 1e-10) if psi.frees else (2000, 1e-12)
+    for null in minimize(held, batch, tolerance, steps):  # noqa: B007
         pass
+    if psi.frees and not null.certified:
+        raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} steps: "
+                        "standardize them, or give reg.strength")  # fmt: skip
     gradient = jax.jit(problem.gradient)(null.w, batch)
     found = [problem.regularizer.strength_max(gradient[n]) for n in problem.regularized]  # type: ignore[attr-defined]
     return float(max(found))

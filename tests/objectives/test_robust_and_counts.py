@@ -69,7 +69,10 @@ def test_a_ceiling_changes_nothing_below_it(kind):
 def test_huber_as_scikit_learn_has_it_at_its_own_scale():
     x, y = drawn(Huber)
     theirs = HuberRegressor(epsilon=1.5, alpha=2.0, tol=1e-9, max_iter=10_000).fit(x, y)
-    delta, ridge = theirs.epsilon * theirs.scale_, theirs.alpha * theirs.scale_ / ROWS  # for that scale, the same problem
+    delta, ridge = (
+        theirs.epsilon * theirs.scale_,
+        theirs.alpha * theirs.scale_ / ROWS,
+    )  # for that scale, the same problem
     ours, last = solved(Huber(delta=delta, ridge=ridge), x, y)
     assert last.kind == "duality gap"
     np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-4)
@@ -118,8 +121,8 @@ def test_auto_needs_a_ceiling_and_comes_to_the_optimum_with_it(name, tmp_path):
     with fails(f"objective={name} does not have without a ceiling", "a value for algo.", "objective.ceiling"):
         prepare(ragged(tmp_path, *given, y=y))
     record = run(ragged(tmp_path, *given, "objective.ceiling=20", "reference=true", y=y), "run")
-    last = record.metrics.iloc[-1]
-    assert abs(last["suboptimality"]) < 1e-6 < record.metrics["suboptimality"].iloc[0]
+    first, last = record.metrics.iloc[0], record.metrics.iloc[-1]
+    assert 0 < last["suboptimality"] < 1e-3 * first["suboptimality"]
     assert last["train_beyond"] == 0
     assert "beyond" not in record.status["reason"]
     low = run(ragged(tmp_path, *given, "objective.ceiling=0.5", y=y), "low")
