@@ -97,6 +97,8 @@ class FederatedData:
             empty = int(np.flatnonzero(self.masses <= 0)[0])
             raise UserError(f"data: all training rows of client {self.clients[empty] if self.clients else empty} have "
                             "weight 0; leave that client out, or give its rows weights")  # fmt: skip
+        if self.weight_val is not None and len(self.weight_val) and not self.weight_val.any():
+            raise UserError("data: all validation rows have weight 0; hold out others, or give data.validation=0")
         if self.task != "regression" and len(np.unique(self.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
         if self.offsets_val is not None:

@@ -195,6 +195,7 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
     if data.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip
+    by_number(experiment.reg, experiment.objective, data)
     if asked is None or not isinstance(experiment.algo, Algorithm):
         return
     if asked > len(data.sizes):

@@ -143,11 +143,16 @@ def test_a_federated_run_comes_to_the_same_by_name_and_by_number(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 3))
     y = x @ [1.0, -1.0, 0.5] + 0.1 * rng.standard_normal(60)
-    rows = ["age,sex,dose,y,site", *(f"{a},{b},{c},{v},{i % 3}" for i, ((a, b, c), v) in enumerate(zip(x, y, strict=True)))]
+    rows = [
+        "age,sex,dose,y,site",
+        *(f"{a},{b},{c},{v},{i % 3}" for i, ((a, b, c), v) in enumerate(zip(x, y, strict=True))),
+    ]
     (tmp_path / "rows.csv").write_text("\n".join(rows))
     given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "reg.strength=3", "reference=true",
              "rounds=300", "eval_every=300", "precision=float64"]  # fmt: skip
-    named, numbered = (run(compose([*given, f"reg.factors={f}"]), f"run{i}") for i, f in enumerate(["{age:0}", "{0:0}"]))
+    named, numbered = (
+        run(compose([*given, f"reg.factors={f}"]), f"run{i}") for i, f in enumerate(["{age:0}", "{0:0}"])
+    )
     np.testing.assert_array_equal(named.solution["weights"], numbered.solution["weights"])
     assert named.solution["weights"][0] > 0.9
     assert not named.solution["weights"][1:].any()
