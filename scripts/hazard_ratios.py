@@ -30,7 +30,7 @@ TRUE = {"treated": np.log(0.6), "age": np.log(1.4)}  # age in decades from the m
 
 
 def follow_up(patients: int = 300, sites: str = "ABCD", seed: int = 0) -> pd.DataFrame:
-    """Patients of all sites: covariates, years of follow-up, and whether it ended with the event. Five years at most."""
+    """Patients of all sites: covariates, years of follow-up, at most five, and whether it ended with the event."""
     rng = np.random.default_rng(seed)
     count = patients * len(sites)
     frame = pd.DataFrame({"site": np.repeat([*sites], patients), "treated": rng.integers(2, size=count)})
@@ -54,9 +54,9 @@ def split(frame: pd.DataFrame, edges: tuple[float, ...] = EDGES) -> pd.DataFrame
     """
     parts = []
     for number, (start, stop) in enumerate(zip((0, *edges), (*edges, np.inf), strict=True), start=1):
-        at_risk = frame[frame["time"] > start]
+        at_risk = frame.loc[frame["time"] > start]
         within = at_risk["time"] <= stop
-        rows = at_risk.drop(columns="time").assign(event=at_risk["event"].where(within, 0))
+        rows = at_risk.drop(columns="time").assign(event=at_risk["event"] * within)
         rows["log_time"] = np.log(np.minimum(at_risk["time"], stop) - start)
         for other in range(2, len(edges) + 2):
             rows[f"year {other}"] = int(other == number)

@@ -1,6 +1,7 @@
 """Columns of a table that are no features: the rows' weights, and what is added to their predictions."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from fcorun.datasets.readers import Rows
 from fcorun.errors import UserError, nearest
 
 
-def apart(rows: Rows, path: str, weight: str | None, offset: str | None) -> tuple[Rows, dict[str, np.ndarray]]:
+def apart(rows: Rows, path: str, weight: str | None, offset: str | None) -> tuple[Rows, dict[str, Any]]:
     """The rows without these columns, and their values in float64, each (N,), by "weight" and "offset"; those given.
 
     Raises UserError for a column that there is not, that is both, or for weights that are negative.

@@ -42,7 +42,7 @@ def whole_batches(data: FederatedData, schedule: Schedule, rows: tuple, dtype) -
     once, weight = jnp.ones(shape[:1], jnp.int32), jnp.full(shape, 1 / sizes[0], dtype)
     own = {name: values.reshape(shape) for name, values in beside.items()}
     weight = weight * own["weight"] if "weight" in own else weight
-    return Batch(x.reshape(*shape, -1), y.reshape(shape), weight, 0 * once, once, own.get("offset"))
+    return Batch(x.reshape(*shape, -1), y.reshape(shape), weight, 0 * once, once, offset=own.get("offset"))
 
 
 def all_rows(data: FederatedData, schedule: Schedule, cohort: jax.Array, rows: jax.Array) -> jax.Array:

@@ -73,8 +73,8 @@ class Evaluation:
         found = part("train", x, y, extra["weight"], extra.get("offset"))
         found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
         if "x_val" in extra:
-            held = (extra[name + "_val"] for name in ("x", "y", "weight"))
-            found |= part("val", *held, extra.get("offset_val"))
+            x, y, weight = (extra[name + "_val"] for name in ("x", "y", "weight"))
+            found |= part("val", x, y, weight, extra.get("offset_val"))
         structure = problem.structure(w, self.cutoff)
         for name in problem.objective.regularized:
             if f"true_{name}" in extra:

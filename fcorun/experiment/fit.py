@@ -157,14 +157,7 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if reg.applied_by != "both" and len(sides) == 2 and traits.exact:
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
                         "apply psi; give both")  # fmt: skip
-    if reg.factors and not vars(type(reg)).get("separable"):
-        raise UserError(f"reg.factors weighs the penalties of single features, of which reg={names['reg']} is no sum: "
-                        "choose l1, elastic_net, l2 or group_lasso")  # fmt: skip
-    if reg.factors and not isinstance(mirror, Euclidean):
-        raise UserError(f"reg.factors goes with mirror=euclidean, and mirror={names['mirror']} knows no factors: leave "
-                        "one of them out")  # fmt: skip
-    if reg.per_client and reg.relative_given is not None:
-        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
+    _check_factors(reg, names["reg"], "" if isinstance(mirror, Euclidean) else names["mirror"])
     for name, values in (reg.per_client or {}).items():
         if name in reg.across_clients:
             for value in values:
@@ -177,6 +170,19 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if reg.relative_given is not None and not hasattr(reg, "strength_max"):
         raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
                         "give reg.strength")  # fmt: skip
+
+
+def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
+    """Refuse factors of a regularizer, of this name, that is no sum over features, and those with a mirror map; and
+    strengths that are given twice."""
+    if reg.per_client and reg.relative_given is not None:
+        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
+    if reg.factors and not vars(type(reg)).get("separable"):
+        raise UserError(f"reg.factors weighs the penalties of single features, of which reg={name} is no sum: "
+                        "choose l1, elastic_net, l2 or group_lasso")  # fmt: skip
+    if reg.factors and mirror:
+        raise UserError(f"reg.factors goes with mirror=euclidean, and mirror={mirror} knows no factors: leave "
+                        "one of them out")  # fmt: skip
 
 
 def check_data(experiment: Experiment, data: FederatedData) -> None:

@@ -1,10 +1,12 @@
 """Weights and offsets of rows: a row of weight k is k rows, an offset is what the target has already."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import engine_of, fails, flat
+from helpers import engine_of, fails, flat, given
 from sklearn.linear_model import PoissonRegressor
 
 from fcorun import compose, run
@@ -39,9 +41,9 @@ def repeated(table):
     return table.loc[table.index.repeat(table["k"])]
 
 
-def done(table, name, *overrides, given=GIVEN):
+def done(table, name, *more, overrides=GIVEN):
     table.to_csv(f"{name}.csv", index=False)
-    return run(compose([*given, f"data.path={name}.csv", *overrides]), name)
+    return run(compose([*overrides, f"data.path={name}.csv", *more]), name)
 
 
 def same(ours, theirs, but=(), rtol=1e-9):
@@ -75,19 +77,20 @@ def test_a_row_of_weight_k_is_k_rows(overrides):
 
 def test_a_row_of_weight_k_is_k_rows_where_auto_steps_come_from_bounds():
     table = frame("binary")
-    given = ("data.task=binary", "algo=fedavg", "reg=none", "local_epochs=2")
-    ours = done(table.drop(columns="o"), "weighted", "data.weight=k", *given)
-    theirs = done(repeated(table).drop(columns=["k", "o"]), "repeated", *given)
+    more = ("data.task=binary", "algo=fedavg", "reg=none", "local_epochs=2")
+    ours = done(table.drop(columns="o"), "weighted", "data.weight=k", *more)
+    theirs = done(repeated(table).drop(columns=["k", "o"]), "repeated", *more)
     same(ours, theirs)
     assert ours.summary["curvature"]["most"] == pytest.approx(theirs.summary["curvature"]["most"])
 
 
 def test_clients_own_validation_rows_weigh():
     table = frame().assign(site=lambda t: t["site"].replace("held", "c"))
-    given = tuple(g for g in GIVEN if "validation" not in g) + ("algo=ditto", "algo.client_lr=0.05")
+    overrides = (*(g for g in GIVEN if "validation" not in g), "algo=ditto", "algo.client_lr=0.05")
     record = done(table.drop(columns="o"), "own", "data.weight=k", "algo.personal_lr=0.1", "data.validation=0.3",
-                  given=given)  # fmt: skip
-    data, models, total = load(prepare(record.config)), record.personal, []
+                  overrides=overrides)  # fmt: skip
+    data: Any = load(prepare(record.config))
+    models, total = given(record.personal), []
     for m, (start, stop) in enumerate(zip(data.offsets_val, data.offsets_val[1:], strict=False)):
         p = data.x_val[start:stop] @ models["weights"][m] + models["bias"][m]
         total.append(np.average((p - data.y_val[start:stop]) ** 2, weights=data.weight_val[start:stop]))
@@ -109,12 +112,13 @@ def test_minibatches_are_without_bias(tmp_path):
     w = federation.problem.zeros("float64")
     drawn = federation.schedule.draw(0, 1)
     client = 0  # of 9 rows: three batches of three
-    local = LocalData(x=x, y=y, rows=jnp.asarray(drawn.rows[0, client][:3]), dtype="float64", **beside)
+    local = LocalData(x=x, y=y, rows=jnp.asarray(drawn.rows[0, client][:3]), dtype="float64", weight=beside["weight"],
+                      offset=beside["offset"])  # fmt: skip
     gradients = [federation.problem.gradient(w, local._batch(rows)) for rows in local.rows]
     mean = (1 / 3) * (gradients[0] + gradients[1] + gradients[2])
     own = slice(0, 9)
-    share = data.weight[own] / data.weight[own].sum()
-    whole = Batch(x[own], y[own], jnp.asarray(share), offset=jnp.asarray(data.offset[own]))
+    weight, offset = given(data.weight)[own], given(data.offset)[own]
+    whole = Batch(x[own], y[own], jnp.asarray(weight / weight.sum()), offset=jnp.asarray(offset))
     assert (mean - federation.problem.gradient(w, whole)).norm() < 1e-12
 
 
@@ -125,7 +129,8 @@ def test_no_minibatch_bends_more_than_its_bound():
     least, most = curvature(experiment.objective, data, whole=False)
     rows = np.column_stack([data.x, np.ones(len(data.y))])
     ridge = np.diag([0.2] * data.x.shape[1] + [0.0])
-    values = [np.linalg.eigvalsh(2 * v * np.outer(row, row) + ridge) for row, v in zip(rows, data.within, strict=True)]
+    weighed = zip(rows, given(data.within), strict=True)
+    values = [np.linalg.eigvalsh(2 * v * np.outer(row, row) + ridge) for row, v in weighed]
     assert least <= np.min(values) + 1e-12
     assert np.max(values) - 0.2 <= most <= np.max(values) + 0.2
 
@@ -143,10 +148,10 @@ def test_weights_and_exposures_as_scikit_learn_has_them():
     table = frame("counts")
     record = done(table, "counts", "data.weight=k", "data.offset=o", "objective=poisson", "objective.ridge=0.1",
                   "reg=none", "algo=centralized")  # fmt: skip
-    rows = table[table["site"] != "held"]
-    exposure, weight = np.exp(rows["o"]), rows["k"]
-    theirs = PoissonRegressor(alpha=0.1 * weight.sum() / (weight * exposure).sum(), tol=1e-10, max_iter=1000)
-    theirs.fit(rows[["u", "v", "w"]].to_numpy(), rows["y"] / exposure, sample_weight=weight * exposure)
+    x, y, o, weight = np.split(table.loc[table["site"] != "held", [*"uvwyok"]].to_numpy(float), [3, 4, 5], axis=1)
+    rate, exposure, weight = (y / np.exp(o))[:, 0], np.exp(o)[:, 0], weight[:, 0]
+    theirs = PoissonRegressor(alpha=0.1 * weight.sum() / (weight @ exposure), tol=1e-10, max_iter=1000)
+    theirs.fit(x, rate, sample_weight=weight * exposure)
     np.testing.assert_allclose(flat(record.solution), [*theirs.coef_, theirs.intercept_], atol=1e-5)
     certificate = record.summary["certificate"]
     assert certificate["kind"] == "duality gap"
@@ -179,6 +184,6 @@ def test_a_client_without_any_weight_is_refused():
 
 def test_only_linear_predictors_take_an_offset():
     frame("binary").to_csv("rows.csv", index=False)
-    given = [*GIVEN, "data.path=rows.csv", "data.task=binary", "data.offset=o", "objective=mlp", "algo.client_lr=0.1"]
+    mlp = ["data.task=binary", "data.offset=o", "objective=mlp", "algo.client_lr=0.1"]
     with fails("data.offset", "linear predictor", "objective=mlp"):
-        load(prepare(compose(given)))
+        load(prepare(compose([*GIVEN, "data.path=rows.csv", *mlp])))
