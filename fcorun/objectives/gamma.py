@@ -39,7 +39,9 @@ class Gamma(LinearModel):
     def check_targets(self, y, y_val):
         least = min(part.min() for part in (y, y_val) if len(part))
         if least <= 0:
-            raise ValueError(f"the targets hold {least:g}, and must be positive: mend them, or choose another")
+            raise ValueError(
+                f"the targets hold {least:g}, and must be positive: mend them, or choose another objective"
+            )
 
     def loss(self, prediction, y):
         ratio = jnp.log(y) - prediction  # its logarithm

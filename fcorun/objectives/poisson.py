@@ -40,7 +40,9 @@ class Poisson(LinearModel):
     def check_targets(self, y, y_val):
         least = min(part.min() for part in (y, y_val) if len(part))
         if least < 0:
-            raise ValueError(f"the targets hold {least:g}, and counts are 0 or more: mend them, or choose another")
+            raise ValueError(
+                f"the targets hold {least:g}, and counts are 0 or more: mend them, or choose another objective"
+            )
         if not y.any():
             raise ValueError("every target is 0, so that no model with finite parameters fits best: check data.target")
 
