@@ -21,6 +21,7 @@ class LocalData:
 
     Attributes:
         x, y: the rows of all clients, (N, d) and (N,).
+        weight, offset: of all rows, (N,), or None: factors, a mean of one in each client; what predictions have added.
         rows: the rows of each local step's batch, shape (K, B); -1 where the batch is shorter. With ``repeats``, one
             batch (1, B) that each of the ``repeats`` steps takes.
         repeats: number of local steps that share the one batch, or None.
@@ -36,6 +37,8 @@ class LocalData:
     y: jax.Array
     rows: jax.Array
     dtype: Any
+    weight: jax.Array | None = None
+    offset: jax.Array | None = None
     repeats: int | None = None
     uneven: bool = False
     all: Batch | Quadratic | None = None
@@ -77,7 +80,10 @@ class LocalData:
         there = (rows >= 0).astype(self.dtype)
         count = (rows >= 0).sum(dtype=jnp.int32)
         rows = jnp.maximum(rows, 0)
-        return Batch(self.x[rows], self.y[rows], there / jnp.maximum(there.sum(), 1), count)
+        weight = there / jnp.maximum(there.sum(), 1)
+        weight = weight if self.weight is None else weight * self.weight[rows]
+        offset = None if self.offset is None else self.offset[rows]
+        return Batch(self.x[rows], self.y[rows], weight, count, offset=offset)
 
     def steps(self, step: Callable[[Tree, Any], Tree], start: Tree) -> Tree:
         """``start`` after ``step(value, batch)`` for each of the client's own K local steps."""

@@ -45,4 +45,4 @@ class PFedMacS(PFedMac):
         def penalty(u):
             return sum(psi.smoothed_value(u[name], self.sparsity, self.rho) for name in problem.regularized)
 
-        return self.smooth(replace(h, penalty=penalty, bend=psi.strength / self.rho), start)
+        return self.smooth(replace(h, penalty=penalty, bend=psi.strength * psi.heaviest / self.rho), start)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +30,8 @@ class FederatedData:
             when its run ends.
         clients_val, clients_test: the name of the client of each row of these splits, text, "" for nobody's; or None
             where the clients of ``offsets_val`` say it, or nobody knows.
+        weight, weight_val, weight_test: what each row weighs in the means of losses, shape (N,), not negative; None: 1.
+        offset, offset_val, offset_test: what is added to each row's prediction, shape (N,); None: nothing.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
         truths: those of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         clients, features: names, or empty.
@@ -51,6 +54,12 @@ class FederatedData:
     y_test: np.ndarray | None = None
     clients_val: np.ndarray | None = None
     clients_test: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    weight_val: np.ndarray | None = None
+    weight_test: np.ndarray | None = None
+    offset: np.ndarray | None = None
+    offset_val: np.ndarray | None = None
+    offset_test: np.ndarray | None = None
     truth: dict[str, np.ndarray] | None = None
     truths: dict[str, np.ndarray] | None = None
     clients: tuple[str, ...] = ()
@@ -87,6 +96,23 @@ class FederatedData:
             return names.repeat(np.diff(self.offsets_val))
         return given
 
+    @cached_property
+    def masses(self) -> np.ndarray:
+        """What each client's rows weigh together, shape (M,): their number, or the sum of ``weight``."""
+        return self.sizes if self.weight is None else np.add.reduceat(self.weight, self.offsets[:-1])
+
+    @cached_property
+    def within(self) -> np.ndarray | None:
+        """What each row weighs among its client's, a mean of one in each client, shape (N,); None: all the same.
+
+        The mean of a minibatch drawn uniformly, with these factors, is then without bias that of the client's loss.
+        """
+        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.masses, self.sizes)
+
+    def beside(self, part: str) -> np.ndarray | None:
+        """What is added to the prediction of each row of a split, shape (n,); None: nothing."""
+        return {"train": self.offset, "validation": self.offset_val, "test": self.offset_test}[part]
+
     def validate(self) -> "FederatedData":
         """This data, or a UserError that names what no algorithm could use."""
         for part, (x, y) in self.parts.items():
@@ -104,6 +130,12 @@ class FederatedData:
             empty = int(np.flatnonzero(self.sizes <= 0)[0])
             name = self.clients[empty] if self.clients else empty
             raise UserError(f"data: client {name} has no training rows; use fewer clients or a smaller data.validation")
+        if (self.masses <= 0).any():
+            empty = int(np.flatnonzero(self.masses <= 0)[0])
+            raise UserError(f"data: all training rows of client {self.clients[empty] if self.clients else empty} have "
+                            "weight 0; leave that client out, or give its rows weights")  # fmt: skip
+        if self.weight_val is not None and len(self.weight_val) and not self.weight_val.any():
+            raise UserError("data: all validation rows have weight 0; hold out others, or give data.validation=0")
         if self.task != "regression" and len(np.unique(self.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
         if self.offsets_val is not None:

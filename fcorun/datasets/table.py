@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
+from fcorun.datasets.apart import apart
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
@@ -21,6 +22,7 @@ from fcorun.datasets.splits import Splits
 from fcorun.datasets.targets import targets
 from fcorun.errors import UserError
 
+Column = Annotated[str | None, "later"]
 Columns = Annotated[list[str] | None, "later"]
 
 
@@ -51,6 +53,9 @@ class Table(Dataset):
         only: the columns that are features, all others being none; None: all columns.
         encoding: a record whose columns, found by name, levels and fills are taken instead, for new clients; where a
             run starts from a record, it is that one.
+        weight: a column that is no feature but what each row weighs in all means of losses and scores, 0 or more; of
+            clients, in "examples" weighting, the sums count. Features are standardized by the rows as they are.
+        offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
     """
 
     path: Path
@@ -69,6 +74,8 @@ class Table(Dataset):
     only: Columns = None
     encoding: Path | None = None
     test: Annotated[float | list[str] | None, "later"] = None
+    weight: Column = None
+    offset: Column = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -90,7 +97,10 @@ class Table(Dataset):
 
         ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
         """
-        rows = read(self.path, self.target, self.client, ignore=self.ignore, only=self.only)
+        aside = [column for column in (self.weight, self.offset) if column is not None]
+        only = None if self.only is None else [*self.only, *aside]
+        rows = read(self.path, self.target, self.client, ignore=self.ignore, only=only)
+        rows, beside = apart(rows, self._where, self.weight, self.offset)
         kinds = self._kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
         y, classes = targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
@@ -134,6 +144,9 @@ class Table(Dataset):
             clients=tuple(names[m] for m in present),
             features=features,
             standardized=scaled,
+            **{name: values[kept] for name, values in beside.items()},
+            **{f"{name}_val": values[checked] for name, values in beside.items() if validation.any()},
+            **{f"{name}_test": values[tested] for name, values in beside.items() if test.any()},
             remarks=self._remarks(rows, classes, remarks, Sites(names, owner, ~held)),
             encoding=encoding,
         ).validate()

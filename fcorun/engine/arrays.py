@@ -22,14 +22,27 @@ def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     return jax.device_put(y.astype(np.int32 if data.task == "multiclass" else dtype))
 
 
-def whole_batches(data: FederatedData, schedule: Schedule, x: jax.Array, y: jax.Array, dtype) -> Batch | None:
-    """Each client's data as one batch, stacked, where they are taken at once and need no gathering of rows."""
+def rows_beside(data: FederatedData, dtype) -> dict[str, jax.Array]:
+    """What the training rows have beside x and y, each (N,) on the device: "weight", a mean of one in each client, and
+    "offset"; those that they have."""
+    given = {"weight": data.within, "offset": data.offset}
+    return {name: jax.device_put(values.astype(dtype)) for name, values in given.items() if values is not None}
+
+
+def whole_batches(data: FederatedData, schedule: Schedule, rows: tuple, dtype) -> Batch | None:
+    """Each client's data as one batch, stacked, where they are taken at once and need no gathering of rows.
+
+    ``rows`` are x, y and what the rows have beside.
+    """
+    x, y, beside = rows
     sizes = data.sizes
     if not schedule.repeats or (sizes != sizes[0]).any():
         return None
     shape = (len(sizes), int(sizes[0]))
     once, weight = jnp.ones(shape[:1], jnp.int32), jnp.full(shape, 1 / sizes[0], dtype)
-    return Batch(x.reshape(*shape, -1), y.reshape(shape), weight, 0 * once, once)
+    own = {name: values.reshape(shape) for name, values in beside.items()}
+    weight = weight * own["weight"] if "weight" in own else weight
+    return Batch(x.reshape(*shape, -1), y.reshape(shape), weight, 0 * once, once, offset=own.get("offset"))
 
 
 def all_rows(data: FederatedData, schedule: Schedule, cohort: jax.Array, rows: jax.Array) -> jax.Array:

@@ -18,10 +18,22 @@ _TOGETHER = 2**23  # numbers of the rows of clients whose own models are measure
 
 
 def row_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray, " N"]:
-    """The weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform"."""
+    """The weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform".
+
+    Where rows have weights v, it is v / sum v, of all rows or, for "uniform", of the client's divided by M.
+    """
     if client_weighting == "examples":
-        return np.full(len(data.y), 1 / len(data.y))
-    return np.repeat(1 / (len(data.sizes) * data.sizes), data.sizes)
+        return np.full(len(data.y), 1 / len(data.y)) if data.weight is None else data.weight / data.weight.sum()
+    even = np.repeat(1 / (len(data.sizes) * data.sizes), data.sizes)
+    return even if data.within is None else even * data.within
+
+
+def _held_weights(data: FederatedData) -> Float[np.ndarray, " V"]:
+    """The weight of each validation row, shape (V,), summing to one."""
+    assert data.y_val is not None
+    if data.weight_val is None:
+        return np.full(len(data.y_val), 1 / len(data.y_val))
+    return data.weight_val / data.weight_val.sum()
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,9 @@ class Evaluation:
         found["weight"] = jax.device_put(row_weights(data, self.client_weighting).astype(dtype))
         if data.x_val is not None and data.y_val is not None and len(data.y_val):
             found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
+            found["weight_val"] = jax.device_put(_held_weights(data).astype(dtype))
+        given = {"offset": data.offset, "offset_val": data.offset_val}
+        found |= {name: jax.device_put(values.astype(dtype)) for name, values in given.items() if values is not None}
         for name, value in (data.truth or {}).items():
             found["true_" + name] = jax.device_put(np.asarray(value).astype(dtype))
         for name, values in (data.truths or {}).items() if personal else ():
@@ -50,16 +65,16 @@ class Evaluation:
     ) -> dict[str, Float[Array, ""]]:
         """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows."""
 
-        def part(name, x, y, weight):
-            prediction = problem.predict(w, x)
+        def part(name, x, y, weight, offset):
+            prediction = problem.predict(w, x, offset)
             scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
             return {f"{name}_{key}": weight @ value for key, value in scores.items()}
 
-        found = part("train", x, y, extra["weight"])
+        found = part("train", x, y, extra["weight"], extra.get("offset"))
         found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
         if "x_val" in extra:
-            count = len(extra["y_val"])
-            found |= part("val", extra["x_val"], extra["y_val"], jnp.full(count, 1 / count, w.dtype))
+            x, y, weight = (extra[name + "_val"] for name in ("x", "y", "weight"))
+            found |= part("val", x, y, weight, extra.get("offset_val"))
         structure = problem.structure(w, self.cutoff)
         for name in problem.objective.regularized:
             if f"true_{name}" in extra:
@@ -84,8 +99,10 @@ class Evaluation:
         """
         x, y = rows
         data, parts = self.data, {"train": (x, y, self.data.offsets)}
+        beside = {"train": (extra["weight"], extra.get("offset"))}
         if data.offsets_val is not None and "x_val" in extra:
             parts["val"] = (extra["x_val"], extra["y_val"], data.offsets_val)
+            beside["val"] = (extra["weight_val"], extra.get("offset_val"))
         truths = {name: extra[f"own_{name}"] for name in problem.objective.regularized if f"own_{name}" in extra}
 
         def one(inputs):
@@ -95,10 +112,15 @@ class Evaluation:
                 start, stop = bounds[name]
                 rows = start + jnp.arange(np.diff(offsets).max())
                 there, rows = rows < stop, jnp.minimum(rows, len(y) - 1)
-                prediction = problem.predict(w, x[rows])
+                weight, offset = beside[name]
+                prediction = problem.predict(w, x[rows], None if offset is None else offset[rows])
                 scores = {"loss": problem.objective.loss(prediction, y[rows])}
                 scores |= problem.objective.scores(prediction, y[rows])
-                weight = there / jnp.maximum(there.sum(), 1).astype(w.dtype)
+                if data.weight is None:
+                    weight = there / jnp.maximum(there.sum(), 1).astype(w.dtype)
+                else:
+                    own = jnp.where(there, weight[rows], 0)
+                    weight = own / jnp.where(own.sum() > 0, own.sum(), 1)
                 found |= {f"{name}_{key}": weight @ jnp.where(there, value, 0) for key, value in scores.items()}
             found |= mine.structure(w, self.cutoff)
             return found | {k: v for name in truth for k, v in recovery(w[name], truth[name], None).items()}
@@ -112,12 +134,21 @@ class Evaluation:
         each = lax.map(one, (models, own, truths, bounds), batch_size=together)
         return self._over_clients(each)
 
+    @property
+    def _held(self) -> np.ndarray:
+        """What each client's validation rows weigh together, (M,)."""
+        ends = self.data.offsets_val
+        assert ends is not None
+        if self.data.weight_val is None:
+            return np.diff(ends)
+        return np.diff(np.append(0, np.cumsum(self.data.weight_val))[ends])
+
     def _over_clients(self, each: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Means, and of validation rows quantiles, of what was measured of each client, (M,)."""
         found, train = {}, np.add.reduceat(row_weights(self.data, self.client_weighting), self.data.offsets[:-1])
         for name, values in each.items():
             if name.startswith("val_"):
-                held = np.diff(self.data.offsets_val)  # type: ignore[arg-type]
+                held = self._held
                 found[PERSONAL + name] = jnp.asarray(held / held.sum(), values.dtype) @ values
                 found |= {PERSONAL + name + end: jnp.quantile(values[held > 0], q) for end, q in QUANTILES.items()}
             else:

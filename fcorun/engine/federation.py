@@ -20,7 +20,7 @@ from jax import lax
 from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.algorithms.local_data import Watched
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import all_rows, on_device, targets, whole_batches
+from fcorun.engine.arrays import all_rows, on_device, rows_beside, targets, whole_batches
 from fcorun.engine.clients import Clients, in_turn, one_by_one, together
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.round import Drawn, Round
@@ -78,16 +78,16 @@ class Federation:
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
 
     @cached_property
-    def arrays(self) -> tuple[jax.Array, jax.Array, dict[str, jax.Array], Quadratic | None]:
-        """Examples, targets, what the evaluation needs beside them, and the clients' losses decomposed where they are
-        quadratic and the algorithm takes all data at once; on the device."""
+    def arrays(self) -> tuple[tuple[jax.Array, jax.Array, dict[str, jax.Array], Quadratic | None], dict]:
+        """On the device: the rows, which are examples, targets, what they have beside, and the clients' losses
+        decomposed where they are quadratic and the algorithm takes all data at once; what the evaluation needs more."""
         x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
         losses, traits = None, self.algorithm.traits
         examples, parameters = self.data.sizes.max(), sum(math.prod(shape) for shape in self.problem.shapes.values())
         if (traits.proximal and self.schedule.repeats) or (traits.deterministic and examples > parameters):
             losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
         extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
-        return x, y, extra, jax.device_put(losses)
+        return (x, y, rows_beside(self.data, self.precision), jax.device_put(losses)), extra
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -169,12 +169,12 @@ class Federation:
     def advance(self, numbers: Any, state: Tree, rows: tuple, rounds: Rounds, start: Any) -> tuple[Tree, jax.Array]:
         """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
 
-        ``rows`` are x, y and the decomposed losses of ``arrays``; ``rounds`` have a leading axis G where seeds differ;
-        ``start`` is the number of the first one.
+        ``rows`` are those of ``arrays``; ``rounds`` have a leading axis G where seeds differ; ``start`` is the number
+        of the first one.
         """
-        x, y, quadratics = rows
+        x, y, beside, quadratics = rows
         shared = rounds.cohort.ndim == 2
-        whole = quadratics if quadratics is not None else whole_batches(self.data, self.schedule, x, y, self.precision)
+        whole = whole_batches(self.data, self.schedule, rows[:3], self.precision) if quadratics is None else quadratics
         vmapped = state["diverged"].shape[0] == 1 or not shared or jax.default_backend() != "cpu"
 
         def one(numbers, state, rounds):
@@ -191,8 +191,7 @@ class Federation:
                     problem=problem,
                     on_server=on_server,
                     schedule=self.schedule,
-                    x=x,
-                    y=y,
+                    **{"x": x, "y": y, "beside": beside},
                     own=own,
                     whole=data,
                     weight=weight,

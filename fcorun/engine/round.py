@@ -63,7 +63,7 @@ class Round:
 
     Attributes:
         problem, on_server: the problem, and as the server sees it.
-        x, y: the rows of all clients.
+        x, y: the rows of all clients; ``beside``: their weights and offsets, where they have them.
         own, whole: of each client of the cohort its numbers of the regularizer, and its whole data or None.
         weight: of each, (S,).
         clients: how they are computed.
@@ -77,6 +77,7 @@ class Round:
     schedule: Schedule
     x: jax.Array
     y: jax.Array
+    beside: dict[str, jax.Array]
     own: dict[str, jax.Array]
     whole: Any
     weight: jax.Array
@@ -141,6 +142,7 @@ class Round:
             data = LocalData(
                 x=self.x,
                 y=self.y,
+                **self.beside,
                 rows=rows,
                 dtype=dtype,
                 repeats=schedule.repeats,

@@ -53,10 +53,18 @@ class Schedule:
     client_weighting: str = "examples"
     edge_rounds: int | None = None  # on a tree: rounds of an edge with its clients in each round
     names: tuple[str, ...] = ()  # of the clients; empty: they go by their numbers
+    masses: np.ndarray | None = None  # what each client's rows weigh together; None: their number
 
     @cached_property
     def sizes(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """The weight of each client in the mean, up to a factor, shape (M,)."""
+        if self.client_weighting != "examples":
+            return np.ones(len(self.sizes))
+        return self.sizes if self.masses is None else self.masses
 
     @cached_property
     def identities(self) -> np.ndarray:
@@ -103,8 +111,7 @@ class Schedule:
         drawn = np.minimum(drawn, self.sizes)
         if self.edge_rounds is not None:
             return float(drawn.min())
-        weights = self.sizes if self.client_weighting == "examples" else np.ones(len(self.sizes))
-        return float((drawn / weights).min() * np.sort(weights)[: self.cohort_size].sum())
+        return float((drawn / self.weights).min() * np.sort(self.weights)[: self.cohort_size].sum())
 
     def of(self, seed: int) -> "Schedule":
         """That of another seed."""
@@ -114,8 +121,8 @@ class Schedule:
         """The rounds start, ..., start + count - 1, counted from 0."""
         numbers = np.arange(start, start + count)
         cohorts = np.stack([self.cohort(int(number)) for number in numbers])
-        weight = self.sizes[cohorts] if self.client_weighting == "examples" else np.ones(cohorts.shape)
-        share = weight.sum(axis=1) / (self.sizes.sum() if self.client_weighting == "examples" else len(self.sizes))
+        weight = self.weights[cohorts]
+        share = weight.sum(axis=1) / self.weights.sum()
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges
             numbers = numbers[:, None] * self.edge_rounds + np.arange(self.edge_rounds)
             cohorts_of = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
@@ -126,7 +133,7 @@ class Schedule:
         return Rounds(
             cohort=cohorts.astype(np.int32),
             rows=rows,
-            weight=weight.astype(np.float32),
+            weight=weight.astype(np.float32 if self.masses is None else np.float64),  # counts are exact in either
             share=share,
             chances=chances,
             keys=keys,

@@ -15,7 +15,7 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.fit import across_clients, check_data
+from fcorun.experiment.fit import across_clients, by_number, check_data
 from fcorun.experiment.prepare import unmeasured
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
@@ -50,7 +50,7 @@ def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
     names = experiment.names
     shapes = experiment.objective.shapes(data.shape or data.x.shape[1:], len(data.classes))
     weights = row_weights(data, experiment.settings.client_weighting)
-    regularizer = across_clients(experiment.reg, weights, data.offsets)
+    regularizer = by_number(across_clients(experiment.reg, weights, data.offsets), experiment.objective, data)
     problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.scale)
     for name in problem.regularized:
         if name not in shapes:
@@ -76,7 +76,7 @@ def resolved(experiment: Experiment, data: FederatedData) -> tuple[Experiment, d
     if not isinstance(algo, Algorithm):
         return experiment, None
     told, known = {}, Known(math.nan, math.nan)
-    if algo.needs_curvature or (algo.traits.bending and hasattr(experiment.objective, "curvature")):
+    if algo.needs_curvature or (algo.traits.bending and experiment.objective.bounded):
         known = known_of(experiment, data)
         least, most = known.least, known.most
         if most == 0:
@@ -129,6 +129,7 @@ def schedule_of(experiment: Experiment, data: FederatedData) -> Schedule:
         client_weighting=settings.client_weighting,
         edge_rounds=experiment.topology.edge_rounds,
         names=data.clients,
+        masses=None if data.weight is None else data.masses,
     )
 
 

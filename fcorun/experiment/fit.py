@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fcorun.experiment.ending import CHANGE
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import PERSONAL, TEST, UNTOUCHED
 from fcorun.mirror_maps.euclidean import Euclidean
-from fcorun.objectives.base import Objective
+from fcorun.objectives.base import LinearModel, Objective
 from fcorun.regularizers.base import Regularizer
 
 
@@ -42,6 +43,29 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
             raise UserError(f"reg.per_client.{name} has {len(values)} values for {len(weight)} clients; give one each")
         numbers[name] = float(ways[reg.across_clients[name]](np.asarray(values)))
     return replace(reg, **numbers)
+
+
+def by_number(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
+    """The regularizer with its ``factors`` by the numbers of these data's features. Raises UserError for others."""
+    if not reg.factors:
+        return reg
+    applied = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
+    if data.shape or applied != ("weights",) or not isinstance(objective, LinearModel):
+        raise UserError("reg.factors weighs features, one weight each or one a class: leave it out where examples are "
+                        "matrices, and where psi acts on other parameters")  # fmt: skip
+    found, count = {}, data.x.shape[1]
+    for name, factor in reg.factors.items():
+        if name not in data.features and not (name.isdecimal() and int(name) < count):
+            known = data.features if len(data.features) <= 30 else get_close_matches(name, data.features, 10, 0)
+            valid = nearest(name, known) if known else f"they have numbers from 0 to {count - 1}"
+            raise UserError(f"reg.factors: there is no feature '{name}'; {valid}")
+        number = str(data.features.index(name) if name in data.features else int(name))
+        if number in found:
+            raise UserError(f"reg.factors names feature {number} twice, once as '{name}': give it one factor")
+        found[number] = factor
+    if len(found) == count and not any(found.values()):
+        raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
+    return replace(reg, factors=found)
 
 
 def convex(*parts: Objective | Regularizer) -> bool:
@@ -102,10 +126,12 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if not traits.mirrored and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
     wanted = algo.needs_curvature
-    if wanted and not hasattr(plugins["objective"], "curvature"):
+    if wanted and not plugins["objective"].bounded:
+        ceiling = hasattr(plugins["objective"], "ceiling")
         raise UserError(
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
-            f"does not have; give {' and '.join(wanted)}"
+            f"does not have{' without a ceiling' if ceiling else ''}; give {' and '.join(wanted)}"
+            + (", or objective.ceiling" if ceiling else "")
         )
     if wanted and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
@@ -131,8 +157,7 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if reg.applied_by != "both" and len(sides) == 2 and traits.exact:
         raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
                         "apply psi; give both")  # fmt: skip
-    if reg.per_client and reg.relative_given is not None:
-        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
+    _check_factors(reg, names["reg"], "" if isinstance(mirror, Euclidean) else names["mirror"])
     for name, values in (reg.per_client or {}).items():
         if name in reg.across_clients:
             for value in values:
@@ -147,6 +172,19 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
                         "give reg.strength")  # fmt: skip
 
 
+def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
+    """Refuse factors of a regularizer, of this name, that is no sum over features, and those with a mirror map; and
+    strengths that are given twice."""
+    if reg.per_client and reg.relative_given is not None:
+        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
+    if reg.factors and not vars(type(reg)).get("separable"):
+        raise UserError(f"reg.factors weighs the penalties of single features, of which reg={name} is no sum: "
+                        "choose l1, elastic_net, l2 or group_lasso")  # fmt: skip
+    if reg.factors and mirror:
+        raise UserError(f"reg.factors goes with mirror=euclidean, and mirror={mirror} knows no factors: leave "
+                        "one of them out")  # fmt: skip
+
+
 def check_data(experiment: Experiment, data: FederatedData) -> None:
     """Refuse data that the objective is not for, and cohorts that they do not have or the algorithm does not take."""
     names, tasks, asked = experiment.names, experiment.objective.tasks, experiment.settings.clients_per_round
@@ -156,6 +194,14 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
             f"data={names['data']} has {data.task} ones; choose another objective"
             + (" or data.task" if hasattr(experiment.data, "task") else "")
         )
+    try:
+        experiment.objective.check_targets(data.y, data.y[:0] if data.y_val is None else data.y_val)
+    except ValueError as error:
+        raise UserError(f"objective={names['objective']}: {error}") from error
+    if data.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
+        raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
+                        "none or one a class: leave it out")  # fmt: skip
+    by_number(experiment.reg, experiment.objective, data)
     if asked is None or not isinstance(experiment.algo, Algorithm):
         return
     if asked > len(data.sizes):

@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.config import class_id
+from fcorun.config import class_id, meaning
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import row_weights
 from fcorun.errors import UserError
@@ -29,7 +29,8 @@ def gathered(data: FederatedData, client_weighting: str, rows: slice = slice(Non
     x, y, weight = data.x[rows], data.y[rows], row_weights(data, client_weighting)[rows]
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
-    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()))
+    offset = None if data.offset is None else jnp.asarray(data.offset[rows], jnp.float64)
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight / weight.sum()), offset=offset)
 
 
 def optimum(experiment: Experiment, data: FederatedData) -> dict:
@@ -75,7 +76,7 @@ def with_strength(experiment: Experiment, data: FederatedData):
 
 
 def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) -> Path:
-    reg = {k: v for k, v in asdict(experiment.reg).items() if k not in without}  # type: ignore[call-overload]
+    reg = {k: v for k, v in meaning(experiment.reg).items() if k not in without}
     parts = [
         kind,
         experiment.fingerprint,

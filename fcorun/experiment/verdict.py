@@ -144,7 +144,7 @@ def _solved(problem: Problem, batch: Batch) -> float | None:
         return None
     root = np.sqrt(np.asarray(batch.weight))
     x = root[:, None] * problem.objective.design(np.asarray(problem.features(batch.x, jnp.float64)))
-    y = root * np.asarray(batch.y)
+    y = root * (np.asarray(batch.y) - (0.0 if batch.offset is None else np.asarray(batch.offset)))
     length = np.linalg.norm(x, axis=0)
     x = x / np.where(length > 0, length, 1)
     rest = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]

@@ -10,8 +10,12 @@ from fcorun.config import build_plugin
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.errors import UserError
 from fcorun.models.outputs import linear, means
+from fcorun.objectives.gamma import Gamma
+from fcorun.objectives.huber import Huber
 from fcorun.objectives.mlp import MLP
 from fcorun.objectives.one_vs_rest import OneVsRest
+from fcorun.objectives.poisson import Poisson
+from fcorun.objectives.quantile import Quantile
 from fcorun.records.formats import DAMAGED, yaml
 from fcorun.records.record import Record
 
@@ -54,7 +58,8 @@ def estimator(record: Record, client: str | None = None) -> Any:
     """A fitted object of scikit-learn with the model of a record: it takes raw features, not standardized, in the order
     of the record, and has ``coef_`` and ``intercept_`` in their units.
 
-    ``LinearRegression``, ``LogisticRegression`` (also of more classes, a softmax), ``SGDClassifier`` for one against
+    ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor``, ``HuberRegressor``, ``QuantileRegressor``, which
+    take an offset of 0; ``LogisticRegression`` (also of more classes, a softmax), ``SGDClassifier`` for one against
     the rest and for other linear classifiers, which have no ``predict_proba``, and ``MLPClassifier``. The run has found
     what they hold; their options, by which they or a clone would be fitted anew, are scikit-learn's own.
 
@@ -116,7 +121,7 @@ def _fitted(told: _Told) -> Any:
     objective, task = told.objective, told.told["task"]
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         found = _network(told)
-    elif linear(objective) and (task != "regression" or _expects_the_prediction(objective)):
+    elif linear(objective) and (task != "regression" or _regressor(objective) is not None):
         found = _linear(told, task)
     else:
         why = (
@@ -136,13 +141,29 @@ def _expects_the_prediction(objective: Any) -> bool:
     return found is not None and np.array_equal(found, some)
 
 
+def _regressor(objective: Any) -> Any | None:
+    """An estimator, not fitted, of the regression that an objective is; None for one that is not known."""
+    from sklearn import linear_model as of
+
+    own = {"fit_intercept": objective.intercept}
+    if isinstance(objective, (Poisson, Gamma)):
+        found: Any = (of.PoissonRegressor if isinstance(objective, Poisson) else of.GammaRegressor)(**own)
+        found._base_loss = found._get_loss()  # which fitting sets: predictions go through its link
+        return found
+    if isinstance(objective, Quantile):
+        return of.QuantileRegressor(quantile=objective.level, **own)
+    if isinstance(objective, Huber):
+        return of.HuberRegressor(**own)
+    return of.LinearRegression(**own) if _expects_the_prediction(objective) else None
+
+
 def _linear(told: _Told, task: str) -> Any:
-    from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
+    from sklearn.linear_model import LogisticRegression, SGDClassifier
 
     objective, params = told.objective, told.params
     weights, bias = told.in_units(params["weights"].reshape(told.told["features"], -1), params.get("bias", 0.0))
     if task == "regression":
-        found: Any = LinearRegression(fit_intercept=objective.intercept)
+        found: Any = _regressor(objective)
         found.coef_, found.intercept_ = weights[:, 0], float(bias[0])
         return found
     if isinstance(objective, OneVsRest):

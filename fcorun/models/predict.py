@@ -1,5 +1,6 @@
 """What the model of a record predicts for new rows."""
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def predict(
     import pandas as pd
 
     shared = estimator(record)  # refuses a record that cannot predict
+    beside, frame = _offset(frame, record, where)
     x, remarks = raw_features(frame, record, where)
     owner = np.full(len(frame), None, object) if owner is None else owner
     own, scaled = own_clients(record), [str(name) for name in record.scaling.get("client", ())]
@@ -43,7 +45,7 @@ def predict(
     parts = []
     for client in dict.fromkeys(of.tolist()):
         rows = np.flatnonzero(of == client)
-        parts.append(_by(estimator(record, client) if client else shared, x.iloc[rows]).set_index(rows))
+        parts.append(_by(estimator(record, client) if client else shared, x.iloc[rows], beside[rows]).set_index(rows))
     out = pd.concat(parts).sort_index()
     if any(name is not None for name in owner):
         out.insert(0, "client", owner)
@@ -101,10 +103,24 @@ def _list(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _by(model: Any, x: Any) -> Any:
-    """What a model predicts for rows x, a DataFrame."""
+def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
+    """What is added to the linear predictor of each row, shape (n,), and the rows without the columns that are no
+    features."""
+    told = record.config["data"]
+    column, aside = told.get("offset"), [name for name in (told.get("weight"), told.get("offset")) if name in frame]
+    if column and column not in frame:
+        raise UserError(f"{where} lacks '{column}', the offset of the record: give it, 0 for none")
+    found = numbers(frame[column], f"{where}: column '{column}'").astype(float) if column else np.zeros(len(frame))
+    return found, frame.drop(columns=aside)
+
+
+def _by(model: Any, x: Any, beside: np.ndarray) -> Any:
+    """What a model predicts for rows x, a DataFrame, with offsets ``beside`` (n,)."""
     import pandas as pd
 
+    if beside.any():
+        model = copy(model)
+        model.intercept_ = model.intercept_ + (beside[:, None] if hasattr(model, "classes_") else beside)
     x = x if hasattr(model, "feature_names_in_") else x.to_numpy()
     found = {"prediction": model.predict(x)}
     if hasattr(model, "predict_proba"):

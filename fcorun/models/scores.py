@@ -20,7 +20,7 @@ def scores(
     A row is of a ``set`` of rows (train, validation, test), a ``model`` (shared, or each client's own) and a
     ``client``, empty for all rows of the set. Then come ``n``, the mean ``loss``, and the figures of
     ``fcorun.models.measures``; of two classes ``positive`` names the one that sensitivity, prevalence and probabilities
-    are of. Figures that rows do not define are empty.
+    are of. Figures that rows do not define are empty. Each row counts once, whatever it weighs in training.
 
     Args:
         solution: the parameters by name.
@@ -31,8 +31,8 @@ def scores(
         return []
     found: list[dict[str, object]] = []
     for part, (x, y) in data.parts.items():
-        owners = data.owners(part)
-        prediction = predictions(objective, solution, x, data.scale)
+        owners, beside = data.owners(part), data.beside(part)
+        prediction = _shifted(predictions(objective, solution, x, data.scale), beside)
         found += _of_rows(_Rows(objective, data, prediction, y), owners, part, SHARED)
         if models is None or owners is None:
             continue
@@ -41,8 +41,13 @@ def scores(
         there = owner >= 0  # clients that are held out wholly have no models
         if there.any():
             prediction = own_predictions(objective, models, owner[there], x[there], data.scale)
+            prediction = _shifted(prediction, None if beside is None else beside[there])
             found += _of_rows(_Rows(objective, data, prediction, y[there]), owners[there], part, OWN)
     return found
+
+
+def _shifted(prediction: np.ndarray, beside: np.ndarray | None) -> np.ndarray:
+    return prediction if beside is None else prediction + beside
 
 
 class _Rows:

@@ -1,6 +1,8 @@
 """What an objective f is to fcorun: a model and the mean loss of its predictions."""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -61,11 +63,24 @@ class Objective(ABC):
         """Further figures of each example, shape (n,), to be averaged: {"accuracy": ...}."""
         return {}
 
+    @property
+    def bounded(self) -> bool:
+        """Whether bounds on the curvature of its losses are known, wherever the parameters are."""
+        return hasattr(self, "curvature")
+
+    def check_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
+        """Raise ValueError, with what would do, if it is not for targets y (N,) to train on, y_val to validate on."""
+        return
+
+    def remark(self, final: Mapping[str, float]) -> str:
+        """What a user should know of a run that ended with these metrics, or nothing."""
+        return ""
+
     # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,).
     # Optional, for scores and predictions: probabilities(prediction) of the classes, (n, classes), see Logistic; of a
     # regression response(prediction), what is expected of the target, (n,), see LeastSquares.
-    # Optional, for steps that are "auto": curvature(features, outputs), see LinearModel.
-    # Optional, for client proxes in closed form: quadratic(features, y), see LeastSquares.
+    # Optional, for steps that are "auto": curvature(features, outputs, weight=None), see LinearModel.
+    # Optional, for client proxes in closed form: quadratic(features, y, weight=None), see LeastSquares.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +95,11 @@ class LinearModel(Objective):
 
     @abstractmethod
     def second_derivative(self, outputs: int) -> tuple[float, float]:
-        """Bounds on that of an example's loss in its prediction; of several outputs, on its eigenvalues."""
+        """Bounds on that of an example's loss in its prediction; of several outputs, on its eigenvalues; inf: none."""
+
+    @property
+    def bounded(self):
+        return math.isfinite(self.second_derivative(1)[1])
 
     def shapes(self, features, classes):
         outputs = (classes,) if classes > 2 else ()
@@ -96,14 +115,22 @@ class LinearModel(Objective):
         """The examples (n, d), with a feature of ones if there is an intercept."""
         return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
 
-    def curvature(self, features: np.ndarray, outputs: int) -> tuple[float, float]:
-        """Bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64."""
-        x = self.design(features)
+    def curvature(self, features: np.ndarray, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
+        """Bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
+
+        ``weight`` (n,) is what each loss is multiplied by in the mean; None: 1.
+        """
+        x = weighed(self.design(features), weight)
         n, d = x.shape
         eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
         low, high = self.second_derivative(outputs)
         least = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
         return low * least + (0 if self.intercept else self.ridge), high * float(eigenvalues[-1]) + self.ridge
+
+
+def weighed(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Rows of x (n, ...) times the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
+    return x if weight is None else x * np.sqrt(weight).reshape(-1, *[1] * (x.ndim - 1))
 
 
 def binary_conjugate(u: jax.Array, y: jax.Array) -> jax.Array:

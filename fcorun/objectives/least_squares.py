@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.objectives.base import LinearModel
+from fcorun.objectives.base import LinearModel, weighed
 
 
 @dataclass(frozen=True)
@@ -26,28 +26,30 @@ class LeastSquares(LinearModel):
     def conjugate(self, u, y):
         return u * y + u**2 / 4
 
-    def curvature(self, features, outputs):
+    def curvature(self, features, outputs, weight=None):
         """The least and the largest eigenvalue of the Hessian, exactly: with a ridge that leaves the intercept out too.
 
         Outside of the span of the examples there is nothing but the ridge.
         """
         if not (self.ridge and self.intercept):
-            return super().curvature(features, outputs)
+            return super().curvature(features, outputs, weight)
         n, d = features.shape
         inside = np.linalg.qr(features.T)[1].T if n < d else features
-        x = self.design(inside)
+        x = weighed(self.design(inside), weight)
         ridge = np.diag(np.append(np.full(inside.shape[1], self.ridge), 0.0))
         eigenvalues = np.linalg.eigvalsh(2 / n * x.T @ x + ridge)
         least = min(eigenvalues[0], self.ridge) if n < d else eigenvalues[0]
         return max(float(least), 0.0), float(eigenvalues[-1])
 
-    def quadratic(self, features: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def quadratic(
+        self, features: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """The mean loss over examples (n, d), float64, as constant + sum_k curvature_k a_k^2 / 2 - slope_k a_k.
 
         a_k = <basis_k, w> with orthonormal rows basis_k, (r, p) for p parameters, the bias last. Returns basis,
-        curvature (r,), slope (r,), constant.
+        curvature (r,), slope (r,), constant. ``weight`` (n,) is what each loss is multiplied by in the mean; None: 1.
         """
-        x, n = self.design(features), len(y)
+        x, y, n = weighed(self.design(features), weight), weighed(y, weight), len(y)
         if self.ridge or len(x) >= x.shape[1]:
             ridge = np.full(x.shape[1], self.ridge)
             ridge[features.shape[1] :] = 0  # not on the intercept

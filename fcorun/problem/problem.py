@@ -18,6 +18,9 @@ from fcorun.regularizers.none import NoRegularizer
 class Batch(NamedTuple):
     """Examples x (n, d), targets y (n,), and the weight of each in the mean (n,), which sum to one.
 
+    Where rows have weights of their own, those of a minibatch sum to one in the mean of all that may be drawn.
+    ``offset`` (n,) is added to the predictions; None: nothing.
+
     A gradient on it counts as ``count`` gradients of examples, and ``passes`` of all examples of a client.
     """
 
@@ -26,6 +29,7 @@ class Batch(NamedTuple):
     weight: jax.Array
     count: jax.Array | int = 0
     passes: jax.Array | int = 0
+    offset: jax.Array | None = None
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,10 @@ class Problem:
         x = x.astype(dtype)
         return x if self.scale == 1 else x * jnp.asarray(self.scale, dtype)
 
-    def predict(self, w: Vector, x: jax.Array) -> jax.Array:
-        """Predictions of the stored examples x (n, d)."""
-        return self.objective.predict(w, self.features(x, w.dtype))
+    def predict(self, w: Vector, x: jax.Array, offset: jax.Array | None = None) -> jax.Array:
+        """Predictions of the stored examples x (n, d), to which their ``offset`` (n,) is added, if they have one."""
+        found = self.objective.predict(w, self.features(x, w.dtype))
+        return found if offset is None else found + offset
 
     def ridge(self, w: Vector) -> jax.Array:
         """ridge / 2 ||w||^2 over the parameters that the objective regularises."""
@@ -100,7 +105,7 @@ class Problem:
         """f(w; batch), the weighted mean loss, with the objective's ridge."""
         if isinstance(batch, Quadratic):
             return batch.value(w)
-        mean = batch.weight @ self.objective.loss(self.predict(w, batch.x), batch.y)
+        mean = batch.weight @ self.objective.loss(self.predict(w, batch.x, batch.offset), batch.y)
         return mean + self.ridge(w) if self.objective.ridge else mean
 
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:

@@ -70,7 +70,8 @@ def decomposed(
     basis, curvature, slope = (np.zeros((len(ranks), int(ranks.max()), *rest), dtype) for rest in ((size,), (), ()))
     constant = np.zeros(len(ranks), dtype)
     for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
-        found = quadratic(features_of(data, slice(start, stop)), data.y[start:stop].astype(np.float64))
+        rows = slice(start, stop)
+        found = quadratic(features_of(data, rows), _targets(data, rows), **_weights(data, rows))
         rank = len(found[1])
         basis[m, :rank], curvature[m, :rank], slope[m, :rank], constant[m] = found
     parts, place = {}, 0
@@ -92,11 +93,8 @@ def curvature(objective: Objective, data: FederatedData, whole: bool = True) -> 
     AttributeError where the objective has no bounds.
     """
     outputs = len(data.classes) if len(data.classes) > 2 else 1
-    if not whole:  # the longest row alone, of which the length is all that matters
-        longest = max(np.linalg.norm(features_of(data, slice(i, i + 1000)), axis=1).max()
-                      for i in range(0, len(data.y), 1000))  # fmt: skip
-        none, one = (objective.curvature(np.array([[r]]), outputs) for r in (0.0, longest))  # type: ignore[attr-defined]
-        return min(none[0], one[0]) if objective.ridge else none[0], one[1]
+    if not whole:
+        return _row_curvature(objective, data, outputs)
     own = _own_curvatures(objective, data, outputs)
     return min(low for low, _ in own), max(high for _, high in own)
 
@@ -109,13 +107,38 @@ def pooled_curvature(objective: Objective, data: FederatedData, client_weighting
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     small = data.x.size <= _LARGEST / 8 and min(data.x.shape) <= _WIDEST
     if client_weighting == "examples" and small:
-        return objective.curvature(features_of(data, slice(None)), outputs)[1]  # type: ignore[attr-defined]
-    weight = data.sizes if client_weighting == "examples" else None
+        weight = {} if data.weight is None else {"weight": data.weight * (len(data.weight) / data.weight.sum())}
+        return objective.curvature(features_of(data, slice(None)), outputs, **weight)[1]  # type: ignore[attr-defined]
+    weight = data.masses if client_weighting == "examples" else None
     return float(np.average([high for _, high in _own_curvatures(objective, data, outputs)], weights=weight))
 
 
 def _own_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
     return [
-        objective.curvature(features_of(data, slice(start, stop)), outputs)  # type: ignore[attr-defined]
-        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True)
+        objective.curvature(features_of(data, rows), outputs, **_weights(data, rows))  # type: ignore[attr-defined]
+        for rows in map(slice, data.offsets[:-1], data.offsets[1:])
     ]
+
+
+def _row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:
+    """Bounds that hold for the loss of any row, and so for any minibatch: of a row, its length is all that matters."""
+    lengths = np.concatenate([np.linalg.norm(features_of(data, slice(i, i + 1000)), axis=1)
+                              for i in range(0, len(data.y), 1000)])  # fmt: skip
+    longest, least, most = lengths.max(), {}, {}
+    if data.within is not None:  # the row that bends most, with a feature of ones or without
+        own = np.argmax(data.within * (lengths**2 + getattr(objective, "intercept", False)))
+        longest, least, most = lengths[own], {"weight": data.within.min()[None]}, {"weight": data.within[[own]]}
+    high = objective.curvature(np.array([[longest]]), outputs, **most)[1]  # type: ignore[attr-defined]
+    low = [objective.curvature(np.array([[r]]), outputs, **least)[0] for r in (0.0, lengths.max())]  # type: ignore[attr-defined]
+    return min(low) if objective.ridge else low[0], high
+
+
+def _targets(data: FederatedData, rows: slice) -> np.ndarray:
+    """Targets in float64, less their offsets: what the linear predictor is to come to."""
+    y = data.y[rows].astype(np.float64)
+    return y if data.offset is None else y - data.offset[rows]
+
+
+def _weights(data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
+    """What rows of one client weigh in its mean loss, as a keyword; nothing where they weigh the same."""
+    return {} if data.within is None else {"weight": data.within[rows]}

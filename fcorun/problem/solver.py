@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.config import numbers
+from fcorun.errors import UserError
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.base import Regularizer
@@ -84,7 +85,7 @@ def minimize(
     ``programs`` that were ``made`` before.
     Call it, and consume it, under ``jax.enable_x64(True)``.
     """
-    batch = Batch(batch.x, batch.y, jnp.asarray(batch.weight, jnp.float64))
+    batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
     origin = problem.prox(problem.zeros(jnp.float64), 0.0)
     w = origin if start is None else problem.prox(start, 0.0)
     state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
@@ -156,7 +157,8 @@ def has_gap(problem: Problem, features: int) -> bool:
     With a ridge, the conjugate of any psi and the ridge together is known, by the prox of psi.
     """
     psi, shapes = problem.regularizer, problem.shapes
-    known = hasattr(psi, "conjugate") and getattr(psi, "strength", 1) > 0  # without strength only 0 is feasible
+    known = hasattr(psi, "conjugate") and getattr(psi, "strength", 1) > 0  # without strength only 0 is feasible,
+    known = known and not psi.frees  # and of a free feature only what its rows do not see, but for a ridge
     known = (known or problem.objective.ridge > 0) and hasattr(problem.objective, "conjugate")
     linear = problem.regularized == ("weights",) and set(shapes) | {"bias"} == {"weights", "bias"}
     return known and linear and math.prod(shapes["weights"]) == features and shapes.get("bias", ()) == ()
@@ -173,11 +175,12 @@ def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, gapped: b
     # The dual of min_w,b sum_i omega_i l(x_i'w + b, y_i) + psi(w): a point theta_i = omega_i u_i with sum theta = 0 if
     # there is an intercept, which holds at the best one, scaled so that the conjugate of psi is finite at -X'theta.
     x, y, omega = problem.features(batch.x, w.dtype), batch.y, batch.weight
-    prediction = problem.predict(w, batch.x)
+    prediction = problem.predict(w, batch.x, batch.offset)
     u = jax.grad(lambda p: problem.objective.loss(p, y).sum())(prediction)
     v = (-x.T @ (omega * u)).reshape(w["weights"].shape)
     scale, conjugate = _scaled_conjugate(problem, v)
-    dual = -(omega @ problem.objective.conjugate(scale * u, y)) - conjugate  # type: ignore[attr-defined]
+    fixed = 0.0 if batch.offset is None else scale * u * batch.offset  # of l(. + offset), the conjugate is less by it
+    dual = -(omega @ (problem.objective.conjugate(scale * u, y) - fixed)) - conjugate  # type: ignore[attr-defined]
     feasible = jnp.abs(omega @ u) <= 1e-12 * (omega @ jnp.abs(u)) if "bias" in w else True
     return w, objective, jnp.where(feasible, objective - dual, jnp.inf)
 
@@ -194,7 +197,8 @@ def _scaled_conjugate(problem: Problem, v: jax.Array) -> tuple[jax.Array | float
 
 def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
     """w with the intercept that minimises F for its weights: Newton's method, bisecting where that jumps."""
-    rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x)
+    rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
+    bounded = problem.objective.bounded  # else a step from where the loss is flat may go too far to come back
 
     def loss(bias):
         return batch.weight @ problem.objective.loss(rest + bias, batch.y)
@@ -207,7 +211,8 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
     def closer(state):
         bias, low, high, slope, count = state
         low, high = jnp.where(slope < 0, bias, low), jnp.where(slope > 0, bias, high)
-        newton = bias - slope / jax.grad(jax.grad(loss))(bias)
+        step = -slope / jax.grad(jax.grad(loss))(bias)
+        newton = bias + (step if bounded else jnp.clip(step, -(2.0**count), 2.0**count))
         middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * 2.0**count)
         bias = jnp.where((newton > low) & (newton < high), newton, middle)
         return bias, low, high, jax.grad(loss)(bias), count + 1
@@ -218,20 +223,28 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
 
 @dataclass(frozen=True)
 class _Zero(Regularizer):
-    """The indicator of {0}: it holds the regularised parameters at zero."""
+    """The indicator of {0}: it holds the regularised parameters at zero, but for features that are free."""
 
     def value(self, w):
         return jnp.zeros((), w.dtype)
 
     def prox(self, z, t):
-        return jnp.zeros_like(z)
+        return jnp.where(jnp.asarray(self.factor(z)) > 0, 0, z)
 
 
 def strength_max(problem: Problem, batch: Batch) -> float:
-    """The smallest strength at which w = 0 is optimal, the intercept being fitted."""
-    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized)))
-    for null in minimize(held, batch, tolerance=1e-12, max_iterations=2000):  # noqa: B007
+    """The smallest strength at which 0 is optimal, the intercept and features that are free being fitted.
+
+    Raises UserError where these are not found.
+    """
+    psi = problem.regularizer
+    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
+    steps, tolerance = (20_000, 1e-10) if psi.frees else (2000, 1e-12)
+    for null in minimize(held, batch, tolerance, steps):  # noqa: B007
         pass
+    if psi.frees and not null.certified:
+        raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} steps: "
+                        "standardize them, or give reg.strength")  # fmt: skip
     gradient = jax.jit(problem.gradient)(null.w, batch)
     found = [problem.regularizer.strength_max(gradient[n]) for n in problem.regularized]  # type: ignore[attr-defined]
     return float(max(found))

@@ -2,11 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+from fcorun.config import NonNegative
 
 Real = Float[Array, ""] | float
 
@@ -22,6 +25,10 @@ class Regularizer(ABC):
         apply_to: the parameters that psi acts on, each by itself; None: those that the objective names.
         per_client: a list of one value a client for some of the numbers, {"radius": [1.0, 2.5, ...]}.
         applied_by: whose steps apply psi: those of the clients, those of the server, or both.
+        factors: what the penalties of single features are multiplied by, {"age": 0.0, "3": 2.0}, by a feature's name or
+            its number from 0; the others have 1. Before it acts, names have become numbers. 0 leaves a feature free.
+        separable: whether psi is a sum over features, or over groups of them, each of which takes its factor: then
+            its methods multiply by ``factor(w)``. Not inherited.
         across_clients: the numbers that may differ from client to client, and which one the problem as a whole has:
             their "mean" in a sum of penalties, their "min" or "max" in an intersection of constraints.
         convex: whether psi is convex, so that there is one optimum to measure against. Not inherited: of a class that
@@ -39,7 +46,9 @@ class Regularizer(ABC):
     apply_to: list[str] | None = None
     per_client: dict[str, list[float]] | None = None
     applied_by: Literal["both", "client", "server"] = "both"
+    factors: Annotated[dict[str, NonNegative] | None, "later"] = None
 
+    separable: ClassVar[bool] = False
     across_clients: ClassVar[dict[str, str]] = {}
     convex: ClassVar[bool | None] = None
     sparse: ClassVar[bool] = False
@@ -53,6 +62,25 @@ class Regularizer(ABC):
     def relative_given(self) -> float | None:
         """Its ``relative``; None where it has none, or is given by its strength."""
         return getattr(self, "relative", None)
+
+    @property
+    def heaviest(self) -> float:
+        """No feature's factor is more."""
+        return max((self.factors or {}).values(), default=1.0) if self.factors else 1.0
+
+    @property
+    def frees(self) -> bool:
+        """Whether it leaves a feature unpenalised."""
+        return 0.0 in (self.factors or {}).values()
+
+    def factor(self, w: jax.Array) -> jax.Array | float:
+        """The factor of each feature, shaped to multiply w (features, ...); 1 where all have that."""
+        if not self.factors:
+            return 1.0
+        found = np.ones(len(w))
+        for number, factor in self.factors.items():
+            found[int(number)] = factor
+        return jnp.asarray(found.reshape(-1, *[1] * (w.ndim - 1)), w.dtype)
 
     @abstractmethod
     def value(self, w: Float[Array, "*shape"]) -> Float[Array, ""]:
@@ -95,6 +123,12 @@ class Constraint(Regularizer):
 
     def structure(self, w, cutoff):
         return super().structure(w, cutoff) | {"violation": self.violation(w)}
+
+
+def per_factor(size: jax.Array, factor: jax.Array | float, free: float) -> jax.Array:
+    """Magnitudes over their factors; ``free`` where the factor is 0 and the magnitude is not."""
+    there = jnp.asarray(factor) > 0
+    return jnp.where(there, size / jnp.where(there, factor, 1), jnp.where(size > 0, free, 0.0))
 
 
 def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:

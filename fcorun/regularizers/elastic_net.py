@@ -5,30 +5,34 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.config import Fraction, NonNegative, Positive
-from fcorun.regularizers.base import Regularizer, soft_threshold
+from fcorun.regularizers.base import Regularizer, per_factor, soft_threshold
 
 
 @dataclass(frozen=True)
 class ElasticNet(Regularizer):
-    """psi(w) = strength * (l1_ratio ||w||_1 + (1 - l1_ratio) / 2 ||w||_2^2), the form of scikit-learn's ElasticNet."""
+    """psi(w) = strength * (l1_ratio ||w||_1 + (1 - l1_ratio) / 2 ||w||_2^2), the form of scikit-learn's ElasticNet.
+
+    Factors multiply both parts, as glmnet's penalty.factor does.
+    """
 
     strength: NonNegative
     l1_ratio: Fraction = 0.5
     relative: Positive | None = None
 
-    convex = True
-    sparse = True
+    convex = separable = sparse = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):
-        return self.strength * (self.l1_ratio * jnp.abs(w).sum() + (1 - self.l1_ratio) / 2 * (w**2).sum())
+        factor = self.factor(w)
+        least, squares = (factor * jnp.abs(w)).sum(), (factor * w**2).sum()
+        return self.strength * (self.l1_ratio * least + (1 - self.l1_ratio) / 2 * squares)
 
     def prox(self, z, t):
-        shrunk = soft_threshold(z, t * self.strength * self.l1_ratio)
-        return shrunk / (1 + t * self.strength * (1 - self.l1_ratio))
+        strength = t * self.strength * self.factor(z)
+        return soft_threshold(z, strength * self.l1_ratio) / (1 + strength * (1 - self.l1_ratio))
 
     def subgradient(self, w):
-        return self.strength * (self.l1_ratio * jnp.sign(w) + (1 - self.l1_ratio) * w)
+        return self.strength * self.factor(w) * (self.l1_ratio * jnp.sign(w) + (1 - self.l1_ratio) * w)
 
     def strength_max(self, gradient):
-        return jnp.abs(gradient).max() / self.l1_ratio
+        return per_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max() / self.l1_ratio

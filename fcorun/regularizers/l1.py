@@ -5,42 +5,43 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.config import NonNegative, Positive
-from fcorun.regularizers.base import Regularizer, soft_threshold
+from fcorun.regularizers.base import Regularizer, per_factor, soft_threshold
 
 
 @dataclass(frozen=True)
 class L1(Regularizer):
-    """psi(w) = strength * ||w||_1."""
+    """psi(w) = strength * ||w||_1; with factors, strength * sum_j factor_j |w_j|."""
 
     strength: NonNegative
     relative: Positive | None = None
 
-    convex = True
-    sparse = True
+    convex = separable = sparse = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):
-        return self.strength * jnp.abs(w).sum()
+        return self.strength * (self.factor(w) * jnp.abs(w)).sum()
 
     def prox(self, z, t):
-        return soft_threshold(z, t * self.strength)
+        return soft_threshold(z, t * self.strength * self.factor(z))
 
     def subgradient(self, w):
-        return self.strength * jnp.sign(w)
+        return self.strength * self.factor(w) * jnp.sign(w)
 
     def smoothed_value(self, w, law, rho):
         """psi with |u| replaced by rho log cosh(u / rho), or by Huber's function: u^2 / (2 rho) up to rho, and
-        |u| - rho / 2 beyond. Both bend strength / rho at most."""
+        |u| - rho / 2 beyond. Both bend strength / rho at most, times the largest factor."""
+        factor = self.factor(w)
         if law == "logcosh":
-            return self.strength * rho * jnp.sum(jnp.logaddexp(w / rho, -w / rho) - jnp.log(2.0))
+            return self.strength * rho * jnp.sum(factor * (jnp.logaddexp(w / rho, -w / rho) - jnp.log(2.0)))
         size = jnp.abs(w)
-        return self.strength * jnp.sum(jnp.where(size <= rho, w**2 / (2 * rho), size - rho / 2))
+        return self.strength * jnp.sum(factor * jnp.where(size <= rho, w**2 / (2 * rho), size - rho / 2))
 
     def strength_max(self, gradient):
-        return jnp.abs(gradient).max()
+        return per_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max()
 
     def dual_scale(self, v):
-        return jnp.minimum(1, self.strength / jnp.maximum(jnp.abs(v).max(), 1e-300))
+        largest = per_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
+        return jnp.minimum(1, self.strength / jnp.maximum(largest, 1e-300))
 
     def conjugate(self, v):
         return jnp.zeros((), v.dtype)

@@ -8,18 +8,18 @@ from fcorun.regularizers.base import Regularizer
 
 @dataclass(frozen=True)
 class L2(Regularizer):
-    """psi(w) = strength * ||w||_2^2, squared and without 1/2."""
+    """psi(w) = strength * ||w||_2^2, squared and without 1/2; with factors, strength * sum_j factor_j w_j^2."""
 
     strength: NonNegative
 
-    convex = True
+    convex = separable = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):
-        return self.strength * (w**2).sum()
+        return self.strength * (self.factor(w) * w**2).sum()
 
     def prox(self, z, t):
-        return z / (1 + 2 * t * self.strength)
+        return z / (1 + 2 * t * self.strength * self.factor(z))
 
     def subgradient(self, w):
-        return 2 * self.strength * w
+        return 2 * self.strength * self.factor(w) * w

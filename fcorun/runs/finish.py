@@ -55,6 +55,7 @@ def _look_back(job: Job) -> None:
         job.remark(
             f"suboptimality is rounding: {job.experiment.settings.precision} resolves {least:.1g} of the objective"
         )
+    job.remark(job.experiment.objective.remark(job.rows[-1]))
     job.remark(_sparsity(job.experiment, job.rows[-1]))
     if isinstance(job.experiment.algo, Baseline):
         return
@@ -71,14 +72,11 @@ def _look_back(job: Job) -> None:
 
 
 def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:
-    """What a density of all or nothing says about the strength of psi; of own models it says nothing."""
-    if not (experiment.reg.sparse and experiment.minimises_psi) or "personal_density" in row:
+    """That the strength of psi leaves nothing of the weights; of own models nothing is said."""
+    killed = row.get("density") == 0 and experiment.reg.strength_given and "personal_density" not in row
+    if not (killed and experiment.reg.sparse and experiment.minimises_psi):
         return ""
-    if row.get("density") == 0 and experiment.reg.strength_given:
-        return f"reg={experiment.names['reg']} left none of the weights: a smaller strength keeps some"
-    if row.get("density") == 1:
-        return f"reg={experiment.names['reg']} made no weight 0: it is weak here, or the method undoes what it makes 0"
-    return ""
+    return f"reg={experiment.names['reg']} left none of the weights: a smaller strength keeps some"
 
 
 def _write(

@@ -125,11 +125,12 @@ BAD = [
     ("here new.csv --out x.txt", "fcorun: --out x.txt must end in .csv or .parquet"),
     ("here new.csv --out no/x.csv", "fcorun: --out no/x.csv: there is no folder no; make it, or give another name"),
     ("here nw.csv", "fcorun: nw.csv: there is no such file; did you mean 'new.csv'?"),
-    ("here new.xyz", "fcorun: new.xyz: unknown ending '.xyz'; give one of .csv, .tsv, .parquet, .npz, .libsvm, .svm, "
-     ".svmlight, .txt (.gz or .bz2 may follow .csv, .tsv, .libsvm, .svm, .svmlight, .txt)"),
+    ("here new.xyz", "fcorun: new.xyz: unknown ending '.xyz'; give one of .csv, .tsv, .parquet, .xlsx, .npz, .libsvm, "
+     ".svm, .svmlight, .txt (.gz or .bz2 may follow .csv, .tsv, .libsvm, .svm, .svmlight, .txt)"),
     ("here few.csv", "fcorun: few.csv lacks 'v': give all features of the record, by name, in any order"),
-    ("here gap.csv", "fcorun: gap.csv: column 'u' is missing or infinite in row 2; fill it in or drop the row"),
-    ("here text.csv", "fcorun: text.csv: column 'u' holds 'old' in row 1: make it a number or drop the column"),
+    ("here gap.csv", "fcorun: gap.csv: column 'u' is missing in row 2, and nothing is known to fill it in, for "
+     "training had data.missing=refuse: fill it in or drop the row"),
+    ("here text.csv", "fcorun: text.csv: column 'u' holds 'old' in row 1: make it a number"),
     ("here none.csv", "fcorun: none.csv: the file has no rows; give one with data"),
     ("here empty.csv", "fcorun: empty.csv: the file is empty; give one with data"),
     ("here matrix.npz", "fcorun: matrix.npz: there is no matrix 'X'; save the rows as X, of shape (rows, features)"),

@@ -112,7 +112,9 @@ def test_the_loaded_data_of_a_user_are_those_of_the_code(user_module):
 def test_what_a_baseline_does_not_read_is_no_part_of_it():
     assert identity("algo=centralized", "seed=1", "rounds=9") == identity("algo=centralized")
     assert identity("algo=centralized", "client_weighting=uniform") != identity("algo=centralized")
-    assert identity("reg.relative=0.1", "reg.strength=3") == identity("reg.relative=0.1")
+    config = small("reg.relative=0.1")
+    other = config | {"reg": config["reg"] | {"strength": 3.0}}  # which relative replaces
+    assert prepare(other).identity == prepare(config).identity
 
 
 @pytest.mark.parametrize(("before", "now"), MOVED.items())

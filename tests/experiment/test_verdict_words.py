@@ -118,13 +118,12 @@ def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(
     ("reg", "algo", "density", "told"),
     [
         ("l1", "feddualavg", 0.0, "reg=l1 left none of the weights: a smaller strength keeps some"),
-        ("l1", "feddualavg", 1.0, "reg=l1 made no weight 0: it is weak here, or the method undoes what it makes 0"),
         ("l1", "feddualavg", 0.5, ""),
-        ("l1", "fedavg", 1.0, ""),  # which leaves psi out, as was said
-        ("l2", "feddualavg", 1.0, ""),
+        ("l1", "fedavg", 0.0, ""),  # which leaves psi out, as was said
+        ("l2", "feddualavg", 0.0, ""),
     ],
 )
-def test_a_strength_that_leaves_nothing_or_everything_is_said(reg, algo, density, told, tmp_path):
+def test_a_strength_that_leaves_nothing_is_said(reg, algo, density, told, tmp_path):
     job = Job(prepare(table(tmp_path, f"algo={algo}", f"reg={reg}")), folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": 1.0, "density": density}] * 2, {"near": True}
     _look_back(job)

@@ -18,6 +18,7 @@ from fcorun import compose, run
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.models.outputs import predictions
+from fcorun.models.predict import predict
 
 FREE = ("reg=none", "data.validation=0", "algo.tolerance=1e-13")
 X = ["age", "crp"]
@@ -184,3 +185,29 @@ def test_records_that_cannot_predict(trained):
     (record.folder / "status.json").write_text(json.dumps({"status": "diverged"}))
     with fails("is no record of a run that is done (diverged)"):
         again(record.folder).estimator()
+
+
+@pytest.mark.parametrize("objective", ["poisson", "gamma", "huber", "quantile"])
+def test_other_regressions_predict_with_an_offset(objective, tmp_path):
+    """By hand, and by scikit-learn's estimators of the same name, which the record's are."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 2)), columns=X).assign(beside=rng.uniform(0, 1, 60), weigh=1.0)
+    eta = table[X].to_numpy() @ [0.4, -0.3] + 0.2 + table.beside
+    table["y"] = rng.poisson(np.exp(eta)) if objective == "poisson" else np.exp(eta) if objective == "gamma" else eta
+    table.to_csv(tmp_path / "t.csv", index=False)
+    told = ["data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.offset=beside", "data.weight=weigh"]
+    more = ["algo=centralized", "reg=none", "data.test=0.2", f"objective={objective}", "data.standardize=pooled"]
+    record = run(compose([*told, *more]), tmp_path / "r")
+    model = record.estimator()
+    assert objective in type(model).__name__.lower()
+    found, remarks = predict(record, table.drop(columns=["y"]))
+    linear = table[X].to_numpy() @ model.coef_ + model.intercept_ + table.beside
+    by_hand = np.exp(linear) if objective in ("poisson", "gamma") else linear
+    np.testing.assert_allclose(found["prediction"], by_hand, rtol=1e-12)
+    assert not [line for line in remarks if "ignored" in line]
+    scored = record.scores[record.scores["client"] == ""].set_index("set")
+    assert scored.loc["train", "loss"] == pytest.approx(record.metrics["train_loss"].iloc[-1], rel=1e-6)
+    assert scored.loc["validation", "loss"] == pytest.approx(record.metrics["val_loss"].iloc[-1], rel=1e-6)
+    assert scored.loc["test", "n"] == 10
+    with fails("lacks 'beside', the offset of the record: give it, 0 for none"):
+        predict(record, table[X])

@@ -1,0 +1,68 @@
+"""Quantile regression, smoothed."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun.config import Level, Positive
+from fcorun.metrics import Metric
+from fcorun.objectives.base import LinearModel
+
+
+@dataclass(frozen=True)
+class Quantile(LinearModel):
+    """Mean of the Moreau envelope of the pinball loss of the residual r = y - p, of width h.
+
+    The pinball loss is level * r for r > 0 and (level - 1) * r else (Koenker and Bassett, Econometrica 1978). Its
+    envelope min_s pinball(s) + (r - s)^2 / (2 h) is r^2 / (2 h) within the band -h (1 - level) <= r <= h level, and
+    linear beyond, h level^2 / 2 or h (1 - level)^2 / 2 below the pinball loss: Huber's function for level 1/2.
+
+    What that brings: the mean pinball loss of the optimum is at most h max(level, 1 - level)^2 / 2 above the least
+    one; and with an intercept that is not regularised, the share of targets that are at most p plus h level, the upper
+    end of the band, is at least level, and of those below its lower end at most level.
+
+    Attributes:
+        level: which quantile, between 0 and 1.
+        smoothing: h, in units of the target. Losses bend 1 / h at most: the smaller, the slower.
+    """
+
+    level: Level = 0.5
+    smoothing: Positive = 0.1
+
+    convex = True
+    tasks = ("regression",)
+    metrics = (
+        Metric("pinball", label="mean pinball loss", higher=False, log=True),
+        Metric("absolute_error", label="mean |y - p|", higher=False, log=True),
+        Metric("coverage", label="share of targets at most p", share=True),
+        Metric("smoothed", label="share of residuals within the smoothing", share=True),
+    )
+
+    def second_derivative(self, outputs):
+        return 0.0, 1 / self.smoothing
+
+    def loss(self, prediction, y):
+        r, h = y - prediction, self.smoothing
+        near = jnp.clip(r, -h * (1 - self.level), h * self.level)  # r - s for the s of the envelope
+        return near**2 / (2 * h) + self._pinball(r - near)
+
+    def _pinball(self, r):
+        return jnp.maximum(self.level * r, (self.level - 1) * r)
+
+    def scores(self, prediction, y):
+        r, h = y - prediction, self.smoothing
+        within = (r >= -h * (1 - self.level)) & (r <= h * self.level)
+        return {
+            "pinball": self._pinball(r),
+            "absolute_error": jnp.abs(r),
+            "coverage": (r <= 0).astype(prediction.dtype),
+            "smoothed": within.astype(prediction.dtype),
+        }
+
+    def conjugate(self, u, y):
+        return u * y + self.smoothing * u**2 / 2
+
+    def remark(self, final):
+        share = final.get("train_smoothed", 0.0)
+        return (f"{share:.0%} of the residuals are within objective.smoothing={self.smoothing:g}, and the share of "
+                "targets at most p may be off its level by as much: lower it") if share > 0.1 else ""  # fmt: skip

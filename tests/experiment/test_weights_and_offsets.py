@@ -1,0 +1,189 @@
+"""Weights and offsets of rows: a row of weight k is k rows, an offset is what the target has already."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import engine_of, fails, flat, given
+from sklearn.linear_model import PoissonRegressor
+
+from fcorun import compose, run
+from fcorun.algorithms.local_data import LocalData
+from fcorun.config import meaning
+from fcorun.datasets.table import Table
+from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.prepare import prepare
+from fcorun.experiment.reference import gathered
+from fcorun.problem.problem import Batch
+from fcorun.problem.quadratic import curvature
+from fcorun.problem.solver import minimize
+
+GIVEN = ("data=table", "data.target=y", "data.client=site", "data.validation=[held]", "precision=float64", "rounds=6",
+         "eval_every=3")  # fmt: skip
+
+
+def frame(task="regression", seed=0):
+    """Rows of four sites, one of which is held out, with weights 1 to 3 and an offset."""
+    rng = np.random.default_rng(seed)
+    sizes = {"a": 9, "b": 14, "c": 6, "held": 8}
+    table = pd.DataFrame(rng.standard_normal((37, 3)), columns=["u", "v", "w"])
+    table["site"], table["k"] = np.repeat([*sizes], [*sizes.values()]), rng.integers(1, 4, 37)
+    table["o"] = rng.standard_normal(37)
+    p = table["u"] - 0.5 * table["v"] + 0.3
+    table["y"] = {"regression": p + rng.standard_normal(37), "binary": (p + rng.standard_normal(37) > 0).astype(int),
+                  "counts": rng.poisson(np.exp(0.5 * p + table["o"]))}[task]  # fmt: skip
+    return table
+
+
+def repeated(table):
+    return table.loc[table.index.repeat(table["k"])]
+
+
+def done(table, name, *more, overrides=GIVEN):
+    table.to_csv(f"{name}.csv", index=False)
+    return run(compose([*overrides, f"data.path={name}.csv", *more]), name)
+
+
+def same(ours, theirs, but=(), rtol=1e-9):
+    """Every metric of two records is the same."""
+    columns = [c for c in ours.metrics.columns if c not in ("seconds", "grad_evals", *but)]
+    assert columns == [c for c in theirs.metrics.columns if c not in ("seconds", "grad_evals", *but)]
+    np.testing.assert_allclose(ours.metrics[columns], theirs.metrics[columns], rtol=rtol, atol=1e-10)
+    for name, value in ours.solution.items():
+        np.testing.assert_allclose(value, theirs.solution[name], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algo=feddualavg", "local_epochs=3"],
+        ["algo=feddualavg", "client_weighting=uniform", "clients_per_round=2"],
+        ["algo=fedsplit", "objective.ridge=0.1"],
+        ["algo=ditto", "algo.client_lr=0.05", "algo.personal_lr=0.05"],
+        ["algo=centralized", "objective.ridge=0.1"],
+        ["algo=local"],
+    ],
+    ids=lambda overrides: " ".join(overrides[:2]),
+)
+def test_a_row_of_weight_k_is_k_rows(overrides):
+    table = frame()
+    ours = done(table.drop(columns="o"), "weighted", "data.weight=k", *overrides)
+    theirs = done(repeated(table).drop(columns=["k", "o"]), "repeated", *overrides)
+    same(ours, theirs)
+    assert ours.metrics.filter(like="train_loss").nunique().max() > 1
+
+
+def test_a_row_of_weight_k_is_k_rows_where_auto_steps_come_from_bounds():
+    table = frame("binary")
+    more = ("data.task=binary", "algo=fedavg", "reg=none", "local_epochs=2")
+    ours = done(table.drop(columns="o"), "weighted", "data.weight=k", *more)
+    theirs = done(repeated(table).drop(columns=["k", "o"]), "repeated", *more)
+    same(ours, theirs)
+    assert ours.summary["curvature"]["most"] == pytest.approx(theirs.summary["curvature"]["most"])
+
+
+def test_clients_own_validation_rows_weigh():
+    table = frame().assign(site=lambda t: t["site"].replace("held", "c"))
+    overrides = (*(g for g in GIVEN if "validation" not in g), "algo=ditto", "algo.client_lr=0.05")
+    record = done(table.drop(columns="o"), "own", "data.weight=k", "algo.personal_lr=0.1", "data.validation=0.3",
+                  overrides=overrides)  # fmt: skip
+    data: Any = load(prepare(record.config))
+    models, total = given(record.personal), []
+    for m, (start, stop) in enumerate(zip(data.offsets_val, data.offsets_val[1:], strict=False)):
+        p = data.x_val[start:stop] @ models["weights"][m] + models["bias"][m]
+        total.append(np.average((p - data.y_val[start:stop]) ** 2, weights=data.weight_val[start:stop]))
+    held = np.add.reduceat(data.weight_val, data.offsets_val[:-1])
+    last = record.metrics.iloc[-1]
+    assert last["personal_val_loss"] == pytest.approx(np.average(total, weights=held), rel=1e-9)
+    p = data.x_val @ record.solution["weights"] + record.solution["bias"]
+    assert last["val_loss"] == pytest.approx(np.average((p - data.y_val) ** 2, weights=data.weight_val), rel=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_minibatches_are_without_bias(tmp_path):
+    """The mean gradient over an epoch of even batches is that of the client, whatever its rows weigh."""
+    frame().to_csv("rows.csv", index=False)
+    config = compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "data.offset=o", "batch_size=3"])
+    engine = engine_of(config)
+    federation, data = engine.federation, engine.federation.data
+    (x, y, beside, _), _ = federation.arrays
+    w = federation.problem.zeros("float64")
+    drawn = federation.schedule.draw(0, 1)
+    client = 0  # of 9 rows: three batches of three
+    local = LocalData(x=x, y=y, rows=jnp.asarray(drawn.rows[0, client][:3]), dtype="float64", weight=beside["weight"],
+                      offset=beside["offset"])  # fmt: skip
+    gradients = [federation.problem.gradient(w, local._batch(rows)) for rows in local.rows]
+    mean = (1 / 3) * (gradients[0] + gradients[1] + gradients[2])
+    own = slice(0, 9)
+    weight, offset = given(data.weight)[own], given(data.offset)[own]
+    whole = Batch(x[own], y[own], jnp.asarray(weight / weight.sum()), offset=jnp.asarray(offset))
+    assert (mean - federation.problem.gradient(w, whole)).norm() < 1e-12
+
+
+def test_no_minibatch_bends_more_than_its_bound():
+    frame().to_csv("rows.csv", index=False)
+    experiment = prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "objective.ridge=0.2"]))
+    data = load(experiment)
+    least, most = curvature(experiment.objective, data, whole=False)
+    rows = np.column_stack([data.x, np.ones(len(data.y))])
+    ridge = np.diag([0.2] * data.x.shape[1] + [0.0])
+    weighed = zip(rows, given(data.within), strict=True)
+    values = [np.linalg.eigvalsh(2 * v * np.outer(row, row) + ridge) for row, v in weighed]
+    assert least <= np.min(values) + 1e-12
+    assert np.max(values) - 0.2 <= most <= np.max(values) + 0.2
+
+
+@pytest.mark.parametrize("algo", [["algo=feddualavg"], ["algo=fedsplit", "objective.ridge=0.1"], ["algo=centralized"]])
+def test_an_offset_is_what_the_target_has_already(algo):
+    table = frame()
+    ours = done(table.drop(columns="k"), "offset", "data.offset=o", *algo)
+    theirs = done(table.assign(y=table["y"] - table["o"]).drop(columns=["k", "o"]), "less", *algo)
+    same(ours, theirs)
+
+
+def test_weights_and_exposures_as_scikit_learn_has_them():
+    """Counts over exposures e with weights v are rates y / e with weights v e."""
+    table = frame("counts")
+    record = done(table, "counts", "data.weight=k", "data.offset=o", "objective=poisson", "objective.ridge=0.1",
+                  "reg=none", "algo=centralized")  # fmt: skip
+    x, y, o, weight = np.split(table.loc[table["site"] != "held", [*"uvwyok"]].to_numpy(float), [3, 4, 5], axis=1)
+    rate, exposure, weight = (y / np.exp(o))[:, 0], np.exp(o)[:, 0], weight[:, 0]
+    theirs = PoissonRegressor(alpha=0.1 * weight.sum() / (weight @ exposure), tol=1e-10, max_iter=1000)
+    theirs.fit(x, rate, sample_weight=weight * exposure)
+    np.testing.assert_allclose(flat(record.solution), [*theirs.coef_, theirs.intercept_], atol=1e-5)
+    certificate = record.summary["certificate"]
+    assert certificate["kind"] == "duality gap"
+    assert certificate["certified"]
+
+
+def test_the_gap_with_an_offset_bounds_what_is_left(x64):
+    frame("counts").to_csv("rows.csv", index=False)
+    experiment = prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "data.offset=o", "objective=poisson",
+                                  "algo=centralized"]))  # fmt: skip
+    data = load(experiment)
+    points = list(minimize(problem_of(experiment, data), gathered(data, "examples"), 1e-12))
+    best = points[-1].objective
+    for point in points[:-1]:
+        assert point.certificate >= point.objective - best - 1e-12
+    assert points[-1].certified
+
+
+def test_runs_without_them_are_what_they_were(tmp_path):
+    plain = meaning(Table("rows.csv", target="y"))
+    assert not {"weight", "offset"} & set(plain)
+    assert meaning(Table("rows.csv", target="y", weight="k")) == plain | {"weight": "k"}
+
+
+def test_a_client_without_any_weight_is_refused():
+    frame().assign(k=lambda t: t["k"].where(t["site"] != "b", 0)).to_csv("rows.csv", index=False)
+    with fails("client b", "weight 0"):
+        load(prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k"])))
+
+
+def test_only_linear_predictors_take_an_offset():
+    frame("binary").to_csv("rows.csv", index=False)
+    mlp = ["data.task=binary", "data.offset=o", "objective=mlp", "algo.client_lr=0.1"]
+    with fails("data.offset", "linear predictor", "objective=mlp"):
+        load(prepare(compose([*GIVEN, "data.path=rows.csv", *mlp])))

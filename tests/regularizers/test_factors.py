@@ -1,0 +1,178 @@
+"""Factors of single features' penalties: every separable regularizer of conf/reg, and the problems made of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import composed, fails, flat, names, ragged, small
+from sklearn.linear_model import Lasso, LinearRegression
+
+from fcorun import compose, run
+from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.prepare import prepare
+
+SEPARABLE = [name for name in names("reg") if vars(type(prepare(composed(f"reg={name}")).reg)).get("separable")]
+FACTORS = {"0": 0.0, "1": 0.0, "2": 3.0, "3": 3.0, "6": 0.5, "7": 0.5}  # pairs, for groups of two
+SHAPES = [(8,), (8, 3)]
+
+
+def test_which_are_separable():
+    assert SEPARABLE == ["elastic_net", "group_lasso", "l1", "l2"]
+
+
+def regularizer(name, factors=FACTORS) -> Any:
+    return replace(prepare(small(f"reg={name}")).reg, strength=0.7, factors=factors)
+
+
+def parts(shape):
+    """The features whose penalties are one with a factor, and that factor."""
+    return [(slice(k, k + 2), FACTORS.get(str(k), 1.0)) for k in range(0, shape[0], 2)]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", SEPARABLE)
+def test_each_part_is_penalised_at_its_own_strength(name, shape):
+    psi, plain = regularizer(name), regularizer(name, None)
+    getattr(psi, "check", lambda shape: None)(shape)
+    rng = np.random.default_rng(0)
+    w, value = jnp.asarray(rng.standard_normal(shape)), 0.0
+    prox, slope = psi.prox(w, 0.4), psi.subgradient(w)
+    for rows, factor in parts(shape):
+        alone = replace(plain, strength=0.7 * factor)
+        value += alone.value(w[rows])
+        np.testing.assert_allclose(prox[rows], alone.prox(w[rows], 0.4), rtol=1e-12)
+        np.testing.assert_allclose(slope[rows], alone.subgradient(w[rows]), rtol=1e-12)
+    assert psi.value(w) == pytest.approx(float(value))
+    np.testing.assert_array_equal(prox[:2], w[:2])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", [name for name in SEPARABLE if hasattr(regularizer(name), "strength_max")])
+def test_the_smallest_strength_that_penalises_to_zero(name, shape):
+    psi = regularizer(name)
+    gradient = jnp.asarray(np.random.default_rng(1).standard_normal(shape))
+    largest = float(psi.strength_max(gradient))
+    for factor, found in ((1.0001, False), (0.9999, True)):
+        prox = replace(psi, strength=factor * largest).prox(-gradient, 1.0)
+        assert prox[2:].any() == found
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", [name for name in SEPARABLE if hasattr(regularizer(name), "conjugate")])
+def test_conjugates(name, shape):
+    """z = prox(z) + v with v a subgradient there: psi and its conjugate meet, and v is just feasible."""
+    psi = regularizer(name)
+    z = 3 * jnp.asarray(np.random.default_rng(2).standard_normal(shape))
+    w = psi.prox(z, 1.0)
+    v = z - w
+    assert psi.dual_scale(v) == pytest.approx(1.0)
+    assert psi.value(w) + psi.conjugate(v) == pytest.approx(float(jnp.vdot(w, v)))
+    far = jnp.zeros(shape).at[2].set(10.0)  # of factor 3
+    assert psi.dual_scale(far) == pytest.approx(0.7 * 3 / float(jnp.sqrt((far**2).sum())) if name == "group_lasso"
+                                                else 0.21)  # fmt: skip
+    assert psi.dual_scale(far.at[0].set(1e-3)) == 0  # a free feature allows nothing
+
+
+def test_the_smoothed_value_has_them():
+    psi, plain = regularizer("l1"), regularizer("l1", None)
+    w = jnp.asarray(np.random.default_rng(3).standard_normal(8))
+    for law in ("logcosh", "huber"):
+        each = sum(factor * plain.smoothed_value(w[rows], law, 0.3) for rows, factor in parts((8,)))
+        assert psi.smoothed_value(w, law, 0.3) == pytest.approx(float(each), rel=1e-5)
+    assert (psi.heaviest, plain.heaviest) == (3.0, 1.0)
+
+
+def centralized(folder, factors, *overrides):
+    config = ragged(folder, "algo=centralized", *overrides, sizes=(10, 20, 30))
+    config["reg"]["factors"] = factors
+    record = run(config, folder / "run")
+    return record, load(prepare(config))
+
+
+def lasso(x, y, strength):
+    """That of scikit-learn for the mean of squares without 1/2."""
+    fit = Lasso(alpha=strength / 2, tol=1e-12, max_iter=100_000).fit(x, y)
+    return fit.coef_, fit.intercept_
+
+
+def test_adaptive_lasso_as_scikit_learn_has_it(tmp_path):
+    factors = {"0": 2.0, "3": 0.5, "5": 7.0}
+    record, data = centralized(tmp_path, factors, "reg=l1", "reg.strength=0.2")
+    scale = np.array([2.0, 1, 1, 0.5, 1, 7])
+    weights, bias = lasso(data.x / scale, data.y, 0.2)
+    np.testing.assert_allclose(flat(record.solution), [*weights / scale, bias], atol=1e-5)
+    assert (weights == 0).any()
+    assert record.summary["certificate"]["kind"] == "duality gap"
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_free_features_are_projected_out(ridge, tmp_path):
+    """Frisch and Waugh: the penalised weights are those of the residuals on the free features."""
+    record, data = centralized(tmp_path, {"1": 0, "4": 0}, "reg=l1", "reg.strength=0.4", f"objective.ridge={ridge}")
+    certificate, w = record.summary["certificate"], record.solution["weights"]
+    assert certificate["kind"] == ("duality gap" if ridge else "prox-gradient norm")
+    assert certificate["certified"]
+    if ridge:
+        return
+    free, others = [1, 4], [0, 2, 3, 5]
+    z = LinearRegression().fit(data.x[:, free], np.column_stack([data.x[:, others], data.y]))
+    rest = np.column_stack([data.x[:, others], data.y]) - z.predict(data.x[:, free])
+    weights, _ = lasso(rest[:, :-1], rest[:, -1], 0.4)
+    np.testing.assert_allclose(w[others], weights, atol=1e-6)
+    assert (weights == 0).any()
+    left = data.y - data.x @ w - record.solution["bias"]
+    np.testing.assert_allclose(data.x[:, free].T @ left, 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["l1", "elastic_net"])
+def test_relative_is_of_the_penalised_part(name, tmp_path):
+    free, others = [1, 4], [0, 2, 3, 5]
+    for relative, zero in ((1.001, True), (0.97, False)):
+        given = (f"reg={name}", f"reg.relative={relative}")
+        record, _ = centralized(tmp_path / str(relative), {"1": 0, "4": 0, "5": 2}, *given)
+        w = record.solution["weights"]
+        assert w[free].all()
+        assert w[others].any() != zero
+
+
+def test_a_federated_run_comes_to_the_same_by_name_and_by_number(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 3))
+    y = x @ [1.0, -1.0, 0.5] + 0.1 * rng.standard_normal(60)
+    rows = [f"{a},{b},{c},{v},{i % 3}" for i, ((a, b, c), v) in enumerate(zip(x, y, strict=True))]
+    (tmp_path / "rows.csv").write_text("\n".join(["age,sex,dose,y,site", *rows]))
+    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "reg.strength=3",
+             "reference=true", "rounds=300", "eval_every=300", "precision=float64"]  # fmt: skip
+    named, numbered = (run(compose([*given, f"reg.factors={{{name}:0}}"]), f"run{name}") for name in ("age", "0"))
+    np.testing.assert_array_equal(named.solution["weights"], numbered.solution["weights"])
+    assert named.solution["weights"][0] > 0.9
+    assert not named.solution["weights"][1:].any()
+    assert abs(named.metrics["suboptimality"].iloc[-1]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["reg.factors={20:0}"], ["no feature '20'", "numbers from 0 to 19"]),
+        (["reg.factors={3:0,03:1}"], ["feature 3 twice"]),
+        ([f"reg.factors={{{','.join(f'{k}:0' for k in range(20))}}}"], ["leaves no feature penalised", "reg=none"]),
+        (["reg.factors={3:0}", "reg.apply_to=[weights,bias]"], ["reg.factors", "other parameters"]),
+        (["reg=group_lasso", "reg.factors={2:0}"], ["features 2 to 3 are one group"]),
+        (["data=lowrank", "reg=l1", "reg.factors={2:0}"], ["reg.factors", "matrices"]),
+    ],
+)
+def test_factors_that_fit_no_feature_are_refused(overrides, words):
+    given = overrides if overrides[0].startswith("data=") else None
+    experiment = prepare(compose(given) if given else small(*overrides))
+    with fails(*words):
+        problem_of(experiment, load(experiment))
+
+
+def test_without_them_a_run_is_what_it_was():
+    plain, weighed = prepare(small()), prepare(small("reg.factors={0:2}"))
+    assert prepare(small("reg.factors=null")).identity == plain.identity != weighed.identity
