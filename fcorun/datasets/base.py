@@ -4,11 +4,12 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fcorun.config import class_id, meaning
+from fcorun.datasets.grid import Grid
 from fcorun.errors import UserError
 
 
@@ -28,7 +29,8 @@ class FederatedData:
         truths: those of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         clients, features: names, or empty.
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
-        standardized: None, {"by": "per_client"}, or what ``fcorun.datasets.scaling`` notes of a pooled one.
+        grid: where the features lie, if they are voxels of images; then no names are needed.
+        standardized: None, {"by": "per_client"}, {"by": "per_run"}, or what ``fcorun.datasets.scaling`` notes of a pooled one.
         remarks: what a user should know of these data before they are used, a sentence each.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
@@ -47,6 +49,7 @@ class FederatedData:
     features: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     scale: float = 1.0
+    grid: Grid | None = None
     standardized: dict | None = None
     remarks: tuple[str, ...] = ()
 
@@ -90,7 +93,12 @@ class Dataset(ABC):
     and ``natural``: what suits these data, {strength: ..., client_lr: ..., server_lr: ...}, which the YAMLs of
     regularizers and algorithms look up. Mark a field ``fcorun.config.Path`` when it only says where files lie: such
     a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
+
+    Attributes:
+        units: whether features have the units of the source, unless ``standardized`` says otherwise.
     """
+
+    units: ClassVar[bool] = True
 
     @abstractmethod
     def load(self) -> FederatedData:

@@ -69,7 +69,10 @@ class Table(Dataset):
 
         ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
         """
-        rows = read(self.path, self.target, self.client)
+        return self.dealt(read(self.path, self.target, self.client))
+
+    def dealt(self, rows: Rows) -> FederatedData:
+        """These rows as ``load`` gives those of a file: targets, clients, validation and scaling by the options."""
         y, classes = self._targets(rows.y)
         names, owner = self._owners(rows, y)
         held = self._held_out(rows, names, owner)

@@ -101,6 +101,15 @@ def read_npz(path: Path) -> "dict[str, np.ndarray]":
         return dict(found)
 
 
+def nifti_bytes(array: "np.ndarray", affine: "np.ndarray") -> bytes:
+    """An image (X, Y, Z[, n]) as the content of a .nii.gz file; the same image gives the same bytes."""
+    import gzip
+
+    from nibabel.nifti1 import Nifti1Image
+
+    return gzip.compress(Nifti1Image(array, affine).to_bytes(), mtime=0)
+
+
 def checkpoint_bytes(leaves: list, round_: int, seconds: float, rows: list[dict]) -> bytes:
     """The arrays of a state, and what was measured on the way there."""
     import numpy as np
