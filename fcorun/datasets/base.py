@@ -30,7 +30,8 @@ class FederatedData:
         clients, features: names, or empty.
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
         grid: where the features lie, if they are voxels of images; then no names are needed.
-        standardized: None, {"by": "per_client"}, {"by": "per_run"}, or what ``fcorun.datasets.scaling`` notes of a pooled one.
+        standardized: None, {"by": "per_client"}, {"by": "per_run"}, or what ``fcorun.datasets.scaling`` notes of a
+            pooled one.
         remarks: what a user should know of these data before they are used, a sentence each.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """

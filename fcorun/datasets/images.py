@@ -1,6 +1,7 @@
 """What data sets of images have in common: scans as rows of voxels by nilearn, kept in the cache, and their digests."""
 
 import hashlib
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,21 +75,65 @@ def digest(file: Path) -> str:
     return found.hexdigest()
 
 
-def masked_by(strategy: str, files: Sequence[Path], like: Any) -> Any:
-    """The mask of these images, on the grid of the image ``like``, by nilearn; its strategies epi, background, brain.
+def masked_by(strategy: str, files: Sequence[Path], like: Any, resample: bool) -> Any:
+    """The mask of these images by nilearn, one of its strategies epi, background, brain; if they are to be resampled,
+    on the grid of the image ``like``.
 
     Raises UserError where there is none that nilearn could make.
     """
     from nilearn import masking
 
     names = [str(file) for file in files]
-    grid = {"target_affine": like.affine, "target_shape": like.shape[:3]}
+    grid = {"target_affine": like.affine, "target_shape": like.shape[:3]} if resample else {}
     try:
-        if strategy == "brain":
-            return masking.compute_brain_mask(like)
-        make = masking.compute_multi_epi_mask if strategy == "epi" else masking.compute_multi_background_mask
-        return make(names, **grid)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an empty mask is refused where it would be used
+            if strategy == "brain":
+                return masking.compute_brain_mask(like)
+            make = masking.compute_multi_epi_mask if strategy == "epi" else masking.compute_multi_background_mask
+            return make(names, **grid)
     except damage() as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"data.mask_strategy={strategy}: nilearn finds no mask in these images ({reason}); give "
                         "data.mask, an image that is 1 where voxels are to be features") from error  # fmt: skip
+
+
+def loaded(file: Path) -> Any:
+    """An image with its values. Raises UserError where it cannot be read."""
+    image = header(file)
+    try:
+        np.asarray(image.dataobj)
+    except damage() as error:
+        raise unreadable(file, error) from error
+    return image
+
+
+def header(file: Path) -> Any:
+    """An image whose values are not read yet. Raises UserError where it is none of 3 or 4 axes."""
+    from nibabel import load
+
+    try:
+        image: Any = load(file)
+    except damage() as error:
+        raise unreadable(file, error) from error
+    if len(image.shape) not in (3, 4):
+        raise UserError(
+            f"data.path: '{file}' has {len(image.shape)} axes: give images of 3, or of 4 with time the last"
+        )
+    return image
+
+
+def unreadable(file: Path, error: Exception) -> UserError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UserError(f"data.path: '{file}' cannot be read as an image ({reason}); make it anew, as .nii or .nii.gz")
+
+
+def same_grid(file: Path, image: Any, other: Any, what: str) -> None:
+    """Raises UserError where an image lies on another grid; told as nilearn tells it, which would resample it."""
+    shapes = [" x ".join(map(str, each.shape[:3])) for each in (image, other)]
+    if shapes[0] == shapes[1] and np.allclose(image.affine, other.affine):
+        return
+    why = f"has {shapes[0]} voxels and {what} {shapes[1]}"
+    if shapes[0] == shapes[1]:
+        why = f"has another affine than {what}"
+    raise UserError(f"data.path: '{file}' {why}: give data.resample=true, or resample it to that grid")

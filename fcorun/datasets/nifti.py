@@ -13,7 +13,18 @@ import numpy as np
 from fcorun.config import Index, Path
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.grid import Grid
-from fcorun.datasets.images import damage, digest, kept, masked_by, rows_of, stats
+from fcorun.datasets.images import (
+    damage,
+    digest,
+    header,
+    kept,
+    loaded,
+    masked_by,
+    rows_of,
+    same_grid,
+    stats,
+    unreadable,
+)
 from fcorun.datasets.readers import Rows, find
 from fcorun.datasets.table import Table
 from fcorun.errors import UserError, nearest
@@ -163,7 +174,7 @@ class Nifti(Dataset):
 
     def _volumes(self, files: list[FilePath], unique: list[FilePath], listed: dict[str, Names]) -> np.ndarray:
         """Of each row, its place among all volumes of the files that are listed, one file after the other."""
-        lengths = [1 if len(shape := _header(file).shape) == 3 else shape[3] for file in unique]
+        lengths = [1 if len(shape := header(file).shape) == 3 else shape[3] for file in unique]
         first = dict(zip(unique, np.cumsum([0, *lengths[:-1]]), strict=True))
         length, taken = dict(zip(unique, lengths, strict=True)), dict.fromkeys(unique, 0)
         found = []
@@ -178,21 +189,24 @@ class Nifti(Dataset):
         for file in unique if self.volume is None else ():
             if taken[file] != length[file]:
                 raise UserError(f"data.path={self.path}: '{file.name}' has {length[file]} volumes and {taken[file]} "
-                                "rows: give one row a volume in their order, or their places by data.volume")  # fmt: skip
+                                "rows: give a row for each, in order, or their places by data.volume")  # fmt: skip
         return np.array(found)
 
     def _read(self, files: list[FilePath]) -> dict[str, np.ndarray]:
         """All volumes of these files x voxels, and the grid of the voxels. Raises UserError for what does not fit."""
-        headers = [_header(file) for file in files]
+        headers = [header(file) for file in files]
         if not self.resample:
-            lies = _header(self._mask()) if self.mask is not None else headers[0]
+            lies = header(self._mask()) if self.mask is not None else headers[0]
             what = "the mask" if self.mask is not None else f"'{files[0].name}'"
-            for file, header in zip(files, headers, strict=True):
-                _same(file, header, lies, what)
-        mask = _loaded(self._mask()) if self.mask is not None else masked_by(self.mask_strategy, files, headers[0])
+            for file, image in zip(files, headers, strict=True):
+                same_grid(file, image, lies, what)
+        if self.mask is not None:
+            mask, what = loaded(self._mask()), f"data.mask={self.mask} is 0 everywhere"
+        else:
+            mask = masked_by(self.mask_strategy, files, headers[0], self.resample)
+            what = f"data.mask_strategy={self.mask_strategy} finds no voxel"
         inside = np.asarray(mask.dataobj) != 0
         if not inside.any():
-            what = f"data.mask={self.mask} is 0 everywhere" if self.mask else f"mask_strategy={self.mask_strategy} finds no voxel"
             raise UserError(f"{what}: give data.mask, an image that is 1 where voxels are to be features")
         parts, gaps = [], 0
         for file in files:
@@ -201,7 +215,7 @@ class Nifti(Dataset):
                 try:
                     parts.append(rows_of(str(file), mask))
                 except damage() as error:
-                    raise _unreadable(file, error) from error
+                    raise unreadable(file, error) from error
             gaps += any("finite" in str(warning.message) for warning in told)
         return {"x": np.concatenate(parts), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
 
@@ -232,42 +246,3 @@ def _numbers(values: np.ndarray) -> np.ndarray:
 
 def _whole(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
-
-
-def _loaded(file: FilePath) -> Any:
-    """An image with its values. Raises UserError where it cannot be read."""
-    image = _header(file)
-    try:
-        np.asarray(image.dataobj)
-    except damage() as error:
-        raise _unreadable(file, error) from error
-    return image
-
-
-def _header(file: FilePath) -> Any:
-    """An image whose values are not read yet. Raises UserError where it is none of 3 or 4 axes."""
-    from nibabel import load
-
-    try:
-        image: Any = load(file)
-    except damage() as error:
-        raise _unreadable(file, error) from error
-    if len(image.shape) not in (3, 4):
-        raise UserError(f"data.path: '{file}' has {len(image.shape)} axes: give images of 3, or of 4 with time the last")
-    return image
-
-
-def _unreadable(file: FilePath, error: Exception) -> UserError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UserError(f"data.path: '{file}' cannot be read as an image ({reason}); make it anew, as .nii or .nii.gz")
-
-
-def _same(file: FilePath, image: Any, other: Any, what: str) -> None:
-    """Raises UserError where an image lies on another grid; told as nilearn tells it, which would resample it."""
-    shapes = [" x ".join(map(str, each.shape[:3])) for each in (image, other)]
-    if shapes[0] == shapes[1] and np.allclose(image.affine, other.affine):
-        return
-    why = f"has {shapes[0]} voxels and {what} {shapes[1]}"
-    if shapes[0] == shapes[1]:
-        why = f"has another affine than {what}"
-    raise UserError(f"data.path: '{file}' {why}: give data.resample=true, or resample it to that grid")

@@ -1,0 +1,1 @@
+"""What came out of a run: its model, in the words of the data."""
