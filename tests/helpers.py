@@ -27,7 +27,9 @@ T = TypeVar("T")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # The files of a finished record.
-FILES = ["config.yaml", "curves.png", "metrics.csv", "run.log", "solution.npz", "status.json", "summary.json"]
+FILES = ["coefficients.csv", "coefficients.png", "config.yaml", "curves.png", "metrics.csv", "run.log", "solution.npz",
+         "status.json", "summary.json"]  # fmt: skip
+PICTURES = ("coefficients.png", "curves.png")  # of them, which points of sweeps have not
 
 # Five examples a batch leave a short last one of two.
 SMALL = (

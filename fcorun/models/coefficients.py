@@ -2,8 +2,8 @@
 
 import csv
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from fcorun.config import locate
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.scaling import Scaling
 from fcorun.errors import UserError
+from fcorun.metrics import PERSONAL
 from fcorun.objectives.base import LinearModel
 from fcorun.records.formats import DAMAGED, read_grid
 from fcorun.records.record import Record
@@ -80,7 +81,7 @@ def _rows(parameter: str, features: tuple, classes: tuple, values: list, origina
     return [(*place, value, more) for place, value, more in zip(places, values, told, strict=True)]
 
 
-def csv_of(names: tuple | list, rows: list[tuple]) -> str:
+def csv_of(names: Sequence[str], rows: list[tuple]) -> str:
     """Rows of plain values as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -118,7 +119,12 @@ def coefficients(
     )
 
 
-def linear(record: Record) -> str:
+def alone(rows: Sequence[Mapping[str, float]]) -> bool:
+    """Whether the clients of a run with these evaluations made models of their own and none together."""
+    return bool(rows) and not rows[-1].get("bytes_up") and any(name.startswith(PERSONAL) for name in rows[-1])
+
+
+def refused(record: Record) -> str:
     """Why a record has no coefficients of a linear model, in a sentence; empty where it has."""
     status, folder = record.status.get("status", "no record"), record.folder
     if status != "done":
@@ -134,9 +140,41 @@ def linear(record: Record) -> str:
     return ""
 
 
-def of_record(record: Record, solution: Mapping[str, np.ndarray] | None = None) -> Coefficients:
-    """Those of a record's solution, or of other parameters of its model. Raises UserError where it has none."""
-    if why := linear(record):
+def of_record(record: Record) -> Coefficients:
+    """Those of a record's solution. Raises UserError where it has none."""
+    if alone(record.rows):
+        raise UserError(f"{record.folder}: its clients have models of their own and none together; give --clients")
+    return _of(record, lambda: record.solution)
+
+
+def of_clients(record: Record) -> tuple[list[str], list[Coefficients]]:
+    """The names of a record's clients, and the coefficients of their own models. Raises UserError where it has none."""
+    own = record.personal
+    if not own:
+        raise UserError(f"{record.folder} has no models of its clients' own (personal.npz); leave --clients out")
+    names = [str(name) for name in own["client"]]
+    parts = [{name: values[m] for name, values in own.items() if name != "client"} for m in range(len(names))]
+    first = _of(record, lambda: parts[0])
+    outputs = len(first.classes)
+
+    def other(part: Mapping[str, np.ndarray]) -> Coefficients:
+        bias = np.asarray(part["bias"], float).reshape(-1) if "bias" in part else None
+        return replace(first, weights=np.asarray(part["weights"], float).reshape(-1, outputs), bias=bias)
+
+    return names, [other(part) for part in parts]
+
+
+def by_client(names: Sequence[str], models: Sequence[Coefficients]) -> str:
+    """coefficients_by_client.csv: a column a client, of values in the features' own units where they have them."""
+    place = 4 if models[0].units else 3
+    tables = [model.table() for model in models]
+    rows = [(*told[0][:3], *(row[place] for row in told)) for told in zip(*tables, strict=True)]
+    return csv_of([*COLUMNS[:3], *names], rows)
+
+
+def _of(record: Record, parameters: Callable[[], Mapping[str, np.ndarray]]) -> Coefficients:
+    """The coefficients that parameters of a record's model are."""
+    if why := refused(record):
         raise UserError(why)
     try:
         kind = locate(record.config["data"]["class"], "data.class")
@@ -145,7 +183,7 @@ def of_record(record: Record, solution: Mapping[str, np.ndarray] | None = None) 
         units = True
     try:
         grid = read_grid(record.folder / "mask.nii.gz")
-        return coefficients(solution or record.solution, record.summary["data"], units, grid and Grid(*grid))
+        return coefficients(parameters(), record.summary["data"], units, grid and Grid(*grid))
     except (*DAMAGED, TypeError) as error:
         raise UserError(f"{record.folder} has lost its solution.npz, summary.json or mask.nii.gz, or they are damaged: "
                         "give another record") from error  # fmt: skip

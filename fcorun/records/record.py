@@ -25,7 +25,11 @@ FILES = (
     "mask.nii.gz",
     "weights.nii.gz",
     "weights_by_client.nii.gz",
-    *(f"{name}.{ending}" for name in ("curves", "coefficients", "brain") for ending in ("png", "pdf", "svg")),
+    *(
+        f"{name}.{ending}"
+        for name in ("curves", "coefficients", "brain", "brain_by_client")
+        for ending in ("png", "pdf", "svg")
+    ),
     "run.log",
     "status.json",
 )

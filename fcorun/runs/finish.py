@@ -7,6 +7,9 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
+from fcorun.models.brain import files_of
+from fcorun.models.coefficients import alone, coefficients
+from fcorun.objectives.base import LinearModel
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -28,7 +31,7 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     if models is not None:
         models = models | {"client": np.array(data.clients or range(len(data.sizes)))}
     try:
-        _write(job, status, reason, summary, {"solution": solution, "personal": models})
+        _write(job, data, (status, reason), summary, {"solution": solution, "personal": models})
     except Exception as error:
         job.fail(error)
     else:
@@ -56,9 +59,11 @@ def _look_back(job: Job) -> None:
             job.remark(falling(job.unfinished))
 
 
-def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays | None]) -> None:
-    """Write what a record is made of; its status comes last."""
-    folder, rows = job.folder, job.rows
+def _write(
+    job: Job, data: FederatedData, ended: tuple[str, str], summary: dict, arrays: dict[str, Arrays | None]
+) -> None:
+    """Write what a record is made of; its status and the reason of it come last."""
+    folder, rows, (status, reason) = job.folder, job.rows, ended
     if job.picture:
         from fcorun.reports.pictures.curves import draw_run
 
@@ -67,6 +72,8 @@ def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, 
             "curves.png", draw_run(rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics)
         )
         summary["seconds"]["picture"] = time.perf_counter() - begun
+    if status == "done" and isinstance(job.experiment.objective, LinearModel) and not alone(rows):
+        _keep_model(job, data, arrays["solution"] or {}, summary)
     folder.write("metrics.csv", csv_text(rows))
     for name, values in arrays.items():
         if values is not None:
@@ -75,3 +82,17 @@ def _write(job: Job, status: str, reason: str, summary: dict, arrays: dict[str, 
     folder.log(f"{status} after round {rows[-1]['round'] if rows else 0}" + (f": {reason}" if reason else ""))
     folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
     folder.drop_checkpoint()
+
+
+def _keep_model(job: Job, data: FederatedData, solution: Arrays, summary: dict) -> None:
+    """Write the coefficients of a linear model, with a picture where there is to be one."""
+    found = coefficients(solution, summary["data"], job.experiment.data.units, data.grid)
+    for name, content in files_of(found).items():
+        job.folder.write(name, content)
+    if job.picture:
+        from fcorun.reports.pictures.coefficients import draw_model
+
+        begun = time.perf_counter()
+        for name, content in draw_model(found, job.label, job.experiment.settings.cutoff).items():
+            job.folder.write(name, content)
+        summary["seconds"]["picture"] += time.perf_counter() - begun

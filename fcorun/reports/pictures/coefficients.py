@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.models.brain import draw_brain
 from fcorun.models.coefficients import Coefficients
 from fcorun.reports.pictures.curves import drawing
 from fcorun.reports.pictures.page import COLOURS, COLUMN, PAGE, STYLE, content, page
@@ -13,6 +14,14 @@ _NAMED, _LARGEST, _OF_CLASS = 30, 20, 8  # bars: all of them up to so many, the 
 _CLASSES = 9  # panels
 _BAR = 0.125  # inches
 _SIGNS = (COLOURS[3], COLOURS[0])  # of negative and positive ones
+
+
+def draw_model(found: Coefficients, label: str, cutoff: float, format: str = "png") -> dict[str, bytes]:
+    """The pictures of a model by the names of their files: its coefficients, and of voxels the map."""
+    told = {f"coefficients.{format}": draw_coefficients(found, label, cutoff, format)}
+    if found.grid is not None:
+        told[f"brain.{format}"] = draw_brain(found, label, format)
+    return told
 
 
 def draw_coefficients(found: Coefficients, label: str, cutoff: float, format: str = "png") -> bytes:
