@@ -38,6 +38,10 @@ SMALL = (
 )
 
 
+# What a choice needs on data that are no images.
+NEEDS = {"reg=graph_net": ("reg.graph=chain",)}
+
+
 def names(group: str) -> list[str]:
     """The choices of a config group."""
     return sorted(path.stem for path in (Path(conf_dir()) / group).glob("*.yaml"))
@@ -72,8 +76,8 @@ def matrices_only(reg: str) -> bool:
 
 @cache
 def composed(*overrides: str) -> dict:
-    """What ``compose`` gives, the same one each time: not to be changed."""
-    return compose(overrides)
+    """What ``compose`` gives, with what choices need, the same one each time: not to be changed."""
+    return compose((*overrides, *(more for given in overrides for more in NEEDS.get(given, ()))))
 
 
 def small(*overrides: str) -> dict:

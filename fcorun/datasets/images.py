@@ -99,13 +99,12 @@ def masked_by(strategy: str, files: Sequence[Path], like: Any, resample: bool) -
 
 
 def loaded(file: Path) -> Any:
-    """An image with its values. Raises UserError where it cannot be read."""
+    """An image with its values, read once. Raises UserError where it cannot be read."""
     image = header(file)
     try:
-        np.asarray(image.dataobj)
+        return type(image)(np.asarray(image.dataobj), image.affine, image.header)
     except damage() as error:
         raise unreadable(file, error) from error
-    return image
 
 
 def header(file: Path) -> Any:

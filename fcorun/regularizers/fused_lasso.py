@@ -23,6 +23,7 @@ class FusedLasso(Regularizer):
     relative: Positive | None = None
 
     convex = True
+    ordered = True
     across_clients = {"strength": "mean", "strength_tv": "mean"}
 
     def value(self, w):
