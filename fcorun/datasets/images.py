@@ -33,8 +33,11 @@ def rows_of(images: Any, mask: Any, runs: np.ndarray | None = None) -> np.ndarra
     """
     from nilearn.maskers import NiftiMasker
 
-    standardize: Any = False if runs is None else "zscore_sample"
-    found = NiftiMasker(mask_img=mask, runs=runs, standardize=standardize, reports=False).fit_transform(images)
+    standardize: Any = None if runs is None else "zscore_sample"
+    masker = NiftiMasker(mask_img=mask, runs=runs, standardize=standardize, reports=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "imgs are being resampled")  # who does not want that checks before
+        found = masker.fit_transform(images)
     return np.atleast_2d(found).astype(np.float32, copy=False)
 
 
