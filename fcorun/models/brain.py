@@ -42,7 +42,8 @@ def draw_brain(found: Coefficients, label: str, format: str = "png") -> bytes:
     each. ``found`` must have a grid.
     """
     assert found.grid is not None
-    told = [f"{name}: " if len(found.classes) > 1 else "" for name in found.classes]
+    alone = "for " if len(found.classes) == 1 and found.classes[0] else ""
+    told = [f"{alone}{name}: " if name else "" for name in found.classes]
     rows = [(told[k], found.weights[:, k]) for k in range(min(len(told), _ROWS))]
     more = f"; the first {_ROWS} of {len(told)} maps" if len(told) > _ROWS else ""
     return _draw(found.grid, rows, f"{label}\nweights as trained, axial slices (z in mm){more}", format)

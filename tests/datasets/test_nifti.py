@@ -143,11 +143,11 @@ def test_the_fingerprint_is_of_the_content(tmp_path, monkeypatch):
 def test_another_grid_is_refused_or_resampled(tmp_path):
     table, mask = maps(tmp_path), str(tmp_path / "mask.nii.gz")
     file = tmp_path / "site1/map2.nii.gz"
-    save(file, np.ones((8, 6, 5)))
+    save(file, np.random.default_rng(0).random((8, 6, 5)))
     with fails("map2.nii.gz", "8 x 6 x 5", "the mask 7 x 6 x 5", "data.resample=true"):
         Nifti(str(table), mask=mask).load()
     assert Nifti(str(table), mask=mask, resample=True, validation=0).load().x.shape == (24, head().sum())
-    save(file, np.ones(SHAPE), AFFINE + np.eye(4)[:, [3, 0, 1, 2]])
+    save(file, np.random.default_rng(0).random(SHAPE), AFFINE + np.eye(4)[:, [3, 0, 1, 2]])
     with fails("map2.nii.gz", "another affine than the mask"):
         Nifti(str(table), mask=mask).load()
     with fails("map2.nii.gz", "another affine than 'map0.nii.gz'"):

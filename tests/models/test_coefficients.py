@@ -1,7 +1,9 @@
 """Coefficients by name: of records, of old ones, in the features' own units, and of several runs."""
 
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +37,7 @@ def on_patients(task: str, *more: str, standardize: str = "pooled") -> Record:
     return run(compose(own), f"{task}-{standardize}")
 
 
-def told(record: Record) -> pd.DataFrame:
+def told(record: Record) -> Any:
     return pd.read_csv(record.folder / "coefficients.csv", keep_default_na=False, na_values=[""])
 
 
@@ -111,7 +113,7 @@ def test_an_old_record_is_told_too():
     (record.folder / "summary.json").write_text(json.dumps(summary))
     (record.folder / "coefficients.csv").unlink()
     again = of_record(Record(record.folder)).csv()
-    a, b = (pd.read_csv(file) for file in (pd.io.common.StringIO(text) for text in (before, again)))
+    a, b = (pd.read_csv(io.StringIO(text)) for text in (before, again))
     np.testing.assert_allclose(a["value_original"], b["value_original"], rtol=1e-12)
 
 

@@ -106,4 +106,4 @@ def test_without_a_graph_it_says_so():
     with pytest.raises(UserError, match=r"reg\.graph=chain"):
         GraphNet(strength=1.0).prox(jnp.ones(3), 1.0)
     with pytest.raises(ValueError, match="voxels"):
-        GraphNet(strength=1.0).on_graph(blob().neighbours()).check((7,))
+        GraphNet(strength=1.0).on_graph(blob().neighbours()).check((7,))  # type: ignore[attr-defined]

@@ -152,7 +152,9 @@ def test_each_run_of_a_grid_ends_by_itself(rates):
         assert alone.status["reason"].split()[:4] == record.status["reason"].split()[:4]
         np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-8)
         np.testing.assert_allclose(flat(record.solution), flat(alone.solution), rtol=1e-8, atol=1e-10)
-        assert sorted(path.name for path in record.folder.iterdir()) == [f for f in FILES if f not in PICTURES]
+        done = record.status["status"] == "done"  # of what diverged there are no coefficients
+        files = [f for f in FILES if f not in PICTURES and (done or f != "coefficients.csv")]
+        assert sorted(path.name for path in record.folder.iterdir()) == files
 
 
 def test_an_interrupted_run_goes_on_to_its_target():

@@ -89,6 +89,7 @@ def _lacks(record: Record, clients: bool) -> str:
 
 def _written(record: Record, clients: bool) -> list[Path]:
     """Write what is known of a record's model, or of its clients' own; the files."""
+    files: dict[str, bytes | str]
     label, cutoff = str(record.status.get("label", record.folder.name)), float(record.flat_config["cutoff"])
     if not clients:
         found = of_record(record)

@@ -47,6 +47,8 @@ def draw(found: Coefficients, label: str, cutoff: float) -> Any:
         return _classes(found, label, note, cutoff)
     if found.bias is not None:
         note += f"; intercept {found.bias[0]:.4g}"
+    if found.classes[0]:
+        note += f"; w > 0 speaks for {found.classes[0]}"
     values = found.weights[:, 0]
     many = away.sum() > _NAMED
     bars = min(int(away.sum()), _LARGEST if many else _NAMED)
