@@ -47,8 +47,8 @@ def draw(found: Coefficients, label: str, cutoff: float) -> Any:
         return _classes(found, label, note, cutoff)
     if found.bias is not None:
         note += f"; intercept {found.bias[0]:.4g}"
-    if found.classes[0]:
-        note += f"; w > 0 speaks for {found.classes[0]}"
+    if speaks := "".join(found.classes):
+        note += f"; w > 0 speaks for {speaks}"
     values = found.weights[:, 0]
     many = away.sum() > _NAMED
     bars = min(int(away.sum()), _LARGEST if many else _NAMED)
@@ -60,14 +60,14 @@ def draw(found: Coefficients, label: str, cutoff: float) -> Any:
     if many:
         axes[0].set_title(f"the {bars} largest", loc="left")
         _stems(axes[1], values, bars)
-        axes[1].set(xlabel="feature, in the order of the data (number from 0)", ylabel=_words(found))
+        axes[1].set(xlabel="feature, in the order of the data\n(number from 0)", ylabel=_words(found))
     return figure
 
 
 def _words(found: Coefficients) -> str:
     """What the size of a coefficient is."""
     scaled = found.scaling is not None or not found.units
-    return f"coefficient $w_j$ (per {'standard deviation' if scaled else 'unit of the feature'})"
+    return f"coefficient $w_j$\n(per {'standard deviation' if scaled else 'unit of the feature'})"
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
@@ -84,7 +84,8 @@ def _page(count: int, label: str, note: str, width: float, height: float, across
     title = [*textwrap.wrap(label, int(17 * width)), *textwrap.wrap(note, int(19 * width))]
     top = (0.1 if count == 1 else 0.26) + 0.12 * len(title)
     gap = (left if across > 2 else 0.75, 0.34)
-    figure, axes = page(count, min(across, count), width, height=height, left=left, top=top, gap=gap)
+    across = min(across, count)
+    figure, axes = page(count, across, width, height=height, left=left, top=top, bottom=0.56, gap=gap)
     figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
     return figure, axes
 
@@ -133,7 +134,7 @@ def _classes(found: Coefficients, label: str, note: str, cutoff: float) -> Any:
         told = f"{name}: {min(away[k], most)} of {away[k]:,}"
         ax.set_title(told, loc="left", pad=2, parse_math=False)
         if k >= len(shown) - 3:
-            ax.set_xlabel(_words(found).replace(" (", "\n("))
+            ax.set_xlabel(_words(found))
     return figure
 
 
