@@ -25,6 +25,7 @@ from fcorun.datasets.images import (
     unreadable,
 )
 from fcorun.datasets.readers import Rows, find
+from fcorun.datasets.remarks import look_alikes
 from fcorun.datasets.table import Table
 from fcorun.errors import UserError, nearest
 
@@ -97,11 +98,13 @@ class Nifti(Dataset):
                     raise UserError(f"data.categories: no image has the label '{name}'; {nearest(name, set(y))}")
             x, y, client = (values[np.isin(y, self.categories)] for values in (x, y, client))
         data = self._table.dealt(Rows(x, _numbers(y), client))
+        remarks = look_alikes(f"data.path={self.path}: labels", data.classes)
+        remarks += look_alikes(f"data.path={self.path}: clients", np.unique(client).tolist())
         if found["gaps"]:
-            told = f"data.path={self.path}: {int(found['gaps'])} images have voxels that are not finite: taken as 0"
-            data = replace(data, remarks=(*data.remarks, told))
+            gaps = int(found["gaps"])
+            remarks.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")
         by = {"by": "per_run"} if self.run is not None else data.standardized
-        return replace(data, grid=grid, standardized=by)
+        return replace(data, grid=grid, standardized=by, remarks=tuple(remarks))
 
     def sources(self) -> Any:
         """Digests of the table, of both ends of each image, and of those of the mask, wherever they lie."""

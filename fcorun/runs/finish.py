@@ -72,8 +72,10 @@ def _write(
             "curves.png", draw_run(rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics)
         )
         summary["seconds"]["picture"] = time.perf_counter() - begun
-    if status == "done" and isinstance(job.experiment.objective, LinearModel) and not alone(rows):
-        _keep_model(job, data, arrays["solution"] or {}, summary)
+    solution = arrays["solution"] or {}
+    linear = isinstance(job.experiment.objective, LinearModel) and {"weights"} <= set(solution) <= {"weights", "bias"}
+    if status == "done" and linear and not alone(rows):
+        _keep_model(job, data, solution, summary)
     folder.write("metrics.csv", csv_text(rows))
     for name, values in arrays.items():
         if values is not None:

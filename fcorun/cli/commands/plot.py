@@ -1,5 +1,6 @@
 """fcorun plot: the pictures of records, drawn anew."""
 
+import contextlib
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.config import Axis
 from fcorun.errors import UserError
 from fcorun.metrics import known
-from fcorun.models.coefficients import alone, of_record, refused
+from fcorun.models.coefficients import of_record
 from fcorun.records.formats import frame_csv, read_summary
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweeps import Asked, kept
@@ -76,7 +77,7 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
         metrics = known([read_summary(record.folder)])
         picture = curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
         write_whole(record.folder / f"curves.{format}", picture)
-        if not refused(record) and not alone(rows):
+        with contextlib.suppress(UserError):  # no linear model, or one that is lost
             for name, content in draw_model(of_record(record), label, float(config["cutoff"]), format).items():
                 write_whole(record.folder / name, content)
     return bool(rows)

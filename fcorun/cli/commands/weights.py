@@ -57,6 +57,8 @@ def run(argv: Sequence[str]) -> int:
     _show(frame, ["algo", "data", *keys], out)
     for line in warnings(records, asked.over):
         out.print(line)
+    cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
+    out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
     out.print(escape(f"{asked.out}: {len(records)} runs, {len(frame)} rows"))
     return 0
 
