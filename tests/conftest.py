@@ -61,6 +61,8 @@ def undrawn(request, monkeypatch):
     rooms = ("cli", "figures", "records", "reports", "trackers")
     if request.path.parent.name not in rooms and "drawn" not in request.keywords:
         monkeypatch.setattr("fcorun.reports.pictures.curves.draw_run", lambda *_, **__: b"")
+        nothing = {"coefficients.png": b""}
+        monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: nothing)
         monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
 
 

@@ -28,21 +28,20 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # The files of a finished record.
 FILES = [
-    "config.yaml",
-    "curves.png",
-    "metrics.csv",
-    "run.log",
-    "scores.csv",
-    "solution.npz",
-    "status.json",
-    "summary.json",
+    *("coefficients.csv", "coefficients.png", "config.yaml", "curves.png", "metrics.csv", "run.log", "scores.csv"),
+    *("solution.npz", "status.json", "summary.json"),
 ]
+PICTURES = ("coefficients.png", "curves.png")  # of them, which points of sweeps have not
 
 # Five examples a batch leave a short last one of two.
 SMALL = (
     *("data=lasso", "data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12"),
     *("data.validation_samples=4", "clients_per_round=3", "batch_size=5", "rounds=4", "eval_every=2"),
 )
+
+
+# What a choice needs on data that are no images.
+NEEDS = {"reg=graph_net": ("reg.graph=chain",)}
 
 
 def names(group: str) -> list[str]:
@@ -79,8 +78,8 @@ def matrices_only(reg: str) -> bool:
 
 @cache
 def composed(*overrides: str) -> dict:
-    """What ``compose`` gives, the same one each time: not to be changed."""
-    return compose(overrides)
+    """What ``compose`` gives, with what choices need, the same one each time: not to be changed."""
+    return compose((*overrides, *(more for given in overrides for more in NEEDS.get(given, ()))))
 
 
 def small(*overrides: str) -> dict:

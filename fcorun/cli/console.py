@@ -17,8 +17,8 @@ from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
 
 _FILES = (  # of a record, in the order in which they matter to its reader
-    *("metrics.csv", "scores.csv", "curves.png", "summary.json", "solution.npz", "personal.npz", "scaling.npz"),
-    *("config.yaml", "run.log"),
+    *("metrics.csv", "scores.csv", "curves.png", "coefficients.csv", "coefficients.png", "weights.nii.gz", "brain.png"),
+    *("summary.json", "solution.npz", "personal.npz", "scaling.npz", "config.yaml", "run.log"),
 )
 _LINES = 10  # progress lines of a run, where there is no terminal
 

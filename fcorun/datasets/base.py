@@ -5,12 +5,13 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fcorun.config import class_id, meaning
 from fcorun.datasets.encoding import Encoding
+from fcorun.datasets.grid import Grid
 from fcorun.errors import UserError
 
 
@@ -36,7 +37,9 @@ class FederatedData:
         truths: those of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
         clients, features: names, or empty.
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
-        standardized: None, or what ``fcorun.datasets.scaling`` notes: "by" says whether "pooled" or "per_client".
+        grid: where the features lie, if they are voxels of images; then no names are needed.
+        standardized: None, or what ``fcorun.datasets.scaling`` notes: "by" says whether "pooled", "per_client" or
+            "per_run".
         remarks: what a user should know of these data before they are used, a sentence each.
         encoding: how columns of a table became these features, or None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
@@ -66,6 +69,7 @@ class FederatedData:
     features: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     scale: float = 1.0
+    grid: Grid | None = None
     standardized: dict | None = None
     remarks: tuple[str, ...] = ()
     encoding: Encoding | None = None
@@ -158,7 +162,12 @@ class Dataset(ABC):
     and ``natural``: what suits these data, {strength: ..., client_lr: ..., server_lr: ...}, which the YAMLs of
     regularizers and algorithms look up. Mark a field ``fcorun.config.Path`` when it only says where files lie: such
     a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
+
+    Attributes:
+        units: whether features have the units of the source, unless ``standardized`` says otherwise.
     """
+
+    units: ClassVar[bool] = True
 
     def following(self, record: str) -> "Dataset":
         """The same data, read as those of the record that a run starts from."""

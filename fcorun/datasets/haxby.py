@@ -1,26 +1,20 @@
 """Haxby's fMRI scans of faces, houses and other things: a client is one run of one subject."""
 
-import hashlib
 import logging
-import os
-import tempfile
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from fcorun import config
 from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.images import damage, digest, kept, read_grid, rows_of, stats
 from fcorun.errors import UserError, nearest
-from fcorun.system.cache import cache_dir
 
 ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
 MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"
 SUBJECTS = (1, 2, 3, 4, 5, 6)
-PART = 1 << 20  # bytes at either end of a scan that its digest reads; a .gz ends in a checksum of the whole
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +36,8 @@ class Haxby(Dataset):
             the test and the validation is of the test.
         categories: the two to tell apart, as in the column ``labels``.
     """
+
+    units: ClassVar[bool] = False
 
     root: config.Path = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))
@@ -99,7 +95,7 @@ class Haxby(Dataset):
             raise UserError(
                 f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
             )
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"grid": read_grid(next(iter(files.values()))[2])}
         for part in set(of):
             mine = [p for p, own in zip(parts, of, strict=True) if own == part]
             called = [f"subject{s}_run{r}" for (s, r), own in zip(names, of, strict=True) if own == part]
@@ -117,7 +113,7 @@ class Haxby(Dataset):
 
     def sources(self) -> Any:
         """For each subject digests of the labels, of the mask and of both ends of the scan, wherever they lie."""
-        return {subject: [_digest(file) for file in files] for subject, files in self._files(download=False).items()}
+        return {subject: [digest(file) for file in files] for subject, files in self._files(download=False).items()}
 
     def _part(self, subject: int, run: int) -> str:
         """What a run of a subject is for: "_test", "_val", or "" for training."""
@@ -190,52 +186,28 @@ def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
 def _masked(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray, categories: list[str]):
     """The volumes of two categories, cached: x (n, voxels) float32, y (n,) int32 and run (n,)."""
     bold, _, mask = files
-    stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    key = hashlib.sha256(repr((1, stats, categories)).encode()).hexdigest()[:16]
-    kept = cache_dir("haxby") / f"{bold.parent.name}_{key}.npz"
-    try:
-        with kept.open("rb") as data, np.load(data) as arrays:  # numpy would leave a damaged file open
-            return arrays["x"], arrays["y"], arrays["run"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # absent or damaged: made anew
-    x = _standardized(bold, mask, runs)
-    order = np.argsort(runs, kind="stable")  # nilearn returns the volumes run by run
-    shown = np.isin(labels[order], categories)
-    x, y, run = x[shown], np.searchsorted(categories, labels[order][shown]).astype(np.int32), runs[order][shown]
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:  # whole or not at all
-        np.savez(Path(folder) / kept.name, x=x, y=y, run=run)
-        os.replace(Path(folder) / kept.name, kept)
-    return x, y, run
+
+    def make() -> dict[str, np.ndarray]:
+        x = _standardized(bold, mask, runs)
+        order = np.argsort(runs, kind="stable")  # nilearn returns the volumes run by run
+        shown = np.isin(labels[order], categories)
+        y = np.searchsorted(categories, labels[order][shown]).astype(np.int32)
+        return {"x": x[shown], "y": y, "run": runs[order][shown]}
+
+    found = kept("haxby", bold.parent.name, (1, stats(files), categories), make)
+    return found["x"], found["y"], found["run"]
 
 
 def _standardized(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarray:
     """All volumes x voxels in the mask, standardized within each run, float32, sorted by run."""
-    from nibabel import load
-    from nibabel.filebasedimages import ImageFileError
-    from nilearn.maskers import NiftiMasker
-
-    damage = (OSError, EOFError, ValueError, zlib.error, ImageFileError)
     log.info("masking %s", bold)
     try:
-        masker = NiftiMasker(mask_img=str(mask), runs=runs, standardize="zscore_sample", reports=False)
-        return masker.fit_transform(str(bold)).astype(np.float32, copy=False)
-    except damage as error:
+        return rows_of(str(bold), str(mask), runs)
+    except damage() as error:
         try:
-            image: Any = load(mask)
-            np.asarray(image.dataobj)
+            read_grid(mask)
             file = bold
-        except damage:
+        except damage():
             file = mask
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"data.root: {file} cannot be read ({reason}); delete it and download it anew") from error
-
-
-def _digest(file: Path) -> str:
-    """A digest of a file's size, its first and its last megabyte."""
-    size = file.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with file.open("rb") as data:
-        digest.update(data.read(PART))
-        data.seek(max(0, size - PART))
-        digest.update(data.read(PART))
-    return digest.hexdigest()

@@ -99,7 +99,10 @@ class Table(Dataset):
         """
         aside = [column for column in (self.weight, self.offset) if column is not None]
         only = None if self.only is None else [*self.only, *aside]
-        rows = read(self.path, self.target, self.client, ignore=self.ignore, only=only)
+        return self.dealt(read(self.path, self.target, self.client, ignore=self.ignore, only=only))
+
+    def dealt(self, rows: Rows) -> FederatedData:
+        """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
         rows, beside = apart(rows, self._where, self.weight, self.offset)
         kinds = self._kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"

@@ -15,7 +15,7 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.fit import across_clients, by_number, check_data
+from fcorun.experiment.fit import across_clients, by_number, check_data, on_graph
 from fcorun.experiment.prepare import unmeasured
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
@@ -27,6 +27,7 @@ def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
     data = _load_once(Keyed(experiment.fingerprint, experiment.data))
     check_data(experiment, data)
+    on_graph(experiment.reg, data, experiment.names["reg"])
     return data
 
 
@@ -50,7 +51,8 @@ def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
     names = experiment.names
     shapes = experiment.objective.shapes(data.shape or data.x.shape[1:], len(data.classes))
     weights = row_weights(data, experiment.settings.client_weighting)
-    regularizer = by_number(across_clients(experiment.reg, weights, data.offsets), experiment.objective, data)
+    regularizer = across_clients(on_graph(experiment.reg, data, names["reg"]), weights, data.offsets)
+    regularizer = by_number(regularizer, experiment.objective, data)
     problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.scale)
     for name in problem.regularized:
         if name not in shapes:

@@ -68,6 +68,20 @@ def by_number(reg: Regularizer, objective: Objective, data: FederatedData) -> Re
     return replace(reg, factors=found)
 
 
+def on_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularizer:
+    """The regularizer on the graph of the data's voxels, where it goes by one. Raises UserError where it goes by an
+    order instead, which voxels do not have, or by voxels that there are none of."""
+    if data.grid is not None and reg.ordered:
+        raise UserError(f"reg={name} goes along the order of the features, and voxels of images have none: choose "
+                        "reg=graph_net, which knows which voxels are neighbours")  # fmt: skip
+    if not hasattr(reg, "on_graph") or reg.ordered:
+        return reg
+    if data.grid is None:
+        raise UserError(f"reg={name} goes by the voxels of images, which these data are not: give reg.graph=chain if "
+                        "the features have an order, else reg=elastic_net")  # fmt: skip
+    return reg.on_graph(data.grid.neighbours())  # type: ignore[attr-defined]
+
+
 def convex(*parts: Objective | Regularizer) -> bool:
     """Whether objective and regularizer both say that they are convex."""
     return all(map(_said, parts))

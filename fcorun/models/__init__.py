@@ -1,1 +1,1 @@
-"""What comes out of a run: how good its model is, what it predicts, and the model as an estimator."""
+"""What comes out of a run: its coefficients in the words of the data, maps, scores, predictions, an estimator."""

@@ -101,6 +101,31 @@ def read_npz(path: Path) -> "dict[str, np.ndarray]":
         return dict(found)
 
 
+def nifti_bytes(array: "np.ndarray", affine: "np.ndarray") -> bytes:
+    """An image (X, Y, Z[, n]) as the content of a .nii.gz file; the same image gives the same bytes."""
+    import gzip
+
+    from nibabel.nifti1 import Nifti1Image
+
+    return gzip.compress(Nifti1Image(array, affine).to_bytes(), mtime=0)
+
+
+def read_grid(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
+    """Where a mask that ``nifti_bytes`` wrote is not 0, and its affine; None without a file. Raises one of DAMAGED."""
+    import numpy as np
+
+    if not path.exists():
+        return None
+    from nibabel import load
+    from nibabel.filebasedimages import ImageFileError
+
+    try:
+        image: Any = load(path)
+        return np.asarray(image.dataobj) != 0, np.asarray(image.affine, float)
+    except (ImageFileError, EOFError) as error:
+        raise OSError(f"{path} is no image") from error
+
+
 def checkpoint_bytes(leaves: list, round_: int, seconds: float, rows: list[dict]) -> bytes:
     """The arrays of a state, and what was measured on the way there."""
     import numpy as np

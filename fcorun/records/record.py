@@ -24,9 +24,16 @@ FILES = (
     "encoding.json",
     "scaling.npz",
     "scores.csv",
-    "curves.png",
-    "curves.pdf",
-    "curves.svg",
+    "coefficients.csv",
+    "coefficients_by_client.csv",
+    "mask.nii.gz",
+    "weights.nii.gz",
+    "weights_by_client.nii.gz",
+    *(
+        f"{name}.{ending}"
+        for name in ("curves", "coefficients", "brain", "brain_by_client")
+        for ending in ("png", "pdf", "svg")
+    ),
     "run.log",
     "status.json",
 )

@@ -7,6 +7,7 @@ from fcorun.regularizers.box import Box, Nonneg
 from fcorun.regularizers.budget import Budget
 from fcorun.regularizers.elastic_net import ElasticNet
 from fcorun.regularizers.fused_lasso import FusedLasso
+from fcorun.regularizers.graph_net import GraphNet
 from fcorun.regularizers.group_lasso import GroupLasso
 from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.l1_box import L1Box, L1Nonneg
@@ -20,7 +21,7 @@ from fcorun.regularizers.simplex import Simplex
 from fcorun.regularizers.tv import TV
 
 __all__ = [
-    "L1", "L2", "TV", "Affine", "Box", "Budget", "Constraint", "ElasticNet", "FusedLasso", "GroupLasso", "Halfspace",
-    "L1Ball", "L1Box", "L1Nonneg", "L2Ball", "LInf", "LInfBall", "Monotone", "MonotoneBox", "NoRegularizer", "Nonneg",
-    "Nuclear", "NuclearBall", "Regularizer", "Simplex", "soft_threshold",
+    "L1", "L2", "TV", "Affine", "Box", "Budget", "Constraint", "ElasticNet", "FusedLasso", "GraphNet", "GroupLasso",
+    "Halfspace", "L1Ball", "L1Box", "L1Nonneg", "L2Ball", "LInf", "LInfBall", "Monotone", "MonotoneBox",
+    "NoRegularizer", "Nonneg", "Nuclear", "NuclearBall", "Regularizer", "Simplex", "soft_threshold",
 ]  # fmt: skip

@@ -34,9 +34,12 @@ class Regularizer(ABC):
         convex: whether psi is convex, so that there is one optimum to measure against. Not inherited: of a class that
             does not say so itself it is not known (None), and no optimum with it is certified.
         sparse: whether it is there to make entries 0, the more of them the larger its ``strength``.
+        ordered: whether psi goes by the order of the entries, which voxels of images do not have.
 
     Optional methods, asked for by name where something needs them:
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
+        on_graph(neighbours): psi on a graph of the d features, those next to each, shape (d, k), d for none; called
+            where data are images, whose voxels are neighbours when they share a face.
         subgradient(w): one element of the subdifferential, of w's shape.
         strength_max(gradient): the smallest strength at which 0 is optimal, given the gradient of F at w = 0.
         dual_scale(v), conjugate(v): the largest s in [0, 1] with conjugate(s v) finite, and the convex conjugate of
@@ -52,6 +55,7 @@ class Regularizer(ABC):
     across_clients: ClassVar[dict[str, str]] = {}
     convex: ClassVar[bool | None] = None
     sparse: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
 
     @property
     def strength_given(self) -> float | None:

@@ -22,8 +22,7 @@ class FusedLasso(Regularizer):
     strength_tv: NonNegative
     relative: Positive | None = None
 
-    convex = True
-    sparse = True
+    convex = sparse = ordered = True
     across_clients = {"strength": "mean", "strength_tv": "mean"}
 
     def value(self, w):

@@ -22,6 +22,7 @@ class Monotone(Constraint):
     decreasing: bool = False
 
     convex = True
+    ordered = True
 
     def project(self, z):
         return isotonic(z, self.decreasing)
@@ -39,6 +40,7 @@ class MonotoneBox(Constraint):
     decreasing: bool = False
 
     convex = True
+    ordered = True
     across_clients = {"lower": "max", "upper": "min"}
 
     def __post_init__(self):

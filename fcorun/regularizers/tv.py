@@ -16,6 +16,7 @@ class TV(Regularizer):
     strength: NonNegative
 
     convex = True
+    ordered = True
     across_clients = {"strength": "mean"}
 
     def value(self, w):

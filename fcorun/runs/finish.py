@@ -7,10 +7,12 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import Encoding
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
 from fcorun.experiment.experiment import Experiment
+from fcorun.models.brain import files_of
+from fcorun.models.coefficients import alone, coefficients
 from fcorun.models.scores import scores
+from fcorun.objectives.base import LinearModel
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -36,12 +38,8 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
         arrays["scaling"] = {name: value for name, value in data.standardized.items() if name != "by"}
     try:
         if not job.diverged:
-            begun = time.perf_counter()
-            scored = scores(job.experiment.objective, data, solution, models)
-            if scored:
-                job.folder.write("scores.csv", csv_text(scored))
-            summary["seconds"]["scores"] = time.perf_counter() - begun
-        _write(job, status, reason, summary, arrays, encoding=data.encoding)
+            _measure(job, data, arrays, summary)
+        _write(job, data, (status, reason), summary, arrays)
     except Exception as error:
         job.fail(error)
     else:
@@ -79,11 +77,9 @@ def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:
     return f"reg={experiment.names['reg']} left none of the weights: a smaller strength keeps some"
 
 
-def _write(
-    job: Job, status: str, reason: str, summary: dict, arrays: dict[str, Arrays], *, encoding: Encoding | None
-) -> None:
-    """Write what a record is made of; its status comes last."""
-    folder, rows = job.folder, job.rows
+def _write(job: Job, data: FederatedData, ended: tuple[str, str], summary: dict, arrays: dict[str, Arrays]) -> None:
+    """Write what a record is made of; its status and the reason of it come last."""
+    folder, rows, (status, reason) = job.folder, job.rows, ended
     if job.picture:
         from fcorun.reports.pictures.curves import draw_run
 
@@ -92,12 +88,39 @@ def _write(
             "curves.png", draw_run(rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics)
         )
         summary["seconds"]["picture"] = time.perf_counter() - begun
+    solution = arrays["solution"]
+    linear = isinstance(job.experiment.objective, LinearModel) and {"weights"} <= set(solution) <= {"weights", "bias"}
+    if status == "done" and linear and not alone(rows):
+        _keep_model(job, data, solution, summary)
     folder.write("metrics.csv", csv_text(rows))
-    if encoding is not None:
-        folder.write(ENCODING, json_text(encoding.noted()))
+    if data.encoding is not None:
+        folder.write(ENCODING, json_text(data.encoding.noted()))
     for name, values in arrays.items():
         folder.write(f"{name}.npz", npz_bytes(values))
     folder.write("summary.json", json_text(summary))
     folder.log(f"{status} after round {rows[-1]['round'] if rows else 0}" + (f": {reason}" if reason else ""))
     folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
     folder.drop_checkpoint()
+
+
+def _measure(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: dict) -> None:
+    """Write scores.csv, if rows are held out."""
+    begun, models = time.perf_counter(), arrays.get("personal")
+    own = models and {name: value for name, value in models.items() if name != "client"}
+    if found := scores(job.experiment.objective, data, arrays["solution"], own):
+        job.folder.write("scores.csv", csv_text(found))
+    summary["seconds"]["scores"] = time.perf_counter() - begun
+
+
+def _keep_model(job: Job, data: FederatedData, solution: Arrays, summary: dict) -> None:
+    """Write the coefficients of a linear model, with a picture where there is to be one."""
+    found = coefficients(solution, summary["data"], job.experiment.data.units, data.grid)
+    for name, content in files_of(found).items():
+        job.folder.write(name, content)
+    if job.picture:
+        from fcorun.reports.pictures.coefficients import draw_model
+
+        begun = time.perf_counter()
+        for name, content in draw_model(found, job.label, job.experiment.settings.cutoff).items():
+            job.folder.write(name, content)
+        summary["seconds"]["picture"] += time.perf_counter() - begun

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHARED, SMALL, flat, matrices_only, names, plugin_class, small, traits_of
+from helpers import NEEDS, SHARED, SMALL, flat, matrices_only, names, plugin_class, small, traits_of
 from table_files import table
 
 from fcorun import Record, UserError, run
@@ -22,7 +22,7 @@ REST = {
 }
 
 
-NEED_FILES = ("haxby", "femnist", "femnist_62")  # which test_haxby.py and test_femnist.py have
+NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62")  # which test_haxby.py, test_nifti.py, test_femnist.py have
 
 
 @pytest.mark.parametrize("name", [name for name in names("data") if name not in NEED_FILES])
@@ -55,7 +55,7 @@ def test_every_regularizer_runs(fcorun, name):
     data = SMALL
     if matrices_only(name):
         data = ("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "rounds=4", "eval_every=2")
-    code, _, err = fcorun(*data, f"reg={name}", "hydra.run.dir=here")
+    code, _, err = fcorun(*data, f"reg={name}", *NEEDS.get(f"reg={name}", ()), "hydra.run.dir=here")
     assert code == 0, err
 
 

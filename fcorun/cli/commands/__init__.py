@@ -6,7 +6,15 @@ from importlib import import_module
 
 from fcorun.errors import UserError, describe
 
-COMMANDS = ("figure", "help", "results", "plot", "predict", "rm")  # each is a module here with a function ``run``
+COMMANDS = (
+    "figure",
+    "help",
+    "results",
+    "plot",
+    "weights",
+    "predict",
+    "rm",
+)  # each is a module here with a function ``run``
 
 
 def main(argv: Sequence[str]) -> int:

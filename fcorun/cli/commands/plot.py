@@ -1,5 +1,6 @@
 """fcorun plot: the pictures of records, drawn anew."""
 
+import contextlib
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,19 +12,21 @@ from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.config import Axis
 from fcorun.errors import UserError
 from fcorun.metrics import known
+from fcorun.models.coefficients import of_record
 from fcorun.records.formats import frame_csv, read_summary
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweeps import Asked, kept
 from fcorun.reports.collect import ordered, table
 from fcorun.reports.pictures import curves
+from fcorun.reports.pictures.coefficients import draw_model
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.pictures.page import FORMATS
 from fcorun.system.files import write_whole
 
 
 def run(argv: Sequence[str]) -> int:
-    """Draw curves.png of each record anew, and the pictures of a sweep into each folder that has several records. With
-    --out, draw one set of pictures of all records, and write their table."""
+    """Draw curves.png and coefficients.png of each record anew, and the pictures of a sweep into each folder that has
+    several records. With --out, draw one set of pictures of all records, and write their table."""
     parser = Parser("plot", run.__doc__)
     parser.add_judging()
     parser.add_argument("--format", choices=FORMATS, default="png", help="of the pictures")
@@ -67,13 +70,16 @@ def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Pa
 
 
 def _draw(record: Record, x: str | None, format: str) -> bool:
-    """Draw the curves of a record; whether there are any."""
+    """Draw the curves of a record, and the coefficients of a linear model; whether there are any."""
     rows, config = record.rows, record.flat_config
     if rows:
         label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
         metrics = known([read_summary(record.folder)])
         picture = curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
         write_whole(record.folder / f"curves.{format}", picture)
+        with contextlib.suppress(UserError):  # no linear model, or one that is lost
+            for name, content in draw_model(of_record(record), label, float(config["cutoff"]), format).items():
+                write_whole(record.folder / name, content)
     return bool(rows)
 
 

@@ -11,7 +11,7 @@ from fcorun.reports.pictures.page import COLUMN, PAGE, STYLE, columns, content, 
 
 Rows = Sequence[dict[str, float]]
 Panel = tuple[str, dict[str, str]]  # the label of its axis, and what the legend calls each metric that it shows
-_drawing = threading.Lock()  # matplotlib's style is that of all threads
+drawing = threading.Lock()  # matplotlib's style is that of all threads
 
 
 def draw_run(
@@ -24,7 +24,7 @@ def draw_run(
     """
     import matplotlib as mpl
 
-    with _drawing, mpl.rc_context(STYLE):
+    with drawing, mpl.rc_context(STYLE):
         return content(draw(rows, label, cutoff, x, metrics), format)
 
 

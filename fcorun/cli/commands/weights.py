@@ -1,0 +1,130 @@
+"""fcorun weights: the coefficients of linear models by name."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Shown
+
+from fcorun.cli.commands.common import Parser, console, distinct, records_in
+from fcorun.errors import UserError
+from fcorun.models.brain import draw_brain, files_of, weights_image
+from fcorun.models.coefficients import by_client, of_clients, of_record, refused
+from fcorun.records.formats import frame_csv, frame_parquet
+from fcorun.records.record import Record
+from fcorun.reports.pictures.coefficients import draw_model
+from fcorun.reports.results import number, print_whole
+from fcorun.reports.table import Frame
+from fcorun.reports.weights import joined, warnings
+from fcorun.system.files import write_whole
+
+_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
+_SHOWN = 15  # coefficients of a point
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write coefficients.csv and coefficients.png into each record of a linear model, of images also weights.nii.gz and
+    brain.png. With --out, write one table of all of them instead: how often each coefficient was chosen over seeds,
+    its median and its range."""
+    parser = Parser("weights", run.__doc__)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="one table of all records (.csv, .parquet)")
+    parser.add_argument("--over", action="append", default=[], metavar="KEY",
+                        help="with --out, a key that numbers repetitions as seeds do, such as data.validation; may be "
+                        "given several times")  # fmt: skip
+    parser.add_argument("--clients", action="store_true", help="the clients' own models, a column each, instead")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    asked = parser.parse_args(argv)
+    out = console()
+    _check(asked)
+    there = distinct(records_in(asked.folders), out) if asked.out else records_in(asked.folders)
+    whys = {id(record): refused(record) or _lacks(record, asked.clients) for record in there}
+    if all(whys.values()):
+        raise UserError(next(iter(whys.values())))
+    for why in filter(None, whys.values()):
+        out.print(f"left out: {escape(why)}")
+    records = [record for record in there if not whys[id(record)]]
+    if asked.out is None:
+        for record in records:
+            for path in _written(record, asked.clients):
+                out.print(escape(str(path)))
+        return 0
+    frame, keys = joined(records, asked.over)
+    write_whole(asked.out, _WRITERS[asked.out.suffix](frame))
+    _show(frame, ["algo", "data", *keys], out)
+    for line in warnings(records, asked.over):
+        out.print(line)
+    cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
+    out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
+    out.print(escape(f"{asked.out}: {len(records)} runs, {len(frame)} rows"))
+    return 0
+
+
+def _check(asked: Namespace) -> None:
+    """Raises UserError for options that do not go together, and a file that cannot be written."""
+    path = asked.out
+    if path is None:
+        if asked.over:
+            raise UserError("--over is of one table of all records: give --out FILE too")
+        return
+    if asked.clients:
+        raise UserError("--clients writes into each record: leave --out out")
+    if path.suffix not in _WRITERS:
+        raise UserError(f"--out {path} must end in .csv or .parquet")
+    if path.exists() and not asked.force:
+        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")
+
+
+def _lacks(record: Record, clients: bool) -> str:
+    """Why a record has not what is asked for; empty where it has."""
+    try:
+        _ = of_clients(record) if clients else of_record(record)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _written(record: Record, clients: bool) -> list[Path]:
+    """Write what is known of a record's model, or of its clients' own; the files."""
+    files: dict[str, bytes | str]
+    label, cutoff = str(record.status.get("label", record.folder.name)), float(record.flat_config["cutoff"])
+    if not clients:
+        found = of_record(record)
+        files = files_of(found) | draw_model(found, label, cutoff)
+    else:
+        names, models = of_clients(record)
+        files = {"coefficients_by_client.csv": by_client(names, models)}
+        grid, outputs = models[0].grid, models[0].classes
+        if grid is not None:
+            every = np.concatenate([model.weights for model in models], axis=1)
+            told = tuple(f"{name} {of}" if len(outputs) > 1 else name for name in names for of in outputs)
+            files["weights_by_client.nii.gz"] = weights_image(grid, every)
+            files["brain_by_client.png"] = draw_brain(replace(models[0], weights=every, classes=told), label)
+    for name, content in files.items():
+        write_whole(record.folder / name, content)
+    return [record.folder / name for name in files]
+
+
+def _show(frame: Frame, keys: list[str], out: Console) -> None:
+    """Print the coefficients that were chosen most often at each point, the largest first."""
+    for place, own in frame[frame["parameter"] != "bias"].groupby(keys, sort=False, dropna=False):
+        told = " ".join(f"{key}={value}" for key, value in zip(keys, place, strict=True))
+        chosen = own[own["chosen"] > 0]
+        out.print(escape(f"{told}: {len(chosen)} of {len(own)} coefficients chosen at least once in "
+                         f"{own['runs'].max()} runs"))  # fmt: skip
+        order = chosen.assign(size=chosen["median"].abs()).sort_values(["chosen", "size"], ascending=False)
+        shown = Shown(box=None, pad_edge=False, header_style="bold")
+        names = [name for name in ("feature", "class", "chosen", "median", "min", "max") if name != "class" or
+                 own["class"].nunique() > 1]  # fmt: skip
+        for name in names:
+            shown.add_column(name, no_wrap=True, justify="left" if name in ("feature", "class") else "right")
+        for row in order.head(_SHOWN).to_dict("records"):
+            shown.add_row(*(escape(number(row[name])) for name in names))
+        print_whole(shown, out)
+        if len(order) > _SHOWN:
+            out.print(f"and {len(order) - _SHOWN} more")

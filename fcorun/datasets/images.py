@@ -1,0 +1,141 @@
+"""What data sets of images have in common: scans as rows of voxels by nilearn, kept in the cache, and their digests."""
+
+import hashlib
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.grid import Grid
+from fcorun.errors import UserError
+from fcorun.records.formats import DAMAGED, npz_bytes, read_npz
+from fcorun.system.cache import cache_dir
+from fcorun.system.files import write_whole
+
+PART = 1 << 20  # bytes at either end of an image that its digest reads; a .gz ends in a checksum of the whole
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """What reading an image raises that is damaged or none."""
+    from nibabel.filebasedimages import ImageFileError
+
+    return OSError, EOFError, ValueError, zlib.error, ImageFileError
+
+
+def rows_of(images: Any, mask: Any, runs: np.ndarray | None = None) -> np.ndarray:
+    """The voxels in a mask of an image (X, Y, Z[, n]), float32, shape (n, d); either may be a file.
+
+    With ``runs`` (n,), each voxel has mean 0 and sample deviation 1 within each of them, and the rows come run by run.
+    An image on another grid than the mask is resampled to it. Raises what ``damage`` names.
+    """
+    from nilearn.maskers import NiftiMasker
+
+    standardize: Any = None if runs is None else "zscore_sample"
+    masker = NiftiMasker(mask_img=mask, runs=runs, standardize=standardize, reports=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "imgs are being resampled")  # who does not want that checks before
+        found = masker.fit_transform(images)
+    return np.atleast_2d(found).astype(np.float32, copy=False)
+
+
+def read_grid(mask: Path) -> Grid:
+    """The voxels of a mask that is on disk. Raises what ``damage`` names."""
+    from nibabel import load
+
+    image: Any = load(mask)
+    return Grid(np.asarray(image.dataobj) != 0, np.asarray(image.affine, float))
+
+
+def kept(room: str, name: str, of: object, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What ``make()`` gives, from a file of the cache where it was made before of the same ``of``."""
+    key = hashlib.sha256(repr(of).encode()).hexdigest()[:16]
+    file = cache_dir(room) / f"{name}_{key}.npz"
+    try:
+        return read_npz(file)
+    except DAMAGED:
+        pass  # absent or damaged: made anew
+    found = make()
+    write_whole(file, npz_bytes(found))
+    return found
+
+
+def stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    """What changes when files do, without reading them."""
+    return [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+
+
+def digest(file: Path) -> str:
+    """A digest of a file's size, its first and its last megabyte."""
+    size = file.stat().st_size
+    found = hashlib.sha256(str(size).encode())
+    with file.open("rb") as data:
+        found.update(data.read(PART))
+        data.seek(max(0, size - PART))
+        found.update(data.read(PART))
+    return found.hexdigest()
+
+
+def masked_by(strategy: str, files: Sequence[Path], like: Any, resample: bool) -> Any:
+    """The mask of these images by nilearn, one of its strategies epi, background, brain; if they are to be resampled,
+    on the grid of the image ``like``.
+
+    Raises UserError where there is none that nilearn could make.
+    """
+    from nilearn import masking
+
+    names = [str(file) for file in files]
+    grid = {"target_affine": like.affine, "target_shape": like.shape[:3]} if resample else {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an empty mask is refused where it would be used
+            if strategy == "brain":
+                return masking.compute_brain_mask(like)
+            make = masking.compute_multi_epi_mask if strategy == "epi" else masking.compute_multi_background_mask
+            return make(names, **grid)
+    except damage() as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"data.mask_strategy={strategy}: nilearn finds no mask in these images ({reason}); give "
+                        "data.mask, an image that is 1 where voxels are to be features") from error  # fmt: skip
+
+
+def loaded(file: Path) -> Any:
+    """An image with its values, read once. Raises UserError where it cannot be read."""
+    image = header(file)
+    try:
+        return type(image)(np.asarray(image.dataobj), image.affine, image.header)
+    except damage() as error:
+        raise unreadable(file, error) from error
+
+
+def header(file: Path) -> Any:
+    """An image whose values are not read yet. Raises UserError where it is none of 3 or 4 axes."""
+    from nibabel import load
+
+    try:
+        image: Any = load(file)
+    except damage() as error:
+        raise unreadable(file, error) from error
+    if len(image.shape) not in (3, 4):
+        raise UserError(
+            f"data.path: '{file}' has {len(image.shape)} axes: give images of 3, or of 4 with time the last"
+        )
+    return image
+
+
+def unreadable(file: Path, error: Exception) -> UserError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UserError(f"data.path: '{file}' cannot be read as an image ({reason}); make it anew, as .nii or .nii.gz")
+
+
+def same_grid(file: Path, image: Any, other: Any, what: str) -> None:
+    """Raises UserError where an image lies on another grid; told as nilearn tells it, which would resample it."""
+    shapes = [" x ".join(map(str, each.shape[:3])) for each in (image, other)]
+    if shapes[0] == shapes[1] and np.allclose(image.affine, other.affine):
+        return
+    why = f"has {shapes[0]} voxels and {what} {shapes[1]}"
+    if shapes[0] == shapes[1]:
+        why = f"has another affine than {what}"
+    raise UserError(f"data.path: '{file}' {why}: give data.resample=true, or resample it to that grid")

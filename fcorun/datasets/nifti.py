@@ -1,0 +1,251 @@
+"""One's own images of brains: a table of them, a row an image, whose voxels in a mask are the features."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Any, Literal
+
+import numpy as np
+
+from fcorun.config import Index, Path
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.grid import Grid
+from fcorun.datasets.images import (
+    damage,
+    digest,
+    header,
+    kept,
+    loaded,
+    masked_by,
+    rows_of,
+    same_grid,
+    stats,
+    unreadable,
+)
+from fcorun.datasets.readers import Rows, find
+from fcorun.datasets.remarks import look_alikes
+from fcorun.datasets.table import Table
+from fcorun.errors import UserError, nearest
+
+Names = list[str]
+_SHOWN = 5  # of the images that are missing
+
+
+@dataclass(frozen=True)
+class Nifti(Dataset):
+    """Images that a table lists, each with its label and its client.
+
+    Attributes:
+        path: the table, .csv or .tsv, with a row an image.
+        image: the column of files, .nii or .nii.gz, relative to the table's folder. Rows that name the same file are
+            the volumes of a 4D image: all of them in their order, or those that ``volume`` gives.
+        target, client: the columns of what to predict, and of whose image it is.
+        volume: the column of places in 4D images, from 0.
+        run: the column of runs (sessions) of a client, within which each voxel is standardized.
+        categories: the labels to keep; other images still count where runs are standardized.
+        mask: an image that is not 0 where voxels are features. None: made by nilearn of all images that are listed,
+            by ``mask_strategy``: what at least half of the files have in it.
+        resample: whether images on another grid than the mask, or without one than the first image, are brought to it.
+        task, validation, scaling, seed: as of data=table.
+        standardize: "per_run" brings each voxel to mean 0 and sample deviation 1 over the images of a run that are
+            listed, as nilearn does it (zscore_sample); the others are as of data=table. None: per_run with a ``run``,
+            else none.
+    """
+
+    path: Path
+    image: str = "image"
+    target: str = "label"
+    client: str = "client"
+    volume: str | None = None
+    run: str | None = None
+    categories: list[str] | None = None
+    mask: Path | None = None
+    mask_strategy: Literal["background", "epi", "brain"] = "background"
+    resample: bool = False
+    task: Literal["regression", "binary", "multiclass"] = "binary"
+    validation: float | list[str] | None = None
+    standardize: Literal["none", "pooled", "per_client", "per_run"] | None = None
+    scaling: Path | None = None
+    seed: Index = 0
+    test: Annotated[float | list[str] | None, "later"] = None
+
+    def __post_init__(self):
+        if self.standardize == "per_run" and self.run is None:
+            raise UserError("data.standardize=per_run needs data.run: name the column that says each image's run")
+        if self.run is not None and self.standardize not in (None, "per_run"):
+            raise UserError(f"data.run={self.run} is of data.standardize=per_run: leave one of them out")
+        if self.categories is not None and self.task == "regression":
+            raise UserError("data.categories are labels, and data.task=regression has none: leave one of them out")
+        _ = self._table  # refuses what a table refuses
+
+    def load(self) -> FederatedData:
+        """Images x voxels, float32, the rows sorted by client, within a client in the order of the table."""
+        listed = self._listed()
+        files = self._files(listed[self.image])
+        unique = list(dict.fromkeys(files))
+        places = self._volumes(files, unique, listed)
+        mask = [] if self.mask is None else [self._mask()]
+        of = (1, stats([*unique, *mask]), self.mask_strategy, self.resample)
+        found = kept("nifti", "images", of, lambda: self._read(unique))
+        x, grid = found["x"][places], Grid(found["mask"], found["affine"])
+        y, client = np.array(listed[self.target]), np.array(listed[self.client])
+        if self.run is not None:
+            x = self._within_runs(x, client, np.array(listed[self.run]))
+        if self.categories is not None:
+            for name in self.categories:
+                if name not in y:
+                    raise UserError(f"data.categories: no image has the label '{name}'; {nearest(name, set(y))}")
+            x, y, client = (values[np.isin(y, self.categories)] for values in (x, y, client))
+        data = self._table.dealt(Rows(x, _numbers(y), client))
+        remarks = look_alikes(f"data.path={self.path}: labels", data.classes)
+        remarks += look_alikes(f"data.path={self.path}: clients", np.unique(client).tolist())
+        if found["gaps"]:
+            gaps = int(found["gaps"])
+            remarks.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")
+        by = {"by": "per_run"} if self.run is not None else data.standardized
+        return replace(data, grid=grid, standardized=by, remarks=tuple(remarks))
+
+    def sources(self) -> Any:
+        """Digests of the table, of both ends of each image, and of those of the mask, wherever they lie."""
+        names = dict.fromkeys(self._listed()[self.image])
+        images = {name: digest(file) for name, file in zip(names, self._files(list(names)), strict=True)}
+        told = [digest(find(self.path)), images, None if self.mask is None else digest(self._mask())]
+        return told if self.scaling is None else [*told, self._table.sources()]
+
+    @property
+    def _table(self) -> Table:
+        """What deals the rows out."""
+        way: Any = "none" if self.run is not None or self.standardize is None else self.standardize
+        return Table(
+            path=self.path,
+            target=self.target,
+            client=self.client,
+            task=self.task,
+            validation=self.validation,
+            test=self.test,
+            standardize=way,
+            scaling=self.scaling,
+            seed=self.seed,
+        )
+
+    def _listed(self) -> dict[str, Names]:
+        """The columns of the table that are asked for, as text. Raises UserError for what is not there."""
+        file = find(self.path)
+        if file.suffix.lower() not in (".csv", ".tsv"):
+            raise UserError(f"data.path={self.path}: give a table of images that ends in .csv or .tsv")
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UserError(f"data.path={self.path}: cannot be read ({error.reason}); save it as UTF-8") from error
+        head = text.partition("\n")[0]
+        sign = "\t" if file.suffix.lower() == ".tsv" else ";" if ";" in head and "," not in head else ","
+        names, *lines = [line for line in csv.reader(io.StringIO(text), delimiter=sign) if line] or [[]]
+        asked = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run")}
+        for key, column in asked.items():
+            if column is not None and column not in names:
+                raise UserError(f"data.{key}={column}: there is no such column in {self.path}; "
+                                f"{nearest(column, names)}")  # fmt: skip
+        if not lines:
+            raise UserError(f"data.path={self.path}: the table lists no image; give one a row")
+        found = {}
+        for key, column in ((key, column) for key, column in asked.items() if column is not None):
+            place = names.index(column)
+            values = [line[place].strip() if place < len(line) else "" for line in lines]
+            if "" in values:
+                raise UserError(f"data.{key}={column}: row {values.index('') + 1} of {self.path} has no value there; "
+                                "fill it in or drop it")  # fmt: skip
+            found[column] = values
+        return found
+
+    def _files(self, names: Sequence[str]) -> list[FilePath]:
+        """Where images lie. Raises UserError that names those that are not there."""
+        folder = find(self.path).parent
+        files = [folder / FilePath(name).expanduser() for name in names]
+        missing = list(dict.fromkeys(name for name, file in zip(names, files, strict=True) if not file.is_file()))
+        if missing:
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            raise UserError(f"data.path={self.path}: {len(missing)} images are not there: {', '.join(missing[:_SHOWN])}"
+                            f"{more}; give files that lie in '{folder}' or whole paths")  # fmt: skip
+        return files
+
+    def _mask(self) -> FilePath:
+        file = FilePath(str(self.mask)).expanduser()
+        if not file.is_file():
+            raise UserError(f"data.mask={self.mask}: there is no such file; check the path, or leave data.mask out")
+        return file
+
+    def _volumes(self, files: list[FilePath], unique: list[FilePath], listed: dict[str, Names]) -> np.ndarray:
+        """Of each row, its place among all volumes of the files that are listed, one file after the other."""
+        lengths = [1 if len(shape := header(file).shape) == 3 else shape[3] for file in unique]
+        first = dict(zip(unique, np.cumsum([0, *lengths[:-1]]), strict=True))
+        length, taken = dict(zip(unique, lengths, strict=True)), dict.fromkeys(unique, 0)
+        found = []
+        for row, file in enumerate(files):
+            place = taken[file] if self.volume is None else _whole(listed[self.volume][row])
+            taken[file] += 1
+            if place is None or (self.volume is not None and not 0 <= place < length[file]):
+                raise UserError(f"data.volume={self.volume}: row {row + 1} of {self.path} has "
+                                f"{listed[str(self.volume)][row]}, and '{file.name}' has volumes 0 to "
+                                f"{length[file] - 1}; give one of them")  # fmt: skip
+            found.append(first[file] + place)
+        for file in unique if self.volume is None else ():
+            if taken[file] != length[file]:
+                raise UserError(f"data.path={self.path}: '{file.name}' has {length[file]} volumes and {taken[file]} "
+                                "rows: give a row for each, in order, or their places by data.volume")  # fmt: skip
+        return np.array(found)
+
+    def _read(self, files: list[FilePath]) -> dict[str, np.ndarray]:
+        """All volumes of these files x voxels, and the grid of the voxels. Raises UserError for what does not fit."""
+        headers = [header(file) for file in files]
+        if not self.resample:
+            lies = header(self._mask()) if self.mask is not None else headers[0]
+            what = "the mask" if self.mask is not None else f"'{files[0].name}'"
+            for file, image in zip(files, headers, strict=True):
+                same_grid(file, image, lies, what)
+        if self.mask is not None:
+            mask, what = loaded(self._mask()), f"data.mask={self.mask} is 0 everywhere"
+        else:
+            mask = masked_by(self.mask_strategy, files, headers[0], self.resample)
+            what = f"data.mask_strategy={self.mask_strategy} finds no voxel"
+        inside = np.asarray(mask.dataobj) != 0
+        if not inside.any():
+            raise UserError(f"{what}: give data.mask, an image that is 1 where voxels are to be features")
+        parts, gaps = [], 0
+        for file in files:
+            image = loaded(file)
+            try:
+                parts.append(rows_of(image, mask))
+            except damage() as error:
+                raise unreadable(file, error) from error
+            gaps += not np.isfinite(image.dataobj[inside] if image.shape[:3] == inside.shape else image.dataobj).all()
+        return {"x": np.concatenate(parts), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
+
+    def _within_runs(self, x: np.ndarray, client: np.ndarray, run: np.ndarray) -> np.ndarray:
+        """x with each voxel standardized within the runs of each client, by nilearn."""
+        from nilearn.signal import clean
+
+        pairs = np.char.add(np.char.add(client, "\0"), run)
+        _, codes, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+        if counts.min() < 2:
+            row = int(np.flatnonzero(counts[codes] < 2)[0])
+            raise UserError(f"data.run={self.run}: run {run[row]} of client {client[row]} has one image only, whose "
+                            "deviation is none: leave data.run out, or give data.standardize=per_client")  # fmt: skip
+        order, out = np.argsort(codes, kind="stable"), np.empty_like(x)
+        out[order] = clean(x[order], runs=codes[order], detrend=False, standardize="zscore_sample", filter=False)
+        return out
+
+
+def _numbers(values: np.ndarray) -> np.ndarray:
+    """Text as whole or real numbers, where all of it is."""
+    for kind in (int, float):
+        try:
+            return values.astype(kind)
+        except ValueError:
+            continue
+    return values
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

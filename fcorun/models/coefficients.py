@@ -1,0 +1,189 @@
+"""The coefficients of linear models by name, as trained and in the units that the features had."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fcorun.config import locate
+from fcorun.datasets.grid import Grid
+from fcorun.datasets.scaling import Scaling
+from fcorun.errors import UserError
+from fcorun.metrics import PERSONAL
+from fcorun.objectives.base import LinearModel
+from fcorun.records.formats import DAMAGED, read_grid
+from fcorun.records.record import Record
+
+COLUMNS = ("parameter", "feature", "class", "value", "value_original")
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """Those of one linear model, of d features and k outputs.
+
+    Attributes:
+        features: their names, d.
+        classes: what each output is for, k names: the second of two classes, each of more, "" of a regression.
+        weights: as trained, shape (d, k).
+        bias: the intercept as trained, shape (k,), or None where the model has none.
+        scaling: what features were standardized by before, or None.
+        units: whether one change of units leads back to the features as the source has them: not where they were
+            standardized by each client or run.
+        shape: that of an example where it is a matrix; else empty.
+        grid: of features that are voxels.
+    """
+
+    features: tuple[str, ...]
+    classes: tuple[str, ...]
+    weights: np.ndarray
+    bias: np.ndarray | None = None
+    scaling: Scaling | None = None
+    units: bool = True
+    shape: tuple[int, ...] = ()
+    grid: Grid | None = None
+
+    @cached_property
+    def original(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Weights (d, k) and intercept (k,) for features as the source has them; None where ``units`` is false.
+
+        Of features (x - mean) / deviation, <w, x> + b is <w / deviation, x> + b - <w / deviation, mean>: a model
+        without an intercept has one then.
+        """
+        if not self.units:
+            return None
+        if self.scaling is None:
+            return self.weights, self.bias
+        weights = self.weights * self.scaling.factor[:, None]
+        return weights, (0.0 if self.bias is None else self.bias) - self.scaling.mean @ weights
+
+    def table(self) -> list[tuple]:
+        """A row a coefficient, those of a feature together, the intercept last: ``COLUMNS``."""
+        original, intercept = self.original or (None, None)
+        first = None if original is None else original.ravel().tolist()
+        rows = _rows("weights", self.features, self.classes, self.weights.ravel().tolist(), first)
+        if self.bias is not None or intercept is not None:
+            bias = [0.0] * len(self.classes) if self.bias is None else self.bias.tolist()
+            rows += _rows("bias", ("",), self.classes, bias, None if intercept is None else intercept.tolist())
+        return rows
+
+    def csv(self) -> str:
+        """coefficients.csv: ``table``, numbers with all their digits; no value where there are no units."""
+        return csv_of(COLUMNS, self.table())
+
+
+def _rows(parameter: str, features: tuple, classes: tuple, values: list, original: list | None) -> list[tuple]:
+    places = [(parameter, feature, of) for feature in features for of in classes]
+    told = [None] * len(values) if original is None else original
+    return [(*place, value, more) for place, value, more in zip(places, values, told, strict=True)]
+
+
+def csv_of(names: Sequence[str], rows: list[tuple]) -> str:
+    """Rows of plain values as CSV."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def coefficients(
+    solution: Mapping[str, np.ndarray], told: Mapping[str, Any], units: bool = True, grid: Grid | None = None
+) -> Coefficients:
+    """Those of a linear model's parameters on data of which a summary tells ``told``.
+
+    Features without a name are called by their number from 0, x0, or in a matrix x0,0; voxels by their place.
+    """
+    weights, classes = np.asarray(solution["weights"], float), list(told.get("classes") or [])
+    count = int(told["features"])
+    outputs = weights.size // count
+    shape = weights.shape[: weights.ndim - (outputs > 1)]
+    names = tuple(told.get("feature_names") or ())
+    if grid is not None and grid.count == count:
+        names = grid.names
+    elif not names:
+        names = tuple("x" + ",".join(map(str, place)) for place in np.ndindex(shape))
+    by = told.get("standardized") or {}
+    return Coefficients(
+        features=names,
+        classes=tuple(classes if outputs > 1 else classes[1:2] or [""]),
+        weights=weights.reshape(count, outputs),
+        bias=np.asarray(solution["bias"], float).reshape(-1) if "bias" in solution else None,
+        scaling=Scaling.read(by) if by.get("by") == "pooled" else None,
+        units=units and by.get("by") in (None, "pooled"),
+        shape=shape if len(shape) > 1 else (),
+        grid=grid,
+    )
+
+
+def alone(rows: Sequence[Mapping[str, float]]) -> bool:
+    """Whether the clients of a run with these evaluations made models of their own and none together."""
+    return bool(rows) and not rows[-1].get("bytes_up") and any(name.startswith(PERSONAL) for name in rows[-1])
+
+
+def refused(record: Record) -> str:
+    """Why a record has no coefficients of a linear model, in a sentence; empty where it has."""
+    status, folder = record.status.get("status", "no record"), record.folder
+    if status != "done":
+        return f"{folder} is {status}: it has no solution to show; give a run that is done"
+    try:
+        told = record.config["objective"]
+        kind = locate(told["class"], "objective.class")
+    except (OSError, KeyError, TypeError, UserError):
+        return f"{folder}: its objective cannot be found; run fcorun where its class can be imported"
+    if not issubclass(kind, LinearModel):
+        return (f"{folder}: objective={told.get('name')} is no linear model and has no coefficient a feature; its "
+                "parameters are in solution.npz")  # fmt: skip
+    return ""
+
+
+def of_record(record: Record) -> Coefficients:
+    """Those of a record's solution. Raises UserError where it has none."""
+    if alone(record.rows):
+        raise UserError(f"{record.folder}: its clients have models of their own and none together; give --clients")
+    return _of(record, lambda: record.solution)
+
+
+def of_clients(record: Record) -> tuple[list[str], list[Coefficients]]:
+    """The names of a record's clients, and the coefficients of their own models. Raises UserError where it has none."""
+    own = record.personal
+    if not own:
+        raise UserError(f"{record.folder} has no models of its clients' own (personal.npz); leave --clients out")
+    names = [str(name) for name in own["client"]]
+    parts = [{name: values[m] for name, values in own.items() if name != "client"} for m in range(len(names))]
+    first = _of(record, lambda: parts[0])
+    outputs = len(first.classes)
+
+    def other(part: Mapping[str, np.ndarray]) -> Coefficients:
+        bias = np.asarray(part["bias"], float).reshape(-1) if "bias" in part else None
+        return replace(first, weights=np.asarray(part["weights"], float).reshape(-1, outputs), bias=bias)
+
+    return names, [other(part) for part in parts]
+
+
+def by_client(names: Sequence[str], models: Sequence[Coefficients]) -> str:
+    """coefficients_by_client.csv: a column a client, of values in the features' own units where they have them."""
+    place = 4 if models[0].units else 3
+    tables = [model.table() for model in models]
+    rows = [(*told[0][:3], *(row[place] for row in told)) for told in zip(*tables, strict=True)]
+    return csv_of([*COLUMNS[:3], *names], rows)
+
+
+def _of(record: Record, parameters: Callable[[], Mapping[str, np.ndarray]]) -> Coefficients:
+    """The coefficients that parameters of a record's model are."""
+    if why := refused(record):
+        raise UserError(why)
+    try:
+        kind = locate(record.config["data"]["class"], "data.class")
+        units = bool(getattr(kind, "units", True))
+    except (KeyError, UserError):  # a data set of the user's own that is elsewhere
+        units = True
+    try:
+        grid = read_grid(record.folder / "mask.nii.gz")
+        return coefficients(parameters(), record.summary["data"], units, grid and Grid(*grid))
+    except (*DAMAGED, TypeError) as error:
+        raise UserError(f"{record.folder} has lost its solution.npz, summary.json or mask.nii.gz, or they are damaged: "
+                        "give another record") from error  # fmt: skip

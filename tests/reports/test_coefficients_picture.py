@@ -1,0 +1,72 @@
+"""The picture of coefficients: readable from none to five thousand, of one output, of classes, of a matrix."""
+
+import numpy as np
+import pytest
+from drawn import looked_at
+
+from fcorun.datasets.scaling import Scaling
+from fcorun.models.coefficients import Coefficients
+from fcorun.reports.pictures.coefficients import draw
+
+
+def model(features, away, classes=("",), shape=(), names=None, scaled=False) -> Coefficients:
+    """Coefficients of which ``away`` of each class are not 0."""
+    rng, weights = np.random.default_rng(0), np.zeros((features, len(classes)))
+    for k in range(len(classes)):
+        weights[rng.choice(features, away, replace=False), k] = rng.standard_normal(away) + 0.1
+    scaling = Scaling(np.zeros(features), np.ones(features), np.ones(features)) if scaled else None
+    told = names or tuple(f"x{j}" for j in range(features))
+    return Coefficients(told, classes, weights, np.ones(len(classes)), scaling, True, shape)
+
+
+def texts(figure) -> str:
+    """All that is written in a figure."""
+    marks = [ax.get_title(loc="left") + ax.get_xlabel() for ax in figure.axes]
+    return " ".join([figure.get_suptitle(), *marks])
+
+
+def labels(ax) -> list[str]:
+    return [text.get_text() for text in ax.get_yticklabels()]
+
+
+@pytest.mark.parametrize(("features", "away"), [(5, 4), (60, 30), (1024, 31), (5000, 3000)])
+def test_few_are_named_and_many_are_drawn(features, away):
+    found = model(features, away)
+    figure = looked_at(draw, found, "algo=x data=y", 1e-4)
+    told, sizes = texts(figure), np.abs(found.weights[:, 0])
+    assert f"in {away:,} of {features:,} coefficients, {features - away:,} at most that" in told
+    assert "per unit of the feature" in told
+    bars = away if away <= 30 else 20
+    assert len(figure.axes) == (1 if away <= 30 else 2)
+    largest = [f"x{j}" for j in np.argsort(-sizes)[:bars]]
+    assert labels(figure.axes[0])[:bars] == largest
+
+
+def test_nothing_and_long_names():
+    assert "0 of 4" in texts(looked_at(draw, model(4, 0), "run", 1e-4))
+    names = ("systolic blood pressure at admission, mmHg", "$age_i$", "a", "b")
+    figure = looked_at(draw, model(4, 4, names=names, scaled=True), "a label that goes on " * 6, 1e-4)
+    assert "per standard deviation" in texts(figure)
+    assert "$age_i$" in labels(figure.axes[0])  # a name, no formula
+    assert any(label.endswith("..") for label in labels(figure.axes[0]))
+
+
+def test_a_panel_a_class():
+    figure = looked_at(draw, model(40, 12, ("a", "b", "c")), "run", 1e-4)
+    assert len(figure.axes) == 3
+    assert "a: 8 of 12" in texts(figure)
+    many = looked_at(draw, model(40, 12, tuple(map(str, range(62)))), "run", 1e-4)
+    assert len(many.axes) == 9
+    assert "the first 9 of 62 classes" in texts(many).replace("\n", " ")
+
+
+def test_the_second_class_is_spoken_for():
+    assert "w > 0 speaks for ill" in texts(looked_at(draw, model(4, 3, ("ill",)), "run", 1e-4)).replace("\n", " ")
+
+
+def test_a_matrix_is_a_map():
+    figure = looked_at(draw, model(32 * 16, 200, shape=(32, 16)), "run", 1e-4)
+    sizes = figure.axes[1].lines[0].get_ydata()
+    assert len(sizes) == 16
+    matrix = model(32 * 16, 200, shape=(32, 16)).weights[:, 0].reshape(32, 16)
+    assert sizes[0] == pytest.approx(np.linalg.norm(matrix, 2))
