@@ -41,6 +41,11 @@ class Haxby(Dataset):
         categories: the two to tell apart, as in the column ``labels``.
     """
 
+    within = (
+        "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in "
+        "time: by=clients keeps runs whole"
+    )
+
     root: config.Path = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))
     validation_subjects: list[int] | None = None

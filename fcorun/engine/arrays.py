@@ -1,5 +1,7 @@
 """The rows of all clients on the device, and which of them a client's batch has."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,33 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.problem.problem import Batch
+from fcorun.problem.quadratic import Quadratic
+
+
+class Among(NamedTuple):
+    """Where the rows of a data set stand among others, which it shares with other parts of the whole.
+
+    Attributes:
+        x, y: all rows on the device, (N, d) and (N,).
+        places, held: which of them are the training rows, (N',), and the validation rows, (H,).
+        width: how many rows a client has at most, in any of the parts that one program is for.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    places: np.ndarray
+    held: np.ndarray
+    width: int
+
+
+class Rows(NamedTuple):
+    """What clients take their rows from: all of them, their losses decomposed or None, and which rows are whose, (M, L)
+    with -1 for none, or None where they lie in the order of the clients."""
+
+    x: jax.Array
+    y: jax.Array
+    quadratics: Quadratic | None
+    dealt: jax.Array | None
 
 
 def on_device(x: np.ndarray, dtype) -> jax.Array:
@@ -22,22 +51,48 @@ def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     return jax.device_put(y.astype(np.int32 if data.task == "multiclass" else dtype))
 
 
-def whole_batches(data: FederatedData, schedule: Schedule, x: jax.Array, y: jax.Array, dtype) -> Batch | None:
-    """Each client's data as one batch, stacked, where they are taken at once and need no gathering of rows."""
-    sizes = data.sizes
-    if not schedule.repeats or (sizes != sizes[0]).any():
+def dealt(offsets: np.ndarray, places: np.ndarray | None = None, width: int = 0) -> np.ndarray:
+    """Which rows are whose, int32 (M, L) with -1 for none; L is the most that a client has, or ``width``.
+
+    ``places`` are where they stand, (N,); None: one after the other.
+    """
+    place = np.arange(max(int(np.diff(offsets).max()), width))[None]
+    rows = np.where(place < np.diff(offsets)[:, None], offsets[:-1, None] + place, -1)
+    return np.where(rows >= 0, rows if places is None else places[rows], -1).astype(np.int32)
+
+
+def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, dtype) -> Rows:
+    """The rows of data, which may be ``among`` others, with the decomposed losses, on the device."""
+    losses = jax.device_put(losses)
+    if among is not None:
+        return Rows(among.x, among.y, losses, jax.device_put(dealt(data.offsets, among.places, among.width)))
+    return Rows(on_device(data.x, dtype), targets(data, data.y, dtype), losses, None)
+
+
+def whole_batches(schedule: Schedule, rows: Rows, dtype) -> Batch | None:
+    """Each client's data as one batch, stacked, where they are taken at once and need no gathering in each round."""
+    sizes = schedule.sizes
+    if not schedule.repeats or (rows.dealt is None and (sizes != sizes[0]).any()):
         return None
+    once = jnp.ones(len(sizes), jnp.int32)
+    if rows.dealt is not None:
+        there = (rows.dealt >= 0).astype(dtype)
+        each = jnp.maximum(rows.dealt, 0)
+        return Batch(rows.x[each], rows.y[each], there / there.sum(axis=1, keepdims=True), 0 * once, once)
     shape = (len(sizes), int(sizes[0]))
-    once, weight = jnp.ones(shape[:1], jnp.int32), jnp.full(shape, 1 / sizes[0], dtype)
-    return Batch(x.reshape(*shape, -1), y.reshape(shape), weight, 0 * once, once)
+    weight = jnp.full(shape, 1 / sizes[0], dtype)
+    return Batch(rows.x.reshape(*shape, -1), rows.y.reshape(shape), weight, 0 * once, once)
 
 
-def all_rows(data: FederatedData, schedule: Schedule, cohort: jax.Array, rows: jax.Array) -> jax.Array:
+def all_rows(schedule: Schedule, rows: Rows, cohort: jax.Array, drawn: jax.Array) -> jax.Array:
     """The rows of the cohort's batches; where a batch is all of a client's data they were not drawn."""
     if not schedule.repeats:
-        return rows
-    rounds = rows.shape[:-2]  # of edges
-    place = jnp.arange(schedule.batch)[None]
-    start, size = jnp.asarray(data.offsets[:-1], jnp.int32)[cohort], jnp.asarray(data.sizes)[cohort]
-    rows = jnp.where(place < size[:, None], start[:, None] + place, -1)[:, None, :]
-    return jnp.broadcast_to(rows, (*rounds, *rows.shape))
+        return drawn
+    rounds = drawn.shape[:-2]  # of edges
+    if rows.dealt is None:
+        place, (start, size) = jnp.arange(schedule.batch)[None], (schedule.offsets[:-1], schedule.sizes)
+        start, size = jnp.asarray(start, jnp.int32)[cohort][:, None], jnp.asarray(size)[cohort][:, None]
+        each = jnp.where(place < size, start + place, -1)[:, None, :]
+    else:
+        each = rows.dealt[cohort][:, None, :]
+    return jnp.broadcast_to(each, (*rounds, *each.shape))

@@ -102,10 +102,10 @@ class Engine:
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
         numbers = self.federation.stack(points)
         with self.programs.guard:  # one thread makes them
-            x, y, extra, quadratics = self.federation.arrays
+            rows, extra = self.federation.arrays
         state = self.start(points, seeds) if state is None else jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
-        measured = (x, y, extra)
+        measured = (rows.x, rows.y, extra)
         evaluate = self._program(self.federation.evaluate, numbers, state, *measured)
         clock = time.perf_counter() - seconds
 
@@ -121,7 +121,7 @@ class Engine:
             yield now
             if rounds is None or now.diverged.all():
                 return
-            given = (numbers, now.state, (x, y, quadratics), rounds, np.int32(done))
+            given = (numbers, now.state, rows, rounds, np.int32(done))
             advance = self._program(self.federation.advance, *given)
             clock += time.perf_counter() - paused
             state, more = advance(*given)  # returns before it has finished,

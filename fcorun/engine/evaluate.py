@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import on_device, targets
+from fcorun.engine.arrays import Among, dealt, on_device, targets
 from fcorun.metrics import PERSONAL, QUANTILES
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
@@ -26,40 +26,79 @@ def row_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray,
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of a problem on a data set: ``arrays`` go to the device, ``measure`` is pure, to be jitted."""
+    """The metrics of a problem on a data set: ``arrays`` go to the device, ``measure`` is pure, to be jitted.
+
+    Attributes:
+        among: where the rows stand, if the data are a part of others whose rows are on the device. The validation rows
+            are then among them too.
+    """
 
     data: FederatedData
     client_weighting: str
     cutoff: float
+    among: Among | None = None
 
     def arrays(self, dtype, personal: bool = False) -> dict[str, jax.Array]:
         """Validation rows, row weights and ground truth, beside the training rows, on the device; where models are
-        ``personal``, each client's truth too."""
+        ``personal``, each client's truth, and the weights of clients and which rows they have, too."""
         data, found = self.data, {}
-        found["weight"] = jax.device_put(row_weights(data, self.client_weighting).astype(dtype))
-        if data.x_val is not None and data.y_val is not None and len(data.y_val):
-            found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
-        for name, value in (data.truth or {}).items():
-            found["true_" + name] = jax.device_put(np.asarray(value).astype(dtype))
-        for name, values in (data.truths or {}).items() if personal else ():
-            found["own_" + name] = jax.device_put(np.asarray(values).astype(dtype))
+        weight = row_weights(data, self.client_weighting)
+        if self.among is not None:
+            found["weight"] = self._spread(weight, self.among.places)
+            if len(held := self.among.held):
+                found["held"] = self._spread(np.full(len(held), 1 / len(held)), held)
+        else:
+            found["weight"] = weight
+            if data.x_val is not None and data.y_val is not None and len(data.y_val):
+                found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
+        found |= {"true_" + name: np.asarray(value) for name, value in (data.truth or {}).items()}
+        if personal:
+            found |= {"own_" + name: np.asarray(values) for name, values in (data.truths or {}).items()}
+            found |= self._dealt(weight)
+        kept = {name for name, value in found.items() if isinstance(value, jax.Array) or value.dtype.kind == "i"}
+        return {n: jax.device_put(v if n in kept else v.astype(dtype)) for n, v in found.items()}
+
+    def _spread(self, weight: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The weights of all rows, (N,): these at these places, and 0 elsewhere."""
+        assert self.among is not None
+        found = np.zeros(len(self.among.y))
+        found[places] = weight
+        return found
+
+    def _dealt(self, weight: np.ndarray) -> dict[str, np.ndarray]:
+        """Which rows are whose, and the weight of each client, among training and validation rows."""
+        data, among, width = self.data, self.among, 0 if self.among is None else self.among.width
+        found = {
+            "dealt_train": dealt(data.offsets, among and among.places, width),
+            "share_train": np.add.reduceat(weight, data.offsets[:-1]),
+        }
+        if data.offsets_val is not None:
+            found["dealt_val"] = dealt(data.offsets_val, among and among.held, width)
+            found["share_val"] = np.diff(data.offsets_val) / max(data.offsets_val[-1], 1)
         return found
 
     def measure(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
     ) -> dict[str, Float[Array, ""]]:
-        """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows."""
+        """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows, or all that they stand among."""
 
-        def part(name, x, y, weight):
+        def scores(x, y):
             prediction = problem.predict(w, x)
-            scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
-            return {f"{name}_{key}": weight @ value for key, value in scores.items()}
+            return {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
 
-        found = part("train", x, y, extra["weight"])
+        def part(name, each, weight):
+            if self.among is not None:  # a loss that is infinite is not to be lost on rows of others
+                each = {key: jnp.where(weight > 0, value, 0) for key, value in each.items()}
+            return {f"{name}_{key}": weight @ value for key, value in each.items()}
+
+        each = scores(x, y)
+        found = part("train", each, extra["weight"])
         found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
+        if "held" in extra:
+            found |= part("val", each, extra["held"])
         if "x_val" in extra:
             count = len(extra["y_val"])
-            found |= part("val", extra["x_val"], extra["y_val"], jnp.full(count, 1 / count, w.dtype))
+            found |= part("val", scores(extra["x_val"], extra["y_val"]), jnp.full(count, 1 / count, w.dtype))
         structure = problem.structure(w, self.cutoff)
         for name in problem.objective.regularized:
             if f"true_{name}" in extra:
@@ -83,47 +122,43 @@ class Evaluation:
         of the training rows.
         """
         x, y = rows
-        data, parts = self.data, {"train": (x, y, self.data.offsets)}
-        if data.offsets_val is not None and "x_val" in extra:
-            parts["val"] = (extra["x_val"], extra["y_val"], data.offsets_val)
+        parts = {"train": rows}
+        if "dealt_val" in extra and "held" in extra:
+            parts["val"] = rows
+        elif "dealt_val" in extra and "x_val" in extra:
+            parts["val"] = (extra["x_val"], extra["y_val"])
         truths = {name: extra[f"own_{name}"] for name in problem.objective.regularized if f"own_{name}" in extra}
 
         def one(inputs):
-            w, own, truth, bounds = inputs
+            w, own, truth, places = inputs
             mine, found = problem.with_numbers(own), {}
-            for name, (x, y, offsets) in parts.items():
-                start, stop = bounds[name]
-                rows = start + jnp.arange(np.diff(offsets).max())
-                there, rows = rows < stop, jnp.minimum(rows, len(y) - 1)
-                prediction = problem.predict(w, x[rows])
-                scores = {"loss": problem.objective.loss(prediction, y[rows])}
-                scores |= problem.objective.scores(prediction, y[rows])
+            for name, (x, y) in parts.items():
+                there, each = places[name] >= 0, jnp.maximum(places[name], 0)
+                prediction = problem.predict(w, x[each])
+                scores = {"loss": problem.objective.loss(prediction, y[each])}
+                scores |= problem.objective.scores(prediction, y[each])
                 weight = there / jnp.maximum(there.sum(), 1).astype(w.dtype)
                 found |= {f"{name}_{key}": weight @ jnp.where(there, value, 0) for key, value in scores.items()}
             found |= mine.structure(w, self.cutoff)
             return found | {k: v for name in truth for k, v in recovery(w[name], truth[name], None).items()}
 
-        bounds = {
-            name: tuple(jnp.asarray(ends, jnp.int32) for ends in (offsets[:-1], offsets[1:]))
-            for name, (_, _, offsets) in parts.items()
-        }
-        longest = max(np.diff(offsets).max() for _, _, offsets in parts.values())
-        together = int(min(max(_TOGETHER // (longest * x.shape[1]), 1), len(data.sizes)))
-        each = lax.map(one, (models, own, truths, bounds), batch_size=together)
-        return self._over_clients(each)
+        places = {name: jnp.asarray(extra[f"dealt_{name}"]) for name in parts}
+        longest = max(each.shape[1] for each in places.values())
+        clients = len(self.data.sizes)
+        together = int(min(max(_TOGETHER // (longest * rows[0].shape[1]), 1), clients))
+        each = lax.map(one, (models, own, truths, places), batch_size=together)
+        return self._over_clients(each, extra)
 
-    def _over_clients(self, each: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    def _over_clients(self, each: dict[str, jax.Array], extra: dict) -> dict[str, jax.Array]:
         """Means, and of validation rows quantiles, of what was measured of each client, (M,)."""
-        found, train = {}, np.add.reduceat(row_weights(self.data, self.client_weighting), self.data.offsets[:-1])
+        found = {}
         for name, values in each.items():
             if name.startswith("val_"):
-                held = np.diff(self.data.offsets_val)  # type: ignore[arg-type]
-                found[PERSONAL + name] = jnp.asarray(held / held.sum(), values.dtype) @ values
-                found |= {PERSONAL + name + end: jnp.quantile(values[held > 0], q) for end, q in QUANTILES.items()}
+                there = np.diff(self.data.offsets_val) > 0  # type: ignore[arg-type]
+                found[PERSONAL + name] = extra["share_val"] @ values
+                found |= {PERSONAL + name + end: jnp.quantile(values[there], q) for end, q in QUANTILES.items()}
             else:
-                found[PERSONAL + name] = (
-                    jnp.asarray(train, values.dtype) @ values if name.startswith("train_") else values.mean()
-                )
+                found[PERSONAL + name] = extra["share_train"] @ values if name.startswith("train_") else values.mean()
         return found
 
 
