@@ -34,17 +34,13 @@ def part(data: FederatedData, kept: Bool[np.ndarray, " N"], held: Bool[np.ndarra
     """The part of the rows ``kept``, with the rows ``held`` to validate on.
 
     Where the data set standardized its features, ``anew`` has them standardized by the rows that are kept, so that
-    nothing is known of the others. Raises UserError where a class has no rows left.
+    nothing is known of the others.
     """
     owner = np.repeat(np.arange(len(data.sizes)), data.sizes)
     x = _standardized_anew(data, kept, owner) if anew else data.x
     places, tested = np.flatnonzero(kept), np.flatnonzero(held)
     present, counts = np.unique(owner[places], return_counts=True)
     own = len(tested) > 0 and np.isin(owner[tested], present).all()
-    if len(np.unique(data.y[places])) < len(data.classes):
-        lost = np.setdiff1d(np.arange(len(data.classes)), data.y[places])
-        name = data.classes[int(lost[0])]
-        raise UserError(f"class '{name}' has no training rows left in one of the folds: give fewer folds, or by=rows")
     left = replace(
         data,
         x=x[places],
@@ -57,6 +53,14 @@ def part(data: FederatedData, kept: Bool[np.ndarray, " N"], held: Bool[np.ndarra
         clients=tuple(data.clients[m] for m in present) if data.clients else (),
     )
     return Part(left, x, places, tested)
+
+
+def check_classes(data: FederatedData, kept: Bool[np.ndarray, " N"]) -> None:
+    """Raises UserError where a class of the training rows has none among those that are kept."""
+    lost = np.setdiff1d(data.y, data.y[kept]) if data.classes else ()
+    if len(lost):
+        raise UserError(f"class '{data.classes[int(lost[0])]}' is missing among the rows that are left in a fold or a "
+                        "half: give by=rows, or leave out classes with so few rows")  # fmt: skip
 
 
 def _standardized_anew(

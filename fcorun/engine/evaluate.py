@@ -121,7 +121,6 @@ class Evaluation:
         ``own`` holds the numbers of the regularizer that differ from client to client, each (M,); ``rows`` are x and y
         of the training rows.
         """
-        x, y = rows
         parts = {"train": rows}
         if "dealt_val" in extra and "held" in extra:
             parts["val"] = rows

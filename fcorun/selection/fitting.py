@@ -176,7 +176,7 @@ class Fitter:
         for value in self.values:
             this = replace(problem, regularizer=with_value(problem.regularizer, self.number, value))
             options = {"start": start, "made": self._shared["made"]}
-            for now in solver.minimize(own(this, data, rows), batch, algo.tolerance, algo.max_iterations, **options):
+            for now in solver.minimize(own(this, data, rows), batch, algo.tolerance, algo.max_iterations, **options):  # noqa: B007
                 if self.stop.is_set():
                     raise KeyboardInterrupt
             measured = self._shared["measure"](numbers(this.regularizer), now.w, among.x, among.y, extra)
