@@ -55,11 +55,9 @@ def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) 
     said, last = [], len(path.values) - 1
     low, high = min(path.values), max(path.values)
     if choice.best == last:
-        wider = (
-            f"range=[{low / 100:.3g},{high:.3g}]" if path.number == "strength" else f"range=[{low:.3g},{high * 10:.3g}]"
-        )
+        wider = (low / 100, high) if path.number == "strength" else (low, high * 10)
         said.append(f"the minimum lies at the end of the path, {path.number}={path.values[-1]:.4g}: the best may lie "
-                    f"beyond; {wider} looks further")  # fmt: skip
+                    f"beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further")  # fmt: skip
     if choice.best == 0:
         what = "where psi leaves nothing" if path.said.startswith("the smallest") else "the simplest of the path"
         said.append(f"the minimum lies at the beginning of the path, {path.number}={path.values[0]:.4g}, {what}: these "

@@ -1,5 +1,7 @@
 """The coefficients of a path by name."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,19 +38,29 @@ class Coefficients:
         return np.array([bool(feature) for feature in self.feature])
 
 
+def linear(shapes: Mapping[str, tuple[int, ...]], data: FederatedData) -> bool:
+    """Whether parameters of these shapes are a coefficient for each feature, or each feature and class."""
+    outputs = len(data.classes) if len(data.classes) > 2 else 1
+    found = {"weights"} <= set(shapes) <= {"weights", INTERCEPT}
+    return found and math.prod(shapes["weights"]) == int(data.x.shape[1]) * outputs
+
+
+def names_of(data: FederatedData) -> list[str]:
+    """What each feature is called, (d,): by its name, or its place."""
+    if data.features:
+        return list(data.features)
+    if data.shape:
+        return [str(list(map(int, place))) for place in np.ndindex(*data.shape)]
+    return [str(j) for j in range(data.x.shape[1])]
+
+
 def coefficients(solution: dict[str, np.ndarray], data: FederatedData) -> Coefficients | None:
     """Those of a linear model, whose parameters have a leading axis P; None where entries belong to no feature."""
     count = int(data.x.shape[1])
     classes = [str(label) for label in data.classes] if len(data.classes) > 2 else [""]
-    if not set(solution) <= {"weights", INTERCEPT} or solution["weights"][0].size != count * len(classes):
+    if not linear({name: each.shape[1:] for name, each in solution.items()}, data):
         return None
-    if data.features:
-        names = list(data.features)
-    elif data.shape:
-        names = [str(list(map(int, place))) for place in np.ndindex(*data.shape)]
-    else:
-        names = [str(j) for j in range(count)]
-    points = len(solution["weights"])
+    names, points = names_of(data), len(solution["weights"])
     found = Coefficients(
         ["weights"] * (count * len(classes)),
         [name for name in names for _ in classes],

@@ -54,11 +54,13 @@ def number_of(experiment: Experiment) -> str:
     return number
 
 
-def path_of(experiment: Experiment, data: FederatedData, points: int, limits: list[float] | None) -> Path:
+def path_of(
+    experiment: Experiment, data: FederatedData, points: int, limits: list[float] | None, ratio: float = RATIO
+) -> Path:
     """The path of ``points`` values, evenly spaced in logarithm, between ``limits``, least and largest, or by default:
 
-    Strengths fall from the smallest one at which 0 is optimal on all training rows to a thousandth of it. Radii grow
-    from a thousandth of the radius of a ball that holds the solution without constraint up to it. Raises UserError
+    Strengths fall from the smallest one at which 0 is optimal on all training rows to ``ratio`` times it. Radii grow
+    from ``ratio`` times the radius of a ball that holds the solution without constraint up to it. Raises UserError
     where there are no such limits.
     """
     number = number_of(experiment)
@@ -69,7 +71,7 @@ def path_of(experiment: Experiment, data: FederatedData, points: int, limits: li
         low, high, said = *limits, "as given"
     else:
         high, said = _largest(experiment, data, number)
-        low, said = RATIO * high, f"{said}, and {RATIO:g} of it"
+        low, said = ratio * high, f"{said}, and {ratio:g} of it"
     values = np.geomspace(low, high, points)
     return Path(number, values[::-1] if number == "strength" else values, said)
 

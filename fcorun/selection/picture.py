@@ -7,6 +7,7 @@ import numpy as np
 
 from fcorun.reports.pictures.page import COLOURS, PAGE, STYLE, content, look, page
 from fcorun.selection.coefficients import Coefficients
+from fcorun.selection.path import Path
 from fcorun.selection.selected import Selection
 
 SHOWN = 10  # coefficients that are called by name
@@ -22,16 +23,29 @@ def draw(of: Selection, found: Coefficients | None, label: str) -> bytes:
         title = textwrap.wrap(label, int(17 * PAGE))
         two = found is not None
         figure, axes = page(1 + two, 1 + two, PAGE, height=2.3, left=0.6, right=1.1 if two else 0.1,
-                            top=0.22 + 0.12 * len(title), gap=(0.6, 0.5))  # fmt: skip
+                            top=0.22 + 0.12 * len(title), gap=(0.75, 0.5))  # fmt: skip
         figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
         _metric(axes[0], of)
         if found is not None:
             _paths(axes[1], of, found)
         for ax in axes:
-            ax.set(xscale="log", xlabel=SYMBOLS[of.path.number])
-            if of.path.number == "strength":
-                ax.invert_xaxis()  # from the simplest solution on
+            along(ax, of.path)
         return content(figure)
+
+
+def along(ax: Any, path: Path) -> None:
+    """The axis of a path, from the simplest solution on."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    wide = path.values.max() > 100 * path.values.min()
+    ax.set(xscale="log", xlabel=SYMBOLS[path.number])
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5), numticks=9))
+    ax.xaxis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=99) if wide else NullLocator())
+    ax.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+    if not wide:
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if path.number == "strength":
+        ax.invert_xaxis()
 
 
 def _metric(ax: Any, of: Selection) -> None:
@@ -80,13 +94,13 @@ def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
         ax.plot(values, curves[:, j], **look(i).line, linewidth=1.1)
     ax.margins(x=0)
     marks(ax, of)
-    _names(ax, of, [(end, i, short(found.names[shown[j]])) for end, i, j in ends])
+    beside(ax, [(end, i, short(found.names[shown[j]])) for end, i, j in ends])
     more = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
     ax.set_ylabel(f"coefficients on all training rows\nas trained{more}")
 
 
-def _names(ax: Any, of: Selection, ends: list[tuple[float, int, str]]) -> None:
-    """The names beside the ends of the curves, moved apart where they would lie on each other."""
+def beside(ax: Any, ends: list[tuple[float, int, str]]) -> None:
+    """Names beside the ends of curves, (end, place of its look, name), moved apart lest they lie on each other."""
     low, high = ax.get_ylim()
     height = 1 / 19  # of a line, as a share of the panel
     places, last = {}, -np.inf
@@ -104,7 +118,7 @@ def _names(ax: Any, of: Selection, ends: list[tuple[float, int, str]]) -> None:
         ax.annotate(name, (1, share), (1.06, places[i]), xycoords="axes fraction", textcoords="axes fraction",
                     va="center", fontsize=6, color=look(i).colour, annotation_clip=False, parse_math=False,
                     arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": look(i).colour, "shrinkA": 1,
-                                "shrinkB": 0})  # fmt: skip
+                                "shrinkB": 0, "relpos": (0, 0.5)})  # fmt: skip
 
 
 def short(name: str) -> str:

@@ -21,14 +21,18 @@ def tell_selection(of: Selection) -> Iterator[str]:
     yield (f"mean ± standard error over {of.options.folds} folds, which share training rows: a rule of thumb; the "
            "score of what was chosen is a little too good")  # fmt: skip
     yield from of.remarks
-    cost = of.cost
-    sent = f", {_bytes(cost['bytes_up'])} up and {_bytes(cost['bytes_down'])} down" if cost["bytes_up"] else ""
-    yield f"the choice cost {cost['runs']} runs, {cost['rounds']:,} rounds{sent}"
+    yield f"the choice cost {costs(of.cost)}"
     status = of.record.status if of.record else {}
     end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
     yield f"{of.folder}/refit: all training rows with {path.number}={path.values[choice.chosen]:.6g}: {end}"
     files = ["selection.csv", "curve.csv", *(["path.csv"] if found else []), "selection.png"]
     yield f"{of.folder}/ holds {', '.join(files)}"
+
+
+def costs(cost: dict[str, int]) -> str:
+    """Runs, rounds and bytes in words."""
+    sent = f", {_bytes(cost['bytes_up'])} up and {_bytes(cost['bytes_down'])} down" if cost["bytes_up"] else ""
+    return f"{cost['runs']} runs, {cost['rounds']:,} rounds{sent}"
 
 
 def _bytes(count: float) -> str:

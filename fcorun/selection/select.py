@@ -26,7 +26,7 @@ from fcorun.selection.fitting import Fitted, Fitter
 from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.selected import ALL, Options, Selection
-from fcorun.selection.study import Tell, begun, claimed, fits, identity_parts, standardized_by_itself
+from fcorun.selection.study import Tell, begun, claimed, cost, fits, identity_parts, standardized_by_itself
 
 REFIT = "refit"
 
@@ -68,10 +68,11 @@ def select(
     with claimed(folder, files.MARK, identity, label, experiment.settings.force):
         fitter = Fitter(experiment, data, path.number, path.values, int(data.sizes.max()))
         fitted = fits(fitter, folder, parts, _slim, tell)
-        scores = np.stack([each.metrics[metric] for name, each in fitted.items() if name != ALL])
+        lost = np.full(len(path.values), np.nan)  # of a fold whose runs all diverged
+        scores = np.stack([each.metrics.get(metric, lost) for name, each in fitted.items() if name != ALL])
         choice = choose(scores, options.rule, bool(experiment.metrics[metric].higher))
         said = remarks(choice, path, fitted, experiment.settings.rounds)
-        found = Selection(folder, experiment, data, options, path, metric, fitted, choice, _cost(fitted), said)
+        found = Selection(folder, experiment, data, options, path, metric, fitted, choice, cost(fitted), said)
         files.write(found, identity, label, time.perf_counter() - began)
         record = run(chosen(config, path, choice), folder / REFIT, watch)
         files.finish(found, identity, label)
@@ -80,7 +81,7 @@ def select(
 
 def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, Any]:
     """The configuration with the value that was chosen."""
-    found = deepcopy(dict(config))
+    found = deepcopy(dict(config)) | {"metric": None}  # which the rows of the refit may not measure
     found["reg"] |= {path.number: float(path.values[choice.chosen])}
     if "relative" in found["reg"] and path.number == "strength":
         found["reg"]["relative"] = None
@@ -121,10 +122,3 @@ def _plan(label: str, path: Path, options: Options, experiment: Experiment, data
 def _slim(name: str, fitted: Fitted) -> Fitted:
     """What is kept of a fit: of a fold no solution."""
     return fitted if name == ALL else replace(fitted, solution={})
-
-
-def _cost(fitted: dict[str, Fitted]) -> dict[str, int]:
-    each = fitted.values()
-    return {"runs": sum(len(one.end) for one in each)} | {
-        name: int(sum(one.counts[name].sum() for one in each)) for name in ("rounds", "bytes_up", "bytes_down")
-    }

@@ -103,3 +103,11 @@ def fits(
     if missing:
         fitter.fit([parts[name] for name in missing], done)
     return {name: found[name] for name in parts}
+
+
+def cost(fitted: Mapping[str, Fitted]) -> dict[str, int]:
+    """Runs, rounds, bytes_up and bytes_down of all fits together."""
+    each = fitted.values()
+    return {"runs": sum(len(one.end) for one in each)} | {
+        name: int(sum(one.counts[name].sum() for one in each)) for name in ("rounds", "bytes_up", "bytes_down")
+    }

@@ -7,7 +7,15 @@ from importlib import import_module
 
 from fcorun.errors import UserError, describe
 
-COMMANDS = ("select", "figure", "help", "results", "plot", "rm")  # each is a module here with a function ``run``
+COMMANDS = (
+    "select",
+    "stability",
+    "figure",
+    "help",
+    "results",
+    "plot",
+    "rm",
+)  # each is a module here with a function ``run``
 
 
 def main(argv: Sequence[str]) -> int:

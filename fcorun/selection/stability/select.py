@@ -1,0 +1,134 @@
+"""fcorun stability: subsamples, a path on each, and what is chosen again and again."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData, stream
+from fcorun.datasets.part import Part, check_classes, part
+from fcorun.errors import UserError
+from fcorun.experiment.build import problem_of
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.fit import convex
+from fcorun.selection.coefficients import linear
+from fcorun.selection.fitting import ENDS, Fitted, Fitter
+from fcorun.selection.folds import halves
+from fcorun.selection.path import Path, path_of
+from fcorun.selection.stability import files
+from fcorun.selection.stability.alone import supports
+from fcorun.selection.stability.asked import Options, Stable
+from fcorun.selection.stability.stable import Stability, jaccard, stability
+from fcorun.selection.study import Tell, begun, claimed, cost, fits, identity_parts, standardized_by_itself
+
+RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
+
+
+def select_stable(
+    config: Mapping[str, Any],
+    options: Options = Options(),  # noqa: B008
+    out: str | FilePath | None = None,
+    *,
+    tell: Tell = lambda line: None,
+) -> Stable:
+    """Run a path of strengths on complementary halves of the training rows, and see which features are chosen again.
+
+    Fits that lie in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again. Raises UserError
+    for whatever a user can mend, before anything is written.
+    """
+    experiment, data, fixed = begun(config, "stability")
+    names = experiment.names
+    if not linear(problem_of(experiment, data).shapes, data):
+        raise UserError(f"objective={names['objective']} has no coefficient for each feature, which could be chosen or "
+                        "not: take least_squares, logistic, or another linear model")  # fmt: skip
+    path = path_of(experiment, data, options.points, options.range, RATIO)
+    rng = stream(experiment.settings.seed, "stability", "halves")
+    masks = list(halves(data, options.subsamples // 2, options.by, rng))
+    for mask in masks:
+        check_classes(data, mask)
+    none, anew = np.zeros(len(data.y), bool), standardized_by_itself(experiment)
+    parts: dict[str, Callable[[], Part]] = {
+        f"half{s + 1}": partial(part, data, mask, none, anew) for s, mask in enumerate(masks)
+    }
+    asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
+    parts_of = [*identity_parts(fixed), experiment.settings.cutoff, asked]
+    identity = hashlib.sha256(repr(parts_of).encode()).hexdigest()
+    folder = FilePath(out or FilePath("outputs") / names["data"] / f"stability-{names['algo']}-{identity[:8]}")
+    label = f"stability algo={names['algo']} data={names['data']} reg={names['reg']}"
+    ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
+    tell(f"{label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} halves by "
+         f"{options.by}")  # fmt: skip
+    if options.by == "rows" and experiment.data.within:
+        tell(f"data={names['data']}: {experiment.data.within}")
+    began = time.perf_counter()
+    with claimed(folder, files.MARK, identity, label, experiment.settings.force):
+        width = max(max(int(np.diff(np.searchsorted(np.flatnonzero(mask), data.offsets)).max()) for mask in masks), 1)
+        fitter = Fitter(experiment, data, path.number, path.values, width)
+        fitted = fits(fitter, folder, parts, partial(_slim, data, experiment.settings.cutoff), tell)
+        path, said, chosen = _whole(path, fitted, experiment)
+        found = stability(chosen, options.threshold, options.errors)
+        alone, more = _clients(experiment, data, path, found)
+        said += more + _ends(path, found)
+        done = Stable(folder, experiment, data, options, path, found, alone, cost(fitted), said)
+        files.write(done, identity, label, time.perf_counter() - began)
+    return done
+
+
+def _slim(data: FederatedData, cutoff: float, _: str, fitted: Fitted) -> Fitted:
+    """What is kept of a fit: which features it has, of any class, (P, d)."""
+    weights = np.abs(fitted.solution["weights"]).reshape(len(fitted.end), data.x.shape[1], -1)
+    return replace(fitted, metrics={}, solution={"chosen": (weights > cutoff).any(axis=2)})
+
+
+def _whole(path: Path, fitted: Mapping[str, Fitted], experiment: Experiment) -> tuple[Path, list[str], np.ndarray]:
+    """The path without values at which runs diverged, what is to be said of the runs, what they chose, (S, P, d)."""
+    ends = np.stack([each.end for each in fitted.values()])
+    chosen = np.stack([each.solution["chosen"] for each in fitted.values()])
+    lost, said = (ends == ENDS.index("diverged")).any(axis=0), []
+    if lost.all():
+        raise UserError("no strength is without a half on which the run diverged: a smaller algo.client_lr or "
+                        "algo.server_lr may help")  # fmt: skip
+    if lost.any():
+        said.append(f"diverged: runs at {lost.sum()} of {len(lost)} values of {path.number}, which are left out; "
+                    "smaller rates of algo may help")  # fmt: skip
+    cures = {"falling": f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: more "
+             "rounds or larger rates may help", "not certified": "a larger algo.max_iterations may help"}  # fmt: skip
+    for end, cure in cures.items():
+        if count := int((ends == ENDS.index(end)).sum()):
+            said.append(f"{end}: {count} of {ends.size} runs: {cure}")
+    return replace(path, values=path.values[~lost]), said, chosen[:, ~lost]
+
+
+def _clients(
+    experiment: Experiment, data: FederatedData, path: Path, found: Stability
+) -> tuple[np.ndarray | None, list[str]]:
+    """How alike the supports of clients' own solutions are at the end of the region, and what is to be said of it."""
+    if len(data.sizes) < 2:
+        return None, []
+    if not convex(experiment.objective, experiment.reg):
+        return None, ["clients' own solutions are not known: the problem is not convex, or does not say that it is"]
+    chosen, sure = supports(experiment, data, path.number, path.values[found.region - 1])
+    alike = jaccard(chosen)
+    alike[~sure], alike[:, ~sure] = np.nan, np.nan
+    empty = int((sure & ~chosen.any(axis=1)).sum())
+    said = [f"{(~sure).sum()} of {len(sure)} clients have no solution of their own: rows of one class, or none that "
+            "the solver certified"] if not sure.all() else []  # fmt: skip
+    said += [f"{empty} of {len(sure)} clients choose no feature by themselves"] if empty else []
+    return alike, said
+
+
+def _ends(path: Path, found: Stability) -> list[str]:
+    """What is to be said of where the region ends."""
+    if found.region == len(path.values):
+        low, high = min(path.values), max(path.values)
+        low, high = (low / 10, high) if path.number == "strength" else (low, high * 10)
+        return [f"the bound would allow a longer path: range=[{low:.3g},{high:.3g}] follows it further"]
+    if found.region == 1:
+        return ["the bound allows the first value of the path only: more points, a larger threshold or more errors "
+                "allow more"]  # fmt: skip
+    return []

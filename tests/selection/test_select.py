@@ -1,0 +1,200 @@
+"""fcorun select: against scikit-learn, and what it leaves behind."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+from sklearn.linear_model import LassoCV, LogisticRegressionCV, lasso_path
+
+from fcorun import Record, run
+from fcorun.datasets.base import stream
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.records.formats import read_rows
+from fcorun.selection import select as room
+from fcorun.selection.choice import choose
+from fcorun.selection.folds import folds_of, halves
+from fcorun.selection.select import select
+from fcorun.selection.selected import Options
+
+RNG = np.random.default_rng(5)
+OWNER = np.repeat(["a", "b", "c", "d"], [12, 20, 15, 13])
+X = RNG.standard_normal((60, 8)) * [1, 2, 1, 1, 0.5, 1, 1, 1]
+SCORE = X @ [1.5, -0.5, 0, 0, 1.0, 0, 0, 0] + 0.7 + 0.7 * RNG.standard_normal(60)
+NAMES = ["age", "dose", *(f"x{j}" for j in range(6))]
+
+
+def table(task="regression"):
+    frame = pd.DataFrame(X, columns=NAMES).assign(
+        site=OWNER, y=SCORE if task == "regression" else (SCORE > 0.5).astype(int)
+    )
+    frame.to_csv("rows.csv", index=False)
+
+
+def config(*overrides, task="regression"):
+    table(task)
+    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", f"data.task={task}")
+    return composed(*own, "data.validation=0", *overrides)
+
+
+def fold_of(config, options):
+    data = load(prepare(config))
+    fold = folds_of(data, options.folds, options.by, stream(config["seed"], "select", "folds"))
+    return data, [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(options.folds)]
+
+
+def scores(found):
+    rows = pd.read_csv(found.folder / "selection.csv")
+    return (
+        rows[rows["fold"] != "all"]
+        .pivot(index="strength", columns="fold", values=found.metric)
+        .sort_index(ascending=False)
+    )
+
+
+@pytest.mark.parametrize("by", ["rows", "clients"])
+def test_as_lasso_cv(by):
+    given, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(folds=4, points=12, by=by)
+    found = select(given, options, "out")
+    data, splits = fold_of(given, options)
+    theirs = LassoCV(alphas=found.path.values / 2, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
+    np.testing.assert_allclose(scores(found).to_numpy(), theirs.mse_path_, rtol=1e-5)
+    assert found.path.values[found.choice.best] == pytest.approx(2 * theirs.alpha_)
+    np.testing.assert_allclose(found.record.solution["weights"], theirs.coef_, atol=1e-5)
+    assert found.record.solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
+    path = lasso_path(data.x - data.x.mean(axis=0), data.y - data.y.mean(), alphas=found.path.values / 2, tol=1e-12)[1]
+    np.testing.assert_allclose(found.fitted["all"].solution["weights"], path.T, atol=1e-5)
+    assert found.path.values[0] / 2 == pytest.approx(np.abs((data.x - data.x.mean(axis=0)).T @ data.y).max() / 60)
+
+
+@pytest.mark.parametrize(("metric", "scoring"), [("val_loss", "neg_log_loss"), ("val_accuracy", "accuracy")])
+def test_as_logistic_regression_cv(metric, scoring):
+    given = config("algo=centralized", "algo.tolerance=1e-12", f"metric={metric}", task="binary")
+    options = Options(folds=3, points=6, range=[0.01, 0.1])
+    found = select(given, options, "out")
+    data, splits = fold_of(given, options)
+    for k, (train, test) in enumerate(splits):  # C is of a sum of losses, so that it goes with the rows of the fold
+        for p, strength in enumerate(found.path.values):
+            with_c = LogisticRegressionCV(
+                Cs=[1 / (strength * len(train))], cv=[(train, test)], solver="saga", l1_ratios=(1.0,), tol=1e-10,
+                max_iter=200_000, scoring=scoring, refit=False, use_legacy_attributes=True,
+            )  # fmt: skip
+            theirs = with_c.fit(data.x, data.y).scores_[1].item()
+            ours = scores(found).iloc[p, k]
+            assert ours == pytest.approx(-theirs if metric == "val_loss" else theirs, abs=1e-5)
+
+
+def test_what_it_leaves(monkeypatch):
+    given = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
+    told = []
+    found = select(given, Options(folds=3, points=5), "out", tell=told.append)
+    names = {"selection.csv", "curve.csv", "path.csv", "selection.png", "selection.json", "fits", "refit"}
+    assert {path.name for path in Path("out").iterdir()} == names
+    assert len(pd.read_csv("out/selection.csv")) == 4 * 5
+    path = pd.read_csv("out/path.csv")
+    assert set(path["feature"].dropna()) <= set(NAMES)
+    assert list(path["parameter"].tail(1)) == ["bias"]
+    curve = pd.read_csv("out/curve.csv")
+    assert curve["chosen"].sum() == 1
+    assert curve["nonzeros"].iloc[0] == 0
+    kept = json.loads(Path("out/selection.json").read_text())
+    assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
+    assert kept["cost"]["rounds"] == 20 * 30
+    # the refit is the ordinary run
+    value = float(found.path.values[found.choice.chosen])
+    assert kept["chosen"] == value
+    ordinary = run(given | {"reg": given["reg"] | {"strength": value}}, "ordinary")
+    assert found.record.status["identity"] == ordinary.status["identity"]
+    assert kept["cost"]["bytes_up"] == 20 * read_rows(Path("ordinary"))[-1]["bytes_up"]
+
+    # again: nothing is computed; another rule takes another strength
+    monkeypatch.setattr(room.Fitter, "fit", lambda *_: pytest.fail("computed again"))
+    again = select(given, Options(folds=3, points=5, rule="one_se"), "out")
+    assert again.choice.mean.tolist() == found.choice.mean.tolist()
+    assert again.choice.chosen == again.choice.simplest
+    with fails("out=out", "another study"):
+        select(given, Options(folds=3, points=6), "out")
+
+
+def test_what_was_interrupted_goes_on():
+    given, options = config("algo=fedmid", "rounds=10"), Options(folds=3, points=4)
+    whole = select(given, options, "whole")
+
+    def stops(line):
+        if line.startswith("2 of 4"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        select(given, options, "broken", tell=stops)
+    assert not Path("broken/refit").exists()
+    told = []
+    found = select(given, options, "broken", tell=told.append)
+    assert any("fits are there: reused" in line for line in told)
+    assert Path("broken/selection.csv").read_text() == Path("whole/selection.csv").read_text()
+    assert found.choice.chosen == whole.choice.chosen
+
+
+def test_radii_grow():
+    found = select(config("algo=centralized", "reg=l1_ball"), Options(folds=3, points=8), "out")
+    assert found.path.number == "radius"
+    assert (np.diff(found.path.values) > 0).all()
+    assert "without constraint" in found.path.said
+    data = load(prepare(config("algo=centralized", "reg=l1_ball")))
+    free = np.linalg.lstsq(np.c_[data.x, np.ones(60)], data.y)[0][:-1]
+    assert found.path.values[-1] == pytest.approx(np.abs(free).sum(), rel=0.01)
+    sizes = np.abs(found.fitted["all"].solution["weights"]).sum(axis=1)
+    np.testing.assert_allclose(sizes[:-1], found.path.values[:-1], rtol=1e-4)
+
+
+def test_what_is_amiss_is_said():
+    short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
+    said = " ".join(select(short, Options(folds=2, points=3), "short").remarks)
+    assert "falling: " in said
+    assert "the minimum lies at the end of the path" in said
+    wild = config("algo=fedmid", "rounds=300", "algo.client_lr=10", "algo.server_lr=1")
+    with fails("diverged"):
+        select(wild, Options(folds=2, points=3), "wild")
+    noise = config("algo=centralized")
+    found = select(noise, Options(folds=3, points=3, range=[50, 100]), "noise")
+    assert any("beginning of the path" in line for line in found.remarks)
+
+
+def test_the_choice_by_hand():
+    found = choose(np.array([[3.0, 1.2, 1.0, 2.0], [3.0, 1.2, 1.4, 2.0]]), "one_se", higher=False)
+    assert (found.best, found.simplest, found.chosen) == (1, 1, 1)  # the simplest of those that are tied
+    found = choose(np.array([[3.0, 1.1, 0.8, 2.0], [3.0, 1.3, 1.4, np.nan]]), "min", higher=False)
+    assert (found.best, found.simplest, found.chosen) == (2, 1, 2)
+    assert found.error[2] == pytest.approx(0.3)
+    assert choose(np.array([[0.1, 0.9], [0.1, 0.9]]), "min", higher=True).best == 1
+
+
+def test_folds_and_halves():
+    data = load(prepare(config("algo=fedmid", task="binary")))
+    rng = np.random.default_rng(0)
+    fold = folds_of(data, 5, "rows", rng)
+    assert np.ptp(np.bincount(fold)) == 0
+    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        assert np.ptp(np.bincount(fold[start:stop], minlength=5)) <= 1
+    by_class = np.array([np.bincount(fold[data.y == c], minlength=5) for c in (0, 1)])
+    assert np.ptp(by_class, axis=1).max() <= 4
+    whole = folds_of(data, 3, "clients", rng)
+    assert all(len(set(whole[a:b])) == 1 for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True))
+    for first, second in zip(*[iter(halves(data, 20, "rows", rng))] * 2, strict=True):
+        assert not (first & second).any()
+        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
+
+
+@pytest.mark.parametrize("algo", ["local", "ditto"])
+def test_own_models_are_judged_by_their_own_rows(algo):
+    given = config(f"algo={algo}", "rounds=10")
+    if algo == "ditto":
+        with fails("algo=ditto", "leaves psi out"):
+            select(given, Options(folds=2, points=3), "out")
+        return
+    found = select(given, Options(folds=2, points=3), "out")
+    assert found.metric == "personal_val_loss"
+    assert Record(Path("out/refit")).status["status"] == "done"
