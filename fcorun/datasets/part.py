@@ -57,8 +57,8 @@ def part(data: FederatedData, kept: Bool[np.ndarray, " N"], held: Bool[np.ndarra
 
 def check_classes(data: FederatedData, kept: Bool[np.ndarray, " N"]) -> None:
     """Raises UserError where a class of the training rows has none among those that are kept."""
-    lost = np.setdiff1d(data.y, data.y[kept]) if data.classes else ()
-    if len(lost):
+    lost = np.setdiff1d(data.y, data.y[kept])
+    if data.classes and len(lost):
         raise UserError(f"class '{data.classes[int(lost[0])]}' is missing among the rows that are left in a fold or a "
                         "half: give by=rows, or leave out classes with so few rows")  # fmt: skip
 

@@ -15,7 +15,7 @@ from fcorun.system.files import write_whole
 MARK = "selection.json"
 
 
-def write(of: Selection, identity: str, label: str, seconds: float) -> None:
+def write(of: Selection, seconds: float) -> None:
     """Write all but the refit: selection.csv, a row for each value and fold, and one for all training rows; curve.csv,
     a row for each value; path.csv, a row for each coefficient; selection.png."""
     found = coefficients(of.fitted[ALL].solution, of.data)
@@ -23,21 +23,21 @@ def write(of: Selection, identity: str, label: str, seconds: float) -> None:
     write_whole(of.folder / "curve.csv", csv_text(_curve(of, found)))
     if found is not None:
         write_whole(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
-    write_whole(of.folder / "selection.png", draw(of, found, label))
-    _note(of, identity, label, "running", seconds=seconds)
+    write_whole(of.folder / "selection.png", draw(of, found, of.study.label))
+    _note(of, "running", seconds=seconds)
 
 
-def finish(of: Selection, identity: str, label: str) -> None:
+def finish(of: Selection) -> None:
     """Note that the selection is done."""
-    _note(of, identity, label, "done")
+    _note(of, "done")
 
 
-def _note(of: Selection, identity: str, label: str, status: str, **more: Any) -> None:
+def _note(of: Selection, status: str, **more: Any) -> None:
     choice, values = of.choice, of.path.values
     each = {"min": choice.best, "one_se": choice.simplest}
     content = {
-        "identity": identity,
-        "label": label,
+        "identity": of.study.identity,
+        "label": of.study.label,
         "status": status,
         "number": of.path.number,
         "range": of.path.said,

@@ -219,7 +219,7 @@ class _Runs:
                 targets = self.experiment.settings.stop
                 if targets and met(targets, self.rows[g], self.experiment.metrics):
                     self.stopped[g] = {name: each[g] for name, each in now.solution.items()}
-        return len(self.stopped) + np.count_nonzero(self.diverged) < self.count
+        return len(self.stopped) + int(np.count_nonzero(self.diverged)) < self.count
 
     def ended(self) -> Iterator[tuple]:
         """Of each run its metrics, solution, end, and counts."""

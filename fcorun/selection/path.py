@@ -80,7 +80,7 @@ def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[
     reg, name = experiment.reg, experiment.names["reg"]
     give = f"give range=[LOW,HIGH], the least {number} and the largest"
     if number == "strength" and not hasattr(reg, "strength_max"):
-        raise UserError(f"reg={name} makes no solution 0, whatever its strength, so that no path begins there: {give}")
+        raise UserError(f"reg={name} does not say at which strength its solution is 0, where a path begins: {give}")
     if not convex(experiment.objective):
         raise UserError(f"objective={experiment.names['objective']} is not convex, so that no {number} of reg={name} "
                         f"is known to begin or end a path: {give}")  # fmt: skip

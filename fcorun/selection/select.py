@@ -1,10 +1,9 @@
 """The choice of a strength by cross-validation: a path on each fold, and a refit on all rows."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData, stream
-from fcorun.datasets.part import Part, check_classes, part
+from fcorun.datasets.part import Part, part
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import unmeasured
@@ -22,13 +21,47 @@ from fcorun.runs.job import Watcher
 from fcorun.runs.run import run
 from fcorun.selection import files
 from fcorun.selection.choice import Choice, choose, remarks
-from fcorun.selection.fitting import Fitted, Fitter
+from fcorun.selection.fitting import Fitted
 from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.selected import ALL, Options, Selection
-from fcorun.selection.study import Tell, begun, claimed, cost, fits, identity_parts, standardized_by_itself
+from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself
 
 REFIT = "refit"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A selection that is to be made.
+
+    Attributes:
+        config: that of the refit, but for the strength.
+        metric: by which is chosen.
+        said: what a user should know before it begins.
+    """
+
+    config: Mapping[str, Any]
+    options: Options
+    study: Study
+    path: Path
+    metric: str
+    said: list[str]
+
+    def run(self, tell: Tell = lambda line: None, watch: Watcher | None = None) -> Selection:
+        """Run what is not there, choose, and run what was chosen on all training rows. Raises UserError."""
+        study, path, began = self.study, self.path, time.perf_counter()
+        experiment = study.experiment
+        with study.claimed():
+            fitted = study.fits(_slim, tell)
+            lost = np.full(len(path.values), np.nan)  # of a fold whose runs all diverged
+            scores = np.stack([each.metrics.get(self.metric, lost) for name, each in fitted.items() if name != ALL])
+            choice = choose(scores, self.options.rule, bool(experiment.metrics[self.metric].higher))
+            said = remarks(choice, path, fitted, experiment.settings.rounds)
+            found = Selection(study, self.options, path, self.metric, fitted, choice, cost(fitted), said)
+            files.write(found, time.perf_counter() - began)
+            record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
+            files.finish(found)
+        return replace(found, record=record)
 
 
 def select(
@@ -45,47 +78,34 @@ def select(
     Fits that lie in the folder, by default outputs/DATA/select-ALGO-HASH, are not computed again. The data set's own
     validation rows take no part: they judge the refit, a record in FOLDER/refit.
 
-    Raises UserError for whatever a user can mend, before anything is written.
+    Raises UserError for whatever a user can mend; what is wrong with options or data, before anything is written.
     """
+    return plan(config, options, out).run(tell, watch)
+
+
+def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None = None) -> Plan:
+    """What ``select`` would do. Raises UserError, and writes nothing."""
     experiment, data, fixed = begun(config, "select")
     path = path_of(experiment, data, options.points, options.range)
     fold = folds_of(data, options.folds, options.by, stream(experiment.settings.seed, "select", "folds"))
-    for k in range(options.folds):
-        check_classes(data, fold != k)
+    check_parts(experiment, data, (fold != k for k in range(options.folds)))
     anew = standardized_by_itself(experiment)
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
     parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(options.folds)}
-    metric = _metric(experiment, options, data)
     asked = {name: value for name, value in asdict(options).items() if name != "rule"}
-    identity = hashlib.sha256(repr([*identity_parts(fixed), asked]).encode()).hexdigest()
-    names = experiment.names
-    folder = FilePath(out or FilePath("outputs") / names["data"] / f"select-{names['algo']}-{identity[:8]}")
-    label = f"select algo={names['algo']} data={names['data']} reg={names['reg']}"
-    for line in (*_plan(label, path, options, experiment, data), *data.remarks):
-        tell(line)
-    began = time.perf_counter()
-    with claimed(folder, files.MARK, identity, label, experiment.settings.force):
-        fitter = Fitter(experiment, data, path.number, path.values, int(data.sizes.max()))
-        fitted = fits(fitter, folder, parts, _slim, tell)
-        lost = np.full(len(path.values), np.nan)  # of a fold whose runs all diverged
-        scores = np.stack([each.metrics.get(metric, lost) for name, each in fitted.items() if name != ALL])
-        choice = choose(scores, options.rule, bool(experiment.metrics[metric].higher))
-        said = remarks(choice, path, fitted, experiment.settings.rounds)
-        found = Selection(folder, experiment, data, options, path, metric, fitted, choice, cost(fitted), said)
-        files.write(found, identity, label, time.perf_counter() - began)
-        record = run(chosen(config, path, choice), folder / REFIT, watch)
-        files.finish(found, identity, label)
-    return replace(found, record=record)
+    study = Study.of("select", experiment, data, fixed=fixed, asked=asked, out=out, number=path.number,
+                     values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
+    metric = _metric(experiment, options, data)
+    return Plan(config, options, study, path, metric, _said(study.label, path, options, experiment, data))
 
 
 def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, Any]:
     """The configuration with the value that was chosen."""
-    found = deepcopy(dict(config)) | {"metric": None}  # which the rows of the refit may not measure
-    found["reg"] |= {path.number: float(path.values[choice.chosen])}
-    if "relative" in found["reg"] and path.number == "strength":
-        found["reg"]["relative"] = None
-    return found
+    reg = dict(config["reg"]) | {path.number: float(path.values[choice.chosen])}
+    if "relative" in reg and path.number == "strength":
+        reg["relative"] = None
+    return {**deepcopy(dict(config)), "reg": reg, "metric": None}  # which the rows of the refit may not measure
 
 
 def _metric(experiment: Experiment, options: Options, data: FederatedData) -> str:
@@ -105,7 +125,7 @@ def _metric(experiment: Experiment, options: Options, data: FederatedData) -> st
     return name
 
 
-def _plan(label: str, path: Path, options: Options, experiment: Experiment, data: FederatedData) -> list[str]:
+def _said(label: str, path: Path, options: Options, experiment: Experiment, data: FederatedData) -> list[str]:
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
     lines = [f"{label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.folds} folds by "
              f"{options.by}"]  # fmt: skip
@@ -116,7 +136,7 @@ def _plan(label: str, path: Path, options: Options, experiment: Experiment, data
     if isinstance(experiment.algo, Baseline):
         lines.append(f"algo={experiment.names['algo']} is solved in one place: what it costs to send the rows is not "
                      "counted")  # fmt: skip
-    return lines
+    return [*lines, *data.remarks]
 
 
 def _slim(name: str, fitted: Fitted) -> Fitted:

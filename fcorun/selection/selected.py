@@ -12,6 +12,7 @@ from fcorun.records.record import Record
 from fcorun.selection.choice import Choice
 from fcorun.selection.fitting import Fitted
 from fcorun.selection.path import Path
+from fcorun.selection.study import Study
 
 ALL = "all"  # the fit of all training rows, among those of the folds
 
@@ -45,7 +46,7 @@ class Selection:
     """A selection that is done.
 
     Attributes:
-        folder: where it lies.
+        study: its parts and its folder.
         metric: by which was chosen.
         fitted: the fits of all rows and of each fold, by name.
         cost: runs, rounds, bytes_up and bytes_down, of all of them.
@@ -53,9 +54,7 @@ class Selection:
         record: the refit on all rows.
     """
 
-    folder: FilePath
-    experiment: Experiment
-    data: FederatedData
+    study: Study
     options: Options
     path: Path
     metric: str
@@ -64,3 +63,15 @@ class Selection:
     cost: dict[str, int]
     remarks: list[str]
     record: Record | None = None
+
+    @property
+    def folder(self) -> FilePath:
+        return self.study.folder
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.study.experiment
+
+    @property
+    def data(self) -> FederatedData:
+        return self.study.data

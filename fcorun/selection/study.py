@@ -1,13 +1,17 @@
 """What selection and stability have in common: what they ask of an experiment, and a folder of fits."""
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fcorun.algorithms.base import Algorithm
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.part import Part
+from fcorun.datasets.part import Part, check_classes
 from fcorun.engine.engine import VERSION
 from fcorun.errors import UserError
 from fcorun.experiment.build import load
@@ -42,67 +46,117 @@ def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, Federate
     return replace(experiment, settings=replace(settings, reference=False)), data, fixed
 
 
+def check_parts(experiment: Experiment, data: FederatedData, masks: Iterable[np.ndarray]) -> None:
+    """Raises UserError where the rows that are left, masks (N,), lack a class, or clients for a cohort."""
+    asked = experiment.settings.clients_per_round or 0
+    for kept in masks:
+        check_classes(data, kept)
+        left = int((np.add.reduceat(kept, data.offsets[:-1]) > 0).sum())
+        if asked > left and isinstance(experiment.algo, Algorithm):
+            raise UserError(f"clients_per_round={asked} is more than the {left} clients that by=clients leaves: lower "
+                            "it, or set it to null for all of them")  # fmt: skip
+
+
 def standardized_by_itself(experiment: Experiment) -> bool:
     """Whether features were standardized, if they were, by the rows themselves, and not as another record's were."""
     return getattr(experiment.data, "scaling", None) is None
 
 
-@contextmanager
-def claimed(folder: Path, mark: str, identity: str, label: str, force: bool) -> Iterator[None]:
-    """Within it the folder is this process's, with a file ``mark`` that says whose fits it holds.
+@dataclass(frozen=True)
+class Study:
+    """Parts of the data, a path to run on each, and a folder for the fits.
 
-    Raises UserError where it holds something else, or another process is at it.
+    Attributes:
+        number, values: what varies along the path, and its values, (P,).
+        parts: makes each part, by name.
+        width: how many rows a client has at most in a part.
+        folder, mark: where it lies, and the file there that says whose fits it holds.
+        identity: a hash of what the fits depend on.
+        label: says which study it is.
     """
-    held = read_json(folder / mark)
-    theirs = [path.name for path in folder.iterdir() if path.name != locks.LOCK] if folder.is_dir() else []
-    if theirs and not held:
-        raise UserError(f"out={folder} has a file {min(theirs)} that is not of such a study; choose another folder")
-    if held and held.get("identity") != identity and not force:
-        raise UserError(f"out={folder} holds another study ({held.get('label')}); choose another folder, or give "
-                        "force=true to replace it")  # fmt: skip
-    try:
-        (folder / FITS).mkdir(parents=True, exist_ok=True)
-        lock = locks.take(folder)
-    except OSError as error:
-        raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another folder") from error
-    if lock is None:
-        raise UserError(f"{folder} is being computed by another process; wait for it to end")
-    try:
-        if force:
-            for path in (folder / FITS).glob("*.npz"):
-                path.unlink()
-        if force or not held:
-            write_whole(folder / mark, json_text({"identity": identity, "label": label, "status": "running"}))
-        yield
-    finally:
-        (folder / locks.LOCK).unlink(missing_ok=True)
-        lock.release()
 
+    experiment: Experiment
+    data: FederatedData
+    number: str
+    values: np.ndarray
+    parts: Mapping[str, Callable[[], Part]]
+    width: int
+    folder: Path
+    mark: str
+    identity: str
+    label: str
 
-def identity_parts(experiment: Experiment) -> list:
-    """What makes two studies of an experiment, whose strength is not looked at, the same."""
-    return [experiment.identity, experiment.settings.tail_rounds, VERSION, solver.VERSION]
+    @classmethod
+    def of(cls, command: str, experiment: Experiment, data: FederatedData, *, fixed: Experiment, asked: Any,
+           out: str | Path | None, **fields: Any) -> "Study":  # fmt: skip
+        """That of a command. ``fixed`` is the experiment with a strength that is not looked at, ``asked`` what else the
+        fits depend on."""
+        names = experiment.names
+        content = [command, fixed.identity, experiment.settings.tail_rounds, VERSION, solver.VERSION, asked]
+        identity = hashlib.sha256(repr(content).encode()).hexdigest()
+        folder = Path(out or Path("outputs") / names["data"] / f"{command}-{names['algo']}-{identity[:8]}")
+        label = f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}"
+        return cls(experiment, data, folder=folder, identity=identity, label=label, **fields)
 
+    def look(self) -> str:
+        """What of it is there, and what is to run."""
+        mine = read_json(self.folder / self.mark).get("identity") == self.identity
+        there = sum(Fitted.kept(self._kept(name)) is not None for name in self.parts) if mine else 0
+        return f"{there} of {len(self.parts)} fits are there, {len(self.parts) - there} to run ({self.folder})"
 
-def fits(
-    fitter: Fitter, folder: Path, parts: Mapping[str, Callable[[], Part]], slim: Slim, tell: Tell
-) -> dict[str, Fitted]:
-    """The fits of all parts by name: those that are kept in the folder are read, the others computed and kept."""
-    found = {name: kept for name in parts if (kept := Fitted.kept(folder / FITS / f"{name}.npz")) is not None}
-    missing = [name for name in parts if name not in found]
-    if found and missing:
-        tell(f"{len(found)} of {len(parts)} fits are there: reused")
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Within it the folder is this process's. Raises UserError where it holds something else, or another process is
+        at it."""
+        folder, force = self.folder, self.experiment.settings.force
+        held = read_json(folder / self.mark)
+        theirs = [path.name for path in folder.iterdir() if path.name != locks.LOCK] if folder.is_dir() else []
+        if theirs and not held:
+            raise UserError(f"out={folder} has a file {min(theirs)} that is not of such a study; choose another folder")
+        if held and held.get("identity") != self.identity and not force:
+            raise UserError(f"out={folder} holds another study ({held.get('label')}); choose another folder, or give "
+                            "force=true to replace it")  # fmt: skip
+        try:
+            (folder / FITS).mkdir(parents=True, exist_ok=True)
+            lock = locks.take(folder)
+        except OSError as error:
+            raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another folder") from error
+        if lock is None:
+            raise UserError(f"{folder} is being computed by another process; wait for it to end")
+        try:
+            if force:
+                for path in (folder / FITS).glob("*.npz"):
+                    path.unlink()
+            if force or not held:
+                begins = {"identity": self.identity, "label": self.label, "status": "running"}
+                write_whole(folder / self.mark, json_text(begins))
+            yield
+        finally:
+            (folder / locks.LOCK).unlink(missing_ok=True)
+            lock.release()
 
-    def done(place: int, fitted: Fitted) -> None:
-        name = missing[place]
-        found[name] = slim(name, fitted)
-        found[name].keep(folder / FITS / f"{name}.npz")
-        if len(missing) <= 10 or (place + 1) % (len(missing) // 10) == 0:
-            tell(f"{place + 1} of {len(missing)} fits of {len(fitter.values)} runs each")
+    def fits(self, slim: Slim, tell: Tell) -> dict[str, Fitted]:
+        """The fits of all parts by name: those that are kept in the folder are read, the others computed and kept, as
+        ``slim`` leaves them."""
+        found = {name: kept for name in self.parts if (kept := Fitted.kept(self._kept(name))) is not None}
+        missing = [name for name in self.parts if name not in found]
+        if found:
+            tell(f"{len(found)} of {len(self.parts)} fits are there: reused (force=true recomputes)")
 
-    if missing:
-        fitter.fit([parts[name] for name in missing], done)
-    return {name: found[name] for name in parts}
+        def done(place: int, fitted: Fitted) -> None:
+            name = missing[place]
+            found[name] = slim(name, fitted)
+            found[name].keep(self._kept(name))
+            if len(missing) <= 10 or (place + 1) % (len(missing) // 10) == 0:
+                tell(f"{place + 1} of {len(missing)} fits of {len(self.values)} runs each")
+
+        if missing:
+            fitter = Fitter(self.experiment, self.data, self.number, self.values, self.width)
+            fitter.fit([self.parts[name] for name in missing], done)
+        return {name: found[name] for name in self.parts}
+
+    def _kept(self, name: str) -> Path:
+        return self.folder / FITS / f"{name}.npz"
 
 
 def cost(fitted: Mapping[str, Fitted]) -> dict[str, int]:

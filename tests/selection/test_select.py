@@ -2,25 +2,28 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed, fails
-from sklearn.linear_model import LassoCV, LogisticRegressionCV, lasso_path
+import sklearn.linear_model
+from helpers import composed, fails, given
 
 from fcorun import Record, run
 from fcorun.datasets.base import stream
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
-from fcorun.selection import select as room
 from fcorun.selection.choice import choose
 from fcorun.selection.folds import folds_of, halves
 from fcorun.selection.select import select
 from fcorun.selection.selected import Options
 
+sklearn_linear: Any = sklearn.linear_model  # whose types are not known well
 RNG = np.random.default_rng(5)
+
+
 OWNER = np.repeat(["a", "b", "c", "d"], [12, 20, 15, 13])
 X = RNG.standard_normal((60, 8)) * [1, 2, 1, 1, 0.5, 1, 1, 1]
 SCORE = X @ [1.5, -0.5, 0, 0, 1.0, 0, 0, 0] + 0.7 + 0.7 * RNG.standard_normal(60)
@@ -47,7 +50,7 @@ def fold_of(config, options):
 
 
 def scores(found):
-    rows = pd.read_csv(found.folder / "selection.csv")
+    rows: Any = pd.read_csv(found.folder / "selection.csv")
     return (
         rows[rows["fold"] != "all"]
         .pivot(index="strength", columns="fold", values=found.metric)
@@ -57,28 +60,32 @@ def scores(found):
 
 @pytest.mark.parametrize("by", ["rows", "clients"])
 def test_as_lasso_cv(by):
-    given, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(folds=4, points=12, by=by)
-    found = select(given, options, "out")
-    data, splits = fold_of(given, options)
-    theirs = LassoCV(alphas=found.path.values / 2, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
+    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(folds=4, points=12, by=by)
+    found = select(settings, options, "out")
+    data, splits = fold_of(settings, options)
+    theirs = sklearn_linear.LassoCV(alphas=found.path.values / 2, cv=splits, tol=1e-12, max_iter=100_000).fit(
+        data.x, data.y
+    )
     np.testing.assert_allclose(scores(found).to_numpy(), theirs.mse_path_, rtol=1e-5)
     assert found.path.values[found.choice.best] == pytest.approx(2 * theirs.alpha_)
-    np.testing.assert_allclose(found.record.solution["weights"], theirs.coef_, atol=1e-5)
-    assert found.record.solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
-    path = lasso_path(data.x - data.x.mean(axis=0), data.y - data.y.mean(), alphas=found.path.values / 2, tol=1e-12)[1]
+    np.testing.assert_allclose(given(found.record).solution["weights"], theirs.coef_, atol=1e-5)
+    assert given(found.record).solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
+    path = sklearn_linear.lasso_path(
+        data.x - data.x.mean(axis=0), data.y - data.y.mean(), alphas=found.path.values / 2, tol=1e-12
+    )[1]
     np.testing.assert_allclose(found.fitted["all"].solution["weights"], path.T, atol=1e-5)
     assert found.path.values[0] / 2 == pytest.approx(np.abs((data.x - data.x.mean(axis=0)).T @ data.y).max() / 60)
 
 
 @pytest.mark.parametrize(("metric", "scoring"), [("val_loss", "neg_log_loss"), ("val_accuracy", "accuracy")])
 def test_as_logistic_regression_cv(metric, scoring):
-    given = config("algo=centralized", "algo.tolerance=1e-12", f"metric={metric}", task="binary")
+    settings = config("algo=centralized", "algo.tolerance=1e-12", f"metric={metric}", task="binary")
     options = Options(folds=3, points=6, range=[0.01, 0.1])
-    found = select(given, options, "out")
-    data, splits = fold_of(given, options)
+    found = select(settings, options, "out")
+    data, splits = fold_of(settings, options)
     for k, (train, test) in enumerate(splits):  # C is of a sum of losses, so that it goes with the rows of the fold
         for p, strength in enumerate(found.path.values):
-            with_c = LogisticRegressionCV(
+            with_c = sklearn_linear.LogisticRegressionCV(
                 Cs=[1 / (strength * len(train))], cv=[(train, test)], solver="saga", l1_ratios=(1.0,), tol=1e-10,
                 max_iter=200_000, scoring=scoring, refit=False, use_legacy_attributes=True,
             )  # fmt: skip
@@ -88,13 +95,13 @@ def test_as_logistic_regression_cv(metric, scoring):
 
 
 def test_what_it_leaves(monkeypatch):
-    given = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
+    settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
     told = []
-    found = select(given, Options(folds=3, points=5), "out", tell=told.append)
+    found = select(settings, Options(folds=3, points=5), "out", tell=told.append)
     names = {"selection.csv", "curve.csv", "path.csv", "selection.png", "selection.json", "fits", "refit"}
     assert {path.name for path in Path("out").iterdir()} == names
     assert len(pd.read_csv("out/selection.csv")) == 4 * 5
-    path = pd.read_csv("out/path.csv")
+    path: Any = pd.read_csv("out/path.csv")
     assert set(path["feature"].dropna()) <= set(NAMES)
     assert list(path["parameter"].tail(1)) == ["bias"]
     curve = pd.read_csv("out/curve.csv")
@@ -106,32 +113,32 @@ def test_what_it_leaves(monkeypatch):
     # the refit is the ordinary run
     value = float(found.path.values[found.choice.chosen])
     assert kept["chosen"] == value
-    ordinary = run(given | {"reg": given["reg"] | {"strength": value}}, "ordinary")
-    assert found.record.status["identity"] == ordinary.status["identity"]
+    ordinary = run(settings | {"reg": settings["reg"] | {"strength": value}}, "ordinary")
+    assert given(found.record).status["identity"] == ordinary.status["identity"]
     assert kept["cost"]["bytes_up"] == 20 * read_rows(Path("ordinary"))[-1]["bytes_up"]
 
     # again: nothing is computed; another rule takes another strength
-    monkeypatch.setattr(room.Fitter, "fit", lambda *_: pytest.fail("computed again"))
-    again = select(given, Options(folds=3, points=5, rule="one_se"), "out")
+    monkeypatch.setattr("fcorun.selection.fitting.Fitter.fit", lambda *_: pytest.fail("computed again"))
+    again = select(settings, Options(folds=3, points=5, rule="one_se"), "out")
     assert again.choice.mean.tolist() == found.choice.mean.tolist()
     assert again.choice.chosen == again.choice.simplest
     with fails("out=out", "another study"):
-        select(given, Options(folds=3, points=6), "out")
+        select(settings, Options(folds=3, points=6), "out")
 
 
 def test_what_was_interrupted_goes_on():
-    given, options = config("algo=fedmid", "rounds=10"), Options(folds=3, points=4)
-    whole = select(given, options, "whole")
+    settings, options = config("algo=fedmid", "rounds=10"), Options(folds=3, points=4)
+    whole = select(settings, options, "whole")
 
     def stops(line):
         if line.startswith("2 of 4"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        select(given, options, "broken", tell=stops)
+        select(settings, options, "broken", tell=stops)
     assert not Path("broken/refit").exists()
     told = []
-    found = select(given, options, "broken", tell=told.append)
+    found = select(settings, options, "broken", tell=told.append)
     assert any("fits are there: reused" in line for line in told)
     assert Path("broken/selection.csv").read_text() == Path("whole/selection.csv").read_text()
     assert found.choice.chosen == whole.choice.chosen
@@ -190,11 +197,26 @@ def test_folds_and_halves():
 
 @pytest.mark.parametrize("algo", ["local", "ditto"])
 def test_own_models_are_judged_by_their_own_rows(algo):
-    given = config(f"algo={algo}", "rounds=10")
+    settings = config(f"algo={algo}", "rounds=10")
     if algo == "ditto":
         with fails("algo=ditto", "leaves psi out"):
-            select(given, Options(folds=2, points=3), "out")
+            select(settings, Options(folds=2, points=3), "out")
         return
-    found = select(given, Options(folds=2, points=3), "out")
+    found = select(settings, Options(folds=2, points=3), "out")
     assert found.metric == "personal_val_loss"
     assert Record(Path("out/refit")).status["status"] == "done"
+
+
+def test_classes_that_a_fold_would_lack():
+    settings = config("algo=fedmid", task="binary")
+    frame = pd.read_csv("rows.csv")
+    frame["y"] = np.where(frame["site"] == "b", "sick", "well")
+    frame.to_csv("rows.csv", index=False)
+    with fails("class 'sick'", "fold"):
+        select(settings, Options(folds=4, by="clients"), "out")
+    assert not Path("out").exists()
+
+
+def test_numbers_of_each_client_are_not_chosen():
+    with fails("reg.per_client.strength"):
+        select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), Options(), "out")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -109,7 +110,7 @@ def test_halves_of_the_clients():
 def test_no_coefficients():
     with fails("objective=mlp", "no coefficient"):
         select_stable(
-            composed("algo=feddualavg", "data=logistic_synthetic", "objective=mlp", "algo.client_lr=0.1"),
+            composed("algo=feddualavg", "data=logistic_synthetic", "objective=mlp", "reg=l1", "algo.client_lr=0.1"),
             Options(),
             "out",
         )
@@ -117,6 +118,7 @@ def test_no_coefficients():
 
 
 def test_options():
+    bad: Any
     for bad, words in (
         ({"subsamples": 3}, "subsamples=3"),
         ({"threshold": 0.5}, "threshold=0.5"),

@@ -20,7 +20,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_config_dir()
     asked = parser.parse_args(argv)
     from fcorun.selection.report import tell_selection
-    from fcorun.selection.select import select
+    from fcorun.selection.select import plan
     from fcorun.selection.selected import Options
     from fcorun.system.machine import set_up_jax
 
@@ -29,8 +29,13 @@ def run(argv: Sequence[str]) -> int:
         options, overrides, out = divided(Options, asked.overrides)
         config = compose(overrides)
         show = console(config.get("verbose", True) is not False)
-        found = select(config, options, out, tell=lambda line: show.print(escape(line)))
+        planned = plan(config, options, out)
+        for line in planned.said:
+            show.print(escape(line))
+        if config.get("dry_run") is True:
+            show.print(escape(planned.study.look()))
+            return 0
+        found = planned.run(lambda line: show.print(escape(line)))
         for line in tell_selection(found):
             show.print(escape(line))
-    assert found.record is not None
-    return 0 if found.record.status.get("status") == "done" else 1
+    return 0 if found.record and found.record.status.get("status") == "done" else 1

@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     from fcorun.selection.stability.asked import Options
     from fcorun.selection.stability.files import tell_stable
-    from fcorun.selection.stability.select import select_stable
+    from fcorun.selection.stability.select import plan
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
@@ -30,7 +30,12 @@ def run(argv: Sequence[str]) -> int:
         options, overrides, out = divided(Options, asked.overrides)
         config = compose(overrides)
         show = console(config.get("verbose", True) is not False)
-        found = select_stable(config, options, out, tell=lambda line: show.print(escape(line)))
-        for line in tell_stable(found):
+        planned = plan(config, options, out)
+        for line in planned.said:
+            show.print(escape(line))
+        if config.get("dry_run") is True:
+            show.print(escape(planned.study.look()))
+            return 0
+        for line in tell_stable(planned.run(lambda line: show.print(escape(line)))):
             show.print(escape(line))
     return 0

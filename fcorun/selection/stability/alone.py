@@ -1,5 +1,7 @@
 """What each client would choose by itself."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,17 +26,15 @@ def supports(experiment: Experiment, data: FederatedData, number: str, value: fl
     rows, found, sure = dealt(data.offsets), [], []
     with jax.enable_x64(True):
         problem = problem_of(experiment, data)
-        problem = problem.with_numbers({})
-        made = solver.programs(problem, data.x.shape[1])
         reg = with_value(problem.regularizer, number, value)
+        made = solver.programs(replace(problem, regularizer=reg), data.x.shape[1])
         for m, own in enumerate(rows):
             there, each = own >= 0, np.maximum(own, 0)
             x = data.x[each].astype(np.float64) if data.x.dtype.kind == "f" else data.x[each]
             y = data.y[each].astype(np.int32 if data.task == "multiclass" else np.float64)
             batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(there / there.sum()))
             numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
-            mine = problem.with_numbers({number: float(value), "relative": None, **numbers}
-                                        if hasattr(reg, "relative") else {number: float(value), **numbers})  # fmt: skip
+            mine = replace(problem, regularizer=replace(reg, **numbers))
             for now in solver.minimize(mine, batch, _TOLERANCE, _ITERATIONS, made=made):  # noqa: B007
                 pass
             weights = np.abs(np.asarray(now.w["weights"])).reshape(data.x.shape[1], -1)

@@ -9,9 +9,9 @@ import numpy as np
 from fcorun.config import Count, Positive
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment
 from fcorun.selection.path import Path
 from fcorun.selection.stability.stable import Stability
+from fcorun.selection.study import Study
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Stable:
     """A stability selection that is done.
 
     Attributes:
+        study: its parts and its folder.
         found: which features are stable.
         counts: how many runs ended in each way of ENDS.
         clients: the similarity of the supports of clients' own solutions at the end of the region, (M, M), NaN where
@@ -56,12 +57,18 @@ class Stable:
         remarks: a sentence each.
     """
 
-    folder: FilePath
-    experiment: Experiment
-    data: FederatedData
+    study: Study
     options: Options
     path: Path
     found: Stability
     clients: np.ndarray | None
     cost: dict[str, int]
     remarks: list[str]
+
+    @property
+    def folder(self) -> FilePath:
+        return self.study.folder
+
+    @property
+    def data(self) -> FederatedData:
+        return self.study.data

@@ -15,17 +15,17 @@ from fcorun.system.files import write_whole
 MARK = "stability.json"
 
 
-def write(of: Stable, identity: str, label: str, seconds: float) -> None:
+def write(of: Stable, seconds: float) -> None:
     """Write stability.csv, a row for each feature, the most frequent first; clients.csv, how alike clients' own
     supports are; stability.png; and stability.json."""
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
         write_whole(of.folder / "clients.csv", frame_csv(_clients(of)))
-    write_whole(of.folder / "stability.png", draw(of, label))
+    write_whole(of.folder / "stability.png", draw(of, of.study.label))
     found, place = of.found, of.found.region - 1
     content = {
-        "identity": identity,
-        "label": label,
+        "identity": of.study.identity,
+        "label": of.study.label,
         "status": "done",
         "number": of.path.number,
         "range": of.path.said,
@@ -77,13 +77,13 @@ def assumptions(of: Stable) -> list[str]:
     over = f" (more than errors={of.options.errors:g})" if found.bound[place] > of.options.errors else ""
     ends = [f"{value:.4g}" for value in (of.path.values[0], of.path.values[place])]
     bound = (
-        f"bound: q^2 / ((2 threshold - 1) d) = {found.bound[place]:.3g}{over}, with q = {q:.3g} of d = {count} features "
-        f"chosen on a half, for {of.path.number} from {ends[0]} to {ends[1]}"
+        f"bound: q^2 / ((2 threshold - 1) d) = {found.bound[place]:.3g}{over}, with q = {q:.3g} of d = {count} "
+        f"features chosen on a half, for {of.path.number} from {ends[0]} to {ends[1]}"
     )
     rests = (
         "so many stable features are expected at most whose chance on a half is q / d or less, if rows are drawn "
-        f"independently {strata} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise features are "
-        "exchangeable and the choice no worse than guessing (Meinshausen and Buehlmann 2010, theorem 1); q was "
+        f"independently {strata} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise features "
+        "are exchangeable and the choice no worse than guessing (Meinshausen and Buehlmann 2010, theorem 1); q was "
         "estimated from these rows, and the path's end chosen by it"
     )
     return [bound, rests]

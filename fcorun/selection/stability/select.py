@@ -1,9 +1,8 @@
 """fcorun stability: subsamples, a path on each, and what is chosen again and again."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
@@ -11,22 +10,46 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.base import FederatedData, stream
-from fcorun.datasets.part import Part, check_classes, part
+from fcorun.datasets.part import Part, part
 from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
 from fcorun.selection.coefficients import linear
-from fcorun.selection.fitting import ENDS, Fitted, Fitter
+from fcorun.selection.fitting import ENDS, Fitted
 from fcorun.selection.folds import halves
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
 from fcorun.selection.stability.stable import Stability, jaccard, stability
-from fcorun.selection.study import Tell, begun, claimed, cost, fits, identity_parts, standardized_by_itself
+from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself
 
 RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A stability selection that is to be made; ``said`` is what a user should know before it begins."""
+
+    options: Options
+    study: Study
+    path: Path
+    said: list[str]
+
+    def run(self, tell: Tell = lambda line: None) -> Stable:
+        """Run what is not there, and see what is stable. Raises UserError."""
+        study, began = self.study, time.perf_counter()
+        experiment, data = study.experiment, study.data
+        with study.claimed():
+            fitted = study.fits(partial(_slim, data, experiment.settings.cutoff), tell)
+            path, said, chosen = _whole(self.path, fitted, experiment)
+            found = stability(chosen, self.options.threshold, self.options.errors)
+            alone, more = _clients(experiment, data, path, found)
+            said += more + _ends(path, found)
+            done = Stable(study, self.options, path, found, alone, cost(fitted), said)
+            files.write(done, time.perf_counter() - began)
+        return done
 
 
 def select_stable(
@@ -39,8 +62,13 @@ def select_stable(
     """Run a path of strengths on complementary halves of the training rows, and see which features are chosen again.
 
     Fits that lie in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again. Raises UserError
-    for whatever a user can mend, before anything is written.
+    for whatever a user can mend; what is wrong with the options or the data before anything is written.
     """
+    return plan(config, options, out).run(tell)
+
+
+def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None = None) -> Plan:
+    """What ``select_stable`` would do. Raises UserError, and writes nothing."""
     experiment, data, fixed = begun(config, "stability")
     names = experiment.names
     if not linear(problem_of(experiment, data).shapes, data):
@@ -49,34 +77,21 @@ def select_stable(
     path = path_of(experiment, data, options.points, options.range, RATIO)
     rng = stream(experiment.settings.seed, "stability", "halves")
     masks = list(halves(data, options.subsamples // 2, options.by, rng))
-    for mask in masks:
-        check_classes(data, mask)
+    check_parts(experiment, data, masks)
     none, anew = np.zeros(len(data.y), bool), standardized_by_itself(experiment)
     parts: dict[str, Callable[[], Part]] = {
         f"half{s + 1}": partial(part, data, mask, none, anew) for s, mask in enumerate(masks)
     }
+    width = max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks)
     asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
-    parts_of = [*identity_parts(fixed), experiment.settings.cutoff, asked]
-    identity = hashlib.sha256(repr(parts_of).encode()).hexdigest()
-    folder = FilePath(out or FilePath("outputs") / names["data"] / f"stability-{names['algo']}-{identity[:8]}")
-    label = f"stability algo={names['algo']} data={names['data']} reg={names['reg']}"
+    study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked], out=out,
+                     number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
-    tell(f"{label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} halves by "
-         f"{options.by}")  # fmt: skip
+    said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
+            f"halves by {options.by}"]  # fmt: skip
     if options.by == "rows" and experiment.data.within:
-        tell(f"data={names['data']}: {experiment.data.within}")
-    began = time.perf_counter()
-    with claimed(folder, files.MARK, identity, label, experiment.settings.force):
-        width = max(max(int(np.diff(np.searchsorted(np.flatnonzero(mask), data.offsets)).max()) for mask in masks), 1)
-        fitter = Fitter(experiment, data, path.number, path.values, width)
-        fitted = fits(fitter, folder, parts, partial(_slim, data, experiment.settings.cutoff), tell)
-        path, said, chosen = _whole(path, fitted, experiment)
-        found = stability(chosen, options.threshold, options.errors)
-        alone, more = _clients(experiment, data, path, found)
-        said += more + _ends(path, found)
-        done = Stable(folder, experiment, data, options, path, found, alone, cost(fitted), said)
-        files.write(done, identity, label, time.perf_counter() - began)
-    return done
+        said.append(f"data={names['data']}: {experiment.data.within}")
+    return Plan(options, study, path, [*said, *data.remarks])
 
 
 def _slim(data: FederatedData, cutoff: float, _: str, fitted: Fitted) -> Fitted:
