@@ -47,7 +47,8 @@ def choose(scores: Float[np.ndarray, "K P"], rule: str, higher: bool) -> Choice:
     loss = np.where(np.isfinite(mean), -mean if higher else mean, np.inf)
     best = int(loss.argmin())  # the simplest of several
     simplest = int(np.flatnonzero(loss <= loss[best] + error[best])[0])
-    return Choice(mean, error, best, simplest, simplest if rule == "one_se" else best, higher)
+    taken = simplest if rule == "one_se" else best
+    return Choice(mean=mean, error=error, best=best, simplest=simplest, chosen=taken, higher=higher)
 
 
 def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) -> list[str]:

@@ -57,7 +57,8 @@ class Plan:
             scores = np.stack([each.metrics.get(self.metric, lost) for name, each in fitted.items() if name != ALL])
             choice = choose(scores, self.options.rule, bool(experiment.metrics[self.metric].higher))
             said = remarks(choice, path, fitted, experiment.settings.rounds)
-            found = Selection(study, self.options, path, self.metric, fitted, choice, cost(fitted), said)
+            found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
+                              choice=choice, cost=cost(fitted), remarks=said)  # fmt: skip
             files.write(found, time.perf_counter() - began)
             record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
             files.finish(found)
@@ -97,7 +98,8 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     study = Study.of("select", experiment, data, fixed=fixed, asked=asked, out=out, number=path.number,
                      values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
-    return Plan(config, options, study, path, metric, _said(study.label, path, options, experiment, data))
+    said = _said(study.label, path, options, experiment, data)
+    return Plan(config=config, options=options, study=study, path=path, metric=metric, said=said)
 
 
 def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, Any]:

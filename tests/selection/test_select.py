@@ -63,18 +63,16 @@ def test_as_lasso_cv(by):
     settings, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(folds=4, points=12, by=by)
     found = select(settings, options, "out")
     data, splits = fold_of(settings, options)
-    theirs = sklearn_linear.LassoCV(alphas=found.path.values / 2, cv=splits, tol=1e-12, max_iter=100_000).fit(
-        data.x, data.y
-    )
+    alphas = found.path.values / 2
+    theirs = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
     np.testing.assert_allclose(scores(found).to_numpy(), theirs.mse_path_, rtol=1e-5)
     assert found.path.values[found.choice.best] == pytest.approx(2 * theirs.alpha_)
     np.testing.assert_allclose(given(found.record).solution["weights"], theirs.coef_, atol=1e-5)
     assert given(found.record).solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
-    path = sklearn_linear.lasso_path(
-        data.x - data.x.mean(axis=0), data.y - data.y.mean(), alphas=found.path.values / 2, tol=1e-12
-    )[1]
+    x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
+    path = sklearn_linear.lasso_path(x, y, alphas=alphas, tol=1e-12)[1]
     np.testing.assert_allclose(found.fitted["all"].solution["weights"], path.T, atol=1e-5)
-    assert found.path.values[0] / 2 == pytest.approx(np.abs((data.x - data.x.mean(axis=0)).T @ data.y).max() / 60)
+    assert alphas[0] == pytest.approx(np.abs(x.T @ y).max() / 60)
 
 
 @pytest.mark.parametrize(("metric", "scoring"), [("val_loss", "neg_log_loss"), ("val_accuracy", "accuracy")])
@@ -104,7 +102,7 @@ def test_what_it_leaves(monkeypatch):
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["feature"].dropna()) <= set(NAMES)
     assert list(path["parameter"].tail(1)) == ["bias"]
-    curve = pd.read_csv("out/curve.csv")
+    curve: Any = pd.read_csv("out/curve.csv")
     assert curve["chosen"].sum() == 1
     assert curve["nonzeros"].iloc[0] == 0
     kept = json.loads(Path("out/selection.json").read_text())

@@ -47,7 +47,8 @@ class Plan:
             found = stability(chosen, self.options.threshold, self.options.errors)
             alone, more = _clients(experiment, data, path, found)
             said += more + _ends(path, found)
-            done = Stable(study, self.options, path, found, alone, cost(fitted), said)
+            done = Stable(study=study, options=self.options, path=path, found=found, clients=alone, cost=cost(fitted),
+                          remarks=said)  # fmt: skip
             files.write(done, time.perf_counter() - began)
         return done
 

@@ -46,7 +46,8 @@ def stability(chosen: Bool[np.ndarray, "S P d"], threshold: float, errors: float
     bound = q**2 / ((2 * threshold - 1) * features)
     region = max(int((bound <= errors).sum()), 1)  # q grows along the path
     most = frequency[:region].max(axis=0)
-    return Stability(frequency, region, q, bound, most, most >= threshold - 1e-12)
+    stable = most >= threshold - 1e-12
+    return Stability(frequency=frequency, region=region, q=q, bound=bound, most=most, stable=stable)
 
 
 def jaccard(supports: Bool[np.ndarray, "M d"]) -> Float[np.ndarray, "M M"]:
