@@ -28,5 +28,5 @@ def test_an_unknown_benchmark_is_one_sentence():
     assert (found.returncode, found.stdout) == (2, "")
     assert (
         found.stderr
-        == "there is no benchmark 'rond': did you mean 'round'? (valid: fedgd, grid, round, shell, sweep)\n"
+        == "there is no benchmark 'rond': did you mean 'round'? (valid: fedgd, grid, round, select, shell, stability, sweep)\n"
     )

@@ -25,7 +25,7 @@ from fcorun.selection.fitting import Fitted
 from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.selected import ALL, Options, Selection
-from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself
+from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
 
 REFIT = "refit"
 
@@ -56,7 +56,7 @@ class Plan:
             lost = np.full(len(path.values), np.nan)  # of a fold whose runs all diverged
             scores = np.stack([each.metrics.get(self.metric, lost) for name, each in fitted.items() if name != ALL])
             choice = choose(scores, self.options.rule, bool(experiment.metrics[self.metric].higher))
-            said = remarks(choice, path, fitted, experiment.settings.rounds)
+            said = remarks(choice, path, fitted, experiment.settings.rounds) + unjudged(experiment)
             found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
                               choice=choice, cost=cost(fitted), remarks=said)  # fmt: skip
             files.write(found, time.perf_counter() - began)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm
+from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.part import Part, check_classes
 from fcorun.engine.engine import VERSION
 from fcorun.errors import UserError
 from fcorun.experiment.build import load
+from fcorun.experiment.ending import FEW
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
@@ -55,6 +56,15 @@ def check_parts(experiment: Experiment, data: FederatedData, masks: Iterable[np.
         if asked > left and isinstance(experiment.algo, Algorithm):
             raise UserError(f"clients_per_round={asked} is more than the {left} clients that by=clients leaves: lower "
                             "it, or set it to null for all of them")  # fmt: skip
+
+
+def unjudged(experiment: Experiment) -> list[str]:
+    """That nothing is known of whether runs had come to an end, where they are evaluated too seldom."""
+    settings = experiment.settings
+    if isinstance(experiment.algo, Baseline) or -(-settings.rounds // settings.eval_every) + 1 >= FEW:
+        return []
+    return [f"whether runs had come to an end was not judged, for they have fewer than {FEW} evaluations: a smaller "
+            "eval_every gives more"]  # fmt: skip
 
 
 def standardized_by_itself(experiment: Experiment) -> bool:

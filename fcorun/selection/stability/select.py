@@ -23,7 +23,7 @@ from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
 from fcorun.selection.stability.stable import Stability, jaccard, stability
-from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself
+from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
 
 RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
 
@@ -46,7 +46,7 @@ class Plan:
             path, said, chosen = _whole(self.path, fitted, experiment)
             found = stability(chosen, self.options.threshold, self.options.errors)
             alone, more = _clients(experiment, data, path, found)
-            said += more + _ends(path, found)
+            said += more + _ends(path, found) + unjudged(experiment)
             done = Stable(study=study, options=self.options, path=path, found=found, clients=alone, cost=cost(fitted),
                           remarks=said)  # fmt: skip
             files.write(done, time.perf_counter() - began)
