@@ -62,8 +62,9 @@ def with_strength(experiment: Experiment, data: FederatedData):
     return replace(reg, strength=reg.relative * strength_max(experiment, data), relative=None)  # type: ignore
 
 
-def strength_max(experiment: Experiment, data: FederatedData) -> float:
-    """The smallest strength at which 0 is optimal, from disk if it is there. Raises UserError where there is none."""
+def strength_max(experiment: Experiment, data: FederatedData, cure: str = "leave reg.relative out") -> float:
+    """The smallest strength at which 0 is optimal, from disk if it is there. Raises UserError, with the ``cure``, where
+    there is none."""
     path = _path(experiment, "strength", without=("strength", "relative"))
     if path.exists():
         return json.loads(path.read_text())
@@ -71,7 +72,7 @@ def strength_max(experiment: Experiment, data: FederatedData) -> float:
         batch = gathered(data, experiment.settings.client_weighting)
         largest = solver.strength_max(problem_of(experiment, data), batch)
     if not np.isfinite(largest):
-        raise UserError(f"reg.relative: no strength makes 0 optimal with reg={experiment.names['reg']} as it is set")
+        raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {cure}")
     write_whole(path, json.dumps(largest))
     return largest
 

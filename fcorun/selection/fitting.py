@@ -46,7 +46,7 @@ class Fitted:
         metrics: tail averages by name, each (P,); NaN of a run that diverged.
         solution: parameters by name, with leading axis P.
         end: the place in ENDS of how each run ended, (P,).
-        counts: rounds, bytes_up and bytes_down of each run, each (P,).
+        counts: rounds, bytes_up and bytes_down of each run, those of edges too, each (P,).
     """
 
     metrics: dict[str, np.ndarray]
@@ -230,8 +230,9 @@ class _Runs:
             tail = aggregate(rows, self.experiment.settings.tail_rounds, self.experiment.metrics, stopped=stopped)
             falling = not stopped and unfinished(rows)
             end = "diverged" if self.diverged[g] else "falling" if falling else "done"
-            counts = tuple(rows[-1][name] for name in ("round", "bytes_up", "bytes_down")) if rows else (0, 0, 0)
-            yield {} if self.diverged[g] else tail["tail"], solution, end, counts
+            last = rows[-1] if rows else {"round": 0}
+            sent = [sum(v for name, v in last.items() if name.endswith(way)) for way in ("bytes_up", "bytes_down")]
+            yield {} if self.diverged[g] else tail["tail"], solution, end, (last["round"], *sent)
 
 
 def _joined(found: Sequence[tuple]) -> Fitted:

@@ -85,7 +85,7 @@ def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[
         raise UserError(f"objective={experiment.names['objective']} is not convex, so that no {number} of reg={name} "
                         f"is known to begin or end a path: {give}")  # fmt: skip
     if number == "strength":
-        found = reference.strength_max(replace(experiment, reg=with_value(reg, number, 1.0)), data)
+        found = reference.strength_max(replace(experiment, reg=with_value(reg, number, 1.0)), data, give)
         if found <= 0:
             raise UserError(f"0 is optimal with reg={name} of any strength: the features say nothing of the target")
         return found, "the smallest strength with solution 0 on all training rows"

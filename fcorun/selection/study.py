@@ -162,7 +162,12 @@ class Study:
 
         if missing:
             fitter = Fitter(self.experiment, self.data, self.number, self.values, self.width)
-            fitter.fit([self.parts[name] for name in missing], done)
+            try:
+                fitter.fit([self.parts[name] for name in missing], done)
+            except KeyboardInterrupt:
+                tell(f"interrupted: {self.folder} keeps {len(found)} of {len(self.parts)} fits, and the same command "
+                     "goes on")  # fmt: skip
+                raise
         return {name: found[name] for name in self.parts}
 
     def _kept(self, name: str) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.linear_model
-from helpers import composed, fails, given
+from helpers import composed, fails, given, matrices_only, names, plugin_class, small_for, traits_of
 
 from fcorun import Record, run
 from fcorun.datasets.base import stream
@@ -96,8 +96,8 @@ def test_what_it_leaves(monkeypatch):
     settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
     told = []
     found = select(settings, Options(folds=3, points=5), "out", tell=told.append)
-    names = {"selection.csv", "curve.csv", "path.csv", "selection.png", "selection.json", "fits", "refit"}
-    assert {path.name for path in Path("out").iterdir()} == names
+    there = {"selection.csv", "curve.csv", "path.csv", "selection.png", "selection.json", "fits", "refit"}
+    assert {path.name for path in Path("out").iterdir()} == there
     assert len(pd.read_csv("out/selection.csv")) == 4 * 5
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["feature"].dropna()) <= set(NAMES)
@@ -218,3 +218,42 @@ def test_classes_that_a_fold_would_lack():
 def test_numbers_of_each_client_are_not_chosen():
     with fails("reg.per_client.strength"):
         select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), Options(), "out")
+
+
+def test_three_classes():
+    settings = config("algo=centralized", "data.task=multiclass")
+    frame = pd.read_csv("rows.csv")
+    frame["y"] = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 1.5])]
+    frame.to_csv("rows.csv", index=False)
+    found = select(settings | {"metric": "val_accuracy"}, Options(folds=3, points=3), "out")
+    path: Any = pd.read_csv("out/path.csv")
+    assert set(path["class"]) == {"low", "middle", "high"}
+    assert found.choice.higher
+    column = f"strength={found.path.values[2]:.6g}"
+    age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
+    weights = found.fitted["all"].solution["weights"][2]
+    assert float(age.iloc[0]) == weights[NAMES.index("age"), ["high", "low", "middle"].index("high")]
+
+
+# Every algorithm that applies psi, every penalty with a strength and every ball goes through a small path.
+ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "central" in name or name == "one_client"]
+PENALTIES = [name for name in names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_each_algorithm(algo):
+    found = select(small_for(algo), Options(folds=2, points=2), "out")
+    assert np.isfinite(found.choice.mean).all()
+    assert found.cost["runs"] == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reg", PENALTIES)
+def test_each_penalty(reg):
+    matrix = ("data=lowrank", "data.clients=4", "data.samples=12", "data.rows=6", "data.columns=5", "data.rank=2")
+    more = ("algo=fedmid", "batch_size=5", "rounds=4", "eval_every=2")
+    settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
+    found = select(settings, Options(folds=2, points=3), "out")
+    assert np.isfinite(found.choice.mean).all()
+    assert np.ptp(found.choice.mean) > 0
