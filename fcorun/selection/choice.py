@@ -68,8 +68,8 @@ def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) 
     ends = np.stack([each.end for each in fitted.values()])
     for end, cure in (
         ("diverged", f"its {path.number} is left out of the choice; smaller rates of algo may help"),
-        ("falling", "the objective was still falling at the end, so that the curve is that of "
-                    f"{rounds} rounds too; more rounds or larger rates may help"),
+        ("falling", "the objective was still falling at the end, so that the curve depends on "
+                    f"rounds={rounds}; more rounds or larger rates may help"),
         ("not certified", "a larger algo.max_iterations may help"),
     ):  # fmt: skip
         there = ends == ENDS.index(end)

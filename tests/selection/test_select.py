@@ -252,7 +252,7 @@ def test_each_algorithm(algo):
 @pytest.mark.parametrize("reg", PENALTIES)
 def test_each_penalty(reg):
     matrix = ("data=lowrank", "data.clients=4", "data.samples=12", "data.rows=6", "data.columns=5", "data.rank=2")
-    more = ("algo=fedmid", "batch_size=5", "rounds=4", "eval_every=2")
+    more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
     found = select(settings, Options(folds=2, points=3), "out")
     assert np.isfinite(found.choice.mean).all()
