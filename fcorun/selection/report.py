@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from fcorun.algorithms.base import Baseline
 from fcorun.selection.choice import RULES
 from fcorun.selection.coefficients import coefficients
 from fcorun.selection.files import nonzeros
@@ -18,8 +19,10 @@ def tell_selection(of: Selection) -> Iterator[str]:
         size = f", {nonzeros(of, found)[place]} of {found.regularized.sum()} coefficients" if found else ""
         yield (f"{taken}{RULES[rule]}: {path.number}={path.values[place]:.4g}  {of.metric} {choice.mean[place]:.4g} ± "
                f"{choice.error[place]:.2g}{size}")  # fmt: skip
-    yield (f"mean ± standard error over {of.options.folds} folds, which share training rows: a rule of thumb; the "
-           "score of what was chosen is a little too good")  # fmt: skip
+    rounds = of.experiment.settings.tail_rounds
+    of_rounds = "" if isinstance(of.experiment.algo, Baseline) else f" (of the last {rounds} rounds at most)"
+    yield (f"mean ± standard error over {of.options.folds} folds{of_rounds}, which share training rows: a rule of "
+           "thumb; the score of what was chosen is a little too good")  # fmt: skip
     yield from of.remarks
     yield f"the choice cost {costs(of.cost)}"
     status = of.record.status if of.record else {}

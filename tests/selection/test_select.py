@@ -10,8 +10,10 @@ import pytest
 import sklearn.linear_model
 from helpers import composed, fails, given, matrices_only, names, plugin_class, small_for, traits_of
 
-from fcorun import Record, run
+from fcorun import Record, load_records, run
+from fcorun.cli.commands import main
 from fcorun.datasets.base import stream
+from fcorun.datasets.table import Table
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
@@ -257,3 +259,38 @@ def test_each_penalty(reg):
     found = select(settings, Options(folds=2, points=3), "out")
     assert np.isfinite(found.choice.mean).all()
     assert np.ptp(found.choice.mean) > 0
+
+
+def command(capsys, *arguments):
+    """The command in this process: its exit code, and what it printed."""
+    code = main(["select", *arguments])
+    return (code, *capsys.readouterr())
+
+
+def test_the_command(capsys, monkeypatch):
+    table()
+    monkeypatch.setattr(Table, "within", "rows follow each other")
+    asked = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
+    asked += ("folds=2", "points=3", "metric=loss", "rule=one_se")
+    code, out, err = command(capsys, *asked, "dry_run=true")
+    assert (code, err) == (0, "")
+    assert "rows follow each other" in out
+    assert "0 of 3 fits are there, 3 to run" in out
+    assert [path.name for path in Path().iterdir()] == ["rows.csv"]
+    code, out, err = command(capsys, *asked)
+    assert (code, err) == (0, "")
+    assert "* one standard error: strength=" in out
+    assert "the choice cost 9 runs, 45 rounds" in out
+    assert "fewer than 10 evaluations" in out
+    (folder,) = Path("outputs/table").glob("select-fedmid-*")
+    assert load_records("outputs")[0].folder == folder / "refit"
+    assert "3 of 3 fits are there: reused" in command(capsys, *asked)[1]
+    assert "reused" not in command(capsys, *asked, "force=true")[1]
+    assert command(capsys, *asked, "verbose=false")[1] == ""
+    assert "rows follow each other" not in command(capsys, *asked, "by=clients", "dry_run=true")[1]
+    Path("taken").mkdir()
+    Path("taken/notes.txt").write_text("mine")
+    code, _, err = command(capsys, *asked, "out=taken")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "notes.txt" in err
+    assert [path.name for path in Path("taken").iterdir()] == ["notes.txt"]

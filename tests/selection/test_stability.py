@@ -126,3 +126,10 @@ def test_options():
     ):
         with fails(words):
             Options(**bad)
+
+
+def test_a_path_that_begins_too_late():
+    found = select_stable(config("algo=centralized"), Options(subsamples=4, points=3, range=[1e-3, 1e-2]), "out")
+    assert found.found.region == 1
+    assert any("too many for errors=1" in line for line in found.remarks)
+    assert "more than errors=1" in "\n".join(tell_stable(found))

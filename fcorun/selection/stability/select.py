@@ -46,7 +46,7 @@ class Plan:
             path, said, chosen = _whole(self.path, fitted, experiment)
             found = stability(chosen, self.options.threshold, self.options.errors)
             alone, more = _clients(experiment, data, path, found)
-            said += more + _ends(path, found) + unjudged(experiment)
+            said += more + _ends(path, found, self.options.errors) + unjudged(experiment)
             done = Stable(study=study, options=self.options, path=path, found=found, clients=alone, cost=cost(fitted),
                           remarks=said)  # fmt: skip
             files.write(done, time.perf_counter() - began)
@@ -138,8 +138,12 @@ def _clients(
     return alike, said
 
 
-def _ends(path: Path, found: Stability) -> list[str]:
+def _ends(path: Path, found: Stability, errors: float) -> list[str]:
     """What is to be said of where the region ends."""
+    if found.bound[0] > errors:
+        return [f"already the first value of the path chooses {found.q[0]:.3g} features on a half, too many for "
+                f"errors={errors:g}: begin sooner by range, allow more errors, or take a psi that makes coefficients 0"
+                ]  # fmt: skip
     if found.region == len(path.values):
         low, high = min(path.values), max(path.values)
         low, high = (low / 10, high) if path.number == "strength" else (low, high * 10)
