@@ -261,10 +261,11 @@ def test_each_penalty(reg):
     assert np.ptp(found.choice.mean) > 0
 
 
-def command(capsys, *arguments):
+def command(capsys, *arguments) -> tuple[int, str, str]:
     """The command in this process: its exit code, and what it printed."""
     code = main(["select", *arguments])
-    return (code, *capsys.readouterr())
+    found = capsys.readouterr()
+    return code, found.out, found.err
 
 
 def test_the_command(capsys, monkeypatch):
