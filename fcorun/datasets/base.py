@@ -165,9 +165,11 @@ class Dataset(ABC):
 
     Attributes:
         units: whether features have the units of the source, unless ``standardized`` says otherwise.
+        within: what a user should know where some of a client's rows are held out from the others, or nothing.
     """
 
     units: ClassVar[bool] = True
+    within: ClassVar[str] = ""
 
     def following(self, record: str) -> "Dataset":
         """The same data, read as those of the record that a run starts from."""

@@ -38,6 +38,10 @@ class Haxby(Dataset):
     """
 
     units: ClassVar[bool] = False
+    within = (
+        "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in "
+        "time: by=clients keeps runs whole"
+    )
 
     root: config.Path = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))

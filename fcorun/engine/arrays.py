@@ -1,5 +1,7 @@
 """The rows of all clients on the device, and which of them a client's batch has."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,34 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.problem.problem import Batch
+from fcorun.problem.quadratic import Quadratic
+
+
+class Among(NamedTuple):
+    """Where the rows of a data set stand among others, which it shares with other parts of the whole.
+
+    Attributes:
+        x, y: all rows on the device, (N, d) and (N,).
+        places, held: which of them are the training rows, (N',), and the validation rows, (H,).
+        width: how many rows a client has at most, in any of the parts that one program is for.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    places: np.ndarray
+    held: np.ndarray
+    width: int
+
+
+class Rows(NamedTuple):
+    """What clients take their rows from: all of them, what these have ``beside``, the losses decomposed or None, and
+    which rows are whose, (M, L) with -1 for none, or None where they lie in the order of the clients."""
+
+    x: jax.Array
+    y: jax.Array
+    beside: dict[str, jax.Array]
+    quadratics: Quadratic | None
+    dealt: jax.Array | None
 
 
 def on_device(x: np.ndarray, dtype) -> jax.Array:
@@ -22,35 +52,69 @@ def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     return jax.device_put(y.astype(np.int32 if data.task == "multiclass" else dtype))
 
 
-def rows_beside(data: FederatedData, dtype) -> dict[str, jax.Array]:
-    """What the training rows have beside x and y, each (N,) on the device: "weight", a mean of one in each client, and
-    "offset"; those that they have."""
+def rows_beside(data: FederatedData, among: Among | None, dtype) -> dict[str, jax.Array]:
+    """What the training rows have beside x and y, on the device: "weight", a mean of one in each client, and "offset";
+    those that they have, of each row that is stored."""
     given = {"weight": data.within, "offset": data.offset}
-    return {name: jax.device_put(values.astype(dtype)) for name, values in given.items() if values is not None}
+    found = {name: values for name, values in given.items() if values is not None}
+    if among is not None:
+        found = {name: spread(values, among.places, len(among.y)) for name, values in found.items()}
+    return {name: jax.device_put(values.astype(dtype)) for name, values in found.items()}
 
 
-def whole_batches(data: FederatedData, schedule: Schedule, rows: tuple, dtype) -> Batch | None:
-    """Each client's data as one batch, stacked, where they are taken at once and need no gathering of rows.
+def spread(values: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
+    """These values at these places of ``count``, and 0 elsewhere."""
+    found = np.zeros(count)
+    found[places] = values
+    return found
 
-    ``rows`` are x, y and what the rows have beside.
+
+def dealt(offsets: np.ndarray, places: np.ndarray | None = None, width: int = 0) -> np.ndarray:
+    """Which rows are whose, int32 (M, L) with -1 for none; L is the most that a client has, or ``width``.
+
+    ``places`` are where they stand, (N,); None: one after the other.
     """
-    x, y, beside = rows
-    sizes = data.sizes
-    if not schedule.repeats or (sizes != sizes[0]).any():
+    place = np.arange(max(int(np.diff(offsets).max()), width))[None]
+    rows = np.where(place < np.diff(offsets)[:, None], offsets[:-1, None] + place, -1)
+    return np.where(rows >= 0, rows if places is None else places[rows], -1).astype(np.int32)
+
+
+def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, dtype) -> Rows:
+    """The rows of data, which may be ``among`` others, with the decomposed losses, on the device."""
+    losses, beside = jax.device_put(losses), rows_beside(data, among, dtype)
+    if among is not None:
+        return Rows(among.x, among.y, beside, losses, jax.device_put(dealt(data.offsets, among.places, among.width)))
+    return Rows(on_device(data.x, dtype), targets(data, data.y, dtype), beside, losses, None)
+
+
+def whole_batches(schedule: Schedule, rows: Rows, dtype) -> Batch | None:
+    """Each client's data as one batch, stacked, where they are taken at once and need no gathering in each round."""
+    sizes = schedule.sizes
+    if not schedule.repeats or (rows.dealt is None and (sizes != sizes[0]).any()):
         return None
+    once = jnp.ones(len(sizes), jnp.int32)
+    if rows.dealt is not None:
+        there = (rows.dealt >= 0).astype(dtype)
+        each = jnp.maximum(rows.dealt, 0)
+        weight, own = there / there.sum(axis=1, keepdims=True), {n: v[each] for n, v in rows.beside.items()}
+        weight = weight * own["weight"] if "weight" in own else weight
+        return Batch(rows.x[each], rows.y[each], weight, 0 * once, once, offset=own.get("offset"))
     shape = (len(sizes), int(sizes[0]))
-    once, weight = jnp.ones(shape[:1], jnp.int32), jnp.full(shape, 1 / sizes[0], dtype)
-    own = {name: values.reshape(shape) for name, values in beside.items()}
+    weight = jnp.full(shape, 1 / sizes[0], dtype)
+    own = {name: values.reshape(shape) for name, values in rows.beside.items()}
     weight = weight * own["weight"] if "weight" in own else weight
-    return Batch(x.reshape(*shape, -1), y.reshape(shape), weight, 0 * once, once, offset=own.get("offset"))
+    return Batch(rows.x.reshape(*shape, -1), rows.y.reshape(shape), weight, 0 * once, once, offset=own.get("offset"))
 
 
-def all_rows(data: FederatedData, schedule: Schedule, cohort: jax.Array, rows: jax.Array) -> jax.Array:
+def all_rows(schedule: Schedule, rows: Rows, cohort: jax.Array, drawn: jax.Array) -> jax.Array:
     """The rows of the cohort's batches; where a batch is all of a client's data they were not drawn."""
     if not schedule.repeats:
-        return rows
-    rounds = rows.shape[:-2]  # of edges
-    place = jnp.arange(schedule.batch)[None]
-    start, size = jnp.asarray(data.offsets[:-1], jnp.int32)[cohort], jnp.asarray(data.sizes)[cohort]
-    rows = jnp.where(place < size[:, None], start[:, None] + place, -1)[:, None, :]
-    return jnp.broadcast_to(rows, (*rounds, *rows.shape))
+        return drawn
+    rounds = drawn.shape[:-2]  # of edges
+    if rows.dealt is None:
+        place, (start, size) = jnp.arange(schedule.batch)[None], (schedule.offsets[:-1], schedule.sizes)
+        start, size = jnp.asarray(start, jnp.int32)[cohort][:, None], jnp.asarray(size)[cohort][:, None]
+        each = jnp.where(place < size, start + place, -1)[:, None, :]
+    else:
+        each = rows.dealt[cohort][:, None, :]
+    return jnp.broadcast_to(each, (*rounds, *each.shape))

@@ -105,7 +105,7 @@ class Engine:
             rows, extra = self.federation.arrays
         state = self.start(points, seeds) if state is None else jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
-        measured = (*rows[:2], extra)
+        measured = (rows.x, rows.y, extra)
         evaluate = self._program(self.federation.evaluate, numbers, state, *measured)
         clock = time.perf_counter() - seconds
 

@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import on_device, targets
+from fcorun.engine.arrays import Among, dealt, on_device, spread, targets
 from fcorun.metrics import PERSONAL, QUANTILES
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
@@ -38,43 +38,79 @@ def _held_weights(data: FederatedData) -> Float[np.ndarray, " V"]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of a problem on a data set: ``arrays`` go to the device, ``measure`` is pure, to be jitted."""
+    """The metrics of a problem on a data set: ``arrays`` go to the device, ``measure`` is pure, to be jitted.
+
+    Attributes:
+        among: where the rows stand, if the data are a part of others whose rows are on the device. The validation rows
+            are then among them too.
+    """
 
     data: FederatedData
     client_weighting: str
     cutoff: float
+    among: Among | None = None
 
     def arrays(self, dtype, personal: bool = False) -> dict[str, jax.Array]:
         """Validation rows, row weights and ground truth, beside the training rows, on the device; where models are
-        ``personal``, each client's truth too."""
+        ``personal``, each client's truth, and the weights of clients and which rows they have, too."""
         data, found = self.data, {}
-        found["weight"] = jax.device_put(row_weights(data, self.client_weighting).astype(dtype))
-        if data.x_val is not None and data.y_val is not None and len(data.y_val):
-            found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
-            found["weight_val"] = jax.device_put(_held_weights(data).astype(dtype))
+        weight, among = row_weights(data, self.client_weighting), self.among
         given = {"offset": data.offset, "offset_val": data.offset_val}
-        found |= {name: jax.device_put(values.astype(dtype)) for name, values in given.items() if values is not None}
-        for name, value in (data.truth or {}).items():
-            found["true_" + name] = jax.device_put(np.asarray(value).astype(dtype))
-        for name, values in (data.truths or {}).items() if personal else ():
-            found["own_" + name] = jax.device_put(np.asarray(values).astype(dtype))
+        if among is not None:
+            count = len(among.y)
+            found["weight"] = spread(weight, among.places, count)
+            if len(among.held):
+                found["held"] = spread(_held_weights(data), among.held, count)
+            places = {"offset": among.places, "offset_val": among.held}
+            parts = [spread(values, places[name], count) for name, values in given.items() if values is not None]
+            found |= {"offset": sum(parts)} if parts else {}
+        else:
+            found["weight"] = weight
+            if data.x_val is not None and data.y_val is not None and len(data.y_val):
+                found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
+                found["weight_val"] = _held_weights(data)
+            found |= {name: values for name, values in given.items() if values is not None}
+        found |= {"true_" + name: np.asarray(value) for name, value in (data.truth or {}).items()}
+        if personal:
+            found |= {"own_" + name: np.asarray(values) for name, values in (data.truths or {}).items()}
+            found |= self._dealt(weight)
+        kept = {name for name, value in found.items() if isinstance(value, jax.Array) or value.dtype.kind == "i"}
+        return {n: jax.device_put(v if n in kept else v.astype(dtype)) for n, v in found.items()}
+
+    def _dealt(self, weight: np.ndarray) -> dict[str, np.ndarray]:
+        """Which rows are whose, and the weight of each client, among training and validation rows."""
+        data, among, width = self.data, self.among, 0 if self.among is None else self.among.width
+        found = {
+            "dealt_train": dealt(data.offsets, among and among.places, width),
+            "share_train": np.add.reduceat(weight, data.offsets[:-1]),
+        }
+        if data.offsets_val is not None:
+            found["dealt_val"] = dealt(data.offsets_val, among and among.held, width)
+            found["share_val"] = self._held / max(self._held.sum(), np.finfo(float).tiny)
         return found
 
     def measure(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
     ) -> dict[str, Float[Array, ""]]:
-        """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows."""
+        """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows, or all that they stand among."""
 
-        def part(name, x, y, weight, offset):
+        def scores(x, y, offset):
             prediction = problem.predict(w, x, offset)
-            scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
-            return {f"{name}_{key}": weight @ value for key, value in scores.items()}
+            return {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
 
-        found = part("train", x, y, extra["weight"], extra.get("offset"))
+        def part(name, each, weight):
+            if self.among is not None:  # a loss that is infinite is not to be lost on rows of others
+                each = {key: jnp.where(weight > 0, value, 0) for key, value in each.items()}
+            return {f"{name}_{key}": weight @ value for key, value in each.items()}
+
+        each = scores(x, y, extra.get("offset"))
+        found = part("train", each, extra["weight"])
         found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
+        if "held" in extra:
+            found |= part("val", each, extra["held"])
         if "x_val" in extra:
-            x, y, weight = (extra[name + "_val"] for name in ("x", "y", "weight"))
-            found |= part("val", x, y, weight, extra.get("offset_val"))
+            each = scores(extra["x_val"], extra["y_val"], extra.get("offset_val"))
+            found |= part("val", each, extra["weight_val"])
         structure = problem.structure(w, self.cutoff)
         for name in problem.objective.regularized:
             if f"true_{name}" in extra:
@@ -97,42 +133,38 @@ class Evaluation:
         ``own`` holds the numbers of the regularizer that differ from client to client, each (M,); ``rows`` are x and y
         of the training rows.
         """
-        x, y = rows
-        data, parts = self.data, {"train": (x, y, self.data.offsets)}
-        beside = {"train": (extra["weight"], extra.get("offset"))}
-        if data.offsets_val is not None and "x_val" in extra:
-            parts["val"] = (extra["x_val"], extra["y_val"], data.offsets_val)
+        parts, beside = {"train": rows}, {"train": (extra["weight"], extra.get("offset"))}
+        if "dealt_val" in extra and "held" in extra:
+            parts["val"], beside["val"] = rows, (extra["held"], extra.get("offset"))
+        elif "dealt_val" in extra and "x_val" in extra:
+            parts["val"] = (extra["x_val"], extra["y_val"])
             beside["val"] = (extra["weight_val"], extra.get("offset_val"))
         truths = {name: extra[f"own_{name}"] for name in problem.objective.regularized if f"own_{name}" in extra}
 
         def one(inputs):
-            w, own, truth, bounds = inputs
+            w, own, truth, places = inputs
             mine, found = problem.with_numbers(own), {}
-            for name, (x, y, offsets) in parts.items():
-                start, stop = bounds[name]
-                rows = start + jnp.arange(np.diff(offsets).max())
-                there, rows = rows < stop, jnp.minimum(rows, len(y) - 1)
+            for name, (x, y) in parts.items():
+                there, each = places[name] >= 0, jnp.maximum(places[name], 0)
                 weight, offset = beside[name]
-                prediction = problem.predict(w, x[rows], None if offset is None else offset[rows])
-                scores = {"loss": problem.objective.loss(prediction, y[rows])}
-                scores |= problem.objective.scores(prediction, y[rows])
-                if data.weight is None:
+                prediction = problem.predict(w, x[each], None if offset is None else offset[each])
+                scores = {"loss": problem.objective.loss(prediction, y[each])}
+                scores |= problem.objective.scores(prediction, y[each])
+                if self.data.weight is None:
                     weight = there / jnp.maximum(there.sum(), 1).astype(w.dtype)
                 else:
-                    own = jnp.where(there, weight[rows], 0)
+                    own = jnp.where(there, weight[each], 0)
                     weight = own / jnp.where(own.sum() > 0, own.sum(), 1)
                 found |= {f"{name}_{key}": weight @ jnp.where(there, value, 0) for key, value in scores.items()}
             found |= mine.structure(w, self.cutoff)
             return found | {k: v for name in truth for k, v in recovery(w[name], truth[name], None).items()}
 
-        bounds = {
-            name: tuple(jnp.asarray(ends, jnp.int32) for ends in (offsets[:-1], offsets[1:]))
-            for name, (_, _, offsets) in parts.items()
-        }
-        longest = max(np.diff(offsets).max() for _, _, offsets in parts.values())
-        together = int(min(max(_TOGETHER // (longest * x.shape[1]), 1), len(data.sizes)))
-        each = lax.map(one, (models, own, truths, bounds), batch_size=together)
-        return self._over_clients(each)
+        places = {name: jnp.asarray(extra[f"dealt_{name}"]) for name in parts}
+        longest = max(each.shape[1] for each in places.values())
+        clients = len(self.data.sizes)
+        together = int(min(max(_TOGETHER // (longest * rows[0].shape[1]), 1), clients))
+        each = lax.map(one, (models, own, truths, places), batch_size=together)
+        return self._over_clients(each, extra)
 
     @property
     def _held(self) -> np.ndarray:
@@ -143,18 +175,17 @@ class Evaluation:
             return np.diff(ends)
         return np.diff(np.append(0, np.cumsum(self.data.weight_val))[ends])
 
-    def _over_clients(self, each: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    def _over_clients(self, each: dict[str, jax.Array], extra: dict) -> dict[str, jax.Array]:
         """Means, and of validation rows quantiles, of what was measured of each client, (M,)."""
-        found, train = {}, np.add.reduceat(row_weights(self.data, self.client_weighting), self.data.offsets[:-1])
+        found = {}
         for name, values in each.items():
             if name.startswith("val_"):
-                held = self._held
-                found[PERSONAL + name] = jnp.asarray(held / held.sum(), values.dtype) @ values
-                found |= {PERSONAL + name + end: jnp.quantile(values[held > 0], q) for end, q in QUANTILES.items()}
+                found[PERSONAL + name] = extra["share_val"] @ values
+                found |= {
+                    PERSONAL + name + end: jnp.quantile(values[self._held > 0], q) for end, q in QUANTILES.items()
+                }
             else:
-                found[PERSONAL + name] = (
-                    jnp.asarray(train, values.dtype) @ values if name.startswith("train_") else values.mean()
-                )
+                found[PERSONAL + name] = extra["share_train"] @ values if name.startswith("train_") else values.mean()
         return found
 
 

@@ -20,7 +20,7 @@ from jax import lax
 from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.algorithms.local_data import Watched
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import all_rows, on_device, rows_beside, targets, whole_batches
+from fcorun.engine.arrays import Among, Rows, all_rows, on_device, stored, targets, whole_batches
 from fcorun.engine.clients import Clients, in_turn, one_by_one, together
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.round import Drawn, Round
@@ -29,7 +29,7 @@ from fcorun.errors import UserError
 from fcorun.networks.base import Uplink
 from fcorun.networks.plain import Plain
 from fcorun.problem.problem import Problem
-from fcorun.problem.quadratic import Quadratic, decomposed
+from fcorun.problem.quadratic import decomposed
 from fcorun.problem.vector import Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
@@ -56,6 +56,7 @@ class Federation:
         w0: where to start, by default where the objective says.
         frozen: whether the server's model stays there.
         debug: whether nothing is traced, clients come one by one, and ``lost`` says who was not finite, by round.
+        among: where the rows stand, if the data are a part of others whose rows are on the device.
     """
 
     problem: Problem
@@ -69,6 +70,7 @@ class Federation:
     w0: dict[str, np.ndarray] | None = None
     frozen: bool = False
     debug: bool = False
+    among: Among | None = None
     lost: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -78,16 +80,14 @@ class Federation:
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
 
     @cached_property
-    def arrays(self) -> tuple[tuple[jax.Array, jax.Array, dict[str, jax.Array], Quadratic | None], dict]:
-        """On the device: the rows, which are examples, targets, what they have beside, and the clients' losses
-        decomposed where they are quadratic and the algorithm takes all data at once; what the evaluation needs more."""
-        x, y = on_device(self.data.x, self.precision), targets(self.data, self.data.y, self.precision)
+    def arrays(self) -> tuple[Rows, dict[str, jax.Array]]:
+        """The rows, with the losses decomposed where that is of use, and what the evaluation needs; on the device."""
         losses, traits = None, self.algorithm.traits
         examples, parameters = self.data.sizes.max(), sum(math.prod(shape) for shape in self.problem.shapes.values())
         if (traits.proximal and self.schedule.repeats) or (traits.deterministic and examples > parameters):
             losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
         extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
-        return (x, y, rows_beside(self.data, self.precision), jax.device_put(losses)), extra
+        return stored(self.data, losses, self.among, self.precision), extra
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -114,6 +114,8 @@ class Federation:
         """The algorithm and the problem with these numbers in them."""
         reg = {name: value for name, value in numbers.get("reg", {}).items() if name not in self.per_client}
         problem = self.problem.with_numbers(reg, numbers.get("mirror"))
+        if "curvature" in numbers:  # of a part of the data
+            problem = replace(problem, curvature=(numbers["curvature"]["least"], numbers["curvature"]["most"]))
         return replace(self.algorithm, **numbers.get("algo", {})), problem
 
     def stack(self, points: Sequence[Numbers]) -> Any:
@@ -166,15 +168,13 @@ class Federation:
 
         return self._each(one, (0, 0, 0), numbers, state["server"], state["clients"])
 
-    def advance(self, numbers: Any, state: Tree, rows: tuple, rounds: Rounds, start: Any) -> tuple[Tree, jax.Array]:
+    def advance(self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any) -> tuple[Tree, jax.Array]:
         """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
 
-        ``rows`` are those of ``arrays``; ``rounds`` have a leading axis G where seeds differ; ``start`` is the number
-        of the first one.
+        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one.
         """
-        x, y, beside, quadratics = rows
         shared = rounds.cohort.ndim == 2
-        whole = whole_batches(self.data, self.schedule, rows[:3], self.precision) if quadratics is None else quadratics
+        whole = rows.quadratics if rows.quadratics is not None else whole_batches(self.schedule, rows, self.precision)
         vmapped = state["diverged"].shape[0] == 1 or not shared or jax.default_backend() != "cpu"
 
         def one(numbers, state, rounds):
@@ -191,7 +191,7 @@ class Federation:
                     problem=problem,
                     on_server=on_server,
                     schedule=self.schedule,
-                    **{"x": x, "y": y, "beside": beside},
+                    **{"x": rows.x, "y": rows.y, "beside": rows.beside},
                     own=own,
                     whole=data,
                     weight=weight,
@@ -199,7 +199,7 @@ class Federation:
                     uplink=self.uplink,
                     frozen=self.frozen,
                 )
-                drawn = Drawn(all_rows(self.data, self.schedule, now.cohort, now.rows), now.keys, now.chances)
+                drawn = Drawn(all_rows(self.schedule, rows, now.cohort, now.rows), now.keys, now.chances)
                 if self.edge_of is None:
                     end = this.star(state["server"], kept, drawn)
                 else:

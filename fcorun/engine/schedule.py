@@ -54,6 +54,7 @@ class Schedule:
     edge_rounds: int | None = None  # on a tree: rounds of an edge with its clients in each round
     names: tuple[str, ...] = ()  # of the clients; empty: they go by their numbers
     masses: np.ndarray | None = None  # what each client's rows weigh together; None: their number
+    places: np.ndarray | None = None  # where its rows stand among those that are stored; None: in their order
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -160,6 +161,8 @@ class Schedule:
             steps, width = int(self.steps[clients[there[0]]]), max(_CACHED // int(size), 1)
             for some in (there[i : i + width] for i in range(0, len(there), width)):
                 rows[some, :steps] = self._cut(starts[some], self.offsets[clients[some]], int(size), steps)
+        if self.places is not None:
+            rows = np.where(rows >= 0, self.places[rows], -1).astype(np.int32)
         return rows.reshape(*shape, *rows.shape[1:]), keys
 
     def _cut(self, starts: np.ndarray, offsets: np.ndarray, count: int, steps: int) -> np.ndarray:

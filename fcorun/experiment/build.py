@@ -9,6 +9,7 @@ from typing import Any
 from fcorun.algorithms.base import Algorithm, Known
 from fcorun.config import AUTO, numbers
 from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.engine.arrays import Among
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, row_weights
 from fcorun.engine.federation import Federation
@@ -118,7 +119,7 @@ def curvature_of(experiment: Experiment, data: FederatedData, whole: bool = Fals
     return _once((*_key(experiment), whole), partial(curvature, experiment.objective, data, whole))
 
 
-def schedule_of(experiment: Experiment, data: FederatedData) -> Schedule:
+def schedule_of(experiment: Experiment, data: FederatedData, among: Among | None = None) -> Schedule:
     """Who takes part in which round of a run, with how many local steps."""
     settings = experiment.settings
     return Schedule(
@@ -132,11 +133,12 @@ def schedule_of(experiment: Experiment, data: FederatedData) -> Schedule:
         edge_rounds=experiment.topology.edge_rounds,
         names=data.clients,
         masses=None if data.weight is None else data.masses,
+        places=None if among is None else among.places,
     )
 
 
-def engine_for(experiment: Experiment, data: FederatedData) -> Engine:
-    """The engine for runs like this one."""
+def engine_for(experiment: Experiment, data: FederatedData, among: Among | None = None) -> Engine:
+    """The engine for runs like this one, on data whose rows may be ``among`` others."""
     assert isinstance(experiment.algo, Algorithm)
     settings, problem = experiment.settings, problem_of(experiment, data)
     if experiment.algo.needs_curvature:
@@ -145,13 +147,14 @@ def engine_for(experiment: Experiment, data: FederatedData) -> Engine:
         problem=problem,
         algorithm=experiment.algo,
         data=data,
-        schedule=schedule_of(experiment, data),
-        evaluation=Evaluation(data, settings.client_weighting, settings.cutoff),
+        schedule=schedule_of(experiment, data, among),
+        evaluation=Evaluation(data, settings.client_weighting, settings.cutoff, among),
         precision=settings.precision,
         edge_of=experiment.topology.edge_of(data),
         w0=experiment.start.solution_for(problem, data) if experiment.start else None,
         frozen=settings.frozen,
         debug=settings.debug,
+        among=among,
     )
     return Engine(federation, settings.rounds, settings.eval_every)
 

@@ -12,7 +12,7 @@ Rows = Sequence[Mapping[str, float]]
 NEAR = 0.01  # of the optimum's objective, or where that is less than so much of what was gained, of that: being there
 CHANGE = "change"  # among targets: the relative change of what is minimised, from one evaluation to the next
 _SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
-_FEW = 10  # evaluations, of which nothing can be told
+FEW = 10  # evaluations, of which nothing can be told
 _ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
 ADVICE = "more rounds or larger rates may help"
 UNDRAWN = "all clients take part with all their data, and nothing else is drawn"
@@ -81,7 +81,7 @@ def unfinished(rows: Rows) -> dict | None:
 
     Returns "metric", "evaluations" (a tenth of them), "fell" and "of_gain" (the two shares).
     """
-    if len(rows) < _FEW:
+    if len(rows) < FEW:
         return None
     name, count = judged(rows[-1]), len(rows) // 10
     values = np.array([row[name] for row in rows])

@@ -60,19 +60,22 @@ def with_strength(experiment: Experiment, data: FederatedData):
     reg = experiment.reg
     if reg.relative_given is None:
         return reg
+    return replace(reg, strength=reg.relative * strength_max(experiment, data), relative=None)  # type: ignore
+
+
+def strength_max(experiment: Experiment, data: FederatedData, cure: str = "leave reg.relative out") -> float:
+    """The smallest strength at which 0 is optimal, from disk if it is there. Raises UserError, with the ``cure``, where
+    there is none."""
     path = _path(experiment, "strength", without=("strength", "relative"))
     if path.exists():
-        largest = json.loads(path.read_text())
-    else:
-        with jax.enable_x64(True):
-            batch = gathered(data, experiment.settings.client_weighting)
-            largest = solver.strength_max(problem_of(experiment, data), batch)
-        if not np.isfinite(largest):
-            raise UserError(
-                f"reg.relative: no strength makes 0 optimal with reg={experiment.names['reg']} as it is set"
-            )
-        write_whole(path, json.dumps(largest))
-    return replace(reg, strength=reg.relative * largest, relative=None)  # type: ignore[attr-defined]
+        return json.loads(path.read_text())
+    with jax.enable_x64(True):
+        batch = gathered(data, experiment.settings.client_weighting)
+        largest = solver.strength_max(problem_of(experiment, data), batch)
+    if not np.isfinite(largest):
+        raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {cure}")
+    write_whole(path, json.dumps(largest))
+    return largest
 
 
 def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) -> Path:

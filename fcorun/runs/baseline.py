@@ -28,7 +28,7 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
         rows = reference.gathered(data, settings.client_weighting, given)
         measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
         clock = time.perf_counter()
-        for now in solver.minimize(_own(problem, data, given), rows, algo.tolerance, algo.max_iterations):
+        for now in solver.minimize(own(problem, data, given), rows, algo.tolerance, algo.max_iterations):
             counters = {"round": now.iteration, "seconds": time.perf_counter() - clock}
             counters |= dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
             if not np.isfinite(now.objective):
@@ -44,7 +44,7 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
     watch.ends(job)
 
 
-def _own(problem: Problem, data: FederatedData, rows: slice) -> Problem:
+def own(problem: Problem, data: FederatedData, rows: slice) -> Problem:
     """The problem of whom these rows belong to: of one client, with its own numbers of the regularizer."""
     owner = np.flatnonzero((data.offsets[:-1] == rows.start) & (data.offsets[1:] == rows.stop))
     each = problem.regularizer.per_client or {}

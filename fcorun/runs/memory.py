@@ -1,6 +1,9 @@
 """Which runs go through the machine together: what shares minibatches, fits into memory, and keeps the cores busy."""
 
+from collections.abc import Sequence
+
 from fcorun.engine.engine import Engine
+from fcorun.engine.federation import Numbers
 from fcorun.engine.footprint import bytes_each
 from fcorun.runs.job import Job
 from fcorun.system.machine import free_memory
@@ -15,6 +18,13 @@ def cut(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     return [batch for same in _by_seed(jobs) for batch in _fitting(engine, same, parts)]
 
 
+def room(engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, parts: int) -> int:
+    """How many runs with these seeds fit into the memory of each of ``parts`` threads, at least 1; ``memory`` is in
+    GiB, None for what is free."""
+    allowed = free_memory() * _USED if memory is None else memory * 2**30
+    return max(1, int(allowed // parts // bytes_each(engine.federation, point, seeds)))
+
+
 def _by_seed(jobs: list[Job]) -> list[list[Job]]:
     """The jobs of each seed apart where that leaves enough of each, for their minibatches are shared; else together."""
     seeds: dict[int, list[Job]] = {}
@@ -25,9 +35,8 @@ def _by_seed(jobs: list[Job]) -> list[list[Job]]:
 
 def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     first = jobs[0].experiment
-    allowed = free_memory() * _USED if first.settings.memory is None else first.settings.memory * 2**30
     seeds = [job.experiment.settings.seed for job in jobs]
-    fitting = int(allowed // parts // bytes_each(engine.federation, first.numbers(), seeds))
+    fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts)
     count = min(parts, max(1, len(jobs) // _FEW))
-    width = max(1, min(-(-len(jobs) // count), fitting))
+    width = min(-(-len(jobs) // count), fitting)
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]

@@ -1,4 +1,5 @@
-"""The commands beside the running of experiments: they make figures, explain keys, read records and remove them."""
+"""The commands beside single runs and sweeps: they choose strengths, make figures, explain keys, read and remove
+records."""
 
 import sys
 from collections.abc import Sequence
@@ -6,15 +7,8 @@ from importlib import import_module
 
 from fcorun.errors import UserError, describe
 
-COMMANDS = (
-    "figure",
-    "help",
-    "results",
-    "plot",
-    "weights",
-    "predict",
-    "rm",
-)  # each is a module here with a function ``run``
+# each is a module here with a function ``run``
+COMMANDS = ("select", "stability", "figure", "help", "results", "plot", "weights", "predict", "rm")
 
 
 def main(argv: Sequence[str]) -> int:

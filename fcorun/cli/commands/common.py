@@ -3,14 +3,18 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from rich.console import Console
 
+from fcorun.config import build
 from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE
 from fcorun.records.record import Record, load_records
+
+T = TypeVar("T")
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,6 +73,34 @@ def distinct(records: Sequence[Record], out: Console) -> list[Record]:
     return [record for record in records if id(record) in kept]
 
 
-def console() -> Console:
-    """Where a command prints."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+def console(verbose: bool = True) -> Console:
+    """Where a command prints, unless it is not to be ``verbose``."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+
+
+def divided(kind: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
+    """KEY=VALUE as the options of a command, a dataclass, and the overrides of its configuration; and what ``out`` is.
+
+    ``metric=loss`` is the metric of rows that are held out. Raises UserError for an option with no good value.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    names, values, overrides = {*(field.name for field in fields(kind)), "out"}, {}, []  # type: ignore[arg-type]
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"'{text}' is not KEY=VALUE")
+        if key not in names:
+            held = key == "metric" and f"val_{value}" in CATALOGUE.judged
+            overrides.append(f"metric=val_{value}" if held else text)
+            continue
+        try:
+            override = OverridesParser.create().parse_override(text)
+        except HydraException as error:
+            raise UserError(f"{text} cannot be read: give one value, or range=[LOW,HIGH]") from error
+        if override.is_sweep_override():
+            raise UserError(f"{text}: give one value of {key}")
+        values[key] = override.value()
+    out = values.pop("out", None)
+    return build(kind, values), overrides, None if out is None else str(out)

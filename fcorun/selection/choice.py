@@ -1,0 +1,79 @@
+"""Which strength is chosen by the folds, and what to say of it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from fcorun.errors import UserError
+from fcorun.selection.fitting import ENDS, Fitted
+from fcorun.selection.path import Path
+
+RULES = {"min": "minimum", "one_se": "one standard error"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the folds say of each value of a path.
+
+    Attributes:
+        mean, error: of the metric over the folds, the mean and its standard error, (P,); NaN where a fold diverged.
+        best: the place of the best mean.
+        simplest: that of the simplest solution whose mean is within one standard error of it, by Breiman, Friedman,
+            Olshen and Stone (Classification and Regression Trees, 1984, section 3.4.3).
+        chosen: which of the two.
+        higher: whether more of the metric is better.
+    """
+
+    mean: Float[np.ndarray, " P"]
+    error: Float[np.ndarray, " P"]
+    best: int
+    simplest: int
+    chosen: int
+    higher: bool
+
+
+def choose(scores: Float[np.ndarray, "K P"], rule: str, higher: bool) -> Choice:
+    """The choice by the scores of K folds at P values, the simplest first.
+
+    The standard error is that of a mean of independent figures, sd / sqrt(K); folds share training rows, so that it is
+    a rule of thumb (Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, 2009, section 7.10). Raises
+    UserError where each value has a fold that is not finite.
+    """
+    mean, error = scores.mean(axis=0), scores.std(axis=0, ddof=1) / np.sqrt(len(scores))
+    if not np.isfinite(mean).any():
+        raise UserError("no strength is without a fold that diverged: a smaller algo.client_lr or algo.server_lr may "
+                        "help")  # fmt: skip
+    loss = np.where(np.isfinite(mean), -mean if higher else mean, np.inf)
+    best = int(loss.argmin())  # the simplest of several
+    simplest = int(np.flatnonzero(loss <= loss[best] + error[best])[0])
+    taken = simplest if rule == "one_se" else best
+    return Choice(mean=mean, error=error, best=best, simplest=simplest, chosen=taken, higher=higher)
+
+
+def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) -> list[str]:
+    """What a user should know of a choice: edges of the path, ties, runs that diverged or had not come to an end."""
+    said, last = [], len(path.values) - 1
+    low, high = min(path.values), max(path.values)
+    if choice.best == last:
+        wider = (low / 100, high) if path.number == "strength" else (low, high * 10)
+        said.append(f"the minimum lies at the end of the path, {path.number}={path.values[-1]:.4g}: the best may lie "
+                    f"beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further")  # fmt: skip
+    if choice.best == 0:
+        what = "where psi leaves nothing" if path.said.startswith("the smallest") else "the simplest of the path"
+        said.append(f"the minimum lies at the beginning of the path, {path.number}={path.values[0]:.4g}, {what}: these "
+                    "rows do not show that a feature helps, or the path begins too late")  # fmt: skip
+    if np.nanmax(choice.mean) == np.nanmin(choice.mean):
+        said.append("all strengths are tied")
+    ends = np.stack([each.end for each in fitted.values()])
+    for end, cure in (
+        ("diverged", f"its {path.number} is left out of the choice; smaller rates of algo may help"),
+        ("falling", "the objective was still falling at the end, so that the curve depends on "
+                    f"rounds={rounds}; more rounds or larger rates may help"),
+        ("not certified", "a larger algo.max_iterations may help"),
+    ):  # fmt: skip
+        there = ends == ENDS.index(end)
+        if there.any():
+            at = f", {there[:, choice.chosen].sum()} of {len(ends)} at the choice" if end != "diverged" else ""
+            said.append(f"{end}: {there.sum()} of {there.size} runs{at}: {cure}")
+    return said

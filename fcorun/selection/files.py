@@ -1,0 +1,101 @@
+"""The files of a selection."""
+
+from typing import Any
+
+import numpy as np
+
+from fcorun.records.formats import csv_text, frame_csv, json_text
+from fcorun.selection.choice import RULES
+from fcorun.selection.coefficients import Coefficients, coefficients
+from fcorun.selection.fitting import ENDS
+from fcorun.selection.picture import draw
+from fcorun.selection.selected import ALL, Selection
+from fcorun.system.files import write_whole
+
+MARK = "selection.json"
+
+
+def write(of: Selection, seconds: float) -> None:
+    """Write all but the refit: selection.csv, a row for each value and fold, and one for all training rows; curve.csv,
+    a row for each value; path.csv, a row for each coefficient; selection.png."""
+    found = coefficients(of.fitted[ALL].solution, of.data)
+    write_whole(of.folder / "selection.csv", csv_text(_rows(of)))
+    write_whole(of.folder / "curve.csv", csv_text(_curve(of, found)))
+    if found is not None:
+        write_whole(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
+    write_whole(of.folder / "selection.png", draw(of, found, of.study.label))
+    _note(of, "running", seconds=seconds)
+
+
+def finish(of: Selection) -> None:
+    """Note that the selection is done."""
+    _note(of, "done")
+
+
+def _note(of: Selection, status: str, **more: Any) -> None:
+    choice, values = of.choice, of.path.values
+    each = {"min": choice.best, "one_se": choice.simplest}
+    content = {
+        "identity": of.study.identity,
+        "label": of.study.label,
+        "status": status,
+        "number": of.path.number,
+        "range": of.path.said,
+        "metric": of.metric,
+        "rule": of.options.rule,
+        "chosen": float(values[choice.chosen]),
+        **{name: {of.path.number: float(values[place]), "mean": float(choice.mean[place]),
+                  "standard_error": float(choice.error[place])} for name, place in each.items()},
+        "folds": of.options.folds,
+        "by": of.options.by,
+        "cost": of.cost,
+        "remarks": of.remarks,
+        **more,
+    }  # fmt: skip
+    write_whole(of.folder / MARK, json_text(content))
+
+
+def _rows(of: Selection) -> list[dict[str, Any]]:
+    """A row for each value and fold; of all rows there is nothing measured on rows that are held out."""
+    rows = []
+    for name, fitted in of.fitted.items():
+        for p, value in enumerate(of.path.values):
+            metrics = {key: float(fitted.metrics[key][p]) if key in fitted.metrics else ""
+                       for key in of.experiment.metrics.in_order(dict.fromkeys(_metrics(of)))}  # fmt: skip
+            counts = {key: int(each[p]) for key, each in fitted.counts.items()}
+            rows.append({of.path.number: float(value), "fold": name.removeprefix("fold"), **metrics, **counts,
+                         "end": ENDS[fitted.end[p]]})  # fmt: skip
+    return rows
+
+
+def _metrics(of: Selection) -> list[str]:
+    return list(dict.fromkeys(name for fitted in of.fitted.values() for name in fitted.metrics))
+
+
+def _curve(of: Selection, found: Coefficients | None) -> list[dict[str, Any]]:
+    choice, rows = of.choice, []
+    for p, value in enumerate(of.path.values):
+        marks = [words for rule, words in RULES.items() if p == {"min": choice.best, "one_se": choice.simplest}[rule]]
+        row: dict[str, Any] = {of.path.number: float(value), f"{of.metric}_mean": float(choice.mean[p]),
+                               f"{of.metric}_standard_error": float(choice.error[p])}  # fmt: skip
+        if found is not None:
+            row["nonzeros"] = int(nonzeros(of, found)[p])
+        rows.append(row | {"mark": " and ".join(marks), "chosen": p == choice.chosen})
+    return rows
+
+
+def nonzeros(of: Selection, found: Coefficients) -> np.ndarray:
+    """How many coefficients of features exceed the cutoff at each value, (P,)."""
+    return (np.abs(found.values[:, found.regularized]) > of.experiment.settings.cutoff).sum(axis=1)
+
+
+def _coefficients(of: Selection, found: Coefficients) -> Any:
+    """A row for each coefficient that exceeds the cutoff somewhere on the path, and each intercept; a column a value
+    of the path."""
+    import pandas as pd
+
+    shown = (np.abs(found.values) > of.experiment.settings.cutoff).any(axis=0) | ~found.regularized
+    told = {"parameter": found.parameter, "feature": found.feature, "class": found.label}
+    frame = pd.DataFrame({name: np.array(each, object)[shown] for name, each in told.items()})
+    values = pd.DataFrame(found.values[:, shown].T, columns=[f"{of.path.number}={v:.6g}" for v in of.path.values])
+    return pd.concat([frame, values], axis=1)

@@ -1,0 +1,76 @@
+"""Which rows are held out in which fold, and which rows a subsample has."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
+
+Mask = Bool[np.ndarray, " N"]
+
+
+def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator) -> Int[np.ndarray, " N"]:
+    """The fold in which each training row is held out, (N,), from 0.
+
+    By "rows", each client's rows are dealt out in a random order, those of a class evenly; by "clients", whole clients
+    are. Raises UserError where there are fewer rows of a client, or clients, than folds.
+    """
+    if by == "clients":
+        if folds > len(data.sizes):
+            raise UserError(f"folds={folds} is more than the {len(data.sizes)} clients that by=clients deals out: give "
+                            f"at most {len(data.sizes)}")  # fmt: skip
+        return np.repeat(rng.permutation(np.arange(len(data.sizes)) % folds), data.sizes)
+    least = int(data.sizes.argmin())
+    if folds > data.sizes[least]:
+        raise UserError(f"folds={folds} is more than the {data.sizes[least]} training rows of client "
+                        f"{_name(data, least)}: give fewer folds, or by=clients")  # fmt: skip
+    found, dealt = np.empty(len(data.y), np.int64), 0
+    for rows in _shuffled(data, rng):
+        found[rows] = (dealt + np.arange(len(rows))) % folds
+        dealt += len(rows)  # the next client begins where this one ended, so that folds are of one size
+    return found
+
+
+def halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
+    """Complementary pairs of random halves, one half after the other: 2 ``pairs`` masks of the training rows, (N,).
+
+    By "rows", half of each client's rows, rounded down, and about half of each class; by "clients", half of the
+    clients. Shah and Samworth (J. R. Stat. Soc. B 2013), section 2. Raises UserError where there are not two of them.
+    """
+    if by == "clients" and len(data.sizes) < 2:
+        raise UserError("by=clients takes halves of the clients, and there is one only: give by=rows")
+    if by == "rows" and data.sizes.min() < 2:
+        raise UserError(f"client {_name(data, int(data.sizes.argmin()))} has one training row, which has no halves: "
+                        "give by=clients")  # fmt: skip
+    for _ in range(pairs):
+        if by == "clients":
+            order = rng.permutation(len(data.sizes))
+            half = len(order) // 2
+            for chosen in (order[:half], order[half : 2 * half]):
+                yield np.repeat(np.isin(np.arange(len(order)), chosen), data.sizes)
+            continue
+        both = np.zeros((2, len(data.y)), bool)
+        for rows in _shuffled(data, rng):
+            two = rows[: len(rows) // 2 * 2].reshape(-1, 2)
+            first = rng.integers(2, size=len(two))
+            both[0, two[np.arange(len(two)), first]] = True
+            both[1, two[np.arange(len(two)), 1 - first]] = True
+        yield from both
+
+
+def _shuffled(data: FederatedData, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """The rows of each client in a random order, class by class where there are any; of an odd number of rows the last
+    one is any of them."""
+    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        rows = start + rng.permutation(stop - start)
+        if data.classes:
+            last = rows[-1:] if len(rows) % 2 else rows[:0]
+            rows = rows[: len(rows) - len(last)]
+            rows = np.concatenate([rows[np.argsort(data.y[rows], kind="stable")], last])
+        yield rows
+
+
+def _name(data: FederatedData, client: int) -> str:
+    return data.clients[client] if data.clients else str(client)

@@ -1,0 +1,126 @@
+"""The picture of a selection: the metric against the strength, and the coefficients."""
+
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from fcorun.reports.pictures.page import COLOURS, PAGE, STYLE, content, look, page
+from fcorun.selection.coefficients import Coefficients
+from fcorun.selection.path import Path
+from fcorun.selection.selected import Selection
+
+SHOWN = 10  # coefficients that are called by name
+SYMBOLS = {"strength": "strength λ of ψ", "radius": "radius r"}
+_LONGEST = 18  # letters of a name
+
+
+def draw(of: Selection, found: Coefficients | None, label: str) -> bytes:
+    """selection.png, as the content of a file."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        title = textwrap.wrap(label, int(17 * PAGE))
+        two = found is not None
+        figure, axes = page(1 + two, 1 + two, PAGE, height=2.3, left=0.6, right=1.1 if two else 0.1,
+                            top=0.22 + 0.12 * len(title), gap=(0.75, 0.5))  # fmt: skip
+        figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
+        _metric(axes[0], of)
+        if found is not None:
+            _paths(axes[1], of, found)
+        for ax in axes:
+            along(ax, of.path)
+        return content(figure)
+
+
+def along(ax: Any, path: Path) -> None:
+    """The axis of a path, from the simplest solution on."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    wide = path.values.max() > 100 * path.values.min()
+    ax.set(xscale="log", xlabel=SYMBOLS[path.number])
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5), numticks=9))
+    ax.xaxis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=99) if wide else NullLocator())
+    ax.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+    if not wide:
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if path.number == "strength":
+        ax.invert_xaxis()
+
+
+def _metric(ax: Any, of: Selection) -> None:
+    choice, values = of.choice, of.path.values
+    blue = look(0)
+    ax.errorbar(values, choice.mean, choice.error, color=blue.colour, marker=".", elinewidth=0.6, linewidth=1)
+    bound = choice.mean[choice.best] + (-1 if choice.higher else 1) * choice.error[choice.best]
+    ax.axhline(bound, color="0.5", linewidth=0.5, linestyle=":")
+    marks(ax, of, top=True)
+    metric = of.experiment.metrics[of.metric]
+    words = (metric.label or metric.name).replace("validation", "held-out")
+    ax.set_ylabel(f"{words}\nmean ± standard error, {of.options.folds} folds")
+
+
+def marks(ax: Any, of: Selection, top: bool = False) -> None:
+    """Lines at the two choices, with their names on top; the one that is taken is drawn through."""
+    choice, values = of.choice, of.path.values
+    same = choice.best == choice.simplest
+    places = [(choice.best, "min = 1 SE" if same else "min", COLOURS[3])]
+    places += [] if same else [(choice.simplest, "1 SE", COLOURS[2])]
+    for place, name, colour in places:
+        taken = place == choice.chosen
+        ax.axvline(values[place], color=colour, linewidth=1.1 if taken else 0.7, linestyle="-" if taken else "--")
+        if top:
+            gap = abs(np.log(values[choice.best] / values[choice.simplest]) / np.log(values[0] / values[-1]))
+            align = "center" if same or gap > 0.12 else "left" if name == "min" else "right"
+            ax.annotate(name, (values[place], 1), (0, 2), xycoords=("data", "axes fraction"), ha=align, va="bottom",
+                        textcoords="offset points", fontsize=6.5, color=colour, annotation_clip=False)  # fmt: skip
+
+
+def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
+    """The coefficients of the features; the largest at the choice have names, the others are grey."""
+    values, choice = of.path.values, of.choice
+    shown = np.flatnonzero(found.regularized)
+    curves = found.values[:, shown]
+    curves = np.where(np.isfinite(curves), curves, np.nan)
+    size = np.nan_to_num(np.abs(curves[choice.chosen]))
+    order = np.argsort(-size, kind="stable")
+    named = [j for j in order[:SHOWN] if size[j] > of.experiment.settings.cutoff]
+    rest = np.setdiff1d(np.arange(curves.shape[1]), named)
+    if len(rest):
+        rest = rest[np.nanmax(np.abs(curves[:, rest]), axis=0, initial=0) > 0]
+        ax.plot(values, curves[:, rest], color="0.7", linewidth=0.4, rasterized=len(rest) > 500)
+    ends = [(curves[-1, j] if np.isfinite(curves[-1, j]) else 0.0, i, j) for i, j in enumerate(named)]
+    for i, j in enumerate(named):
+        ax.plot(values, curves[:, j], **look(i).line, linewidth=1.1)
+    ax.margins(x=0)
+    marks(ax, of)
+    beside(ax, [(end, i, short(found.names[shown[j]])) for end, i, j in ends])
+    more = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
+    ax.set_ylabel(f"coefficients on all training rows\nas trained{more}")
+
+
+def beside(ax: Any, ends: list[tuple[float, int, str]]) -> None:
+    """Names beside the ends of curves, (end, place of its look, name), moved apart lest they lie on each other."""
+    low, high = ax.get_ylim()
+    height = 1 / 19  # of a line, as a share of the panel
+    places, last = {}, -np.inf
+    for end, i, _ in sorted(ends):
+        last = max((end - low) / (high - low), last + height)
+        places[i] = last
+    over = max([*places.values(), 0.0]) - 1
+    if over > 0:  # down again, from the top
+        top = 1.0
+        for _, i, _ in sorted(ends, reverse=True):
+            places[i] = min(places[i], top)
+            top = places[i] - height
+    for end, i, name in ends:
+        share = (end - low) / (high - low)
+        ax.annotate(name, (1, share), (1.06, places[i]), xycoords="axes fraction", textcoords="axes fraction",
+                    va="center", fontsize=6, color=look(i).colour, annotation_clip=False, parse_math=False,
+                    arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": look(i).colour, "shrinkA": 1,
+                                "shrinkB": 0, "relpos": (0, 0.5)})  # fmt: skip
+
+
+def short(name: str) -> str:
+    """A name that is not too long for a margin."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 + 1 :]}"

@@ -1,0 +1,43 @@
+"""What is said of a selection on the terminal."""
+
+import math
+from collections.abc import Iterator
+
+from fcorun.algorithms.base import Baseline
+from fcorun.selection.choice import RULES
+from fcorun.selection.coefficients import coefficients
+from fcorun.selection.files import nonzeros
+from fcorun.selection.selected import ALL, Selection
+
+
+def tell_selection(of: Selection) -> Iterator[str]:
+    """The two choices, which one was taken, remarks, what it cost, and where it lies."""
+    choice, path = of.choice, of.path
+    found = coefficients(of.fitted[ALL].solution, of.data)
+    for rule, place in {"min": choice.best, "one_se": choice.simplest}.items():
+        taken = "* " if rule == of.options.rule else "  "
+        size = f", {nonzeros(of, found)[place]} of {found.regularized.sum()} coefficients" if found else ""
+        yield (f"{taken}{RULES[rule]}: {path.number}={path.values[place]:.4g}  {of.metric} {choice.mean[place]:.4g} ± "
+               f"{choice.error[place]:.2g}{size}")  # fmt: skip
+    rounds = of.experiment.settings.tail_rounds
+    of_rounds = "" if isinstance(of.experiment.algo, Baseline) else f" (of the last {rounds} rounds at most)"
+    yield (f"mean ± standard error over {of.options.folds} folds{of_rounds}, which share training rows: a rule of "
+           "thumb; the score of what was chosen is a little too good")  # fmt: skip
+    yield from of.remarks
+    yield f"the choice cost {costs(of.cost)}"
+    status = of.record.status if of.record else {}
+    end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
+    yield f"{of.folder}/refit: all training rows with {path.number}={path.values[choice.chosen]:.6g}: {end}"
+    files = ["selection.csv", "curve.csv", *(["path.csv"] if found else []), "selection.png"]
+    yield f"{of.folder}/ holds {', '.join(files)}"
+
+
+def costs(cost: dict[str, int]) -> str:
+    """Runs, rounds and bytes in words."""
+    sent = f", {_bytes(cost['bytes_up'])} up and {_bytes(cost['bytes_down'])} down" if cost["bytes_up"] else ""
+    return f"{cost['runs']} runs, {cost['rounds']:,} rounds{sent}"
+
+
+def _bytes(count: float) -> str:
+    power = min(int(math.log10(max(count, 1))) // 3, 4)
+    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -1,0 +1,146 @@
+"""The choice of a strength by cross-validation: a path on each fold, and a refit on all rows."""
+
+import time
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+
+from fcorun.algorithms.base import Baseline
+from fcorun.datasets.base import FederatedData, stream
+from fcorun.datasets.part import Part, part
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import unmeasured
+from fcorun.metrics import PERSONAL
+from fcorun.runs.job import Watcher
+from fcorun.runs.run import run
+from fcorun.selection import files
+from fcorun.selection.choice import Choice, choose, remarks
+from fcorun.selection.fitting import Fitted
+from fcorun.selection.folds import folds_of
+from fcorun.selection.path import Path, path_of
+from fcorun.selection.selected import ALL, Options, Selection
+from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
+
+REFIT = "refit"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A selection that is to be made.
+
+    Attributes:
+        config: that of the refit, but for the strength.
+        metric: by which is chosen.
+        said: what a user should know before it begins.
+    """
+
+    config: Mapping[str, Any]
+    options: Options
+    study: Study
+    path: Path
+    metric: str
+    said: list[str]
+
+    def run(self, tell: Tell = lambda line: None, watch: Watcher | None = None) -> Selection:
+        """Run what is not there, choose, and run what was chosen on all training rows. Raises UserError."""
+        study, path, began = self.study, self.path, time.perf_counter()
+        experiment = study.experiment
+        with study.claimed():
+            fitted = study.fits(_slim, tell)
+            lost = np.full(len(path.values), np.nan)  # of a fold whose runs all diverged
+            scores = np.stack([each.metrics.get(self.metric, lost) for name, each in fitted.items() if name != ALL])
+            choice = choose(scores, self.options.rule, bool(experiment.metrics[self.metric].higher))
+            said = remarks(choice, path, fitted, experiment.settings.rounds) + unjudged(experiment)
+            found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
+                              choice=choice, cost=cost(fitted), remarks=said)  # fmt: skip
+            files.write(found, time.perf_counter() - began)
+            record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
+            files.finish(found)
+        return replace(found, record=record)
+
+
+def select(
+    config: Mapping[str, Any],
+    options: Options = Options(),  # noqa: B008
+    out: str | FilePath | None = None,
+    *,
+    tell: Tell = lambda line: None,
+    watch: Watcher | None = None,
+) -> Selection:
+    """Choose a strength for a configuration by K folds, and run it on all rows.
+
+    A path of strengths runs on the training rows of each fold, evaluated on those held out, and on all training rows.
+    Fits that lie in the folder, by default outputs/DATA/select-ALGO-HASH, are not computed again. The data set's own
+    validation rows take no part: they judge the refit, a record in FOLDER/refit.
+
+    Raises UserError for whatever a user can mend; what is wrong with options or data, before anything is written.
+    """
+    return plan(config, options, out).run(tell, watch)
+
+
+def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None = None) -> Plan:
+    """What ``select`` would do. Raises UserError, and writes nothing."""
+    experiment, data, fixed = begun(config, "select")
+    path = path_of(experiment, data, options.points, options.range)
+    fold = folds_of(data, options.folds, options.by, stream(experiment.settings.seed, "select", "folds"))
+    check_parts(experiment, data, (fold != k for k in range(options.folds)))
+    anew = standardized_by_itself(experiment)
+    none = np.zeros(len(fold), bool)
+    parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
+    parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(options.folds)}
+    asked = {name: value for name, value in asdict(options).items() if name != "rule"}
+    study = Study.of("select", experiment, data, fixed=fixed, asked=asked, out=out, number=path.number,
+                     values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
+    metric = _metric(experiment, options, data)
+    said = _said(study.label, path, options, experiment, data)
+    return Plan(config=config, options=options, study=study, path=path, metric=metric, said=said)
+
+
+def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, Any]:
+    """The configuration with the value that was chosen."""
+    reg = dict(config["reg"]) | {path.number: float(path.values[choice.chosen])}
+    if "relative" in reg and path.number == "strength":
+        reg["relative"] = None
+    return {**deepcopy(dict(config)), "reg": reg, "metric": None}  # which the rows of the refit may not measure
+
+
+def _metric(experiment: Experiment, options: Options, data: FederatedData) -> str:
+    """The metric by which is chosen: that of the configuration, or the loss of the rows that are held out."""
+    own = experiment.algo.personalises and options.by == "rows"
+    name = experiment.settings.metric or (f"{PERSONAL}val_loss" if own else "val_loss")
+    if not name.removeprefix(PERSONAL).startswith("val_"):
+        raise UserError(f"metric={name} is not measured on rows that are held out: give loss, or accuracy where there "
+                        "are classes")  # fmt: skip
+    if name.startswith(PERSONAL) and not own:
+        why = "by=clients leaves those held out no models of their own" if experiment.algo.personalises else (
+            f"clients of algo={experiment.names['algo']} have no models of their own")  # fmt: skip
+        raise UserError(f"metric={name}: {why}; give metric={name.removeprefix(PERSONAL).removeprefix('val_')}")
+    held = replace(data, x_val=data.x[:1], y_val=data.y[:1], offsets_val=None)
+    if why := unmeasured(name, experiment, held):
+        raise UserError(f"metric={name} would not be measured: {why}; give metric=loss")
+    return name
+
+
+def _said(label: str, path: Path, options: Options, experiment: Experiment, data: FederatedData) -> list[str]:
+    ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
+    lines = [f"{label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.folds} folds by "
+             f"{options.by}"]  # fmt: skip
+    if options.by == "rows" and experiment.data.within:
+        lines.append(f"data={experiment.names['data']}: {experiment.data.within}")
+    if experiment.algo.personalises:
+        lines.append("coefficients are those of the global model")
+    if isinstance(experiment.algo, Baseline):
+        lines.append(f"algo={experiment.names['algo']} is solved in one place: what it costs to send the rows is not "
+                     "counted")  # fmt: skip
+    return [*lines, *data.remarks]
+
+
+def _slim(name: str, fitted: Fitted) -> Fitted:
+    """What is kept of a fit: of a fold no solution."""
+    return fitted if name == ALL else replace(fitted, solution={})

@@ -1,0 +1,44 @@
+"""What each client would choose by itself."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.arrays import dealt
+from fcorun.experiment.build import problem_of
+from fcorun.experiment.experiment import Experiment
+from fcorun.problem import solver
+from fcorun.problem.problem import Batch
+from fcorun.selection.fitting import with_value
+
+_TOLERANCE, _ITERATIONS = 1e-6, 5000
+
+
+def supports(experiment: Experiment, data: FederatedData, number: str, value: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which features each client's own solution has, (M, d), and whether it is one, (M,).
+
+    A solution is that of the client's rows alone, solved in float64 at this strength or radius; it is none where the
+    client's rows are of one class only, or the solver did not come to its certificate.
+    """
+    rows, found, sure = dealt(data.offsets), [], []
+    with jax.enable_x64(True):
+        problem = problem_of(experiment, data)
+        reg = with_value(problem.regularizer, number, value)
+        made = solver.programs(replace(problem, regularizer=reg), data.x.shape[1])
+        for m, own in enumerate(rows):
+            there, each = own >= 0, np.maximum(own, 0)
+            x = data.x[each].astype(np.float64) if data.x.dtype.kind == "f" else data.x[each]
+            y = data.y[each].astype(np.int32 if data.task == "multiclass" else np.float64)
+            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(there / there.sum()))
+            numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
+            mine = replace(problem, regularizer=replace(reg, **numbers))
+            for now in solver.minimize(mine, batch, _TOLERANCE, _ITERATIONS, made=made):  # noqa: B007
+                pass
+            weights = np.abs(np.asarray(now.w["weights"])).reshape(data.x.shape[1], -1)
+            found.append((weights > experiment.settings.cutoff).any(axis=1))
+            several = data.task == "regression" or len(np.unique(data.y[own[there]])) > 1
+            sure.append(now.certified and several)
+    return np.array(found), np.array(sure)

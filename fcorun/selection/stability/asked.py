@@ -1,0 +1,74 @@
+"""What a stability selection is asked for, and what it is when it is done."""
+
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Literal
+
+import numpy as np
+
+from fcorun.config import Count, Positive
+from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
+from fcorun.selection.path import Path
+from fcorun.selection.stability.stable import Stability
+from fcorun.selection.study import Study
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``fcorun stability`` is asked for, beside a configuration.
+
+    Attributes:
+        subsamples: halves, two a pair.
+        points: strengths of the path, at least 2.
+        by: whether halves are of each client's rows, or of the clients.
+        threshold: the share of the halves on which a stable feature is chosen, over 1/2.
+        errors: how many false selections are expected at most; the path is followed as far as that holds.
+        range: the least and the largest strength or radius; None: worked out from the data.
+    """
+
+    subsamples: Count = 100
+    points: Count = 20
+    by: Literal["rows", "clients"] = "rows"
+    threshold: float = 0.75
+    errors: Positive = 1.0
+    range: list[float] | None = None
+
+    def __post_init__(self):
+        if self.subsamples % 2:
+            raise UserError(f"subsamples={self.subsamples} come in pairs of halves: give an even number")
+        if self.points < 2:
+            raise UserError(f"points={self.points} must be at least 2")
+        if not 0.5 < self.threshold <= 1:
+            raise UserError(f"threshold={self.threshold:g} must be over 0.5, or no bound holds, and at most 1")
+
+
+@dataclass(frozen=True)
+class Stable:
+    """A stability selection that is done.
+
+    Attributes:
+        study: its parts and its folder.
+        found: which features are stable.
+        counts: how many runs ended in each way of ENDS.
+        clients: the similarity of the supports of clients' own solutions at the end of the region, (M, M), NaN where
+            there is none; None where there are no such solutions.
+        cost: of all runs.
+        remarks: a sentence each.
+    """
+
+    study: Study
+    options: Options
+    path: Path
+    found: Stability
+    clients: np.ndarray | None
+    cost: dict[str, int]
+    remarks: list[str]
+
+    @property
+    def folder(self) -> FilePath:
+        return self.study.folder
+
+    @property
+    def data(self) -> FederatedData:
+        return self.study.data

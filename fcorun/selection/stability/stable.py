@@ -1,0 +1,58 @@
+"""Stability selection: which features are chosen again and again on halves of the rows.
+
+Meinshausen and Buehlmann, Stability selection (J. R. Stat. Soc. B 2010); with complementary pairs of halves, Shah and
+Samworth, Variable selection with error control (J. R. Stat. Soc. B 2013).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+
+@dataclass(frozen=True)
+class Stability:
+    """What the halves say of d features.
+
+    Attributes:
+        frequency: the share of the halves on which each feature is chosen at each value of the path, (P, d).
+        region: how many values of the path are looked at, from its beginning.
+        q: features chosen on a half, on average, at any value of the path up to each, (P,).
+        bound: on the expected number of false selections, were the region to end at each value, (P,).
+        most: the largest frequency of each feature in the region, (d,).
+        stable: the features for which that is at least the threshold, (d,).
+    """
+
+    frequency: Float[np.ndarray, "P d"]
+    region: int
+    q: Float[np.ndarray, " P"]
+    bound: Float[np.ndarray, " P"]
+    most: Float[np.ndarray, " d"]
+    stable: Bool[np.ndarray, " d"]
+
+
+def stability(chosen: Bool[np.ndarray, "S P d"], threshold: float, errors: float) -> Stability:
+    """Stability selection by what was chosen on S halves at P values, the simplest solution first.
+
+    A feature is stable if at some value of the region it is chosen on a share of the halves of at least ``threshold``,
+    which is over 1/2. The region is the longest beginning of the path for which q^2 / ((2 threshold - 1) d), theorem 1
+    of Meinshausen and Buehlmann, is at most ``errors``; it has one value at least. By theorem 1 of Shah and Samworth
+    the same number bounds, without further assumptions, how many stable features are expected whose chance of being
+    chosen on a half is at most q / d.
+    """
+    features = chosen.shape[2]
+    frequency = chosen.mean(axis=0)
+    q = np.logical_or.accumulate(chosen, axis=1).sum(axis=2).mean(axis=0)
+    bound = q**2 / ((2 * threshold - 1) * features)
+    region = max(int((bound <= errors).sum()), 1)  # q grows along the path
+    most = frequency[:region].max(axis=0)
+    stable = most >= threshold - 1e-12
+    return Stability(frequency=frequency, region=region, q=q, bound=bound, most=most, stable=stable)
+
+
+def jaccard(supports: Bool[np.ndarray, "M d"]) -> Float[np.ndarray, "M M"]:
+    """|A and B| / |A or B| of each two supports; NaN where both are empty."""
+    sizes = supports.astype(np.float64)
+    both = sizes @ sizes.T
+    either = sizes.sum(axis=1)[:, None] + sizes.sum(axis=1)[None] - both
+    return np.divide(both, either, out=np.full(both.shape, np.nan), where=either > 0)

@@ -1,0 +1,81 @@
+"""Runs on a part of the rows: those of an ordinary run on a table that has no others."""
+
+import numpy as np
+import pytest
+from helpers import composed, rows_of
+
+from fcorun import run
+from fcorun.datasets.part import part
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.selection.fitting import ENDS, Fitter
+
+SIZES = (7, 10, 9, 10)
+OWNER = np.repeat(np.arange(len(SIZES)), SIZES)
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((len(OWNER), 6)) * [1, 2, 0.5, 1, 3, 1] + 0.5 * RNG.standard_normal((4, 6))[OWNER]
+SCORE = X @ [1.0, -0.5, 0.0, 0.0, 0.3, 0.0] + 0.4 + 0.5 * RNG.standard_normal(len(OWNER))
+# About a third of each client's rows are held out, and a few lie aside.
+PLACE = np.concatenate([np.arange(n) for n in SIZES])
+BY_ROWS = PLACE % 3 != 1, (PLACE % 3 == 1) & (PLACE > 1)
+BY_CLIENTS = OWNER != 2, OWNER == 2
+
+
+def config(path, *overrides, task="regression"):
+    own = ("data=table", f"data.path={path}", f"data.task={task}", "precision=float64", "rounds=12", "eval_every=4")
+    return composed(*own, "tail_rounds=1", *overrides)
+
+
+def pair(kept, held, *overrides, task="regression"):
+    """The runs of a path on a part, and the ordinary one of the second strength on a table of the part alone."""
+    y = SCORE if task == "regression" else (SCORE > 0.5).astype(int)
+    np.savez("all.npz", X=X, y=y, client=OWNER, validation=np.zeros(len(y), bool))
+    there = kept | held
+    np.savez("part.npz", X=X[there], y=y[there], client=OWNER[there], validation=held[there])
+    experiment = prepare(config("all.npz", *overrides, task=task))
+    data = load(experiment)
+    assert len(data.y) == len(y)
+    found = []
+    fitter = Fitter(experiment, data, "strength", np.array([0.1, 0.03]), int(data.sizes.max()))
+    fitter.fit([lambda: part(data, kept, held)], lambda _, fitted: found.append(fitted))
+    record = run(config("part.npz", *overrides, "reg.strength=0.03", task=task), "ordinary")
+    return found[0], record
+
+
+CASES = {
+    "minibatches": ("algo=feddualavg", "batch_size=3", "algo.client_lr=0.02", "algo.server_lr=1"),
+    "a cohort": ("algo=fedmid", "batch_size=3", "clients_per_round=2", "local_epochs=null", "local_steps=3"),
+    "all rows at once": ("algo=fedmid", "client_weighting=uniform"),
+    "rates that are auto": ("algo=fedmid", "batch_size=4", "algo.client_lr=auto", "algo.server_lr=auto"),
+    "closed form": ("algo=feddr",),
+    "a curvature": ("algo=feddr", "algo.solver=gradient"),
+    "standardized": ("algo=fedcomposite", "data.standardize=pooled"),
+    "standardized by clients": ("algo=fedmid", "data.standardize=per_client", "batch_size=4"),
+    "own models": ("algo=local", "batch_size=4"),
+    "centralized": ("algo=centralized",),
+    "a tree": ("algo=feddualavg", "topology=tree", "topology.edges=2"),
+}
+
+
+@pytest.mark.parametrize("by", ["rows", "clients"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_part_is_run_as_a_table_of_its_own(case, by):
+    kept, held = BY_ROWS if by == "rows" else BY_CLIENTS
+    found, record = pair(kept, held, *CASES[case])
+    assert [ENDS[e] for e in found.end] == ["done", "done"]
+    for name, value in record.solution.items():
+        np.testing.assert_allclose(found.solution[name][1], value, rtol=1e-9, atol=1e-10)
+    last = rows_of(record).iloc[-1]
+    assert {"train_loss", "val_loss", "objective"} <= set(found.metrics)
+    for name, values in found.metrics.items():
+        assert values[1] == pytest.approx(last[name], rel=1e-8, abs=1e-10), name
+    if case != "centralized":  # which counts iterations
+        for name, count in {"rounds": "round", "bytes_up": "bytes_up", "bytes_down": "bytes_down"}.items():
+            assert found.counts[name][1] == last[count] + last.get(f"edge_{count}", 0)
+    assert max(np.ptp(values) for values in found.metrics.values()) > 1e-4
+
+
+def test_classes():
+    found, record = pair(*BY_ROWS, "algo=fedmid", "batch_size=3", task="binary")
+    np.testing.assert_allclose(found.solution["weights"][1], record.solution["weights"], rtol=1e-9)
+    assert found.metrics["val_accuracy"][1] == pytest.approx(rows_of(record)["val_accuracy"].iloc[-1])

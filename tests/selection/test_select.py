@@ -1,0 +1,297 @@
+"""fcorun select: against scikit-learn, and what it leaves behind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.linear_model
+from helpers import composed, fails, given, matrices_only, names, plugin_class, small_for, traits_of
+
+from fcorun import Record, load_records, run
+from fcorun.cli.commands import main
+from fcorun.datasets.base import stream
+from fcorun.datasets.table import Table
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.records.formats import read_rows
+from fcorun.selection.choice import choose
+from fcorun.selection.folds import folds_of, halves
+from fcorun.selection.select import select
+from fcorun.selection.selected import Options
+
+sklearn_linear: Any = sklearn.linear_model  # whose types are not known well
+RNG = np.random.default_rng(5)
+
+
+OWNER = np.repeat(["a", "b", "c", "d"], [12, 20, 15, 13])
+X = RNG.standard_normal((60, 8)) * [1, 2, 1, 1, 0.5, 1, 1, 1]
+SCORE = X @ [1.5, -0.5, 0, 0, 1.0, 0, 0, 0] + 0.7 + 0.7 * RNG.standard_normal(60)
+NAMES = ["age", "dose", *(f"x{j}" for j in range(6))]
+
+
+def table(task="regression"):
+    frame = pd.DataFrame(X, columns=NAMES).assign(
+        site=OWNER, y=SCORE if task == "regression" else (SCORE > 0.5).astype(int)
+    )
+    frame.to_csv("rows.csv", index=False)
+
+
+def config(*overrides, task="regression"):
+    table(task)
+    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", f"data.task={task}")
+    return composed(*own, "data.validation=0", *overrides)
+
+
+def fold_of(config, options):
+    data = load(prepare(config))
+    fold = folds_of(data, options.folds, options.by, stream(config["seed"], "select", "folds"))
+    return data, [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(options.folds)]
+
+
+def scores(found):
+    rows: Any = pd.read_csv(found.folder / "selection.csv")
+    return (
+        rows[rows["fold"] != "all"]
+        .pivot(index="strength", columns="fold", values=found.metric)
+        .sort_index(ascending=False)
+    )
+
+
+@pytest.mark.parametrize("by", ["rows", "clients"])
+def test_as_lasso_cv(by):
+    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(folds=4, points=12, by=by)
+    found = select(settings, options, "out")
+    data, splits = fold_of(settings, options)
+    alphas = found.path.values / 2
+    theirs = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
+    np.testing.assert_allclose(scores(found).to_numpy(), theirs.mse_path_, rtol=1e-5)
+    assert found.path.values[found.choice.best] == pytest.approx(2 * theirs.alpha_)
+    np.testing.assert_allclose(given(found.record).solution["weights"], theirs.coef_, atol=1e-5)
+    assert given(found.record).solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
+    x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
+    path = sklearn_linear.lasso_path(x, y, alphas=alphas, tol=1e-12)[1]
+    np.testing.assert_allclose(found.fitted["all"].solution["weights"], path.T, atol=1e-5)
+    assert alphas[0] == pytest.approx(np.abs(x.T @ y).max() / 60)
+
+
+@pytest.mark.parametrize(("metric", "scoring"), [("val_loss", "neg_log_loss"), ("val_accuracy", "accuracy")])
+def test_as_logistic_regression_cv(metric, scoring):
+    settings = config("algo=centralized", "algo.tolerance=1e-12", f"metric={metric}", task="binary")
+    options = Options(folds=3, points=6, range=[0.01, 0.1])
+    found = select(settings, options, "out")
+    data, splits = fold_of(settings, options)
+    for k, (train, test) in enumerate(splits):  # C is of a sum of losses, so that it goes with the rows of the fold
+        for p, strength in enumerate(found.path.values):
+            with_c = sklearn_linear.LogisticRegressionCV(
+                Cs=[1 / (strength * len(train))], cv=[(train, test)], solver="saga", l1_ratios=(1.0,), tol=1e-10,
+                max_iter=200_000, scoring=scoring, refit=False, use_legacy_attributes=True,
+            )  # fmt: skip
+            theirs = with_c.fit(data.x, data.y).scores_[1].item()
+            ours = scores(found).iloc[p, k]
+            assert ours == pytest.approx(-theirs if metric == "val_loss" else theirs, abs=1e-5)
+
+
+def test_what_it_leaves(monkeypatch):
+    settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
+    told = []
+    found = select(settings, Options(folds=3, points=5), "out", tell=told.append)
+    there = {"selection.csv", "curve.csv", "path.csv", "selection.png", "selection.json", "fits", "refit"}
+    assert {path.name for path in Path("out").iterdir()} == there
+    assert len(pd.read_csv("out/selection.csv")) == 4 * 5
+    path: Any = pd.read_csv("out/path.csv")
+    assert set(path["feature"].dropna()) <= set(NAMES)
+    assert list(path["parameter"].tail(1)) == ["bias"]
+    curve: Any = pd.read_csv("out/curve.csv")
+    assert curve["chosen"].sum() == 1
+    assert curve["nonzeros"].iloc[0] == 0
+    kept = json.loads(Path("out/selection.json").read_text())
+    assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
+    assert kept["cost"]["rounds"] == 20 * 30
+    # the refit is the ordinary run
+    value = float(found.path.values[found.choice.chosen])
+    assert kept["chosen"] == value
+    ordinary = run(settings | {"reg": settings["reg"] | {"strength": value}}, "ordinary")
+    assert given(found.record).status["identity"] == ordinary.status["identity"]
+    assert kept["cost"]["bytes_up"] == 20 * read_rows(Path("ordinary"))[-1]["bytes_up"]
+
+    # again: nothing is computed; another rule takes another strength
+    monkeypatch.setattr("fcorun.selection.fitting.Fitter.fit", lambda *_: pytest.fail("computed again"))
+    again = select(settings, Options(folds=3, points=5, rule="one_se"), "out")
+    assert again.choice.mean.tolist() == found.choice.mean.tolist()
+    assert again.choice.chosen == again.choice.simplest
+    with fails("out=out", "another study"):
+        select(settings, Options(folds=3, points=6), "out")
+
+
+def test_what_was_interrupted_goes_on():
+    settings, options = config("algo=fedmid", "rounds=10"), Options(folds=3, points=4)
+    whole = select(settings, options, "whole")
+
+    def stops(line):
+        if line.startswith("2 of 4"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        select(settings, options, "broken", tell=stops)
+    assert not Path("broken/refit").exists()
+    told = []
+    found = select(settings, options, "broken", tell=told.append)
+    assert any("fits are there: reused" in line for line in told)
+    assert Path("broken/selection.csv").read_text() == Path("whole/selection.csv").read_text()
+    assert found.choice.chosen == whole.choice.chosen
+
+
+def test_radii_grow():
+    found = select(config("algo=centralized", "reg=l1_ball"), Options(folds=3, points=8), "out")
+    assert found.path.number == "radius"
+    assert (np.diff(found.path.values) > 0).all()
+    assert "without constraint" in found.path.said
+    data = load(prepare(config("algo=centralized", "reg=l1_ball")))
+    free = np.linalg.lstsq(np.c_[data.x, np.ones(60)], data.y)[0][:-1]
+    assert found.path.values[-1] == pytest.approx(np.abs(free).sum(), rel=0.01)
+    sizes = np.abs(found.fitted["all"].solution["weights"]).sum(axis=1)
+    np.testing.assert_allclose(sizes[:-1], found.path.values[:-1], rtol=1e-4)
+
+
+def test_what_is_amiss_is_said():
+    short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
+    said = " ".join(select(short, Options(folds=2, points=3), "short").remarks)
+    assert "falling: " in said
+    assert "the minimum lies at the end of the path" in said
+    wild = config("algo=fedmid", "rounds=300", "algo.client_lr=10", "algo.server_lr=1")
+    with fails("diverged"):
+        select(wild, Options(folds=2, points=3), "wild")
+    noise = config("algo=centralized")
+    found = select(noise, Options(folds=3, points=3, range=[50, 100]), "noise")
+    assert any("beginning of the path" in line for line in found.remarks)
+
+
+def test_the_choice_by_hand():
+    found = choose(np.array([[3.0, 1.2, 1.0, 2.0], [3.0, 1.2, 1.4, 2.0]]), "one_se", higher=False)
+    assert (found.best, found.simplest, found.chosen) == (1, 1, 1)  # the simplest of those that are tied
+    found = choose(np.array([[3.0, 1.1, 0.8, 2.0], [3.0, 1.3, 1.4, np.nan]]), "min", higher=False)
+    assert (found.best, found.simplest, found.chosen) == (2, 1, 2)
+    assert found.error[2] == pytest.approx(0.3)
+    assert choose(np.array([[0.1, 0.9], [0.1, 0.9]]), "min", higher=True).best == 1
+
+
+def test_folds_and_halves():
+    data = load(prepare(config("algo=fedmid", task="binary")))
+    rng = np.random.default_rng(0)
+    fold = folds_of(data, 5, "rows", rng)
+    assert np.ptp(np.bincount(fold)) == 0
+    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        assert np.ptp(np.bincount(fold[start:stop], minlength=5)) <= 1
+    by_class = np.array([np.bincount(fold[data.y == c], minlength=5) for c in (0, 1)])
+    assert np.ptp(by_class, axis=1).max() <= 4
+    whole = folds_of(data, 3, "clients", rng)
+    assert all(len(set(whole[a:b])) == 1 for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True))
+    for first, second in zip(*[iter(halves(data, 20, "rows", rng))] * 2, strict=True):
+        assert not (first & second).any()
+        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
+
+
+@pytest.mark.parametrize("algo", ["local", "ditto"])
+def test_own_models_are_judged_by_their_own_rows(algo):
+    settings = config(f"algo={algo}", "rounds=10")
+    if algo == "ditto":
+        with fails("algo=ditto", "leaves psi out"):
+            select(settings, Options(folds=2, points=3), "out")
+        return
+    found = select(settings, Options(folds=2, points=3), "out")
+    assert found.metric == "personal_val_loss"
+    assert Record(Path("out/refit")).status["status"] == "done"
+
+
+def test_classes_that_a_fold_would_lack():
+    settings = config("algo=fedmid", task="binary")
+    frame = pd.read_csv("rows.csv")
+    frame["y"] = np.where(frame["site"] == "b", "sick", "well")
+    frame.to_csv("rows.csv", index=False)
+    with fails("class 'sick'", "fold"):
+        select(settings, Options(folds=4, by="clients"), "out")
+    assert not Path("out").exists()
+
+
+def test_numbers_of_each_client_are_not_chosen():
+    with fails("reg.per_client.strength"):
+        select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), Options(), "out")
+
+
+def test_three_classes():
+    settings = config("algo=centralized", "data.task=multiclass")
+    frame = pd.read_csv("rows.csv")
+    frame["y"] = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 1.5])]
+    frame.to_csv("rows.csv", index=False)
+    found = select(settings | {"metric": "val_accuracy"}, Options(folds=3, points=3), "out")
+    path: Any = pd.read_csv("out/path.csv")
+    assert set(path["class"]) == {"low", "middle", "high"}
+    assert found.choice.higher
+    column = f"strength={found.path.values[2]:.6g}"
+    age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
+    weights = found.fitted["all"].solution["weights"][2]
+    assert float(age.iloc[0]) == weights[NAMES.index("age"), ["high", "low", "middle"].index("high")]
+
+
+# Every algorithm that applies psi, every penalty with a strength and every ball goes through a small path.
+ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "central" in name or name == "one_client"]
+PENALTIES = [name for name in names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_each_algorithm(algo):
+    found = select(small_for(algo), Options(folds=2, points=2), "out")
+    assert np.isfinite(found.choice.mean).all()
+    assert found.cost["runs"] == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reg", PENALTIES)
+def test_each_penalty(reg):
+    matrix = ("data=lowrank", "data.clients=4", "data.samples=12", "data.rows=6", "data.columns=5", "data.rank=2")
+    more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
+    settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
+    found = select(settings, Options(folds=2, points=3), "out")
+    assert np.isfinite(found.choice.mean).all()
+    assert np.ptp(found.choice.mean) > 0
+
+
+def command(capsys, *arguments) -> tuple[int, str, str]:
+    """The command in this process: its exit code, and what it printed."""
+    code = main(["select", *arguments])
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+def test_the_command(capsys, monkeypatch):
+    table()
+    monkeypatch.setattr(Table, "within", "rows follow each other")
+    asked = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
+    asked += ("folds=2", "points=3", "metric=loss", "rule=one_se")
+    code, out, err = command(capsys, *asked, "dry_run=true")
+    assert (code, err) == (0, "")
+    assert "rows follow each other" in out
+    assert "0 of 3 fits are there, 3 to run" in out
+    assert [path.name for path in Path().iterdir()] == ["rows.csv"]
+    code, out, err = command(capsys, *asked)
+    assert (code, err) == (0, "")
+    assert "* one standard error: strength=" in out
+    assert "the choice cost 9 runs, 45 rounds" in out
+    assert "fewer than 10 evaluations" in out
+    (folder,) = Path("outputs/table").glob("select-fedmid-*")
+    assert load_records("outputs")[0].folder == folder / "refit"
+    assert "3 of 3 fits are there: reused" in command(capsys, *asked)[1]
+    assert "reused" not in command(capsys, *asked, "force=true")[1]
+    assert command(capsys, *asked, "verbose=false")[1] == ""
+    assert "rows follow each other" not in command(capsys, *asked, "by=clients", "dry_run=true")[1]
+    Path("taken").mkdir()
+    Path("taken/notes.txt").write_text("mine")
+    code, _, err = command(capsys, *asked, "out=taken")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "notes.txt" in err
+    assert [path.name for path in Path("taken").iterdir()] == ["notes.txt"]

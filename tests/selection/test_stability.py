@@ -1,0 +1,135 @@
+"""Stability selection: against a plain loop of runs, the bound by hand, and what is said of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+from sklearn.linear_model import Lasso
+
+from fcorun import run
+from fcorun.datasets.base import stream
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.selection.folds import halves
+from fcorun.selection.stability.asked import Options
+from fcorun.selection.stability.files import tell_stable
+from fcorun.selection.stability.select import select_stable
+from fcorun.selection.stability.stable import jaccard, stability
+
+RNG = np.random.default_rng(5)
+OWNER = np.repeat(["a", "b", "c"], [20, 31, 25])
+X = RNG.standard_normal((len(OWNER), 10))
+Y = X @ [1.5, -1.0, 0.7, *[0] * 7] + 0.7 + RNG.standard_normal(len(OWNER))
+NAMES = ["age", "dose", *(f"x{j}" for j in range(8))]
+
+
+def config(*overrides):
+    pd.DataFrame(X, columns=NAMES).assign(site=OWNER, y=Y).to_csv("rows.csv", index=False)
+    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
+    return composed(*own, "precision=float64", *overrides)
+
+
+def test_as_a_plain_loop():
+    """Each half as a table of its own, run by itself at each strength."""
+    given = config("algo=fedmid", "rounds=15", "batch_size=8", "algo.client_lr=0.05", "algo.server_lr=1")
+    found = select_stable(given, Options(subsamples=4, points=3), "out")
+    data, chosen = load(prepare(given)), []
+    for s, half in enumerate(halves(data, 2, "rows", stream(0, "stability", "halves"))):
+        own = np.repeat(data.clients, data.sizes)[half]
+        pd.DataFrame(data.x[half], columns=NAMES).assign(site=own, y=data.y[half]).to_csv(f"{s}.csv", index=False)
+        for strength in found.path.values:
+            each = given | {
+                "data": given["data"] | {"path": f"{s}.csv"},
+                "reg": given["reg"] | {"strength": float(strength)},
+            }
+            chosen.append(np.abs(run(each, f"{s}/{strength}").solution["weights"]) > given["cutoff"])
+    frequency = np.reshape(chosen, (4, 3, 10)).mean(axis=0)
+    np.testing.assert_array_equal(found.found.frequency, frequency)
+    assert 0 < frequency.mean() < 1
+
+
+def test_the_bound_by_hand():
+    chosen = np.zeros((4, 3, 8), bool)
+    chosen[:, :, 0] = True
+    chosen[:3, 1:, 1] = True
+    chosen[0, 2, 2:] = True
+    chosen[1, 1, 3] = True  # and no longer at the next strength: the union counts it
+    found = stability(chosen, threshold=0.75, errors=1.0)
+    assert found.q.tolist() == [1, (2 + 3 + 2 + 1) / 4, (8 + 3 + 2 + 1) / 4]
+    np.testing.assert_allclose(found.bound, found.q**2 / (0.5 * 8))
+    assert found.region == 2
+    assert found.stable.tolist() == [True, True, *[False] * 6]
+    assert found.most[3] == 0.25
+    assert stability(chosen, threshold=1.0, errors=1.0).stable.tolist() == [True, *[False] * 7]
+    assert stability(chosen, threshold=0.75, errors=1e-9).region == 1
+
+
+def test_likeness_of_supports():
+    found = jaccard(np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]], bool))
+    np.testing.assert_allclose(found[:2, :2], [[1, 1 / 3], [1 / 3, 1]])
+    assert np.isnan(found[2, 2])
+    assert found[0, 2] == 0
+
+
+def test_what_it_leaves(monkeypatch):
+    options = Options(subsamples=10, points=6, errors=2)
+    found = select_stable(config("algo=centralized"), options, "out")
+    assert {"stability.csv", "clients.csv", "stability.png", "stability.json"} < {p.name for p in Path("out").iterdir()}
+    frame = pd.read_csv("out/stability.csv")
+    assert set(frame["feature"]) == set(NAMES)
+    assert set(frame["feature"][frame["stable"]]) >= {"age", "dose"}
+    assert (np.diff(frame["frequency"]) <= 0).all()
+    kept = json.loads(Path("out/stability.json").read_text())
+    assert kept["bound"] <= 2
+    said = "\n".join(tell_stable(found))
+    assert all(word in said for word in ("age", "Shah and Samworth", "Meinshausen", "independently within each client"))
+
+    # the clients' own supports are those of scikit-learn
+    data = load(prepare(config("algo=centralized")))
+    alpha = found.path.values[found.found.region - 1] / 2
+    own = [Lasso(alpha=alpha, tol=1e-10).fit(data.x[a:b], data.y[a:b]).coef_ != 0
+           for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True)]  # fmt: skip
+    np.testing.assert_allclose(pd.read_csv("out/clients.csv").iloc[:, 1:], jaccard(np.array(own)))
+
+    # with another threshold nothing is computed
+    monkeypatch.setattr("fcorun.selection.fitting.Fitter.fit", lambda *_: pytest.fail("computed again"))
+    more = select_stable(config("algo=centralized"), Options(subsamples=10, points=6, errors=9, threshold=0.9), "out")
+    assert more.found.region >= found.found.region
+
+
+def test_halves_of_the_clients():
+    found = select_stable(config("algo=centralized"), Options(subsamples=4, points=4, by="clients"), "out")
+    assert found.found.frequency.shape == (4, 10)
+    assert "among the clients" in "\n".join(tell_stable(found))
+
+
+def test_no_coefficients():
+    with fails("objective=mlp", "no coefficient"):
+        select_stable(
+            composed("algo=feddualavg", "data=logistic_synthetic", "objective=mlp", "reg=l1", "algo.client_lr=0.1"),
+            Options(),
+            "out",
+        )
+    assert not Path("out").exists()
+
+
+def test_options():
+    bad: Any
+    for bad, words in (
+        ({"subsamples": 3}, "subsamples=3"),
+        ({"threshold": 0.5}, "threshold=0.5"),
+        ({"points": 1}, "points=1"),
+    ):
+        with fails(words):
+            Options(**bad)
+
+
+def test_a_path_that_begins_too_late():
+    found = select_stable(config("algo=centralized"), Options(subsamples=4, points=3, range=[1e-3, 1e-2]), "out")
+    assert found.found.region == 1
+    assert any("too many for errors=1" in line for line in found.remarks)
+    assert "more than errors=1" in "\n".join(tell_stable(found))
