@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -90,7 +90,12 @@ class Dataset(ABC):
     and ``natural``: what suits these data, {strength: ..., client_lr: ..., server_lr: ...}, which the YAMLs of
     regularizers and algorithms look up. Mark a field ``fcorun.config.Path`` when it only says where files lie: such
     a field does not take part in the identity of a run, so override ``sources`` to say what the files hold.
+
+    Attributes:
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
     """
+
+    source: ClassVar[str]
 
     @abstractmethod
     def load(self) -> FederatedData:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Haxby(Dataset):
-    """Two categories of Haxby et al. (2001), doi:10.1126/science.1063736, from PyMVPA by way of nilearn.
+    """fMRI scans of people who look at faces, houses and objects: two of these categories.
 
     The brain is masked by nilearn's mask, and every voxel of a run brought to mean 0 and sample deviation 1 over all
     volumes of that run, whatever they show. What is missing below ``root`` is downloaded, 300 MB a subject; masked
@@ -40,6 +40,8 @@ class Haxby(Dataset):
         validation_runs: held out of every subject, numbered as in the column ``chunks`` of labels.txt, from 0.
         categories: the two to tell apart, as in the column ``labels``.
     """
+
+    source = "@haxby2001, from PyMVPA by way of nilearn"
 
     root: config.Path = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))

@@ -39,6 +39,8 @@ class Table(Dataset):
         seed: of the partition and of the rows held out.
     """
 
+    source = "yours"
+
     path: Path
     target: str | None = None
     client: str | None = None

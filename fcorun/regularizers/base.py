@@ -27,6 +27,7 @@ class Regularizer(ABC):
         convex: whether psi is convex, so that there is one optimum to measure against. Not inherited: of a class that
             does not say so itself it is not known (None), and no optimum with it is certified.
         sparse: whether it is there to make entries 0, the more of them the larger its ``strength``.
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
 
     Optional methods, asked for by name where something needs them:
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
@@ -43,6 +44,7 @@ class Regularizer(ABC):
     across_clients: ClassVar[dict[str, str]] = {}
     convex: ClassVar[bool | None] = None
     sparse: ClassVar[bool] = False
+    source: ClassVar[str]
 
     @property
     def strength_given(self) -> float | None:

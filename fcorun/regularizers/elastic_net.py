@@ -12,6 +12,8 @@ from fcorun.regularizers.base import Regularizer, soft_threshold
 class ElasticNet(Regularizer):
     """psi(w) = strength * (l1_ratio ||w||_1 + (1 - l1_ratio) / 2 ||w||_2^2), the form of scikit-learn's ElasticNet."""
 
+    source = "@zou2005"
+
     strength: NonNegative
     l1_ratio: Fraction = 0.5
     relative: Positive | None = None

@@ -12,6 +12,8 @@ from fcorun.regularizers.base import Regularizer, soft_threshold
 class L1(Regularizer):
     """psi(w) = strength * ||w||_1."""
 
+    source = "@tibshirani1996"
+
     strength: NonNegative
     relative: Positive | None = None
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from fcorun.errors import UserError, describe
 
-COMMANDS = ("figure", "help", "results", "plot", "rm")  # each is a module here with a function ``run``
+COMMANDS = ("cite", "figure", "help", "list", "results", "plot", "rm")  # each is a module here with a function ``run``
 
 
 def main(argv: Sequence[str]) -> int:
