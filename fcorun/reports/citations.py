@@ -32,7 +32,7 @@ class Used:
 def used(records: Sequence[Record]) -> list[Used]:
     """The plug-ins of records, each class once, in the order of the sections. Imports their modules."""
     found: dict[tuple[str, str], set[str]] = {}
-    for config in map(_config, records):
+    for config in filter(None, map(_config, records)):
         for section in MEANT:
             values = config.get(section) or SECTIONS[section].default
             if isinstance(values, Mapping) and "class" in values:

@@ -54,4 +54,4 @@ def _table(group: str) -> Table:
 
 def _sentence(text: str) -> str:
     """The first sentence of a text, without its full stop."""
-    return re.split(r"(?<=[a-z0-9)|])\. (?=[A-Z])", text)[0].removesuffix(".")
+    return re.split(r"(?<=[^A-Z])\. (?=[A-Z])", text)[0].removesuffix(".")
