@@ -34,7 +34,6 @@ LaterIndex = Annotated[int, "non-negative", "later"]  # later: with its default,
 
 Axis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
 
-# "later" marks a field that earlier versions had not: with its default, a run is the one that it was.
 _CONDITIONS = {
     "positive": lambda v: v > 0,
     "non-negative": lambda v: v >= 0,
@@ -235,11 +234,9 @@ def how_keys() -> set[str]:
 def meaning(plugin: Any) -> dict[str, Any]:
     """The fields of a plug-in or of the settings that say what a run is: without those that say where or how, and
     those that came "later" and have their default."""
-    marks = conditions(type(plugin))
-    said = {
-        f.name: getattr(plugin, f.name) for f in dataclasses.fields(plugin) if f.init and "how" not in marks[f.name]
-    }
-    defaults = {f.name: f.default for f in dataclasses.fields(plugin) if "later" in marks[f.name]}
+    marks, fields = conditions(type(plugin)), dataclasses.fields(plugin)
+    said = {f.name: getattr(plugin, f.name) for f in fields if f.init and "how" not in marks[f.name]}
+    defaults = {f.name: f.default for f in fields if "later" in marks[f.name]}
     return {name: value for name, value in said.items() if name not in defaults or value != defaults[name]}
 
 

@@ -11,7 +11,7 @@ from fcorun.config import AutoPositive, Fraction
 
 @dataclass(frozen=True)
 class APFL(Algorithm):
-    """APFL, algorithm 1 of Deng, Kamani and Mahdavi (arXiv:2003.13461, 2020); it leaves psi out.
+    """APFL; it leaves psi out.
 
     A client's model is alpha v + (1 - alpha) w, of its own v and the server's w. What a step needs is taken before it:
     w, v and alpha move at once.
@@ -22,6 +22,8 @@ class APFL(Algorithm):
         alpha: the share of v, or with ``adaptive`` where it starts.
         adaptive: whether alpha follows its own gradient in each step, clipped to [0, 1].
     """
+
+    source = "algorithm 1 of @deng2020"
 
     client_lr: AutoPositive
     alpha: Fraction = 0.5

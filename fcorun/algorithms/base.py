@@ -110,9 +110,11 @@ class Method:
     Attributes:
         traits: what it can do; a property where that depends on its options. Not inherited: a class that says nothing
             has the defaults, whatever it derives from.
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
     """
 
     traits: ClassVar[Traits] = Traits()
+    source: ClassVar[str]
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)

@@ -9,6 +9,7 @@ from fcorun.algorithms.base import Baseline, Traits
 class Centralized(Baseline):
     """All clients' rows pooled, solved to a certified tolerance in float64 (see fcorun.problem.solver.minimize)."""
 
+    source = "textbook, solved by the method of @beck2009"
     traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is
 
     def rows(self, offsets):

@@ -16,7 +16,7 @@ SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}
 
 @dataclass(frozen=True)
 class Ditto(RatedAlgorithm):
-    """Ditto, algorithm 1 of Li, Hu, Beirami and Smith (ICML 2021); psi is in the global model's solver, if at all.
+    """Ditto; psi is in the global model's solver, if at all.
 
     A client takes as many steps on its own model, and on the same minibatches, as the solver takes on the global one.
 
@@ -26,6 +26,8 @@ class Ditto(RatedAlgorithm):
         lam: the weight lambda of lambda / 2 ||v - w||^2; 0 is local training.
         solver: of the global model.
     """
+
+    source = "algorithm 1 of @li2021ditto"
 
     personal_lr: AutoPositive
     lam: NonNegative

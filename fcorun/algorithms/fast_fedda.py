@@ -10,7 +10,7 @@ from fcorun.config import AUTO, AutoNonNegative, AutoPositive
 
 @dataclass(frozen=True)
 class FastFedDA(Algorithm):
-    """Fast-FedDA of Bao, Crawshaw, Luo and Liu (ICML 2022): dual averaging with a memory of the iterates.
+    """Fast-FedDA: dual averaging with a memory of the iterates.
 
     Each iterate enters its sum once; the released code adds it twice, which moves the fixed point.
 
@@ -18,6 +18,8 @@ class FastFedDA(Algorithm):
         mu: strong convexity that is made use of; "auto" is l. With mu = 0 it is FedDualAvg with client_lr = 1 / gamma.
         gamma: how strongly the start holds; "auto" is 2 L.
     """
+
+    source = "@bao2022"
 
     mu: AutoNonNegative = AUTO
     gamma: AutoPositive = AUTO

@@ -9,11 +9,13 @@ from fcorun.config import AUTO, AutoPositive
 
 @dataclass(frozen=True)
 class FedADMM(ProximalAlgorithm):
-    """FedADMM, algorithm 3 of Wang, Marella and Anderson (CDC 2022).
+    """FedADMM, with psi on the server.
 
     Attributes:
         rho: the penalty; "auto" is sqrt(l L).
     """
+
+    source = "algorithm 3 of @wang2022"
 
     rho: AutoPositive = AUTO
 

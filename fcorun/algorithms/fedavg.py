@@ -8,8 +8,9 @@ from fcorun.algorithms.rates import RatedAlgorithm
 
 @dataclass(frozen=True)
 class FedAvg(RatedAlgorithm):
-    """FedAvg with two learning rates, Algorithm 1 of Yuan, Zaheer and Reddi (ICML 2021). It leaves psi out."""
+    """FedAvg with two learning rates. It leaves psi out."""
 
+    source = "algorithm 1 of @yuan2021, after @mcmahan2017"
     traits = Traits(sides=(), trees="some", single="smooth")
 
     def init(self, problem, w0):

@@ -8,12 +8,13 @@ from fcorun.algorithms.rates import RatedAlgorithm
 
 @dataclass(frozen=True)
 class FedAvgSubgradient(RatedAlgorithm):
-    """FedAvg with a subgradient of psi in each local step: FedAvg(∂) of Yuan, Zaheer and Reddi (ICML 2021), figure 1.
+    """FedAvg with a subgradient of psi in each local step.
 
     Algorithm 1 with line 8 in two halves, as the authors' code has it: the subgradient is taken at the point that the
     gradient step has reached. The server has no prox.
     """
 
+    source = "FedAvg(∂) of @yuan2021, figure 1"
     traits = Traits(needs=("subgradient",), sides=("client",), trees="some", single="smooth")
 
     def init(self, problem, w0):

@@ -11,7 +11,7 @@ from fcorun.config import AutoPositive, Positive
 
 @dataclass(frozen=True)
 class FedComposite(Algorithm):
-    """The method of Zhang, Hu and Johansson, Composite federated learning with heterogeneous data (ICASSP 2024).
+    """Composite federated learning with heterogeneous data.
 
     Clients decouple gradient and prox steps, and correct their drift with what the server sends anyway. It starts from
     w_0 itself instead of its prox, since the number of local steps is not known yet; all clients should have the same.
@@ -20,6 +20,8 @@ class FedComposite(Algorithm):
         client_lr: eta; "auto" is 1 / (eta_g K L): what the theorem allows but for its constant.
         server_lr: eta_g.
     """
+
+    source = "@zhang2024"
 
     client_lr: AutoPositive
     server_lr: Positive = 1.0

@@ -9,7 +9,7 @@ from fcorun.config import AUTO, AutoPositive, Relaxation
 
 @dataclass(frozen=True)
 class FedDR(ProximalAlgorithm):
-    """FedDR, algorithm 1 of Tran-Dinh, Pham, Phan and Nguyen (NeurIPS 2021).
+    """FedDR, with psi on the server.
 
     It starts as the authors' code does, all of a client's vectors at w_0; the box starts x_i at prox_{eta f_i}(w_0)
     and what is reflected accordingly.
@@ -18,6 +18,8 @@ class FedDR(ProximalAlgorithm):
         step: eta; "auto" is 1 / sqrt(l L).
         relaxation: alpha, between 0 and 2; 1 is Douglas and Rachford's.
     """
+
+    source = "algorithm 1 of @trandinh2021"
 
     step: AutoPositive = AUTO
     relaxation: Relaxation = 1.0

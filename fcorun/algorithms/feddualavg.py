@@ -10,12 +10,13 @@ from fcorun.algorithms.rates import RatedAlgorithm
 
 @dataclass(frozen=True)
 class FedDualAvg(RatedAlgorithm):
-    """FedDualAvg, Algorithm 3 of Yuan, Zaheer and Reddi (ICML 2021).
+    """FedDualAvg: clients and server average in the dual space.
 
     ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), kept as a running sum; where
     clients take unequal numbers of steps, a round adds the weighted mean over the clients.
     """
 
+    source = "algorithm 3 of @yuan2021"
     traits = Traits(mirrored=True, trees="some", single="composite")
 
     def init(self, problem, w0):

@@ -10,12 +10,13 @@ from fcorun.algorithms.rates import RatedAlgorithm
 
 @dataclass(frozen=True)
 class FedDualAvgOSP(RatedAlgorithm):
-    """FedDualAvg-OSP of Yuan, Zaheer and Reddi (ICML 2021), section 5: Algorithm 3 with the client's prox left out.
+    """FedDualAvg-OSP: FedDualAvg with the client's prox left out.
 
     Gradients are taken at the unthresholded dual while the server's threshold grows without bound, so that it is an
     early-stopping method: run for long enough, its output goes to zero.
     """
 
+    source = "section 5 of @yuan2021"
     traits = Traits(sides=("server",), mirrored=True, trees="some", single="smooth", fading=True)
 
     def init(self, problem, w0):

@@ -20,6 +20,8 @@ class FedDualOpt(FedDualAvg):
         client_lr, server_lr, optimizer, beta1, beta2, epsilon: as in FedOpt.
     """
 
+    source = "ours, of algorithm 3 of @yuan2021 and the server's optimisers of @reddi2021"
+
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "momentum"
     beta1: Decay = 0.9
     beta2: Decay = 0.99

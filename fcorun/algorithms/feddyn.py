@@ -9,11 +9,13 @@ from fcorun.config import AUTO, AutoPositive
 
 @dataclass(frozen=True)
 class FedDyn(ProximalAlgorithm):
-    """FedDyn, algorithm 1 of Acar et al. (ICLR 2021).
+    """FedDyn; it leaves psi out.
 
     Attributes:
         alpha: the weight of the dynamic regularizer; "auto" is sqrt(l L).
     """
+
+    source = "algorithm 1 of @acar2021"
 
     alpha: AutoPositive = AUTO
 

@@ -8,7 +8,7 @@ from fcorun.config import AUTO, AutoPositive, Count
 
 @dataclass(frozen=True)
 class FedGD(Algorithm):
-    """FedGD(s, e), equation (4) of Pathak and Wainwright (NeurIPS 2020): e gradient steps on all data, then the mean.
+    """FedGD(s, e): e gradient steps on all data, then the mean.
 
     For e > 1 its fixed point is not the optimum, equation (5).
 
@@ -16,6 +16,8 @@ class FedGD(Algorithm):
         step: s; "auto" is 1 / L.
         steps: e.
     """
+
+    source = "equation (4) of @pathak2020"
 
     step: AutoPositive = AUTO
     steps: Count = 1

@@ -10,12 +10,13 @@ from fcorun.algorithms.rates import RatedAlgorithm
 
 @dataclass(frozen=True)
 class FedMiD(RatedAlgorithm):
-    """FedMiD, Algorithm 2 of Yuan, Zaheer and Reddi (ICML 2021).
+    """FedMiD: clients take mirror steps, and the server averages them in the primal space.
 
     The upload carries, beside the update, the client's summed rates eta_c K: where clients take unequal numbers of
     steps, K of line 10 is their weighted mean.
     """
 
+    source = "algorithm 2 of @yuan2021"
     traits = Traits(mirrored=True, trees="some", single="smooth")
 
     def init(self, problem, w0):

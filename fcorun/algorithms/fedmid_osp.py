@@ -10,8 +10,9 @@ from fcorun.algorithms.rates import RatedAlgorithm
 
 @dataclass(frozen=True)
 class FedMiDOSP(RatedAlgorithm):
-    """FedMiD-OSP of Yuan, Zaheer and Reddi (ICML 2021), section 5: Algorithm 2 with the client's prox left out."""
+    """FedMiD-OSP: FedMiD with the client's prox left out."""
 
+    source = "section 5 of @yuan2021"
     traits = Traits(sides=("server",), mirrored=True, trees="some", single="composite")
 
     def init(self, problem, w0):

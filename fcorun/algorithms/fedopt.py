@@ -11,7 +11,7 @@ from fcorun.config import Decay, Positive
 
 @dataclass(frozen=True)
 class FedOpt(FedAvg):
-    """FedOpt, algorithm 1 of Reddi et al. (ICLR 2021), with the optimisers of optax. It leaves psi out.
+    """FedOpt, with the optimisers of optax. It leaves psi out.
 
     They differ from the paper's algorithm 2 in details: Adam's and Yogi's moments are corrected for their bias, and
     Adagrad's sum starts at 0.1.
@@ -28,6 +28,8 @@ class FedOpt(FedAvg):
         beta2: of the second moment, in adam and yogi.
         epsilon: what keeps adaptive steps finite; tau in the paper.
     """
+
+    source = "algorithm 1 of @reddi2021"
 
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "adam"
     beta1: Decay = 0.9

@@ -9,7 +9,7 @@ from fcorun.config import AUTO, AutoPositive, Decay
 
 @dataclass(frozen=True)
 class FedPD(ProximalAlgorithm):
-    """FedPD, algorithm 1 of Zhang, Hong, Dhople, Yin and Liu (IEEE Trans. Signal Processing 2021).
+    """FedPD; it leaves psi out.
 
     A round ends with a communication; those that are skipped lie within it. Held at a constant ``skip``, it need not
     come to the optimum.
@@ -18,6 +18,8 @@ class FedPD(ProximalAlgorithm):
         step: eta; "auto" is 1 / sqrt(l L).
         skip: the probability p with which clients go on without communicating, less than 1.
     """
+
+    source = "algorithm 1 of @zhang2021"
 
     step: AutoPositive = AUTO
     skip: Decay = 0.0

@@ -10,7 +10,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class FedProx(ProximalAlgorithm):
-    """FedProx, algorithm 2 of Li et al. (MLSys 2020), without minibatches.
+    """FedProx, without minibatches.
 
     Its fixed point is not the optimum but that of the clients' Moreau envelopes, equation (7) of Pathak and Wainwright
     (NeurIPS 2020).
@@ -20,6 +20,8 @@ class FedProx(ProximalAlgorithm):
         gamma: how exact a client is, definition 2: its inner solver stops as soon as the gradient of
             f + mu / 2 ||. - x||^2 is gamma times that at x.
     """
+
+    source = "algorithm 2 of @li2020"
 
     mu: AutoPositive = AUTO
     gamma: Fraction = 0.0

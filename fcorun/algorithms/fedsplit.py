@@ -9,7 +9,7 @@ from fcorun.config import AUTO, AutoPositive, NonNegative, Relaxation
 
 @dataclass(frozen=True)
 class FedSplit(ProximalAlgorithm):
-    """FedSplit, algorithm 1 of Pathak and Wainwright (NeurIPS 2020), with psi on the server.
+    """FedSplit, with psi on the server.
 
     With psi = 0 the server's prox is the identity and this is the algorithm as printed. Exact solves with the step
     "auto" contract by 1 - 2 / (sqrt(L / l) + 1) a round if l > 0; if not, relaxation=1 is the safe choice.
@@ -20,6 +20,8 @@ class FedSplit(ProximalAlgorithm):
             convexity too.
         anchor: lambda of theorem 2, for losses that are not strongly convex: adds lambda / 2 ||. - x_1||^2 to each.
     """
+
+    source = "algorithm 1 of @pathak2020"
 
     step: AutoPositive = AUTO
     relaxation: Relaxation = 2.0

@@ -18,6 +18,8 @@ class Local(Algorithm):
             that lowers any such loss (Beck and Teboulle, SIAM J. Imaging Sci. 2009, lemma 2.3).
     """
 
+    source = "textbook, proximal gradient steps"
+
     client_lr: AutoPositive
 
     traits = Traits(sides=("client",))

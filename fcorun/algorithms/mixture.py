@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class Mixture(Algorithm):
-    """L2GD, algorithm 1 of Hanzely and Richtarik (arXiv:2002.05516, 2020); it leaves psi out.
+    """L2GD; it leaves psi out.
 
     It minimises the mean of f_m(x_m) + lambda / 2 ||x_m - x||^2, x the mean of the x_m, by a coin that all clients
     share: a gradient step of their own, or with probability p a pull towards x. It communicates when a pull follows a
@@ -26,6 +26,8 @@ class Mixture(Algorithm):
         step: their alpha / n; "auto" is 1 / (2 max(L / (1 - p), lambda / p)), with variance reduction a third of it.
         probability: p; "auto" is lambda / (L + lambda), at least 0.01.
     """
+
+    source = "algorithm 1 of @hanzely2020"
 
     lam: NonNegative
     step: AutoPositive = AUTO

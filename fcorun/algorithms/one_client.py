@@ -11,6 +11,8 @@ from fcorun.errors import UserError
 class OneClient(Baseline):
     """One client alone, ``client`` counted from 0, solved on its own rows and evaluated on everybody's."""
 
+    source = "textbook, solved by the method of @beck2009"
+
     client: Index = 0
 
     traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is

@@ -10,7 +10,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMac(PersonalAlgorithm):
-    """pFedMac of Li, Liu, Zhang, Shao, Wang and Geng (arXiv:2107.05330, 2021): u = argmin f - lambda <., y>.
+    """pFedMac: u = argmin f - lambda <., y>.
 
     It minimises the mean of F_m(x) = min_u {f_m(u) - lambda <u, x>} + lambda / 2 ||x||^2 and leaves psi out. F_m is
     finite only where f_m grows faster than linearly, and convex only where f_m bends lambda at least. A ridge added to
@@ -19,6 +19,8 @@ class PFedMac(PersonalAlgorithm):
     Attributes:
         ridge: "auto": what the losses lack of bending lambda.
     """
+
+    source = "@li2021pfedmac"
 
     ridge: AutoNonNegative = AUTO
 

@@ -11,7 +11,7 @@ from fcorun.problem import inner
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMacS(PFedMac):
-    """pFedMac-S of Li et al. (arXiv:2107.05330, 2021): psi, there gamma ||u||_1, is added to a client's problem.
+    """pFedMac-S: psi, there gamma ||u||_1, is added to a client's problem.
 
     Attributes:
         sparsity: how psi is met: "prox", by proximal gradient steps, accelerated with the solver exact, for any psi;
@@ -19,6 +19,8 @@ class PFedMacS(PFedMac):
             |u| - rho / 2 beyond.
         rho: how far from 0 the smooth ones differ from |u|.
     """
+
+    source = "@li2021pfedmac"
 
     sparsity: Literal["prox", "logcosh", "huber"] = "prox"
     rho: Positive = 0.01

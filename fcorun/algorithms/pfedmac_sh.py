@@ -8,7 +8,7 @@ from fcorun.config import Positive
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMacSH(PFedMacS):
-    """pFedMac-SH, algorithm 1 of Li et al. (arXiv:2107.05330, 2021), on ``topology=tree``.
+    """pFedMac-SH, on ``topology=tree``.
 
     An edge holds its model x and the mean y of its clients, from which they start in its next round (printed: each from
     its own y). The client's step has its own lambda, where slides print that of the edge; cohorts are of clients
@@ -20,6 +20,8 @@ class PFedMacSH(PFedMacS):
         edge_lam, edge_lr: lambda_2 and eta_2, of edges.
         server_lr: beta, of the cloud.
     """
+
+    source = "algorithm 1 of @li2021pfedmac"
 
     edge_lam: Positive
     edge_lr: Positive

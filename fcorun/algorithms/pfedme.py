@@ -8,12 +8,13 @@ from fcorun.algorithms.personal import PersonalAlgorithm
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMe(PersonalAlgorithm):
-    """pFedMe, algorithm 1 of T. Dinh, Tran and Nguyen (NeurIPS 2020): u = argmin f + lambda / 2 ||. - y||^2.
+    """pFedMe: u = argmin f + lambda / 2 ||. - y||^2.
 
     It leaves psi out. An inner solver starts at the client's model of the step or round before, where the box leaves
     open from where on: exact solves do not depend on it.
     """
 
+    source = "algorithm 1 of @dinh2020"
     traits = Traits(sides=(), proximal=True, trees="some")
 
     @property

@@ -10,7 +10,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class ProxSkip(Algorithm):
-    """ProxSkip of Mishchenko, Malinovsky, Stich and Richtarik (ICML 2022); with psi = 0, Scaffnew, their algorithm 2.
+    """ProxSkip; with psi = 0 it is Scaffnew, algorithm 2 of its paper.
 
     A round is the steps up to a communication: all clients draw their number from one geometric law. The prox that is
     skipped is that of consensus and psi together.
@@ -19,6 +19,8 @@ class ProxSkip(Algorithm):
         step: gamma; "auto" is 1 / L.
         probability: p, of communication after a step; "auto" is sqrt(l / L), at least 0.01.
     """
+
+    source = "@mishchenko2022"
 
     step: AutoPositive = AUTO
     probability: AutoFraction = AUTO

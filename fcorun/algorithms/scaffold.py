@@ -12,7 +12,7 @@ from fcorun.config import AutoPositive, Positive
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """SCAFFOLD, algorithm 1 of Karimireddy et al. (ICML 2020).
+    """SCAFFOLD; it leaves psi out.
 
     Attributes:
         client_lr: eta_l; "auto" is 1 / (eta_g K L), what theorem III allows but for its constant; with a part of the
@@ -20,6 +20,8 @@ class Scaffold(Algorithm):
         option: how a client renews its control variate (line 12): 1, the mean gradient of its minibatches at x; 2, what
             its steps have moved.
     """
+
+    source = "algorithm 1 of @karimireddy2020"
 
     client_lr: AutoPositive
     server_lr: Positive = 1.0

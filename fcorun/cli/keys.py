@@ -14,6 +14,7 @@ from fcorun.composing.folders import choices, conf_dir
 from fcorun.config import Settings, locate, type_hints
 from fcorun.errors import UserError
 from fcorun.sections import SECTIONS
+from fcorun.sources.catalogue import source_of
 
 # Groups of choices, and where their keys stand.
 GROUPS = {name: name for name in SECTIONS} | {"hydra/launcher": "hydra.launcher", "hydra/sweeper": "hydra.sweeper"}
@@ -94,6 +95,23 @@ def choice(group: str, name: str) -> Choice:
             said = "; ".join(filter(None, [usual, said]))
         keys[name] = Key(said, value, _kind(hints.get(last) if first == section else None, said) or known.kind)
     return Choice(" ".join(_head(text)), _with_defaults(section, keys))
+
+
+def plugin_class(group: str, found: Choice) -> type | None:
+    """The class that a choice names; None where it names none, or another key says which. Raises UserError for one
+    that cannot be imported."""
+    key = f"{GROUPS.get(group, group)}.class"
+    path = found.keys[key].value if key in found.keys else ""
+    return locate(path, key) if path and "$" not in path else None
+
+
+def source_told(group: str, found: Choice) -> str:
+    """Where a choice's class says that it comes from; empty where it has none, or does not say so."""
+    try:
+        kind = plugin_class(group, found)
+        return source_of(kind).text if kind else ""
+    except UserError as error:
+        return f"not known: {error}"
 
 
 def _with_defaults(section: str, keys: dict[str, Key]) -> dict[str, Key]:

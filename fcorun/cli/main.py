@@ -37,6 +37,10 @@ def main() -> None:
     if not arguments:
         print(_short_help())
         return
+    if completing := arguments[0] in ("-sc", "--shell-completion") and any("query=" in word for word in arguments):
+        folder, whole = _completed(os.environ.get("COMP_LINE", ""))
+        if whole:
+            return
     if arguments[0] in commands.COMMANDS:
         sys.exit(commands.main([arguments[0], *(["--config-dir", folder] if folder else []), *arguments[1:]]))
     if not re.search("[=~]|^-", arguments[0]):
@@ -45,13 +49,26 @@ def main() -> None:
     try:
         with own(folder):
             sys.argv[1:] = checked(arguments)
-            if files := replaced():
+            if (files := replaced()) and not completing:
                 print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
             failures = _composed_and_run()
     except UserError as error:
         failures = [error]
     if failures:
         sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report(e) for e in failures]))
+
+
+def _completed(line: str) -> tuple[str | None, bool]:
+    """Print what the tab key may complete of a command line that is one of a command's; the folder that --config-dir
+    names on it, if there is one, and whether that is all."""
+    from fcorun.cli.completing import completions
+
+    folder, words = _own_folder(line.split(" "))
+    folder = folder if folder and Path(folder).is_dir() else None
+    with own(folder):
+        found, whole = completions(" ".join(words))
+    print(*found, sep="\n", end="\n" if found else "")
+    return folder, whole
 
 
 def _own_folder(arguments: list[str]) -> tuple[str | None, list[str]]:

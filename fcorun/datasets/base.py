@@ -166,8 +166,10 @@ class Dataset(ABC):
     Attributes:
         units: whether features have the units of the source, unless ``standardized`` says otherwise.
         within: what a user should know where some of a client's rows are held out from the others, or nothing.
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
     """
 
+    source: ClassVar[str]
     units: ClassVar[bool] = True
     within: ClassVar[str] = ""
 

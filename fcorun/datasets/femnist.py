@@ -43,10 +43,10 @@ class Femnist(Dataset):
 
     TFF (fed_emnist_digitsonly_{train,test}.h5: 3,383 writers, 341,873 + 40,832 images of 10 classes;
     fed_emnist_{train,test}.h5: 3,400 writers, 671,585 + 77,483 images of 62 classes) is downloaded if there are no
-    files. LEAF's FEMNIST (train/*.json and test/*.json, there or in data/; 3,550 writers and 805,263 images by its
-    paper) is another selection of the same scans: its numbers are not TFF's, and it has a fingerprint of its own.
-    Both store 1.0 for the background and number the classes 0-9, A-Z, a-z. Here the background is 0, as in the
-    paper's code, and pixels stay bytes until they are in a batch. The test images of a writer are for validation.
+    files. LEAF's FEMNIST (train/*.json and test/*.json, there or in data/; by its paper 3,550 writers, 805,263 images)
+    is another selection of the same scans, with other numbers and a fingerprint of its own. Both store 1.0 for the
+    background, here it is 0, as in the code of FedDualAvg's paper, and number the classes 0-9, A-Z, a-z. Pixels stay
+    bytes until they are in a batch. The test images of a writer are for validation.
 
     Attributes:
         root: the folder with the files, or the one to download to.
@@ -54,6 +54,7 @@ class Femnist(Dataset):
         fraction_clients: of the writers, the first ones in the order of their names; at least one writer.
     """
 
+    source = "handwriting of @cohen2017 by writer, from TensorFlow Federated or LEAF, @caldas2018"
     root: config.Path = "data"
     only_digits: bool = True
     fraction_clients: config.Fraction = 0.1

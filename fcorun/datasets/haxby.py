@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Haxby(Dataset):
-    """Two categories of Haxby et al. (2001), doi:10.1126/science.1063736, from PyMVPA by way of nilearn.
+    """fMRI scans of people who look at faces, houses and objects: two of these categories.
 
     The brain is masked by nilearn's mask, and every voxel of a run brought to mean 0 and sample deviation 1 over all
     volumes of that run, whatever they show. What is missing below ``root`` is downloaded, 300 MB a subject; masked
@@ -37,6 +37,7 @@ class Haxby(Dataset):
         categories: the two to tell apart, as in the column ``labels``.
     """
 
+    source = "@haxby2001, from PyMVPA by way of nilearn"
     units: ClassVar[bool] = False
     within = (
         "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in "

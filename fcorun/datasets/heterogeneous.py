@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class Heterogeneous(Dataset):
-    """Clients whose models are w_m = shared * s + dense * u_m + sparse * v_m; the law is ours.
+    """Clients whose models are w_m = shared * s + dense * u_m + sparse * v_m.
 
     s is common to all: 1 or -1 at ``shared_nonzeros`` places and 0 elsewhere, or dense of N(0, I/d). The parts of
     client m are u_m ~ N(0, I/d) and v_m, which is 1 or -1 at ``nonzeros`` places of its own. With more than two
@@ -34,6 +34,8 @@ class Heterogeneous(Dataset):
         seed: of the data alone; training rows do not depend on the numbers of others.
         population: another number draws other clients from the same law, with the same shared part s.
     """
+
+    source = "ours"
 
     clients: Count = 32
     samples: Count = 64

@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class Lasso(Dataset):
-    """The synthetic data of Yuan, Zaheer and Reddi, Federated Composite Optimization (ICML 2021), section 5.
+    """Synthetic data of a sparse linear model.
 
     With w = (1, .., 1, 0, .., 0) and b ~ N(0, 1), client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, and then
     x = mu_m + delta, y = x'w + b + eps with delta ~ N(0, I) and eps ~ N(0, 1). The validation rows of a client share
@@ -30,6 +30,8 @@ class Lasso(Dataset):
         test_samples: rows of each client that nothing but the scores at the end of a run sees.
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
+
+    source = "section 5 of @yuan2021, the law of the features reconstructed"
 
     clients: Count = 64
     samples: Count = 128

@@ -13,7 +13,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class LeastSquares(Dataset):
-    """The synthetic data of Pathak and Wainwright, FedSplit (NeurIPS 2020), figures 1 and 3.
+    """Synthetic data of a linear model, well or badly conditioned.
 
     Client j has y = A_j x_j + v with A_j of N(0, 1) entries, v ~ N(0, noise^2) and x_j = x0, uniform on the unit
     sphere. With ``condition`` the n rows of A_j are such that A_j'A_j / n has eigenvalues from exactly 1 to exactly
@@ -35,6 +35,8 @@ class LeastSquares(Dataset):
         test_samples: rows of each client that nothing but the scores at the end of a run sees.
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
+
+    source = "figures 1 and 3 of @pathak2020, the laws reconstructed"
 
     clients: Count = 25
     samples: Count = 5000

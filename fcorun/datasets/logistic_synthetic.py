@@ -11,7 +11,7 @@ from fcorun.datasets.synthetic import alike
 
 @dataclass(frozen=True)
 class LogisticSynthetic(Dataset):
-    """The synthetic data of Pathak and Wainwright, FedSplit (NeurIPS 2020), figure 2a.
+    """Synthetic data of a logistic model.
 
     Client j has a ~ N(0, I) and P(b = 1) = 1 / (1 + exp(-a'x_j)), else b = -1, with x_j = x0, uniform on the sphere of
     radius ``signal``. Ours is ``heterogeneity``: x_j = x0 + heterogeneity * u_j with u_j ~ N(0, I). The paper's
@@ -27,6 +27,8 @@ class LogisticSynthetic(Dataset):
         test_samples: rows of each client that nothing but the scores at the end of a run sees.
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
+
+    source = "figure 2a of @pathak2020, the laws reconstructed"
 
     clients: Count = 10
     samples: Count = 1000

@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class LowRank(Dataset):
-    """The synthetic data of Yuan, Zaheer and Reddi, Federated Composite Optimization (ICML 2021), section 5.2.
+    """Synthetic data of a linear model whose coefficients are a matrix of low rank.
 
     With W = diag(1, .., 1, 0, .., 0) of the given rank and b ~ N(0, 1), client m draws a matrix M_m with entries of
     N(0, mean_scale^2) once, and then X = M_m + Delta, y = <X, W> + b + eps with Delta and eps of N(0, 1) entries. The
@@ -28,6 +28,8 @@ class LowRank(Dataset):
         test_samples: rows of each client that nothing but the scores at the end of a run sees.
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
+
+    source = "section 5.2 of @yuan2021, the law of the features reconstructed"
 
     clients: Count = 64
     samples: Count = 128

@@ -54,6 +54,8 @@ class Nifti(Dataset):
             else none.
     """
 
+    source = "yours"
+
     path: Path
     image: str = "image"
     target: str = "label"
@@ -73,7 +75,7 @@ class Nifti(Dataset):
 
     def __post_init__(self):
         if self.standardize == "per_run" and self.run is None:
-            raise UserError("data.standardize=per_run needs data.run: name the column that says each image's run")
+            raise UserError("data.standardize=per_run needs data.run: name the column of each image's run")
         if self.run is not None and self.standardize not in (None, "per_run"):
             raise UserError(f"data.run={self.run} is of data.standardize=per_run: leave one of them out")
         if self.categories is not None and self.task == "regression":
@@ -183,7 +185,8 @@ class Nifti(Dataset):
         length, taken = dict(zip(unique, lengths, strict=True)), dict.fromkeys(unique, 0)
         found = []
         for row, file in enumerate(files):
-            place = taken[file] if self.volume is None else _whole(listed[self.volume][row])
+            told = str(taken[file]) if self.volume is None else listed[self.volume][row]
+            place = int(told) if told.isdecimal() else None
             taken[file] += 1
             if place is None or (self.volume is not None and not 0 <= place < length[file]):
                 raise UserError(f"data.volume={self.volume}: row {row + 1} of {self.path} has "
@@ -245,7 +248,3 @@ def _numbers(values: np.ndarray) -> np.ndarray:
         except ValueError:
             continue
     return values
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None

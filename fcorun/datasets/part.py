@@ -89,6 +89,8 @@ class PartOf(Dataset):
         digest: of which they are.
     """
 
+    source = "ours"
+
     whole: str
     part: Part
     digest: str

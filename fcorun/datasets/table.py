@@ -58,6 +58,8 @@ class Table(Dataset):
         offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
     """
 
+    source = "yours"
+
     path: Path
     target: str | None = None
     client: str | None = None
@@ -119,9 +121,8 @@ class Table(Dataset):
             raise UserError(f"{asked} leaves training rows of one class only: hold out fewer rows")
         encoding, x, remarks = None, rows.x, []
         if kinds is not None:
-            encoding, x, remarks = encode(
-                rows.frame, kinds, Sites(names, owner, ~held), self.missing, where=self._where
-            )
+            sites = Sites(names, owner, ~held)
+            encoding, x, remarks = encode(rows.frame, kinds, sites, self.missing, where=self._where)
         features = encoding.names if encoding else ()
         remarks += [*identifiers(x, features), *constants(x[~held], features)]
         x, scaled = self._standardized(x, features, names, owner, held)

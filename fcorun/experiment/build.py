@@ -16,8 +16,9 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.fit import across_clients, by_number, check_data, on_graph
+from fcorun.experiment.fit import check_data
 from fcorun.experiment.prepare import unmeasured
+from fcorun.experiment.psi import across_clients, by_number, on_graph
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
 from fcorun.regularizers.none import NoRegularizer

@@ -2,10 +2,7 @@
 
 import re
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
-
-import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, check, type_hints
@@ -13,6 +10,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.ending import CHANGE
 from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.psi import by_number
 from fcorun.metrics import PERSONAL, TEST, UNTOUCHED
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import LinearModel, Objective
@@ -30,56 +28,6 @@ def deterministic(settings: Settings, algo: str) -> Settings:
 def _spelled(cls: type) -> str:
     """A class's name as conf/ spells it: L1Box, l1_box."""
     return re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-
-
-def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray) -> Regularizer:
-    """The regularizer of the problem as a whole: of numbers that differ from client to client, their mean (weighted
-    as the clients are in F), least or largest. Raises UserError when there is not one value a client."""
-    weight = np.add.reduceat(row_weight, offsets[:-1])
-    ways = {"mean": lambda v: float(weight @ v / weight.sum()), "min": min, "max": max}
-    numbers = {}
-    for name, values in (reg.per_client or {}).items():
-        if len(values) != len(weight):
-            raise UserError(f"reg.per_client.{name} has {len(values)} values for {len(weight)} clients; give one each")
-        numbers[name] = float(ways[reg.across_clients[name]](np.asarray(values)))
-    return replace(reg, **numbers)
-
-
-def by_number(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
-    """The regularizer with its ``factors`` by the numbers of these data's features. Raises UserError for others."""
-    if not reg.factors:
-        return reg
-    applied = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
-    if data.shape or applied != ("weights",) or not isinstance(objective, LinearModel):
-        raise UserError("reg.factors weighs features, one weight each or one a class: leave it out where examples are "
-                        "matrices, and where psi acts on other parameters")  # fmt: skip
-    found, count = {}, data.x.shape[1]
-    for name, factor in reg.factors.items():
-        if name not in data.features and not (name.isdecimal() and int(name) < count):
-            known = data.features if len(data.features) <= 30 else get_close_matches(name, data.features, 10, 0)
-            valid = nearest(name, known) if known else f"they have numbers from 0 to {count - 1}"
-            raise UserError(f"reg.factors: there is no feature '{name}'; {valid}")
-        number = str(data.features.index(name) if name in data.features else int(name))
-        if number in found:
-            raise UserError(f"reg.factors names feature {number} twice, once as '{name}': give it one factor")
-        found[number] = factor
-    if len(found) == count and not any(found.values()):
-        raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
-    return replace(reg, factors=found)
-
-
-def on_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularizer:
-    """The regularizer on the graph of the data's voxels, where it goes by one. Raises UserError where it goes by an
-    order instead, which voxels do not have, or by voxels that there are none of."""
-    if data.grid is not None and reg.ordered:
-        raise UserError(f"reg={name} goes along the order of the features, and voxels of images have none: choose "
-                        "reg=graph_net, which knows which voxels are neighbours")  # fmt: skip
-    if not hasattr(reg, "on_graph") or reg.ordered:
-        return reg
-    if data.grid is None:
-        raise UserError(f"reg={name} goes by the voxels of images, which these data are not: give reg.graph=chain if "
-                        "the features have an order, else reg=elastic_net")  # fmt: skip
-    return reg.on_graph(data.grid.neighbours())  # type: ignore[attr-defined]
 
 
 def convex(*parts: Objective | Regularizer) -> bool:

@@ -19,9 +19,11 @@ class MirrorMap(ABC):
     Attributes:
         pairs: for a map other than the Euclidean, how to retrieve with each class of regularizer that has a cheap way,
             as functions (map, z, t, psi) -> w; with any other regularizer the map is refused.
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
     """
 
     pairs: ClassVar[dict[type[Regularizer], Callable[..., jax.Array]]] = {}
+    source: ClassVar[str]
 
     @abstractmethod
     def to_dual(self, w: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

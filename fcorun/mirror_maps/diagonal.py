@@ -76,6 +76,8 @@ def _l2_ball(mirror, z, t, psi):
 class Diagonal(MirrorMap):
     """h(w) = w' D w / 2 with D = diag(weights); in a matrix a weight is that of a row. Without weights, ones."""
 
+    source = "textbook"
+
     weights: list[Positive] | None = None
 
     pairs = {

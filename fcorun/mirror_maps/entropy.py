@@ -25,9 +25,10 @@ def _l1(mirror, z, t, psi):
 class Entropy(MirrorMap):
     """h(w) = sum_i w_i ln w_i - w_i, on w >= 0; with the simplex it makes exponentiated gradients.
 
-    Kivinen and Warmuth (Inf. Comput. 1997). w is positive, and without a simplex it starts at ones.
+    w is positive, and without a simplex it starts at ones.
     """
 
+    source = "@kivinen1997"
     pairs = {
         Simplex: _simplex,
         L1: _l1,

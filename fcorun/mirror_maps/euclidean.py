@@ -9,6 +9,8 @@ from fcorun.mirror_maps.base import MirrorMap
 class Euclidean(MirrorMap):
     """h(w) = ||w||_2^2 / 2: the dual space is the primal one, and retrieving is the prox."""
 
+    source = "textbook"
+
     def to_dual(self, w):
         return w
 

@@ -26,10 +26,9 @@ def _l1_clipped(mirror, z, t, psi):
 
 @dataclass(frozen=True)
 class HypEntropy(MirrorMap):
-    """h(w) = sum_i w_i arcsinh(w_i / beta) - sqrt(w_i^2 + beta^2): entropy for w of both signs.
+    """h(w) = sum_i w_i arcsinh(w_i / beta) - sqrt(w_i^2 + beta^2): entropy for w of both signs."""
 
-    Ghai, Hazan and Singer (ALT 2020).
-    """
+    source = "@ghai2020"
 
     beta: Positive = 1.0
 

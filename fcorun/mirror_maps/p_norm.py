@@ -18,8 +18,10 @@ class PNorm(MirrorMap):
     """h(w) = ||w||_p^2 / 2 with 1 < p <= 2, over all entries of a parameter; its conjugate is ||z||_q^2 / 2.
 
     Without p, 2 ln d / (2 ln d - 1) for d entries, with which h is strongly convex in the l1 norm at the cost of a
-    factor ln d (Gentile, Mach. Learn. 2003).
+    factor ln d.
     """
+
+    source = "@gentile2003"
 
     p: float | None = None
 

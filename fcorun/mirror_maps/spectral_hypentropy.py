@@ -13,8 +13,10 @@ from fcorun.regularizers.nuclear import Nuclear, svd
 class SpectralHypEntropy(MirrorMap):
     """h(W) = sum_i s_i arcsinh(s_i / beta) - sqrt(s_i^2 + beta^2) over the singular values s of a matrix W.
 
-    Ghai, Hazan and Singer (ALT 2020). Retrieving with the nuclear norm lowers the singular values of the dual.
+    Retrieving with the nuclear norm lowers the singular values of the dual.
     """
+
+    source = "@ghai2020"
 
     beta: Positive = 1.0
 

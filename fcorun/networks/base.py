@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -15,7 +15,13 @@ Tree = Any  # a pytree of arrays
 
 @dataclass(frozen=True)
 class Topology(ABC):
-    """A topology plug-in: who talks to whom, whatever the algorithm. Its options are the keys of its YAML."""
+    """A topology plug-in: who talks to whom, whatever the algorithm. Its options are the keys of its YAML.
+
+    Attributes:
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
+    """
+
+    source: ClassVar[str]
 
     @property
     def edge_rounds(self) -> int | None:

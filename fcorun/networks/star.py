@@ -9,5 +9,7 @@ from fcorun.networks.base import Topology
 class Star(Topology):
     """All clients talk to the server."""
 
+    source = "textbook"
+
     def edge_of(self, data):
         return None

@@ -20,7 +20,7 @@ class Tree(Topology):
 
     In a round, each edge that has clients in the cohort starts from the cloud's state and makes ``rounds`` rounds with
     them, with minibatches of their own; then the cloud takes the mean of the edges. Clients and edges are weighted as
-    in F. With FedAvg that is HierFAVG of Liu, Zhang, Song and Letaief (ICC 2020).
+    in F.
 
     Attributes:
         edges: their number; None: as many as ``map`` names, or without it about the square root of the clients.
@@ -28,6 +28,8 @@ class Tree(Topology):
         map: the edge of each client, counted from 0; or a CSV file with the columns client and edge, which names them;
             None: the clients in their order, in parts of one size, or nearly.
     """
+
+    source = "with FedAvg, HierFAVG of @liu2020"
 
     edges: Count | None = None
     rounds: Count = 1

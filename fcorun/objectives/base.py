@@ -31,12 +31,14 @@ class Objective(ABC):
         regularized: the parameters psi acts on. The others (the intercept) are trained, never regularised.
         metrics: what is known of the figures that ``scores`` gives, beside loss and accuracy: with
             Metric("auc", higher=True), train_auc, val_auc and those of own models are metrics like any other.
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
     """
 
     tasks: ClassVar[tuple[str, ...]]
     convex: ClassVar[bool | None] = None
     regularized: ClassVar[tuple[str, ...]] = ("weights",)
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    source: ClassVar[str]
 
     ridge: NonNegative = 0.0
 

@@ -23,6 +23,8 @@ class Gamma(LinearModel):
             no row is beyond, and the metric ``beyond`` is the share of rows that are. None: no bound.
     """
 
+    source = "textbook"
+
     ceiling: Positive | None = None
 
     convex = True

@@ -13,13 +13,15 @@ from fcorun.objectives.base import LinearModel
 class Huber(LinearModel):
     """Mean of Huber's function of the residual r: r^2 / 2 up to |r| = delta, delta |r| - delta^2 / 2 beyond.
 
-    Huber, Robust estimation of a location parameter (Ann. Math. Statist. 1964). The scale is given, by delta, where
+    The scale is given, by delta, where
     scikit-learn's HuberRegressor estimates it together with the weights.
 
     Attributes:
         delta: in units of the target; 1.345 times the deviation of the noise loses 5 % to least squares where the noise
             is normal.
     """
+
+    source = "@huber1964"
 
     delta: Positive = 1.345
 

@@ -11,6 +11,7 @@ from fcorun.objectives.base import LinearModel, weighed
 class LeastSquares(LinearModel):
     """Mean of (x'w + b - y)^2, without the factor 1/2, as in section 5.1 of Yuan, Zaheer and Reddi (ICML 2021)."""
 
+    source = "textbook"
     convex = True
     tasks = ("regression",)
 

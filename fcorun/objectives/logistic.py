@@ -12,6 +12,7 @@ from fcorun.objectives.base import LinearModel, binary_conjugate
 class Logistic(LinearModel):
     """Mean cross entropy: of a sigmoid for two classes, of a softmax (one column of weights a class) for more."""
 
+    source = "textbook"
     convex = True
     tasks = ("binary", "multiclass")
 

@@ -22,6 +22,8 @@ class MLP(Objective):
         hidden: units of each hidden layer.
     """
 
+    source = "textbook"
+
     hidden: list[Count] = field(default_factory=lambda: [200, 200])
 
     tasks = ("binary", "multiclass")

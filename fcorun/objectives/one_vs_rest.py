@@ -12,9 +12,10 @@ from fcorun.objectives.base import LinearModel
 class OneVsRest(LinearModel):
     """Mean over examples of sum_k log(1 + exp(-b_k p_k)), b_k = 1 for the example's class and -1 for the others.
 
-    Equation (21) of Pathak and Wainwright (NeurIPS 2020), whose classes share nothing but the examples.
+    The classes share nothing but the examples.
     """
 
+    source = "equation (21) of @pathak2020"
     convex = True
     tasks = ("multiclass",)
 

@@ -24,6 +24,8 @@ class Poisson(LinearModel):
             metric ``beyond`` is the share of rows that are. None: exp, which no bound holds for.
     """
 
+    source = "textbook"
+
     ceiling: Positive | None = None
 
     convex = True

@@ -13,7 +13,7 @@ from fcorun.objectives.base import LinearModel
 class Quantile(LinearModel):
     """Mean of the Moreau envelope of the pinball loss of the residual r = y - p, of width h.
 
-    The pinball loss is level * r for r > 0 and (level - 1) * r else (Koenker and Bassett, Econometrica 1978). Its
+    The pinball loss is level * r for r > 0 and (level - 1) * r else. Its
     envelope min_s pinball(s) + (r - s)^2 / (2 h) is r^2 / (2 h) within the band -h (1 - level) <= r <= h level, and
     linear beyond, h level^2 / 2 or h (1 - level)^2 / 2 below the pinball loss: Huber's function for level 1/2.
 
@@ -25,6 +25,8 @@ class Quantile(LinearModel):
         level: which quantile, between 0 and 1.
         smoothing: h, in units of the target. Losses bend 1 / h at most: the smaller, the slower.
     """
+
+    source = "@koenker1978"
 
     level: Level = 0.5
     smoothing: Positive = 0.1

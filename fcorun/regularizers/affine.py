@@ -14,6 +14,8 @@ from fcorun.regularizers.base import Constraint
 class Halfspace(Constraint):
     """<normal, w> <= bound, w's entries in one row; without a ``normal``, ones: sum_i w_i <= bound."""
 
+    source = "textbook"
+
     bound: float
     normal: list[float] | None = None
 
@@ -38,6 +40,8 @@ class Halfspace(Constraint):
 @dataclass(frozen=True)
 class Affine(Constraint):
     """matrix w = target, w's entries in one column; without a ``matrix``, one row of ones: sum_i w_i = target."""
+
+    source = "textbook"
 
     target: list[float]
     matrix: list[list[float]] | None = None

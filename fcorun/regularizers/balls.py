@@ -11,7 +11,9 @@ from fcorun.regularizers.simplex import simplex_threshold
 
 @dataclass(frozen=True)
 class L1Ball(Constraint):
-    """||w||_1 <= radius (Duchi et al., ICML 2008)."""
+    """||w||_1 <= radius."""
+
+    source = "@duchi2008"
 
     radius: Positive
 
@@ -34,6 +36,8 @@ class L1Ball(Constraint):
 class L2Ball(Constraint):
     """||w||_2 <= radius."""
 
+    source = "textbook"
+
     radius: Positive
 
     convex = True
@@ -54,6 +58,8 @@ class L2Ball(Constraint):
 @dataclass(frozen=True)
 class LInfBall(Constraint):
     """max_i |w_i| <= radius."""
+
+    source = "textbook"
 
     radius: Positive
 

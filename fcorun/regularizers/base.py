@@ -35,6 +35,7 @@ class Regularizer(ABC):
             does not say so itself it is not known (None), and no optimum with it is certified.
         sparse: whether it is there to make entries 0, the more of them the larger its ``strength``.
         ordered: whether psi goes by the order of the entries, which voxels of images do not have.
+        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
 
     Optional methods, asked for by name where something needs them:
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
@@ -56,6 +57,7 @@ class Regularizer(ABC):
     convex: ClassVar[bool | None] = None
     sparse: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
+    source: ClassVar[str]
 
     @property
     def strength_given(self) -> float | None:

@@ -12,6 +12,8 @@ from fcorun.regularizers.base import Constraint
 class Box(Constraint):
     """lower <= w_i <= upper; None: no bound on that side."""
 
+    source = "textbook"
+
     lower: float | None = None
     upper: float | None = None
 
@@ -29,6 +31,7 @@ class Box(Constraint):
 class Nonneg(Constraint):
     """w_i >= 0."""
 
+    source = "textbook"
     convex = True
 
     def project(self, z):

@@ -14,6 +14,8 @@ from fcorun.regularizers.box import refuse_crossed
 class Budget(Constraint):
     """sum_i w_i <= budget, over all entries of a parameter, and lower <= w_i <= upper; None: no bound on that side."""
 
+    source = "textbook"
+
     budget: float
     lower: float | None = 0.0
     upper: float | None = None

@@ -15,6 +15,8 @@ class ElasticNet(Regularizer):
     Factors multiply both parts, as glmnet's penalty.factor does.
     """
 
+    source = "@zou2005"
+
     strength: NonNegative
     l1_ratio: Fraction = 0.5
     relative: Positive | None = None

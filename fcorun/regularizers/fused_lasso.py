@@ -14,9 +14,10 @@ from fcorun.regularizers.tv import pieces, tv_subgradient
 class FusedLasso(Regularizer):
     """psi(w) = strength * ||w||_1 + strength_tv * sum_i |w_(i+1) - w_i|, each column of a matrix by itself.
 
-    Tibshirani et al. (J. R. Stat. Soc. B 2005); its prox is the soft threshold of that of the total variation
-    (Friedman et al., Ann. Appl. Stat. 2007).
+    Its prox is the soft threshold of that of the total variation.
     """
+
+    source = "@tibshirani2005; the prox as in @friedman2007"
 
     strength: NonNegative
     strength_tv: NonNegative

@@ -19,13 +19,15 @@ _MOST = 10_000  # steps of a prox
 class GraphNet(Regularizer):
     """psi(w) = strength * (l1_ratio ||w||_1 + (1 - l1_ratio) / 2 sum over edges {i, j} of (w_i - w_j)^2).
 
-    Grosenick, Klingenberg, Katovich, Knutson and Taylor (NeuroImage 2013), without their ridge, in the form of
-    nilearn's SpaceNet; each column of a matrix by itself. Its prox has no closed form: see ``prox``.
+    Without the ridge of its authors, in the form of nilearn's SpaceNet; each column of a matrix by itself. Its prox has
+    no closed form: see ``prox``.
 
     Attributes:
         graph: "voxels" has an edge between voxels of the mask that share a face, which the data must have; "chain"
             one between each entry and the next one.
     """
+
+    source = "@grosenick2013"
 
     strength: NonNegative
     l1_ratio: Fraction = 0.5

@@ -12,11 +12,13 @@ from fcorun.regularizers.base import Regularizer, per_factor
 
 @dataclass(frozen=True)
 class GroupLasso(Regularizer):
-    """psi(w) = strength * sum over groups g of ||w_g||_2 (Yuan and Lin, J. R. Stat. Soc. B 2006).
+    """psi(w) = strength * sum over groups g of ||w_g||_2.
 
     The groups of a matrix are its rows, a feature over all classes; those of a vector are consecutive blocks of
     ``group_size``. With factors, which are those of groups, each norm is multiplied by its group's.
     """
+
+    source = "@yuan2006"
 
     strength: NonNegative
     group_size: Count = 2

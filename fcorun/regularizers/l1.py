@@ -12,6 +12,8 @@ from fcorun.regularizers.base import Regularizer, per_factor, soft_threshold
 class L1(Regularizer):
     """psi(w) = strength * ||w||_1; with factors, strength * sum_j factor_j |w_j|."""
 
+    source = "@tibshirani1996"
+
     strength: NonNegative
     relative: Positive | None = None
 

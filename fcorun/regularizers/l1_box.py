@@ -17,6 +17,8 @@ class L1Box(Constraint):
     The box must hold 0: then its prox is that of the l1 norm, clipped.
     """
 
+    source = "textbook"
+
     strength: NonNegative
     lower: float | None = None
     upper: float | None = None
@@ -52,6 +54,8 @@ class L1Box(Constraint):
 @dataclass(frozen=True)
 class L1Nonneg(Constraint):
     """psi(w) = strength * ||w||_1 where w_i >= 0, inf elsewhere."""
+
+    source = "textbook"
 
     strength: NonNegative
     relative: Positive | None = None

@@ -10,6 +10,8 @@ from fcorun.regularizers.base import Regularizer
 class L2(Regularizer):
     """psi(w) = strength * ||w||_2^2, squared and without 1/2; with factors, strength * sum_j factor_j w_j^2."""
 
+    source = "textbook"
+
     strength: NonNegative
 
     convex = separable = True

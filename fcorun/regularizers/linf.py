@@ -13,6 +13,8 @@ from fcorun.regularizers.simplex import simplex_threshold
 class LInf(Regularizer):
     """psi(w) = strength * max_i |w_i|. Its prox clips at the threshold of the l1 ball of radius t * strength."""
 
+    source = "textbook"
+
     strength: NonNegative
     relative: Positive | None = None
 

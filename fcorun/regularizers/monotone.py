@@ -19,6 +19,8 @@ def isotonic(z, decreasing: bool):
 class Monotone(Constraint):
     """w_1 <= w_2 <= ... along axis 0, each column of a matrix by itself; ``decreasing``: w_1 >= w_2 >= ..."""
 
+    source = "textbook"
+
     decreasing: bool = False
 
     convex = True
@@ -34,6 +36,8 @@ class MonotoneBox(Constraint):
 
     The nearest monotone point, clipped, is the nearest point of both.
     """
+
+    source = "textbook"
 
     lower: float | None = None
     upper: float | None = None

@@ -11,6 +11,7 @@ from fcorun.regularizers.base import Regularizer
 class NoRegularizer(Regularizer):
     """psi = 0."""
 
+    source = "textbook"
     convex = True
 
     def value(self, w):

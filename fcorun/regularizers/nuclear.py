@@ -14,6 +14,8 @@ from fcorun.regularizers.base import Regularizer
 class Nuclear(Regularizer):
     """psi(W) = strength * the sum of the singular values of W."""
 
+    source = "@cai2010"
+
     strength: NonNegative
     relative: Positive | None = None
 

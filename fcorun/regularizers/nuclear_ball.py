@@ -13,6 +13,8 @@ from fcorun.regularizers.nuclear import check_matrix, singular_values, svd
 class NuclearBall(Constraint):
     """psi(W) = 0 where the singular values of W sum to at most ``radius``, and infinity elsewhere."""
 
+    source = "textbook"
+
     radius: Positive
 
     convex = True

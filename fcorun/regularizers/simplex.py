@@ -13,6 +13,8 @@ from fcorun.regularizers.base import Constraint
 class Simplex(Constraint):
     """w >= 0 and sum_i w_i = total, over all entries of a parameter."""
 
+    source = "@duchi2008"
+
     total: Positive = 1.0
 
     convex = True

@@ -11,7 +11,9 @@ from fcorun.regularizers.chain import chain_prox
 
 @dataclass(frozen=True)
 class TV(Regularizer):
-    """psi(w) = strength * sum_i |w_(i+1) - w_i|, each column of a matrix by itself (Rudin, Osher and Fatemi, 1992)."""
+    """psi(w) = strength * sum_i |w_(i+1) - w_i|, each column of a matrix by itself."""
+
+    source = "@rudin1992"
 
     strength: NonNegative
 

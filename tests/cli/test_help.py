@@ -63,6 +63,7 @@ def test_a_group_and_a_choice(told):
     assert any(line.startswith("algo=fedmid: Federated mirror descent.") for line in lines)
     assert lines[-1] == "  algo.server_lr=that of data.natural.server_lr, else 1.0: " \
                         "the server's learning rate; eta_s (a number, positive, or auto)"  # fmt: skip
+    assert "  source: algorithm 2 of Yuan, Zaheer and Reddi (2021)" in lines
     assert any("of all of them: reg.applied_by=both" in line for line in told("reg"))
     assert any("data.only_digits=false" in line for line in told("data=femnist_62"))
     assert any("data.root=data" in line for line in told("data=femnist_62"))  # of the file that it takes over

@@ -6,8 +6,8 @@ from helpers import ragged, small, snapshots
 
 from fcorun import UserError, run
 from fcorun.experiment.build import engine_for, load, problem_of
-from fcorun.experiment.fit import across_clients
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.psi import across_clients
 from fcorun.regularizers import L1
 
 SIZES = (3, 7, 10)

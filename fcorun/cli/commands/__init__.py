@@ -8,7 +8,10 @@ from importlib import import_module
 from fcorun.errors import UserError, describe
 
 # each is a module here with a function ``run``
-COMMANDS = ("select", "stability", "figure", "help", "results", "plot", "weights", "predict", "rm")
+COMMANDS = (
+    *("select", "stability", "figure", "help", "list"),
+    *("results", "plot", "weights", "predict", "cite", "rm"),
+)
 
 
 def main(argv: Sequence[str]) -> int:

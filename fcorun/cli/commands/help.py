@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from fcorun.cli.commands import COMMANDS
 from fcorun.cli.commands.common import Parser, console
-from fcorun.cli.keys import GROUPS, Choice, Key, choice, default_choices, root_keys
+from fcorun.cli.keys import GROUPS, Choice, Key, choice, default_choices, root_keys, source_told
 from fcorun.composing.folders import choices, own
 from fcorun.config import LABELS
 from fcorun.errors import UserError, nearest
@@ -51,6 +51,8 @@ def _explained(key: str) -> Iterator[str]:
 def _of_choice(group: str, name: str) -> Iterator[str]:
     found = choice(group, name)
     yield ": ".join(filter(None, [f"{group}={name}", found.head])) + f" ({choices(group)[name]})"
+    if source := source_told(group, found):
+        yield f"  source: {source}"
     for key, about in found.keys.items():
         yield f"  {key}={_default(about.value)}" + _about(about)
 

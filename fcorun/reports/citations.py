@@ -1,0 +1,102 @@
+"""What to cite for records: BibTeX of fcorun and of what their plug-ins come from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from yaml import YAMLError
+
+from fcorun.config import locate
+from fcorun.errors import UserError
+from fcorun.records.record import Record
+from fcorun.sections import MEANT, SECTIONS
+from fcorun.sources.catalogue import Entry, Source, catalogue, source_of
+
+
+@dataclass(frozen=True)
+class Used:
+    """A plug-in that records name.
+
+    Attributes:
+        names: what it is called there, as algo=fedadam.
+        source: what its class says of where it comes from; empty where it says nothing.
+        trouble: why that is not known, or nothing.
+    """
+
+    names: tuple[str, ...]
+    source: Source = field(default_factory=Source)
+    trouble: str = ""
+
+
+def used(records: Sequence[Record]) -> list[Used]:
+    """The plug-ins of records, each class once, in the order of the sections. Imports their modules."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for config in filter(None, map(_config, records)):
+        for section in MEANT:
+            values = config.get(section) or SECTIONS[section].default
+            if isinstance(values, Mapping) and "class" in values:
+                path = str(values["class"])
+                found.setdefault((section, path), set()).add(str(values.get("name", path)))
+    order = sorted(found.items(), key=lambda item: (MEANT.index(item[0][0]), sorted(item[1])))
+    return [_used(section, path, names) for (section, path), names in order]
+
+
+def bibliography(records: Sequence[Record]) -> str:
+    """A file of BibTeX: fcorun, then each entry that plug-ins of the records name, once, below comments on what it is
+    cited for; last, comments on those that name none."""
+    entries: dict[str, tuple[Entry, list[str]]] = {}
+    unread = sum(not _config(record) for record in records)
+    rest = [f"{unread} of {len(records)} records hold no configuration that can be read"] if unread else []
+    for plugin in used(records):
+        names = ", ".join(plugin.names)
+        for entry in plugin.source.entries:
+            known, comments = entries.setdefault(entry.key, (entry, []))
+            if " ".join(known.text.split()) != " ".join(entry.text.split()):
+                rest.append(f"{names} names another entry {entry.key}, which is left out: give it a key of its own")
+                continue
+            comments.append(f"{names}: {plugin.source.text}")
+        if not plugin.source.entries:
+            told = plugin.source.text or plugin.trouble or "its class does not say where it comes from"
+            rest.append(f"{names}: no entry ({told})")
+    blocks = [_itself(records), *("\n".join([*map(_comment, said), e.text]) for e, said in entries.values())]
+    return "\n\n".join([*blocks, *(["\n".join(map(_comment, rest))] if rest else [])]) + "\n"
+
+
+def _used(section: str, path: str, names: set[str]) -> Used:
+    called = tuple(f"{section}={name}" for name in sorted(names))
+    try:
+        return Used(called, source_of(locate(path, f"{section}.class")))
+    except UserError as error:
+        return Used(called, trouble=str(error))
+
+
+def _config(record: Record) -> dict[str, Any]:
+    try:
+        return record.config if isinstance(record.config, dict) else {}
+    except (OSError, YAMLError):
+        return {}
+
+
+def _itself(records: Sequence[Record]) -> str:
+    """The entry of fcorun, with the versions that made the records."""
+    made = sorted(set(_versions(records))) or [f"version {version('fcorun')}"]
+    entry = catalogue()["fcorun"].text
+    note = "; ".join(made).capitalize()
+    head = f"fcorun, which made {'this record' if len(records) == 1 else f'these {len(records)} records'}"
+    return f"{_comment(head)}\n{entry.removesuffix('}')}  note   = {{{note}}},\n}}"
+
+
+def _versions(records: Sequence[Record]) -> Iterator[str]:
+    for record in records:
+        try:
+            summary = record.summary
+        except FileNotFoundError:
+            continue
+        if made := (summary.get("versions") or {}).get("fcorun"):
+            yield f"version {made}" + (f", commit {str(summary['git'])[:10]}" if summary.get("git") else "")
+
+
+def _comment(text: str) -> str:
+    """A line that BibTeX skips: it takes what follows an @ for an entry, wherever that stands."""
+    return f"% {' '.join(text.split())}".replace("@", "(at)")

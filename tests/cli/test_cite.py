@@ -1,0 +1,142 @@
+"""fcorun cite: BibTeX of records, each entry once, with what it is cited for."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from fabricate import config, record
+from helpers import small
+
+from fcorun import run
+from fcorun.cli.commands import main
+from fcorun.sources.catalogue import catalogue
+
+OPTIMISER, DUAL = "fcorun.algorithms.fedopt.FedOpt", "fcorun.algorithms.feddualavg.FedDualAvg"
+MINE = '''
+from dataclasses import dataclass
+from fcorun.algorithms import FedAvg
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    source = """{}"""
+
+
+@dataclass(frozen=True)
+class Silent(FedAvg):
+    pass
+'''
+ENTRY = "@article{me2026, author = {Me, A.}, title = {Mine}, year = {2026}}"
+
+
+@pytest.fixture
+def cite(capsys):
+    """A function that cites folders: a dictionary of the entries, each with its comments, and the last comments."""
+
+    def read(*folders):
+        assert main(["cite", *folders]) == 0
+        text = capsys.readouterr().out
+        *blocks, last = text.removesuffix("\n").split("\n\n")
+        blocks, rest = ([*blocks, last], "") if "@" in last else (blocks, last)
+        found = {}
+        for block in blocks:
+            comments, at, entry = block.partition("@")
+            assert at
+            assert all(line.startswith("% ") for line in comments.splitlines())
+            assert entry.count("{") == entry.count("}")
+            found[entry.partition("{")[2].partition(",")[0]] = comments.removesuffix("\n").splitlines()
+        assert len(found) == len(blocks)  # each once
+        assert "@" not in rest  # which would begin an entry
+        assert all(line.startswith("% ") for line in rest.splitlines())
+        return found, rest, text
+
+    return read
+
+
+def test_each_entry_once_with_what_it_is_for(cite):
+    for name in ("fedadam", "fedyogi"):
+        record(f"deep/down/{name}", config(name, algo__class=OPTIMISER))
+    record("deep/dual", config(algo__class=DUAL))
+    record("deep/dual_again", config(algo__class=DUAL, seed=1))
+    found, rest, text = cite("deep")
+    assert list(found) == ["fcorun", "reddi2021", "yuan2021", "tibshirani1996"]
+    assert found["reddi2021"] == ["% algo=fedadam, algo=fedyogi: algorithm 1 of Reddi et al. (2021)"]
+    assert found["yuan2021"] == [
+        "% algo=feddualavg: algorithm 3 of Yuan, Zaheer and Reddi (2021)",
+        "% data=lasso: section 5 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",
+    ]
+    assert catalogue()["yuan2021"].text in text
+    assert rest == "% topology=star: no entry (textbook)"  # which old records do not hold
+
+
+def test_a_record_that_was_run(cite):
+    made = run(small("reg=fused_lasso", "algo=fedmid", "mirror=euclidean"), "out")
+    found, rest, text = cite("out")
+    assert list(found) == ["fcorun", "yuan2021", "tibshirani2005", "friedman2007"]
+    assert found["fcorun"] == ["% fcorun, which made this record"]
+    assert f"note   = {{Version {made.summary['versions']['fcorun']}" in text
+    assert rest.splitlines() == [
+        f"% {key}: no entry (textbook)" for key in ("objective=least_squares", "mirror=euclidean", "topology=star")
+    ]
+
+
+def test_a_plug_in_of_ones_own(cite, user_module):
+    user_module("own", MINE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
+    record("s/a", config("mine", algo__class="own.Mine"))
+    record("s/b", config("silent", algo__class="own.Silent"))
+    record("s/c", config("gone", algo__class="nowhere.Gone"))
+    found, rest, text = cite("s")
+    assert ENTRY in text
+    assert (
+        found["me2026"]
+        == found["mcmahan2017"]
+        == ["% algo=mine: algorithm 2 of Me (2026), after McMahan et al. (2017)"]
+    )
+    assert "% algo=silent: no entry (its class does not say where it comes from)" in rest
+    assert "% algo=gone: no entry (algo.class=nowhere.Gone: cannot import 'nowhere'" in rest
+
+
+def test_an_entry_that_another_one_has_the_key_of(cite, user_module):
+    user_module("own", MINE.format(ENTRY.replace("me2026", "yuan2021")))
+    record("s/a", config("mine", algo__class="own.Mine"))
+    found, rest, text = cite("s")
+    assert found["yuan2021"] == ["% algo=mine: Me (2026)"]
+    assert "% data=lasso names another entry yuan2021, which is left out: give it a key of its own" in rest
+    assert text.count("{yuan2021,") == 1
+
+
+@pytest.mark.parametrize("source", ["@nobody2020", "@misc{me, title = {a}"])
+def test_a_source_that_is_broken_is_said_to_be(cite, user_module, source):
+    user_module("own", MINE.format(source))
+    record("s/a", config("mine", algo__class="own.Mine"))
+    found, rest, _ = cite("s")
+    assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
+    assert "% algo=mine: no entry (Mine.source: the" in rest
+
+
+@pytest.mark.parametrize("name", ["@misc{evil, title = {x}}", "a\n@misc{evil,\n}", "% @x", "[red]<script>"])
+def test_names_begin_no_entry(cite, name):
+    record("s/a", config(algo__class=DUAL, algo__name=name, data__name=name))
+    found, _, text = cite("s")
+    assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
+    assert not re.search(r"@misc\{evil", text)
+    assert name.split()[-1].replace("@", "(at)") in text
+
+
+def test_records_that_are_not_done_or_damaged(cite):
+    record("s/failed", config(algo__class=DUAL), status="failed")
+    record("s/running", config(algo__class=DUAL), status="interrupted")
+    for name, text in (("bad", "a: [1"), ("list", "[1]"), ("none", None)):
+        folder = record(f"s/{name}").folder
+        Path(folder / "config.yaml").unlink()
+        if text is not None:
+            Path(folder / "config.yaml").write_text(text)
+    found, rest, _ = cite("s")
+    assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
+    assert rest.splitlines()[0] == "% 3 of 5 records hold no configuration that can be read"
+    shutil.rmtree("s/failed")
+    shutil.rmtree("s/running")
+    found, rest, _ = cite("s")
+    assert list(found) == ["fcorun"]
+    assert rest == "% 3 of 3 records hold no configuration that can be read"

@@ -1,0 +1,153 @@
+"""fcorun list: a line a choice; and what the tab key completes."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers import names, plugin_class, traits_of
+
+from fcorun.cli.commands import COMMANDS, main
+from fcorun.cli.commands.list import LISTED
+from fcorun.composing.folders import choices
+from fcorun.sources.catalogue import source_of
+
+
+@pytest.fixture
+def listed(capsys):
+    """A function from the arguments of ``fcorun list`` to its lines."""
+
+    def lines(*arguments):
+        assert main(["list", *arguments]) == 0
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+    return lines
+
+
+@pytest.mark.parametrize("group", LISTED)
+def test_every_choice_is_a_line(listed, group):
+    head, *lines = listed(group)
+    assert head.startswith(group)
+    assert [line.split()[0] for line in lines[: len(choices(group))]] == list(choices(group))
+    assert len(lines) <= len(choices(group)) + 1  # a legend
+
+
+@pytest.mark.parametrize("group", ["algo", "reg", "mirror", "objective", "topology"])
+def test_a_line_ends_in_the_source(listed, group):
+    lines = {line.split()[0]: line for line in listed(group)[1:]}
+    for name in names(group):
+        if name != "by_task":
+            assert lines[name].endswith(source_of(plugin_class(group, name)).text)
+
+
+def test_an_algorithms_line_says_what_its_traits_say(listed):
+    lines = {line.split()[0]: re.split(r"  +", line) for line in listed("algo")[1:]}
+    for name in names("algo"):
+        traits, words = traits_of(name), lines[name][2].split(", ")
+        if name in ("centralized", "one_client"):
+            assert words[0] == "baseline"
+            continue
+        sides = {"client": "clients", "server": "the server"}
+        psi = " and ".join(sides[side] for side in traits.sides)
+        assert words[0] == (f"psi on {psi}" if psi else "leaves psi out")
+        assert ("all clients in every round" in words) == (not traits.partial)
+        assert ("mirror maps" in words) == traits.mirrored
+        assert ("all data at once" in words) == traits.deterministic
+        assert ("topology=tree" in words, "needs topology=tree" in words) == (
+            (traits.trees == "some", traits.trees == "only")
+        )
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "words"),
+    [
+        ("algo", "feddualavg", "feddualavg *  Federated dual averaging  psi on clients and the server, mirror maps"),
+        ("algo", "fedavg_subgradient", "needs the subgradient of reg"),
+        ("algo", "pfedmac_sh", "models of clients, needs topology=tree"),
+        ("algo", "fedadam", "Adam  leaves psi out  algorithm 1 of Reddi et al. (2021)"),
+        ("data", "table", "needs data.path, reads files  yours"),
+        ("data", "lasso_8", "section 5 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed"),
+        ("data", "femnist", "reads files, downloads what is missing"),
+        ("reg", "l1", "convex, sparse, reg.relative, subgradient, duality gap"),
+        ("reg", "box", "convex, constraint  textbook"),
+        ("mirror", "entropy", "reg=none,box,l1,l1_nonneg,nonneg,simplex"),
+        ("mirror", "euclidean", "any reg"),
+        ("objective", "mlp", "not convex, binary and multiclass"),
+        ("topology", "tree", "edges"),
+        ("tracker", "mlflow", "needs pip install 'fcorun[mlflow]'"),
+    ],
+)
+def test_what_a_choice_needs_and_can(listed, group, name, words):
+    (line,) = [line for line in listed(group) if line.split()[:1] == [name]]
+    assert words in "  ".join(part.strip() for part in line.split("  ") if part.strip())
+
+
+def test_several_groups_or_none(listed):
+    assert [line.split(":")[0] for line in listed()] == list(LISTED)
+    assert sum(line.startswith(("mirror ", "topology ")) for line in listed("mirror", "topology")) == 2
+
+
+def test_choices_of_ones_own(listed, user_module):
+    user_module(
+        "mine",
+        "from dataclasses import dataclass\nfrom fcorun.regularizers import L1\n\n\n@dataclass(frozen=True)\n"
+        'class Mine(L1):\n    source = "@misc{me, author = {Me, A.}, year = {2026}}"\n',
+    )
+    Path("own/reg").mkdir(parents=True)
+    for name in ("Mine", "Gone"):
+        text = f"# [bold]Mine[/bold]. And more.\nname: x\nclass: mine.{name}\nstrength: ???\n"
+        Path(f"own/reg/{name.lower()}.yaml").write_text(text)
+    lines = {line.split()[0]: line for line in listed("reg", "--config-dir", "own")[1:]}
+    _, about, words, source = re.split(r"  +", lines["mine"])
+    assert (about, source) == ("[bold]Mine[/bold]", "Me (2026)")
+    assert words.startswith("needs reg.strength, convex? not said, sparse")
+    assert "not known: reg.class=mine.Gone" in lines["gone"]
+
+
+# ---------------------------------------------------------------- tab completion
+
+
+@pytest.fixture
+def complete(fcorun, monkeypatch):
+    """A function from a command line to the words that the tab key offers for its end, as a shell asks for them."""
+
+    def offered(line, shell="bash"):
+        monkeypatch.setenv("COMP_LINE", line)
+        code, out, err = fcorun("-sc", f"query={shell}")
+        assert (code, err) == (0, "")
+        return out.split()
+
+    return offered
+
+
+def test_the_first_word_is_a_command_or_a_key(complete):
+    assert {*COMMANDS, "algo=", "rounds="} <= set(complete("fcorun "))
+    assert complete("fcorun re") == ["results", "reference=", "reg.", "reg="]
+    assert complete("fcorun algo=fedm") == ["algo=fedmid", "algo=fedmid_osp"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("fcorun list mi", ["mirror"]),
+        ("fcorun list mirror to", ["topology"]),
+        ("fcorun help algo=fedm", ["algo=fedmid", "algo=fedmid_osp"]),
+        ("fcorun help local_", ["local_epochs", "local_steps"]),
+        ("fcorun figure fedsplit_fig2", ["fedsplit_fig2a", "fedsplit_fig2b"]),
+        ("fcorun results outputs --pa", ["--paired"]),
+        ("fcorun cite ", []),  # the shell completes folders
+        ("fcorun help nonsense=", []),
+    ],
+)
+def test_what_follows_a_command(complete, line, words, shell):
+    assert complete(line, shell) == words
+
+
+def test_choices_of_ones_own_are_completed(complete):
+    Path("own/algo").mkdir(parents=True)
+    Path("own/algo/fedavg.yaml").write_text(yaml.safe_dump({"name": "x"}))
+    Path("own/algo/slow.yaml").write_text(yaml.safe_dump({"name": "slow"}))
+    assert complete("fcorun --config-dir own help algo=sl") == ["algo=slow"]
+    assert complete("fcorun --config-dir own algo=sl") == ["algo=slow"]
+    assert complete("fcorun --config-dir nowhere algo=sl") == []

@@ -1,0 +1,149 @@
+"""Where plug-ins come from: each says it, and the catalogue has what they name."""
+
+import importlib
+import pkgutil
+import re
+import unicodedata
+from dataclasses import dataclass
+from inspect import isabstract
+from itertools import filterfalse
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers import fails
+
+import fcorun
+from fcorun.algorithms import FedDualAvg
+from fcorun.sections import MEANT, SECTIONS
+from fcorun.sources import catalogue as sources
+from fcorun.sources.catalogue import UNPUBLISHED, Entry, Source, catalogue, parsed, source_of
+
+NEEDED = {"article": ["journal", "year"], "inproceedings": ["booktitle", "year"], "misc": ["eprint", "archiveprefix"]}
+BIB = Path(sources.__file__).with_name("catalogue.bib").read_text()
+
+
+def below(kind: type) -> set[type]:
+    return {kind}.union(*map(below, kind.__subclasses__()))
+
+
+def shelves() -> list[type]:
+    """Every plug-in of the package that can be made, be there a YAML of it or not; trackers come from nobody."""
+    for name in {kind.split(".")[1] for section in MEANT for kind in SECTIONS[section].kinds}:
+        room = importlib.import_module(f"fcorun.{name}")
+        for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+            importlib.import_module(module.name)
+    found = {kind for section in MEANT for base in SECTIONS[section].classes for kind in below(base)}
+    here = {kind for kind in found if kind.__module__.startswith("fcorun.") and kind.__name__[0] != "_"}
+    return sorted(filterfalse(isabstract, here), key=lambda kind: (kind.__module__, kind.__name__))
+
+
+@pytest.mark.parametrize("plugin", shelves(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_every_plug_in_says_once_where_it_comes_from(plugin):
+    source = source_of(plugin)
+    assert source.text, "give it source = '... of @KEY', an entry of sources/catalogue.bib, or 'ours' or 'textbook'"
+    assert source.entries or source.text.split(",")[0] in UNPUBLISHED
+    for entry in source.entries:  # the docstring does not say it again
+        family = entry.label.split()[0].strip(",")
+        assert not re.search(rf"\b{family}\b.*\b{entry.fields['year']}\b", plugin.__doc__ or "")
+
+
+def test_the_shelves_are_full():
+    assert len(shelves()) > 60
+
+
+def test_every_entry_is_of_some_plug_in():
+    assert {entry.key for plugin in shelves() for entry in source_of(plugin).entries} | {"fcorun"} == set(catalogue())
+
+
+@pytest.mark.parametrize("entry", catalogue().values(), ids=list(catalogue()))
+def test_an_entry_is_whole(entry: Entry):
+    kind = entry.text[1:].partition("{")[0]
+    needed = ["author", "title", *(NEEDED[kind] if entry.key != "fcorun" else [])]
+    assert [name for name in needed if not entry.fields.get(name)] == []
+    lines = entry.text.splitlines()
+    assert lines[0] == f"@{kind}{{{entry.key},"
+    assert lines[-1] == "}"
+    assert all(re.fullmatch(r"  [a-z]+ *= \{.*\},", line) for line in lines[1:-1])  # a field a line, closed
+    assert all(line.count("{") == line.count("}") for line in lines[1:-1])
+    assert len(entry.fields) == len(lines) - 2
+    if entry.key != "fcorun":
+        family = unicodedata.normalize("NFKD", entry.label.split()[0] if entry.key != "dinh2020" else "Dinh").lower()
+        assert entry.key.startswith(re.sub("[^a-z]", "", family) + entry.fields["year"])
+    if "pages" in entry.fields:
+        first, last = map(int, entry.fields["pages"].split("--"))
+        assert first < last
+
+
+def test_the_catalogue_is_in_order_and_read_whole():
+    keys = re.findall(r"(?m)^@\w+\{(.*),$", BIB)
+    assert keys == ["fcorun", *sorted(keys[1:])] == list(catalogue())
+    assert BIB.count("@") == len(keys)
+
+
+def test_what_to_cite_is_said_alike_everywhere():
+    cff = Path(fcorun.__file__).parent.parent / "CITATION.cff"
+    told = yaml.safe_load(cff.read_text())
+    assert catalogue()["fcorun"].fields["title"] == told["title"]
+    assert catalogue()["fcorun"].fields["author"] == f"{{{told['authors'][0]['name']}}}"
+    (paper,) = told["references"]
+    authors = " and ".join(f"{a['family-names']}, {a['given-names']}" for a in paper["authors"])
+    fields = catalogue()["yuan2021"].fields
+    assert (fields["author"], fields["title"], fields["year"], fields["booktitle"]) == (
+        (authors, paper["title"], str(paper["year"]), paper["conference"]["name"])
+    )
+
+
+# ---------------------------------------------------------------- what a class may say
+
+
+@pytest.mark.parametrize(
+    ("authors", "label"),
+    [
+        ("{Yuan, Honglin}", "Yuan (2021)"),
+        ("{Honglin Yuan and Zaheer, Manzil}", "Yuan and Zaheer (2021)"),
+        ("{T. Dinh, Canh and Tran, Nguyen H. and\n  Nguyen, Tuan Dung}", "T. Dinh, Tran and Nguyen (2021)"),
+        ("{A, B and C, D and E, F and G, H}", "A et al. (2021)"),
+        ('"Ada {Lovelace}"', "Lovelace (2021)"),
+        ("{{The many authors}}", "The many authors (2021)"),
+    ],
+)
+def test_an_entry_in_full_is_told_by_authors_and_year(authors, label):
+    text = f"@article{{me, author = {authors}, year = 2021, title = {{On {{a}} = b, c}}}}"
+    source = parsed(f"algorithm 2 of {text}; see @yuan2021 (a@b.org)")
+    assert source.text == f"algorithm 2 of {label}; see Yuan, Zaheer and Reddi (2021) (a@b.org)"
+    assert [entry.key for entry in source.entries] == ["me", "yuan2021"]
+    assert source.entries[0].text == text
+    assert source.entries[0].fields["title"] == "On {a} = b, c"
+
+
+def test_a_source_is_not_inherited():
+    class Mine(FedDualAvg):
+        pass
+
+    assert source_of(FedDualAvg).entries == (catalogue()["yuan2021"],)
+    assert source_of(Mine) == Source()
+
+
+def test_an_option_called_source_is_none():
+    @dataclass(frozen=True)
+    class Mine:
+        source: str = "@nobody"
+
+    assert source_of(Mine) == Source()
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("@yuan2012", "Mine.source: there is no entry @yuan2012: give it in full, @article{yuan2012, ...}, or did you "
+                      "mean 'yuan2021'?"),
+        ("of @misc{me, title = {a}", "Mine.source: the entry @me has a brace that is not closed"),
+        ("of @misc{me, title = {a}}, @you", "there is no entry @you"),
+    ],
+)  # fmt: skip
+def test_a_broken_source_is_one_sentence(said, sentence):
+    broken: Any = type("Mine", (), {"source": said})
+    with fails(sentence):
+        source_of(broken)
