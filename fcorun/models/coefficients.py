@@ -78,7 +78,11 @@ class Coefficients:
 def _rows(parameter: str, features: tuple, classes: tuple, values: list, original: list | None) -> list[tuple]:
     places = [(parameter, feature, of) for feature in features for of in classes]
     told = [None] * len(values) if original is None else original
-    return [(*place, value, more) for place, value, more in zip(places, values, told, strict=True)]
+    plain = [value + 0.0 for value in values]  # no -0.0
+    return [
+        (*place, value, None if more is None else more + 0.0)
+        for place, value, more in zip(places, plain, told, strict=True)
+    ]
 
 
 def csv_of(names: Sequence[str], rows: list[tuple]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+REFIT = "refit"  # the folder in a selection that holds the run with its choice
 FILES = (
     "config.yaml",
     "metrics.csv",

@@ -17,6 +17,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import unmeasured
 from fcorun.metrics import PERSONAL
+from fcorun.records.record import REFIT
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run
 from fcorun.selection import files
@@ -26,8 +27,6 @@ from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.selected import ALL, Options, Selection
 from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
-
-REFIT = "refit"
 
 
 @dataclass(frozen=True)

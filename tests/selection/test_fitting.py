@@ -1,6 +1,7 @@
 """Runs on a part of the rows: those of an ordinary run on a table that has no others."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import composed, rows_of
 
@@ -52,7 +53,7 @@ CASES = {
     "standardized": ("algo=fedcomposite", "data.standardize=pooled"),
     "standardized by clients": ("algo=fedmid", "data.standardize=per_client", "batch_size=4"),
     "own models": ("algo=local", "batch_size=4"),
-    "centralized": ("algo=centralized",),
+    "centralized": ("algo=centralized", "algo.tolerance=1e-14"),
     "a tree": ("algo=feddualavg", "topology=tree", "topology.edges=2"),
 }
 
@@ -73,6 +74,26 @@ def test_a_part_is_run_as_a_table_of_its_own(case, by):
         for name, count in {"rounds": "round", "bytes_up": "bytes_up", "bytes_down": "bytes_down"}.items():
             assert found.counts[name][1] == last[count] + last.get(f"edge_{count}", 0)
     assert max(np.ptp(values) for values in found.metrics.values()) > 1e-4
+
+
+@pytest.mark.parametrize("case", ["minibatches", "all rows at once", "closed form", "rates that are auto",
+                                  "standardized", "centralized"])  # fmt: skip
+def test_rows_of_a_part_keep_their_weights_and_offsets(case):
+    """Client 2, which is held out, has rows that weigh more, and other offsets."""
+    table = pd.DataFrame(X, columns=list("abcdef"))
+    table["y"], table["site"], table["k"], table["o"] = SCORE, OWNER, 1 + PLACE % 3 + (OWNER == 2), 0.1 * PLACE
+    table.to_csv("rows.csv", index=False)
+    given = ("data.target=y", "data.client=site", "data.weight=k", "data.offset=o", *CASES[case])
+    experiment = prepare(config("rows.csv", "data.validation=0", *given))
+    data, found = load(experiment), []
+    fitter = Fitter(experiment, data, "strength", np.array([0.1, 0.03]), int(data.sizes.max()))
+    fitter.fit([lambda: part(data, *BY_CLIENTS)], lambda _, fitted: found.append(fitted))
+    record = run(config("rows.csv", "data.validation=['2']", "reg.strength=0.03", *given), "ordinary")
+    for name, value in record.solution.items():
+        np.testing.assert_allclose(found[0].solution[name][1], value, rtol=1e-9, atol=1e-10)
+    last = rows_of(record).iloc[-1]
+    for name, values in found[0].metrics.items():
+        assert values[1] == pytest.approx(last[name], rel=1e-8, abs=1e-10), name
 
 
 def test_classes():

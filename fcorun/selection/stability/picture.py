@@ -54,7 +54,7 @@ def _frequencies(ax: Any, of: Stable) -> None:
 def _alike(figure: Any, ax: Any, of: Stable) -> None:
     """The Jaccard indices of clients' own supports."""
     count = len(of.data.sizes)
-    shown = ax.imshow(of.clients, vmin=0, vmax=1, cmap="cividis", interpolation="nearest")
+    shown = ax.imshow(of.clients, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
     ax.set_facecolor("0.85")
     ax.grid(False)
     names = list(of.data.clients) or [str(m) for m in range(count)]
