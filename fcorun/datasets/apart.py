@@ -10,10 +10,10 @@ from fcorun.datasets.readers import Rows
 from fcorun.errors import UserError, nearest
 
 
-def apart(rows: Rows, where: str, weight: str | None, offset: str | None) -> tuple[Rows, dict[str, Any]]:
+def apart(rows: Rows, path: str, weight: str | None, offset: str | None) -> tuple[Rows, dict[str, Any]]:
     """The rows without these columns, and their values in float64, each (N,), by "weight" and "offset"; those given.
 
-    Raises UserError, which names the option or begins with ``where``, for a column that there is not, that is both, or
+    ``path`` is that of the file, for errors. Raises UserError for a column that there is not, that is both, or
     that has values that are missing or no numbers, and for weights that are negative.
     """
     given = {name: column for name, column in (("weight", weight), ("offset", offset)) if column is not None}
@@ -23,8 +23,8 @@ def apart(rows: Rows, where: str, weight: str | None, offset: str | None) -> tup
     for name, column in given.items():
         if frame is None or column not in frame:
             why = "the file names no columns: leave it out" if frame is None else nearest(column, list(frame))
-            raise UserError(f"data.{name}={column}: there is no such column in {where}; {why}")
-        values = found[name] = numeric(frame[column], f"{where}: column '{column}'").astype(np.float64)
+            raise UserError(f"data.{name}={column}: there is no such column in {path}; {why}")
+        values = found[name] = numeric(frame[column], f"data.path={path}: column '{column}'").astype(np.float64)
         if not np.isfinite(values).all():
             row = int((~np.isfinite(values)).argmax()) + 1
             raise UserError(f"data.{name}={column} is missing or infinite in row {row}: fill it in or drop the row")
@@ -33,9 +33,9 @@ def apart(rows: Rows, where: str, weight: str | None, offset: str | None) -> tup
     if "weight" in found and found["weight"].min() < 0:
         row = int((found["weight"] < 0).argmax())
         least = found["weight"][row]
-        raise UserError(f"data.weight={weight}: row {row + 1} has {least:g}; give weights of 0 or more")
+        raise UserError(f"data.weight={weight}: row {row + 1} of {path} has {least:g}; give weights of 0 or more")
     assert frame is not None
     rest = frame.drop(columns=list(given.values()))
     if not rest.shape[1]:
-        raise UserError(f"{where}: beside data.{' and data.'.join(found)} there are no features; give one")
+        raise UserError(f"data.path={path}: beside data.{' and data.'.join(found)} there are no features; give one")
     return replace(rows, frame=rest), found

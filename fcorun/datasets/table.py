@@ -105,7 +105,7 @@ class Table(Dataset):
 
     def dealt(self, rows: Rows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
-        rows, beside = apart(rows, self._where, self.weight, self.offset)
+        rows, beside = apart(rows, self.path, self.weight, self.offset)
         kinds = self._kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
         y, classes = targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")

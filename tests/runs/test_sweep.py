@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import SMALL, ragged, rows_of
+from helpers import PICTURES, SMALL, ragged, rows_of
 from sweeps import RATES, command, same, table
 
 from fcorun import UserError, compose, load_records, run
@@ -86,7 +86,7 @@ def test_each_point_leaves_the_record_of_the_run_alone(capsys):
     for record in (records[0], records[-1]):
         alone = run(record.config, "alone-" + record.folder.name)
         there = {p.name for p in record.folder.iterdir()}
-        assert {p.name for p in alone.folder.iterdir()} == there | {"curves.png"}  # which plot draws of a point
+        assert {p.name for p in alone.folder.iterdir()} == there | set(PICTURES)  # which plot draws of a point
         pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), rtol=2e-4, atol=1e-5)
         assert record.status["identity"] == alone.status["identity"]
 

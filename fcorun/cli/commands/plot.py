@@ -12,13 +12,11 @@ from fcorun.cli.commands.common import Parser, console, distinct, records_in
 from fcorun.config import Axis
 from fcorun.errors import UserError
 from fcorun.metrics import known
-from fcorun.models.coefficients import of_record
 from fcorun.records.formats import frame_csv, read_summary
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweeps import Asked, kept
 from fcorun.reports.collect import ordered, table
 from fcorun.reports.pictures import curves
-from fcorun.reports.pictures.coefficients import draw_model
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.pictures.page import FORMATS
 from fcorun.system.files import write_whole
@@ -71,6 +69,9 @@ def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Pa
 
 def _draw(record: Record, x: str | None, format: str) -> bool:
     """Draw the curves of a record, and the coefficients of a linear model; whether there are any."""
+    from fcorun.models.coefficients import of_record
+    from fcorun.reports.pictures.coefficients import draw_model
+
     rows, config = record.rows, record.flat_config
     if rows:
         label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
