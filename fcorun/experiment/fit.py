@@ -93,7 +93,11 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
         raise UserError(
             f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
             f"does not have{' without a ceiling' if ceiling else ''}; give {' and '.join(wanted)}"
-            + (", or objective.ceiling" if ceiling else "")
+            + (
+                ", or objective.ceiling, the largest mean (for gamma: ratio to the mean) that you expect"
+                if ceiling
+                else ""
+            )
         )
     if wanted and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "

@@ -140,6 +140,11 @@ class Record:
         """A fitted object of scikit-learn with this model, or that of a client: see ``fcorun.models.estimator``."""
         return import_module("fcorun.models.estimator").estimator(self, client)  # a room above this one, so by name
 
+    def encode(self, frame: Any) -> Any:
+        """The features of rows of a table, a pandas.DataFrame, as ``estimator`` takes them: columns by name, text coded
+        and gaps filled as in this record, not standardized. Raises UserError."""
+        return import_module("fcorun.models.predict").raw_features(frame, self, "the rows")[0]
+
 
 def load_records(*roots: str | Path) -> list[Record]:
     """The records in and under these folders, in the order of their paths. Raises UserError for a folder not there."""

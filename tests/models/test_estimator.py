@@ -211,3 +211,14 @@ def test_other_regressions_predict_with_an_offset(objective, tmp_path):
     assert scored.loc["test", "n"] == 10
     with fails("lacks 'beside', the offset of the record: give it, 0 for none"):
         predict(record, table[X])
+
+
+def test_a_table_is_encoded_for_the_estimator(tmp_path):
+    table = pd.DataFrame({"ward": ["a", "b", "c"] * 8, "age": [30.0, None, 50, 60] * 6, "y": np.arange(24.0)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = ["data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.missing=mean", "algo=centralized"]
+    record = run(compose(given), tmp_path / "r")
+    x = record.encode(table[["age", "ward"]])  # columns by name
+    assert list(x) == ["ward=a", "ward=b", "ward=c", "age"]
+    found, _ = predict(record, table)
+    np.testing.assert_array_equal(record.estimator().predict(x), found["prediction"])
