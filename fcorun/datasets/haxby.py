@@ -9,7 +9,7 @@ import numpy as np
 
 from fcorun import config
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.images import damage, digest, kept, read_grid, rows_of, stats
+from fcorun.datasets.images import PER_RUN, damage, digest, kept, read_grid, rows_of, stats
 from fcorun.errors import UserError, nearest
 
 ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
@@ -39,10 +39,7 @@ class Haxby(Dataset):
 
     source = "@haxby2001, from PyMVPA by way of nilearn"
     units: ClassVar[bool] = False
-    within = (
-        "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in "
-        "time: by=clients keeps runs whole"
-    )
+    within = PER_RUN
 
     root: config.Path = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))
@@ -100,7 +97,7 @@ class Haxby(Dataset):
             raise UserError(
                 f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
             )
-        fields: dict[str, Any] = {"grid": read_grid(next(iter(files.values()))[2])}
+        fields: dict[str, Any] = {"standardized": {"by": "per_run"}, "grid": read_grid(next(iter(files.values()))[2])}
         for part in set(of):
             mine = [p for p, own in zip(parts, of, strict=True) if own == part]
             called = [f"subject{s}_run{r}" for (s, r), own in zip(names, of, strict=True) if own == part]

@@ -15,6 +15,11 @@ from fcorun.records.formats import DAMAGED, npz_bytes, read_npz
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_whole
 
+# What to know where some images of a client are held out from others that were standardized with them.
+PER_RUN = (
+    "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in time: "
+    "by=clients keeps runs whole"
+)
 PART = 1 << 20  # bytes at either end of an image that its digest reads; a .gz ends in a checksum of the whole
 
 
@@ -64,7 +69,7 @@ def kept(room: str, name: str, of: object, make: Callable[[], dict[str, np.ndarr
 
 def stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
     """What changes when files do, without reading them."""
-    return [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
 
 
 def digest(file: Path) -> str:
@@ -139,3 +144,19 @@ def same_grid(file: Path, image: Any, other: Any, what: str) -> None:
     if shapes[0] == shapes[1]:
         why = f"has another affine than {what}"
     raise UserError(f"data.path: '{file}' {why}: give data.resample=true, or resample it to that grid")
+
+
+def within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, where: str) -> np.ndarray:
+    """x (N, d) with each voxel standardized within the runs (N,) of each client (N,), by nilearn. Raises UserError,
+    beginning with ``where``, for a run of one image."""
+    from nilearn.signal import clean
+
+    pairs = np.char.add(np.char.add(client, "\0"), run)
+    _, codes, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    if counts.min() < 2:
+        row = int(np.flatnonzero(counts[codes] < 2)[0])
+        raise UserError(f"{where}: run {run[row]} of client {client[row]} has one image only, whose "
+                        "deviation is none: leave data.run out, or give data.standardize=per_client")  # fmt: skip
+    order, out = np.argsort(codes, kind="stable"), np.empty_like(x)
+    out[order] = clean(x[order], runs=codes[order], detrend=False, standardize="zscore_sample", filter=False)
+    return out

@@ -13,6 +13,7 @@ from fcorun.config import Index, Path
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.images import (
+    PER_RUN,
     damage,
     digest,
     header,
@@ -23,6 +24,7 @@ from fcorun.datasets.images import (
     same_grid,
     stats,
     unreadable,
+    within_runs,
 )
 from fcorun.datasets.readers import Rows, find
 from fcorun.datasets.remarks import look_alikes
@@ -82,6 +84,11 @@ class Nifti(Dataset):
             raise UserError("data.categories are labels, and data.task=regression has none: leave one of them out")
         _ = self._table  # refuses what a table refuses
 
+    @property
+    def within(self):  # type: ignore[override]
+        """What a user should know where some of a client's images are held out from the others."""
+        return "" if self.run is None else PER_RUN
+
     def load(self) -> FederatedData:
         """Images x voxels, float32, the rows sorted by client, within a client in the order of the table."""
         listed = self._listed()
@@ -94,7 +101,7 @@ class Nifti(Dataset):
         x, grid = found["x"][places], Grid(found["mask"], found["affine"])
         y, client = np.array(listed[self.target]), np.array(listed[self.client])
         if self.run is not None:
-            x = self._within_runs(x, client, np.array(listed[self.run]))
+            x = within_runs(x, client, np.array(listed[self.run]), f"data.run={self.run}")
         if self.categories is not None:
             for name in self.categories:
                 if name not in y:
@@ -224,20 +231,6 @@ class Nifti(Dataset):
                 raise unreadable(file, error) from error
             gaps += not np.isfinite(image.dataobj[inside] if image.shape[:3] == inside.shape else image.dataobj).all()
         return {"x": np.concatenate(parts), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
-
-    def _within_runs(self, x: np.ndarray, client: np.ndarray, run: np.ndarray) -> np.ndarray:
-        """x with each voxel standardized within the runs of each client, by nilearn."""
-        from nilearn.signal import clean
-
-        pairs = np.char.add(np.char.add(client, "\0"), run)
-        _, codes, counts = np.unique(pairs, return_inverse=True, return_counts=True)
-        if counts.min() < 2:
-            row = int(np.flatnonzero(counts[codes] < 2)[0])
-            raise UserError(f"data.run={self.run}: run {run[row]} of client {client[row]} has one image only, whose "
-                            "deviation is none: leave data.run out, or give data.standardize=per_client")  # fmt: skip
-        order, out = np.argsort(codes, kind="stable"), np.empty_like(x)
-        out[order] = clean(x[order], runs=codes[order], detrend=False, standardize="zscore_sample", filter=False)
-        return out
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:

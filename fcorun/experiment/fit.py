@@ -4,6 +4,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import Settings, check, type_hints
 from fcorun.datasets.base import FederatedData
@@ -87,21 +89,7 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
     traits = algo.traits
     if not traits.mirrored and not isinstance(mirror, Euclidean):
         raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
-    wanted = algo.needs_curvature
-    if wanted and not plugins["objective"].bounded:
-        ceiling = hasattr(plugins["objective"], "ceiling")
-        raise UserError(
-            f"algo={names['algo']} needs bounds on the curvature of the losses, which objective={names['objective']} "
-            f"does not have{' without a ceiling' if ceiling else ''}; give {' and '.join(wanted)}"
-            + (
-                ", or objective.ceiling, the largest mean (for gamma: ratio to the mean) that you expect"
-                if ceiling
-                else ""
-            )
-        )
-    if wanted and not isinstance(mirror, Euclidean):
-        raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
-                        f"mirror={names['mirror']}, give {' and '.join(wanted)}")  # fmt: skip
+    _check_curvature(plugins, names)
     for piece in traits.needs:
         if not hasattr(reg, piece):
             raise UserError(
@@ -138,6 +126,23 @@ def check_fit(plugins: dict[str, Any], names: dict[str, str]) -> None:
                         "give reg.strength")  # fmt: skip
 
 
+def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
+    """Refuse what works its steps out from bounds that nobody knows."""
+    objective, mirror = plugins["objective"], plugins["mirror"]
+    if not (wanted := " and ".join(plugins["algo"].needs_curvature)):
+        return
+    if not objective.bounded:
+        without, ceiling = "", ""
+        if hasattr(objective, "ceiling"):
+            without = " without a ceiling"
+            ceiling = ", or objective.ceiling, the largest mean (for gamma: ratio to the mean) that you expect"
+        raise UserError(f"algo={names['algo']} needs bounds on the curvature of the losses, which "
+                        f"objective={names['objective']} does not have{without}; give {wanted}{ceiling}")  # fmt: skip
+    if not isinstance(mirror, Euclidean):
+        raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
+                        f"mirror={names['mirror']}, give {wanted}")  # fmt: skip
+
+
 def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
     """Refuse factors of a regularizer, of this name, that is no sum over features, and those with a mirror map; and
     strengths that are given twice."""
@@ -161,7 +166,8 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
             + (" or data.task" if hasattr(experiment.data, "task") else "")
         )
     try:
-        experiment.objective.check_targets(data.y, data.y[:0] if data.y_val is None else data.y_val)
+        held = [part for part in (data.y_val, data.y_test) if part is not None]
+        experiment.objective.check_targets(data.y, np.concatenate([data.y[:0], *held]))
     except ValueError as error:
         raise UserError(f"objective={names['objective']}: {error}") from error
     if data.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):

@@ -64,7 +64,9 @@ def unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
     name, names = RENAMED.get(metric, metric).removeprefix(PERSONAL), experiment.names
     if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
         return f"data={names['data']} have no validation rows"
-    if "accuracy" in name and type(experiment.objective).scores is Objective.scores:
+    own = {metric.name for metric in experiment.objective.metrics}
+    classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
+    if "accuracy" in name and not (classifies or name.partition("_")[2] in own):
         return f"objective={names['objective']} has no accuracy"
     if name.startswith(("support_", "recovery_")) and not (data.truth or data.truths):
         return f"data={names['data']} have no true model to compare with"

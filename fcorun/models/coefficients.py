@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.config import locate
 from fcorun.datasets.grid import Grid
-from fcorun.datasets.scaling import Scaling
+from fcorun.datasets.scaling import Scaling, in_units
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL
 from fcorun.objectives.base import LinearModel
@@ -31,6 +31,7 @@ class Coefficients:
         weights: as trained, shape (d, k).
         bias: the intercept as trained, shape (k,), or None where the model has none.
         scaling: what features were standardized by before, or None.
+        scale: what x was multiplied by to be the features.
         units: whether one change of units leads back to the features as the source has them: not where they were
             standardized by each client or run.
         shape: that of an example where it is a matrix; else empty.
@@ -42,6 +43,7 @@ class Coefficients:
     weights: np.ndarray
     bias: np.ndarray | None = None
     scaling: Scaling | None = None
+    scale: float = 1.0
     units: bool = True
     shape: tuple[int, ...] = ()
     grid: Grid | None = None
@@ -55,10 +57,8 @@ class Coefficients:
         """
         if not self.units:
             return None
-        if self.scaling is None:
-            return self.weights, self.bias
-        weights = self.weights * self.scaling.factor[:, None]
-        return weights, (0.0 if self.bias is None else self.bias) - self.scaling.mean @ weights
+        weights, bias = in_units(self.weights, 0.0 if self.bias is None else self.bias, self.scaling, self.scale)
+        return weights, None if self.bias is None and self.scaling is None else bias
 
     def table(self) -> list[tuple]:
         """A row a coefficient, those of a feature together, the intercept last: ``COLUMNS``."""
@@ -117,6 +117,7 @@ def coefficients(
         weights=weights.reshape(count, outputs),
         bias=np.asarray(solution["bias"], float).reshape(-1) if "bias" in solution else None,
         scaling=Scaling.read(by) if by.get("by") == "pooled" else None,
+        scale=float(told.get("scale", 1.0)),
         units=units and by.get("by") in (None, "pooled"),
         shape=shape if len(shape) > 1 else (),
         grid=grid,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.config import build_plugin
-from fcorun.datasets.scaling import ClientScalings, Scaling
+from fcorun.datasets.scaling import ClientScalings, Scaling, in_units
 from fcorun.errors import UserError
 from fcorun.models.outputs import linear, means
 from fcorun.objectives.gamma import Gamma
@@ -39,13 +39,8 @@ class _Told:
     scaling: Scaling | None
 
     def in_units(self, weights: np.ndarray, bias: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (d, outputs) and bias (outputs,) that act on the raw features x, for those that act on the features
-        as trained, scale (x - mean) factor: both float64."""
-        weights, bias = np.asarray(weights, float) * self.told.get("scale", 1.0), np.asarray(bias, float)
-        if self.scaling is not None:
-            weights = weights * self.scaling.factor[:, None]
-            bias = bias - self.scaling.mean @ weights
-        return weights, np.broadcast_to(bias, weights.shape[1:]).copy()
+        """Weights (d, outputs) and bias (outputs,) that act on raw features."""
+        return in_units(weights, bias, self.scaling, self.told.get("scale", 1.0))
 
     @property
     def classes(self) -> np.ndarray:
@@ -107,6 +102,9 @@ def _scaling(record: Record, told: dict[str, Any], client: str | None) -> Scalin
     noted = told.get("standardized")
     if not noted:
         return None
+    if noted["by"] == "per_run":
+        raise UserError(f"{record.folder} cannot predict: each voxel was standardized within its run, and new images "
+                        "would have to be within theirs; fcorun weights has its maps")  # fmt: skip
     try:
         if noted["by"] != "per_client":
             return Scaling.read(noted)

@@ -72,7 +72,7 @@ class Regularizer(ABC):
     @property
     def heaviest(self) -> float:
         """No feature's factor is more."""
-        return max((self.factors or {}).values(), default=1.0) if self.factors else 1.0
+        return max([1.0, *(self.factors or {}).values()])  # those that are not named have 1
 
     @property
     def frees(self) -> bool:
