@@ -1,5 +1,6 @@
 """Images of one's own: what the rows are, by a plain loop and by nilearn, and what users get wrong."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,23 @@ def test_maps_are_rows(tmp_path):
     np.testing.assert_allclose(data.x, expected, rtol=1e-6)
     assert data.x.dtype == np.float32
     np.testing.assert_allclose(grid.image(data.x[3])[head()], data.x[3])
+
+
+def test_equal_names_sizes_and_times_are_other_images(tmp_path):
+    """As of two studies that one archive brought: none is taken for the other from the cache."""
+    found = []
+    for study in (1.0, 2.0):
+        folder = tmp_path / f"study{study:g}"
+        folder.mkdir()
+        for name in ("a", "b"):
+            save(folder / f"{name}.nii", np.full(SHAPE, study))
+            os.utime(folder / f"{name}.nii", (1e9, 1e9))
+        save(folder / "mask.nii", np.ones(SHAPE))
+        os.utime(folder / "mask.nii", (1e9, 1e9))
+        (folder / "t.csv").write_text("image,label,client\na.nii,1,x\nb.nii,2,x\n")
+        options = {"mask": str(folder / "mask.nii"), "task": "regression", "validation": 0}
+        found.append(Nifti(str(folder / "t.csv"), **options).load().x.mean())
+    assert found == [1.0, 2.0]
 
 
 def test_the_options_of_tables_hold(tmp_path):

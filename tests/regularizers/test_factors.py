@@ -85,6 +85,7 @@ def test_the_smoothed_value_has_them():
         each = sum(factor * plain.smoothed_value(w[rows], law, 0.3) for rows, factor in parts((8,)))
         assert psi.smoothed_value(w, law, 0.3) == pytest.approx(float(each), rel=1e-5)
     assert (psi.heaviest, plain.heaviest) == (3.0, 1.0)
+    assert regularizer("l1", {"0": 0.5}).heaviest == 1.0  # that of the others
 
 
 def centralized(folder, factors, *overrides):
