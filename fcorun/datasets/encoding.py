@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.columns import gaps, numeric, texts
+from fcorun.datasets.columns import Kind, gaps, numeric, texts
 from fcorun.datasets.remarks import some
 from fcorun.errors import UserError, nearest
 
@@ -32,7 +32,7 @@ class Column:
     """
 
     name: str
-    kind: Literal["number", "levels"] = "number"
+    kind: Kind = "number"
     levels: tuple[str, ...] = ()
     fill: float | str | None = None
     indicator: bool = False
@@ -109,6 +109,12 @@ def read_encoding(folder: str) -> Encoding:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"data.encoding={folder} is no record of a table with named columns, with its {FILE}: give the "
                         "folder of one that is done") from error  # fmt: skip
+
+
+def kinds_of_record(folder: str) -> dict[str, Kind]:
+    """What the columns of a record's table hold, by name; of a record without named columns nothing."""
+    there = (Path(folder) / FILE).is_file()
+    return {column.name: column.kind for column in read_encoding(folder).columns} if there else {}
 
 
 def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:

@@ -1,7 +1,8 @@
 """What a user should know of a table before it is used: names that are almost alike, features that look like names,
 commas that were taken for those of decimals, a target that looks like classes, columns that say nothing, splits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,21 @@ def decimal_commas(columns: Sequence[str]) -> list[str]:
     if not columns:
         return []
     return [f"commas in {some(list(map(repr, columns)))} are read as of decimals, 1,5 as 1.5: check that they are"]
+
+
+def nothing_known(words: Mapping[str, Sequence[str]], frame: Any) -> list[str]:
+    """Remarks on the words for nothing, by column of a pandas.DataFrame, that are levels, and that became gaps."""
+    levels, gaps = [], []
+    for name, found in words.items():
+        called, level = " and ".join(map(repr, found)), frame[name].isin(found).any()
+        (levels if level else gaps).append((repr(name), called))
+    told = []
+    if levels:
+        each = [f"column {name} has the level {called}" for name, called in levels]
+        told.append(f"{some(each)}: if that means that nothing is known, leave the cells empty")
+    if gaps:
+        told.append(some([f"{called} is read as a gap in column {name}" for name, called in gaps]))
+    return told
 
 
 def two_values(y: np.ndarray) -> list[str]:

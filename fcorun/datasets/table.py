@@ -13,7 +13,7 @@ from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import Encoding, read_encoding
+from fcorun.datasets.encoding import Encoding, kinds_of_record, read_encoding
 from fcorun.datasets.partition import partition, standardized
 from fcorun.datasets.readers import Rows, find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
@@ -101,7 +101,8 @@ class Table(Dataset):
         """
         aside = [column for column in (self.weight, self.offset) if column is not None]
         only = None if self.only is None else [*self.only, *aside]
-        return self.dealt(read(self.path, self.target, self.client, ignore=self.ignore, only=only))
+        kinds = kinds_of_record(self.encoding) if self.encoding else None
+        return self.dealt(read(self.path, self.target, self.client, ignore=self.ignore, only=only, kinds=kinds))
 
     def dealt(self, rows: Rows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
