@@ -117,14 +117,19 @@ def kinds_of_record(folder: str) -> dict[str, Kind]:
     return {column.name: column.kind for column in read_encoding(folder).columns} if there else {}
 
 
+def check_finite(values: np.ndarray, name: str, where: str) -> None:
+    """Raises UserError for an infinite value in the column ``name`` of numbers, shape (N,); NaN are gaps."""
+    if np.isinf(values).any():
+        row = int(np.isinf(values).argmax()) + 1
+        raise UserError(f"{where}: column '{name}' is infinite in row {row}; mend it or drop the row")
+
+
 def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
     """The feature of a column of numbers, and where it has gaps."""
     values = numeric(series, f"{where}: column '{column.name}'")
     if values.dtype.kind != "f":
         return [values], np.zeros(len(values), bool)
-    if np.isinf(values).any():
-        row = int(np.isinf(values).argmax()) + 1
-        raise UserError(f"{where}: column '{column.name}' is infinite in row {row}; mend it or drop the row")
+    check_finite(values, column.name, where)
     empty = _empty(column, np.isnan(values), where)
     return [
         np.where(empty, np.float64(column.fill or 0), values).astype(values.dtype) if empty.any() else values
