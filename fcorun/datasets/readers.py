@@ -99,7 +99,8 @@ def read(
 
     ``target`` and ``client`` name columns of a file with named ones, which may lack a client; ``ignore`` and ``only``
     the other columns that are to be left out, or to be left; ``kinds`` are those of columns that are known. Raises
-    UserError for a file that is missing, empty or cannot be read, and for targets, clients and arrays with values that are missing or not numbers.
+    UserError for a file that is missing, empty or cannot be read, and for targets, clients and arrays with values that
+    are missing or not numbers.
     """
     file, where = find(path), f"data.path={path}"
     ending = ending_of(file, where)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
-from fcorun.datasets.apart import apart
+from fcorun.datasets.apart import apart, check_named
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
@@ -83,6 +83,7 @@ class Table(Dataset):
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} is of data.standardize=pooled: give that too")
         Splits(self.validation, self.test).check()
+        check_named(self.ignore, self.only, weight=self.weight, offset=self.offset)
         if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
             raise UserError(
                 f"data.partition={self.partition} needs classes and data.task=regression has none: "
