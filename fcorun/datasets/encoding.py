@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.columns import Kind, gaps, numeric, texts
-from fcorun.datasets.remarks import some
+from fcorun.datasets.remarks import folded, some
 from fcorun.errors import UserError, nearest
 
 FILE = "encoding.json"  # of a record
@@ -142,7 +142,11 @@ def _levels(column: Column, series: Any, where: str, unseen: list[str]) -> tuple
     values = np.where(empty, column.fill, texts(series)) if column.fill is not None else texts(series)
     new = Counter(value for value in values.tolist() if value is not None and value not in column.levels)
     if new:
-        told = [f"'{level}' ({_rows(count)})" for level, count in sorted(new.items())]
+        like = {folded(level): level for level in column.levels}
+        told = []
+        for level, count in sorted(new.items()):
+            meant = f"; did you mean '{like[folded(level)]}'?" if folded(level) in like else ""
+            told.append(f"'{level}' ({_rows(count)}{meant})")
         same = f", as '{next(iter(column.levels))}' is" if len(column.levels) <= 2 else ""
         unseen.append(f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are "
                       f"coded as none of its levels, with 0{same}")  # fmt: skip

@@ -14,11 +14,16 @@ def look_alikes(what: str, names: Iterable) -> list[str]:
     groups: dict[str, list[str]] = {}
     for name in names:
         if isinstance(name, str):
-            groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+            groups.setdefault(folded(name), []).append(name)
     found = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
     if not found:
         return []
     return [f"{what} {some(found)} differ in capitals or spaces only: if they are the same, write them alike"]
+
+
+def folded(name: str) -> str:
+    """A name but for its capitals and spaces."""
+    return " ".join(name.split()).casefold()
 
 
 def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
