@@ -113,6 +113,9 @@ def read(
             frame = written.frame
             features = _chosen(frame, path, (target, client), ignore, only)
             rows = _split(frame, path, target, client, features=features)
+            unread = next((why for name, why in written.unread.items() if name in features), None)
+            if unread:
+                raise UserError(f"{where}: {unread}")
             told = {name: found for name, found in written.words.items() if name in features or name == target}
             rows = replace(rows, remarks=(*remarks, *nothing_known(told, frame)))
         else:

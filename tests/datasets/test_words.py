@@ -6,6 +6,7 @@ import pytest
 from helpers import fails, given
 from table_files import save
 
+from fcorun.datasets.columns import Kind
 from fcorun.datasets.frames import read_frame
 from fcorun.datasets.table import Table
 from fcorun.datasets.words import WORDS
@@ -92,7 +93,7 @@ def test_labels_keep_their_words_but_numbers_do_not(tmp_path):
 def test_new_rows_are_read_as_the_record_was(tmp_path):
     encoding = given(loaded(save(tmp_path, "t.csv", visits())).encoding)
     (tmp_path / "new.csv").write_text("drug,lab,site\nNone,NA,NA\nNone,NA,EU\n")
-    kinds = {column.name: column.kind for column in encoding.columns}
+    kinds: dict[str, Kind] = {column.name: column.kind for column in encoding.columns}
     frame, owner = read_frame(str(tmp_path / "new.csv"), "site", kinds=kinds)
     assert given(owner).tolist() == ["NA", "EU"]
     remarks: list[str] = []
