@@ -1,5 +1,7 @@
 """Words such as NA and None in tables: gaps among numbers, names among text."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,7 +49,7 @@ def test_a_word_among_names_is_a_level_and_among_numbers_a_gap(tmp_path, name):
     assert data.features == ("drug=None", "drug=aspirin", "drug=statin", "lab")
     rows = table.sort_values("site", kind="stable")
     np.testing.assert_array_equal(data.x[:, 0], rows["drug"] == "None")
-    known = pd.to_numeric(rows["lab"], errors="coerce")
+    known: Any = pd.to_numeric(rows["lab"], errors="coerce")
     np.testing.assert_array_equal(data.x[:, 3], known.fillna(known.median()))
     told = f"data.path={path}: "
     assert data.remarks[:2] == (
