@@ -1,5 +1,6 @@
 """Columns of a table that are no features: the rows' weights, and what is added to their predictions."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,24 @@ from fcorun.datasets.columns import numeric
 from fcorun.datasets.readers import Rows
 from fcorun.errors import UserError, nearest
 
+_WIDE = 20  # of offsets: with a log link, means that differ by a factor of 5e8
+
+
+def check_named(ignore: Sequence[str] | None, only: Sequence[str] | None, **aside: str | None) -> None:
+    """Raises UserError where ``ignore`` names what ``only`` does, or one of the columns ``aside``, weight or offset."""
+    for name in ignore or ():
+        if name in (only or ()):
+            raise UserError(f"data.ignore and data.only both name '{name}': name it in one of them")
+        for option, column in aside.items():
+            if name == column:
+                raise UserError(f"data.{option}={name} is in data.ignore too, and is no feature anyway: leave it out of"
+                                " data.ignore")  # fmt: skip
+
 
 def apart(rows: Rows, path: str, weight: str | None, offset: str | None) -> tuple[Rows, dict[str, Any]]:
-    """The rows without these columns, and their values in float64, each (N,), by "weight" and "offset"; those given.
+    """The rows without these columns and with remarks on them, and the values of those given.
 
+    The values are in float64, each (N,), by "weight" and "offset".
     ``path`` is that of the file, for errors. Raises UserError for a column that there is not, that is both, or
     that has values that are missing or no numbers, and for weights that are negative.
     """
@@ -38,4 +53,20 @@ def apart(rows: Rows, path: str, weight: str | None, offset: str | None) -> tupl
     rest = frame.drop(columns=list(given.values()))
     if not rest.shape[1]:
         raise UserError(f"data.path={path}: beside data.{' and data.'.join(found)} there are no features; give one")
-    return replace(rows, frame=rest), found
+    return replace(rows, frame=rest, remarks=(*rows.remarks, *_remarks(given, found))), found
+
+
+def _remarks(given: dict[str, str], found: dict[str, np.ndarray]) -> list[str]:
+    """What these columns do not do, and a doubt about an offset."""
+    told = []
+    if "weight" in given:
+        told.append(
+            f"data.weight={given['weight']} weighs the rows in training and its metrics; scores.csv counts each row "
+            "once, and features are standardized by the rows as they are"
+        )
+    if "offset" in given and (span := float(np.ptp(found["offset"]))) > _WIDE:
+        told.append(
+            f"data.offset={given['offset']} spans {span:g}, and is added to the linear predictor, with a log link to "
+            "the logarithm of the mean: if it is an exposure such as days, give its logarithm"
+        )
+    return told

@@ -9,7 +9,7 @@ import numpy as np
 
 from fcorun.datasets import sums
 from fcorun.datasets.columns import Kind, check_levels, gaps, numbers, texts
-from fcorun.datasets.encoding import Column, Encoding
+from fcorun.datasets.encoding import Column, Encoding, check_finite
 from fcorun.datasets.remarks import look_alikes, some
 from fcorun.errors import UserError
 
@@ -85,7 +85,7 @@ def fit(
     empty = {name: found for name in frame if (found := gaps(frame[name])).any()}
     for name, found in empty.items():
         _check_gaps(name, found, rows, missing, where)
-    fills = _fills(frame, [name for name in frame if kinds[name] == "number"], rows, missing)
+    fills = _fills(frame, [name for name in frame if kinds[name] == "number"], rows, missing, where)
     columns, alone = [], []
     for name in frame:
         gap = missing == "indicator" and name in empty and bool(empty[name][sites.training].any())
@@ -125,13 +125,13 @@ def _lost(empty: np.ndarray, rows: dict[str, np.ndarray]) -> list[str]:
     return [f"'{client}'" for client, part in rows.items() if empty[part].all()]
 
 
-def _fills(frame: Any, names: list[str], rows: dict[str, np.ndarray], missing: Missing) -> dict[str, float]:
-    """What fills the gaps of each of these columns of numbers."""
+def _fills(frame: Any, names: list[str], rows: dict[str, np.ndarray], missing: Missing, where: str) -> dict[str, float]:
+    """What fills the gaps of each of these columns of numbers. Raises UserError for infinite values."""
     if missing == "refuse" or not names:
         return {}
     values = np.stack([numbers(frame[name])[0].astype(np.float64) for name in names], axis=1)
-    if np.isinf(values).any():
-        return {}  # is refused by ``Encoding.apply``, which says where
+    for name, column in zip(names, values.T, strict=True):
+        check_finite(column, name, where)
     found = (sums.medians if missing == "median" else sums.means)([values[part] for part in rows.values()])
     return dict(zip(names, found.tolist(), strict=True))
 

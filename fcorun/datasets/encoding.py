@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.columns import gaps, numeric, texts
-from fcorun.datasets.remarks import some
+from fcorun.datasets.columns import Kind, gaps, numeric, texts
+from fcorun.datasets.remarks import folded, some
 from fcorun.errors import UserError, nearest
 
 FILE = "encoding.json"  # of a record
@@ -32,7 +32,7 @@ class Column:
     """
 
     name: str
-    kind: Literal["number", "levels"] = "number"
+    kind: Kind = "number"
     levels: tuple[str, ...] = ()
     fill: float | str | None = None
     indicator: bool = False
@@ -111,14 +111,25 @@ def read_encoding(folder: str) -> Encoding:
                         "folder of one that is done") from error  # fmt: skip
 
 
+def kinds_of_record(folder: str) -> dict[str, Kind]:
+    """What the columns of a record's table hold, by name; of a record without named columns nothing."""
+    there = (Path(folder) / FILE).is_file()
+    return {column.name: column.kind for column in read_encoding(folder).columns} if there else {}
+
+
+def check_finite(values: np.ndarray, name: str, where: str) -> None:
+    """Raises UserError for an infinite value in the column ``name`` of numbers, shape (N,); NaN are gaps."""
+    if np.isinf(values).any():
+        row = int(np.isinf(values).argmax()) + 1
+        raise UserError(f"{where}: column '{name}' is infinite in row {row}; mend it or drop the row")
+
+
 def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
     """The feature of a column of numbers, and where it has gaps."""
     values = numeric(series, f"{where}: column '{column.name}'")
     if values.dtype.kind != "f":
         return [values], np.zeros(len(values), bool)
-    if np.isinf(values).any():
-        row = int(np.isinf(values).argmax()) + 1
-        raise UserError(f"{where}: column '{column.name}' is infinite in row {row}; mend it or drop the row")
+    check_finite(values, column.name, where)
     empty = _empty(column, np.isnan(values), where)
     return [
         np.where(empty, np.float64(column.fill or 0), values).astype(values.dtype) if empty.any() else values
@@ -131,7 +142,11 @@ def _levels(column: Column, series: Any, where: str, unseen: list[str]) -> tuple
     values = np.where(empty, column.fill, texts(series)) if column.fill is not None else texts(series)
     new = Counter(value for value in values.tolist() if value is not None and value not in column.levels)
     if new:
-        told = [f"'{level}' ({_rows(count)})" for level, count in sorted(new.items())]
+        like = {folded(level): level for level in column.levels}
+        told = []
+        for level, count in sorted(new.items()):
+            meant = f"; did you mean '{like[folded(level)]}'?" if folded(level) in like else ""
+            told.append(f"'{level}' ({_rows(count)}{meant})")
         same = f", as '{next(iter(column.levels))}' is" if len(column.levels) <= 2 else ""
         unseen.append(f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are "
                       f"coded as none of its levels, with 0{same}")  # fmt: skip

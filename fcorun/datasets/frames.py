@@ -1,23 +1,27 @@
 """Files of new rows as data frames, whatever is in their columns."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.columns import numeric
+from fcorun.datasets.columns import Kind, numeric
 from fcorun.datasets.libsvm import read_libsvm
 from fcorun.datasets.npz import text_names
 from fcorun.datasets.readers import DAMAGE, LIBSVM, damaged, ending_of, find, frame_of, plain
 from fcorun.errors import UserError
 
 
-def read_frame(path: str, client: str | None = None, features: int = 0) -> tuple[Any, np.ndarray | None]:
+def read_frame(
+    path: str, client: str | None = None, features: int = 0, kinds: Mapping[str, Kind] | None = None
+) -> tuple[Any, np.ndarray | None]:
     """The rows of a file as a pandas.DataFrame without looking at what they are, and the client of each row, text or
     None, shape (n,); None where the file does not say.
 
     ``client`` names a column of a CSV, TSV or Parquet file. Of .npz files X and client are taken; their columns and
     those of LIBSVM files are numbered from 0 on, the latter to ``features`` at least, for lines leave out what is 0.
+    ``kinds`` are those of the record's columns: words such as NA are gaps among numbers, and levels among text.
     Raises UserError for a file that is missing, empty or cannot be read.
     """
     import pandas as pd
@@ -31,7 +35,7 @@ def read_frame(path: str, client: str | None = None, features: int = 0) -> tuple
         elif ending == ".npz":
             frame, owner = _npz(file, path)
         else:
-            frame = frame_of(file, ending, None, client)[0]
+            frame = frame_of(file, ending, None, client, kinds=kinds)[0].frame
             frame.columns = [str(c) for c in frame.columns]
             owner = frame.pop(client) if client in frame else None
     except DAMAGE as error:

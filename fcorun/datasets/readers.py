@@ -3,7 +3,7 @@
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.datasets.columns import Kind
 from fcorun.datasets.excel import read_excel
 from fcorun.datasets.libsvm import read_libsvm
 from fcorun.datasets.npz import read_npz, text_names
-from fcorun.datasets.remarks import decimal_commas
-from fcorun.datasets.text import head_of, read_text
+from fcorun.datasets.remarks import decimal_commas, nothing_known
+from fcorun.datasets.text import Written, head_of, read_text
 from fcorun.errors import UserError, nearest
 
 LIBSVM = (".libsvm", ".svm", ".svmlight", ".txt")
@@ -92,12 +93,14 @@ def read(
     client: str | None = None,
     ignore: Sequence[str] | None = None,
     only: Sequence[str] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> Rows:
     """The rows of the file at ``path``, whose ending says the format.
 
     ``target`` and ``client`` name columns of a file with named ones, which may lack a client; ``ignore`` and ``only``
-    the other columns that are to be left out, or to be left. Raises UserError for a file that is missing, empty or
-    cannot be read, and for targets, clients and arrays with values that are missing or not numbers.
+    the other columns that are to be left out, or to be left; ``kinds`` are those of columns that are known. Raises
+    UserError for a file that is missing, empty or cannot be read, and for targets, clients and arrays with values that
+    are missing or not numbers.
     """
     file, where = find(path), f"data.path={path}"
     ending = ending_of(file, where)
@@ -106,9 +109,15 @@ def read(
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     try:
         if ending in NAMED:
-            frame, remarks = frame_of(file, ending, target, client, where=where)
-            rows = _split(frame, path, target, client, features=_chosen(frame, path, (target, client), ignore, only))
-            rows = replace(rows, remarks=tuple(remarks))
+            written, remarks = frame_of(file, ending, target, client, where=where, kinds=kinds)
+            frame = written.frame
+            features = _chosen(frame, path, (target, client), ignore, only)
+            rows = _split(frame, path, target, client, features=features)
+            unread = next((why for name, why in written.unread.items() if name in features), None)
+            if unread:
+                raise UserError(f"{where}: {unread}")
+            told = {name: found for name, found in written.words.items() if name in features or name == target}
+            rows = replace(rows, remarks=(*remarks, *nothing_known(told, frame)))
         else:
             rows = Rows(**read_npz(file, path)) if ending == ".npz" else Rows(*read_libsvm(file, path))
     except DAMAGE as error:
@@ -122,28 +131,36 @@ def read(
 
 
 def frame_of(
-    file: Path, ending: str, target: str | None, client: str | None, *, where: str = ""
-) -> tuple[Any, list[str]]:
-    """A file with named columns as a pandas.DataFrame, the names being text, and what to know of how it was read.
+    file: Path,
+    ending: str,
+    target: str | None,
+    client: str | None,
+    *,
+    where: str = "",
+    kinds: Mapping[str, Kind] | None = None,
+) -> tuple[Written, list[str]]:
+    """A file with named columns, the names being text, and what to know of how it was read.
 
-    ``target`` and ``client`` name columns whose text stays as it is, if they are there. Raises UserError where two
+    ``target`` and ``client`` name columns whose text stays as it is, if they are there; ``kinds`` are those of columns
+    that are known. Raises UserError where two
     columns have the same name, and one of DAMAGE.
     """
     import pandas as pd
 
-    where, head, commas, remarks = where or str(file), [], [], []
+    where, head, remarks = where or str(file), [], []
     if ending == ".parquet":
-        frame: Any = pd.read_parquet(file)
+        written = Written(pd.read_parquet(file))
     elif ending == ".xlsx":
-        frame, head, remarks = read_excel(file, where)
+        written, head, remarks = read_excel(file, where, target, client, kinds)
     else:
-        frame, commas = read_text(file, ending, target, client)
+        written = read_text(file, ending, target, client, kinds)
         head = head_of(file, ending)
+    frame = written.frame
     frame.columns = [str(c) for c in frame.columns]
     twice = [name for name, count in Counter(head or frame.columns).items() if count > 1]
     if twice:
         raise UserError(f"{where}: two columns are called '{twice[0]}': rename or drop one")
-    return frame, [*decimal_commas(commas), *remarks]
+    return written, [*decimal_commas(written.commas), *remarks]
 
 
 def _chosen(

@@ -1,7 +1,8 @@
 """What a user should know of a table before it is used: names that are almost alike, features that look like names,
 commas that were taken for those of decimals, a target that looks like classes, columns that say nothing, splits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +14,16 @@ def look_alikes(what: str, names: Iterable) -> list[str]:
     groups: dict[str, list[str]] = {}
     for name in names:
         if isinstance(name, str):
-            groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+            groups.setdefault(folded(name), []).append(name)
     found = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
     if not found:
         return []
     return [f"{what} {some(found)} differ in capitals or spaces only: if they are the same, write them alike"]
+
+
+def folded(name: str) -> str:
+    """A name but for its capitals and spaces."""
+    return " ".join(name.split()).casefold()
 
 
 def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
@@ -38,6 +44,21 @@ def decimal_commas(columns: Sequence[str]) -> list[str]:
     if not columns:
         return []
     return [f"commas in {some(list(map(repr, columns)))} are read as of decimals, 1,5 as 1.5: check that they are"]
+
+
+def nothing_known(words: Mapping[str, Sequence[str]], frame: Any) -> list[str]:
+    """Remarks on the words for nothing, by column of a pandas.DataFrame, that are levels, and that became gaps."""
+    levels, gaps = [], []
+    for name, found in words.items():
+        called, level = " and ".join(map(repr, found)), frame[name].isin(found).any()
+        (levels if level else gaps).append((repr(name), called))
+    told = []
+    if levels:
+        each = [f"column {name} has the level {called}" for name, called in levels]
+        told.append(f"{some(each)}: if that means that nothing is known, leave the cells empty")
+    if gaps:
+        told.append(some([f"{called} is read as a gap in column {name}" for name, called in gaps]))
+    return told
 
 
 def two_values(y: np.ndarray) -> list[str]:

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
-from fcorun.datasets.apart import apart
+from fcorun.datasets.apart import apart, check_named
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import Encoding, read_encoding
+from fcorun.datasets.encoding import Encoding, kinds_of_record, read_encoding
 from fcorun.datasets.partition import partition, standardized
 from fcorun.datasets.readers import Rows, find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
@@ -83,6 +83,7 @@ class Table(Dataset):
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} is of data.standardize=pooled: give that too")
         Splits(self.validation, self.test).check()
+        check_named(self.ignore, self.only, weight=self.weight, offset=self.offset)
         if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
             raise UserError(
                 f"data.partition={self.partition} needs classes and data.task=regression has none: "
@@ -101,7 +102,8 @@ class Table(Dataset):
         """
         aside = [column for column in (self.weight, self.offset) if column is not None]
         only = None if self.only is None else [*self.only, *aside]
-        return self.dealt(read(self.path, self.target, self.client, ignore=self.ignore, only=only))
+        kinds = kinds_of_record(self.encoding) if self.encoding else None
+        return self.dealt(read(self.path, self.target, self.client, ignore=self.ignore, only=only, kinds=kinds))
 
     def dealt(self, rows: Rows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import read_encoding
+from fcorun.datasets.encoding import Encoding, read_encoding
 from fcorun.datasets.frames import numbers
+from fcorun.datasets.remarks import folded, some
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL
 from fcorun.models.estimator import estimator, own_clients
@@ -80,7 +81,8 @@ def raw_features(frame: Any, record: Record, where: str) -> tuple[Any, list[str]
     if names and any(isinstance(column, str) for column in frame.columns):
         missing = [name for name in names if name not in frame]
         if missing:
-            raise UserError(f"{where} lacks {_list(missing)}: give all features of the record, by name, in any order")
+            raise UserError(f"{where} lacks {_list(missing)}: give all features of the record, by name, in any order"
+                            f"{_instead(missing, list(map(str, frame.columns)), encoding)}")  # fmt: skip
         others = [name for name in frame.columns if name not in set(names)]
         if others:
             remarks.append(f"ignored, for the record has no such features: {_list(others)}")
@@ -96,6 +98,17 @@ def raw_features(frame: Any, record: Record, where: str) -> tuple[Any, list[str]
         )
     x = [numbers(frame[column], f"{where}: column '{column}'").astype(float) for column in frame.columns]
     return pd.DataFrame(np.stack(x, axis=1), columns=names or None), remarks
+
+
+def _instead(missing: list[str], there: list[str], encoding: Encoding | None) -> str:
+    """What else the columns that are ``missing`` may be among those that are ``there``, or how they are filled."""
+    like = {folded(name): name for name in there}
+    meant = [f"'{like[folded(name)]}' for '{name}'" for name in missing if folded(name) in like]
+    filled = {c.name for c in encoding.columns if c.fill is not None or c.indicator} if encoding else set()
+    fills = [name for name in missing if name in filled and folded(name) not in like]
+    told = [f"did you mean {some(meant)}?"] if meant else []
+    told += [f"where nothing is known, give an empty column, filled as in the record: {_list(fills)}"] if fills else []
+    return "".join(f"; {each}" for each in told)
 
 
 def _list(names: list[str]) -> str:

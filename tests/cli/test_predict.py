@@ -163,3 +163,24 @@ def test_from_python():
     assert said == []
     with fails("the rows lacks 'u'"):
         predict(record, pd.DataFrame({"v": [1.0]}))
+
+
+def test_names_but_for_capitals_and_columns_that_may_be_empty(call):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.normal(50, 9, 40), "sex": np.resize(["f", "m"], 40), "bmi": rng.normal(26, 4, 40),
+                          "site": np.resize(["a", "b", "c", "d"], 40), "y": rng.normal(size=40)})  # fmt: skip
+    table.loc[3, "bmi"] = None
+    table.to_csv("rows.csv", index=False)
+    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "algo=centralized"]
+    run(compose([*given, "data.missing=median"]), "here")
+    Path("new.csv").write_text("age,sex,bmi\n50,M,NA\n40,x,25\n")
+    code, _, said = call("here", "new.csv")
+    assert code == 0
+    assert any("gaps are filled: 'bmi' by" in line for line in said)
+    assert any("'M' (1 row; did you mean 'm'?), 'x' (1 row): they are coded" in line for line in said)
+    Path("new.csv").write_text("Age,sex\n50,m\n")
+    lacks = "fcorun: new.csv lacks 'age', 'bmi': give all features of the record, by name, in any order"
+    filled = "where nothing is known, give an empty column, filled as in the record: 'bmi'"
+    assert call("here", "new.csv")[2] == [f"{lacks}; did you mean 'Age' for 'age'?; {filled}"]
+    Path("new.csv").write_text("age,sex,bmi\n50,m,\n")
+    assert call("here", "new.csv")[0] == 0

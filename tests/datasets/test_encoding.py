@@ -173,6 +173,14 @@ def test_an_encoding_of_a_file_is_the_same_and_takes_rows_in_any_order(tmp_path)
         encoding.apply(held.assign(lab=np.inf))
 
 
+@pytest.mark.parametrize("missing", ["mean", "median", "indicator"])
+def test_an_infinite_value_is_named_beside_gaps_elsewhere(tmp_path, missing):
+    table = patients().assign(lab=lambda t: t["lab"].where(t.index != 7, np.inf))
+    table.loc[16, "bmi"] = np.nan
+    with fails("column 'lab' is infinite in row 8; mend it or drop the row"):
+        loaded(save(tmp_path, "t.csv", table), missing=missing)
+
+
 def test_levels_that_training_has_not_are_said_and_coded_as_none(tmp_path):
     table = patients()
     held = (table["site"] == "held").to_numpy()

@@ -56,15 +56,29 @@ def test_empty_cells_stay_missing(tmp_path):
     [
         ("1,234;1\n2,500;2\n", "1,234"),  # thousands, or decimals
         ("1,5;0.5\n2,5;1.5\n", "1,5"),  # of a file whose decimals have points
+        ("0,5;500.5\n1,5;1.000\n", "0,5"),  # where not all points can be of thousands
         ("1.234,5;1\n2,5;2\n", "1.234,5"),
         ("1,234,567;1\n2,5;2\n", "1,234,567"),
-        ("0,5;500\n1,5;1.000\n", "0,5"),  # whose thousands have points, and would be read as 1.0
     ],
 )
 def test_commas_that_are_not_certain_are_refused(tmp_path, rows, value):
     (tmp_path / "t.csv").write_text("u;v;price\n" + rows.replace("\n", ";3\n"))
     with fails("column 'u'", f"'{value}' in row 1", "make it a number"):
         Table(str(tmp_path / "t.csv"), "price").load()
+
+
+def test_points_of_thousands_are_named_where_they_keep_commas_from_being_decimals(tmp_path):
+    """They would be read as 285.0."""
+    path = tmp_path / "t.csv"
+    path.write_text("lab;platelets;price\n12;500;3\n0,5;285.000;3\n1,5;1.250;4\n")
+    with fails(
+        f"data.path={path}: column 'lab' holds '0,5' in row 2, and commas are not read as those of decimals beside",
+        "points as of thousands, '285.000' in column 'platelets': write 'platelets' without them, or make",
+    ):
+        Table(str(path), "price").load()
+    path.write_text(path.read_text().replace("285.000", "285000").replace("1.250", "1250"))
+    data = Table(str(path), "price", validation=0.0, clients=1).load()
+    assert sorted(data.x.tolist()) == [[0.5, 285000], [1.5, 1250], [12, 500]]
 
 
 def test_one_certain_comma_speaks_for_its_file(tmp_path):

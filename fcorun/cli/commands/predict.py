@@ -29,13 +29,15 @@ def run(argv: Sequence[str]) -> int:
     record = _record(asked.record)
 
     from fcorun.composing.folders import see_plugins
+    from fcorun.datasets.encoding import kinds_of_record
     from fcorun.datasets.frames import read_frame
     from fcorun.models.predict import predict
 
     see_plugins()
     column = asked.client or record.flat_config.get("data.client")
     width = read_summary(record.folder).get("data", {}).get("features", 0)
-    frame, owner = read_frame(asked.rows, column, width)
+    kinds = kinds_of_record(str(record.folder))
+    frame, owner = read_frame(asked.rows, column, width, kinds)
     if asked.client and owner is None:
         raise UserError(
             f"--client {asked.client}: there is no such column in {asked.rows}; leave it out, or give another"
