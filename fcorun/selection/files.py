@@ -9,6 +9,7 @@ from fcorun.selection.choice import RULES
 from fcorun.selection.coefficients import Coefficients, coefficients
 from fcorun.selection.fitting import ENDS
 from fcorun.selection.picture import draw
+from fcorun.selection.rows import counts
 from fcorun.selection.selected import ALL, Selection
 from fcorun.system.files import write_whole
 
@@ -48,6 +49,7 @@ def _note(of: Selection, status: str, **more: Any) -> None:
                   "standard_error": float(choice.error[place])} for name, place in each.items()},
         "folds": of.options.folds,
         "by": of.options.by,
+        "rows": counts(of.data),
         "cost": of.cost,
         "remarks": of.remarks,
         **more,

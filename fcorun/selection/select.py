@@ -25,6 +25,7 @@ from fcorun.selection.choice import Choice, choose, remarks
 from fcorun.selection.fitting import Fitted
 from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
+from fcorun.selection.rows import told
 from fcorun.selection.selected import ALL, Options, Selection
 from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
 
@@ -128,8 +129,9 @@ def _metric(experiment: Experiment, options: Options, data: FederatedData) -> st
 
 def _said(label: str, path: Path, options: Options, experiment: Experiment, data: FederatedData) -> list[str]:
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
+    rows = told(experiment, data, "score the refit")
     lines = [f"{label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.folds} folds by "
-             f"{options.by}"]  # fmt: skip
+             f"{options.by} of {rows}"]  # fmt: skip
     if options.by == "rows" and experiment.data.within:
         lines.append(f"data={experiment.names['data']}: {experiment.data.within}")
     if experiment.algo.personalises:

@@ -19,8 +19,10 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
 from fcorun.selection.choice import choose
 from fcorun.selection.folds import folds_of, halves
-from fcorun.selection.select import select
+from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
+from fcorun.selection.stability.asked import Options as Halves
+from fcorun.selection.stability.select import plan as plan_stable
 
 sklearn_linear: Any = sklearn.linear_model  # whose types are not known well
 RNG = np.random.default_rng(5)
@@ -110,6 +112,7 @@ def test_what_it_leaves(monkeypatch):
     kept = json.loads(Path("out/selection.json").read_text())
     assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
     assert kept["cost"]["rounds"] == 20 * 30
+    assert kept["rows"] == {"training": 60, "validation": 0, "test": 0}
     # the refit is the ordinary run
     value = float(found.path.values[found.choice.chosen])
     assert kept["chosen"] == value
@@ -167,6 +170,22 @@ def test_what_is_amiss_is_said():
     noise = config("algo=centralized")
     found = select(noise, Options(folds=3, points=3, range=[50, 100]), "noise")
     assert any("beginning of the path" in line for line in found.remarks)
+
+
+def test_the_rows_are_counted():
+    table()
+    of = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
+    default = "of 49 training rows; 11 rows (data.validation=0.2 by default) are left aside and score the refit"
+    for more, words in (
+        ((), default),
+        (("data.validation=[d]",), "of 47 training rows; 13 rows (data.validation=[d]) are left aside"),
+        (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 rows (data.test=[d]) are left aside"),
+        (("data.validation=0",), "5 folds by rows of 60 training rows"),
+    ):
+        (said,) = [line for line in plan(composed(*of, *more), Options(), "out").said if "training rows" in line]
+        assert words in said
+    assert said.endswith(words)
+    assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").said[0]
 
 
 def test_the_choice_by_hand():

@@ -8,6 +8,7 @@ import numpy as np
 from fcorun.records.formats import frame_csv, json_text
 from fcorun.selection.coefficients import names_of
 from fcorun.selection.report import costs
+from fcorun.selection.rows import counts
 from fcorun.selection.stability.asked import Stable
 from fcorun.selection.stability.picture import draw
 from fcorun.system.files import write_whole
@@ -33,6 +34,7 @@ def write(of: Stable, seconds: float) -> None:
         "threshold": of.options.threshold,
         "subsamples": of.options.subsamples,
         "by": of.options.by,
+        "rows": counts(of.data),
         "features": len(found.most),
         "q": float(found.q[place]),
         "bound": float(found.bound[place]),

@@ -19,6 +19,7 @@ from fcorun.selection.coefficients import linear
 from fcorun.selection.fitting import ENDS, Fitted
 from fcorun.selection.folds import halves
 from fcorun.selection.path import Path, path_of
+from fcorun.selection.rows import told
 from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
@@ -88,8 +89,9 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked], out=out,
                      number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
+    rows = told(experiment, data, "take no part")
     said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
-            f"halves by {options.by}"]  # fmt: skip
+            f"halves by {options.by} of {rows}"]  # fmt: skip
     if options.by == "rows" and experiment.data.within:
         said.append(f"data={names['data']}: {experiment.data.within}")
     return Plan(options, study, path, [*said, *data.remarks])
