@@ -11,13 +11,13 @@ from helpers import composed, fails
 from sklearn.linear_model import Lasso
 
 from fcorun import run
-from fcorun.datasets.base import stream
+from fcorun.datasets.base import FederatedData, stream
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.selection.folds import halves
 from fcorun.selection.stability.asked import Options
 from fcorun.selection.stability.files import tell_stable
-from fcorun.selection.stability.select import select_stable
+from fcorun.selection.stability.select import plan, select_stable
 from fcorun.selection.stability.stable import jaccard, stability
 
 RNG = np.random.default_rng(5)
@@ -105,6 +105,19 @@ def test_halves_of_the_clients():
     found = select_stable(config("algo=centralized"), Options(subsamples=4, points=4, by="clients"), "out")
     assert found.found.frequency.shape == (4, 10)
     assert "among the clients" in "\n".join(tell_stable(found))
+    said = plan(config("algo=centralized"), Options(subsamples=6, by="clients"), "out").said
+    assert "3 of these halves are distinct: each pair leaves one of 3 clients out" in said
+
+
+@pytest.mark.parametrize(("clients", "pairs"), [(2, 1), (3, 3), (4, 3), (5, 15), (6, 10)])
+def test_no_pair_of_halves_of_the_clients_is_drawn_twice(clients, pairs):
+    data = FederatedData(x=np.zeros((clients, 1)), y=np.zeros(clients), offsets=np.arange(clients + 1))
+    found = np.array(list(halves(data, pairs, "clients", np.random.default_rng(0)))).reshape(pairs, 2, clients)
+    assert (found.sum(axis=2) == clients // 2).all()
+    assert not found.all(axis=1).any()
+    assert len({frozenset(half.tobytes() for half in pair) for pair in found}) == pairs
+    with fails(f"subsamples={2 * pairs + 2} is more than the {pairs} pairs", f"give subsamples={2 * pairs} or less"):
+        list(halves(data, pairs + 1, "clients", np.random.default_rng(0)))
 
 
 def test_no_coefficients():

@@ -86,12 +86,15 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     }
     width = max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks)
     asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
+    asked |= {"distinct": True} if options.by == "clients" else {}  # fits of before may be of a half drawn twice
     study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked], out=out,
                      number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
     rows = told(experiment, data, "take no part")
     said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
             f"halves by {options.by} of {rows}"]  # fmt: skip
+    if (own := len({mask.tobytes() for mask in masks})) < len(masks) and options.by == "clients":
+        said.append(f"{own} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out")
     if options.by == "rows" and experiment.data.within:
         said.append(f"data={names['data']}: {experiment.data.within}")
     return Plan(options, study, path, [*said, *data.remarks])
