@@ -26,7 +26,7 @@ from fcorun.selection.fitting import Fitted
 from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.rows import told
-from fcorun.selection.selected import ALL, Options, Selection
+from fcorun.selection.selected import ALL, FOLDS, Options, Selection
 from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
 
 
@@ -88,12 +88,14 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     """What ``select`` would do. Raises UserError, and writes nothing."""
     experiment, data, fixed = begun(config, "select")
     path = path_of(experiment, data, options.points, options.range)
-    fold = folds_of(data, options.folds, options.by, stream(experiment.settings.seed, "select", "folds"))
-    check_parts(experiment, data, (fold != k for k in range(options.folds)))
+    options = options.settled(len(data.sizes))
+    count = options.folds or FOLDS
+    fold = folds_of(data, count, options.by, stream(experiment.settings.seed, "select", "folds"))
+    check_parts(experiment, data, (fold != k for k in range(count)))
     anew = standardized_by_itself(experiment)
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
-    parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(options.folds)}
+    parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(count)}
     asked = {name: value for name, value in asdict(options).items() if name != "rule"}
     study = Study.of("select", experiment, data, fixed=fixed, asked=asked, out=out, number=path.number,
                      values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip

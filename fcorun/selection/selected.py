@@ -1,6 +1,6 @@
 """What a selection is asked for, and what it is when it is done."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Literal
 
@@ -15,6 +15,7 @@ from fcorun.selection.path import Path
 from fcorun.selection.study import Study
 
 ALL = "all"  # the fit of all training rows, among those of the folds
+FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,14 @@ class Options:
     """What ``fcorun select`` is asked for, beside a configuration.
 
     Attributes:
-        folds: K, at least 2.
+        folds: K, at least 2; None: 5, or by clients as many as there are, if these are fewer.
         points: strengths of the path, at least 2.
         by: whether rows within each client are held out, or whole clients.
         rule: the strength of the best mean, or of the simplest solution within one standard error of it.
         range: the least and the largest strength or radius; None: worked out from the data.
     """
 
-    folds: Count = 5
+    folds: Count | None = None
     points: Count = 50
     by: Literal["rows", "clients"] = "rows"
     rule: Literal["min", "one_se"] = "min"
@@ -37,8 +38,14 @@ class Options:
 
     def __post_init__(self):
         for name in ("folds", "points"):
-            if getattr(self, name) < 2:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 2")
+            if (value := getattr(self, name)) is not None and value < 2:
+                raise UserError(f"{name}={value} must be at least 2")
+
+    def settled(self, clients: int) -> "Options":
+        """The same with a number of folds for so many clients. Raises UserError where by=clients has one only."""
+        if self.by == "clients" and clients < 2:
+            raise UserError("by=clients holds whole clients out, and there is one only: give by=rows")
+        return replace(self, folds=self.folds or (min(FOLDS, clients) if self.by == "clients" else FOLDS))
 
 
 @dataclass(frozen=True)

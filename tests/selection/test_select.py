@@ -236,6 +236,15 @@ def test_classes_that_a_fold_would_lack():
     assert not Path("out").exists()
 
 
+def test_folds_by_clients_are_no_more_than_there_are():
+    assert plan(config("algo=fedmid"), Options(by="clients"), "out").options.folds == 4
+    assert plan(config("algo=fedmid"), Options(), "out").options.folds == 5
+    with fails("folds=5 is more than the 4 clients", "at most 4"):
+        plan(config("algo=fedmid"), Options(by="clients", folds=5), "out")
+    with fails("by=clients", "one only: give by=rows"):
+        Options(by="clients").settled(1)
+
+
 def test_numbers_of_each_client_are_not_chosen():
     with fails("reg.per_client.strength"):
         select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), Options(), "out")
