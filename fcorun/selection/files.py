@@ -49,6 +49,7 @@ def _note(of: Selection, status: str, **more: Any) -> None:
                   "standard_error": float(choice.error[place])} for name, place in each.items()},
         "folds": of.options.folds,
         "by": of.options.by,
+        **({"held_out": of.held} if of.held else {}),
         "rows": counts(of.data),
         "cost": of.cost,
         "remarks": of.remarks,

@@ -34,6 +34,12 @@ def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator)
     return found
 
 
+def clients_of(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
+    """The clients that each fold by clients holds out, by name: fold1, fold2, ..."""
+    first = fold[data.offsets[:-1]]
+    return {f"fold{k + 1}": [_name(data, int(m)) for m in np.flatnonzero(first == k)] for k in range(first.max() + 1)}
+
+
 def halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
     """Complementary pairs of random halves, one half after the other: 2 ``pairs`` masks of the training rows, (N,).
 

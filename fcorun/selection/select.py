@@ -23,7 +23,7 @@ from fcorun.runs.run import run
 from fcorun.selection import files
 from fcorun.selection.choice import Choice, choose, remarks
 from fcorun.selection.fitting import Fitted
-from fcorun.selection.folds import folds_of
+from fcorun.selection.folds import clients_of, folds_of
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.rows import told
 from fcorun.selection.selected import ALL, FOLDS, Options, Selection
@@ -37,6 +37,7 @@ class Plan:
     Attributes:
         config: that of the refit, but for the strength.
         metric: by which is chosen.
+        held: the clients that each fold holds out; None by rows.
         said: what a user should know before it begins.
     """
 
@@ -45,6 +46,7 @@ class Plan:
     study: Study
     path: Path
     metric: str
+    held: dict[str, list[str]] | None
     said: list[str]
 
     def run(self, tell: Tell = lambda line: None, watch: Watcher | None = None) -> Selection:
@@ -58,7 +60,7 @@ class Plan:
             choice = choose(scores, self.options.rule, bool(experiment.metrics[self.metric].higher))
             said = remarks(choice, path, fitted, experiment.settings.rounds) + unjudged(experiment)
             found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
-                              choice=choice, cost=cost(fitted), remarks=said)  # fmt: skip
+                              choice=choice, cost=cost(fitted), remarks=said, held=self.held)  # fmt: skip
             files.write(found, time.perf_counter() - began)
             record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
             files.finish(found)
@@ -101,7 +103,8 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
                      values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
     said = _said(study.label, path, options, experiment, data)
-    return Plan(config=config, options=options, study=study, path=path, metric=metric, said=said)
+    held = clients_of(data, fold) if options.by == "clients" else None
+    return Plan(config=config, options=options, study=study, path=path, metric=metric, held=held, said=said)
 
 
 def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class Selection:
     Attributes:
         study: its parts and its folder.
         metric: by which was chosen.
+        held: the clients that each fold holds out, by its name; None by rows.
         fitted: the fits of all rows and of each fold, by name.
         cost: runs, rounds, bytes_up and bytes_down, of all of them.
         remarks: a sentence each.
@@ -70,6 +71,7 @@ class Selection:
     cost: dict[str, int]
     remarks: list[str]
     record: Record | None = None
+    held: dict[str, list[str]] | None = None
 
     @property
     def folder(self) -> FilePath:

@@ -19,6 +19,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import read_rows
 from fcorun.selection.choice import choose
 from fcorun.selection.folds import folds_of, halves
+from fcorun.selection.report import tell_selection
 from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
 from fcorun.selection.stability.asked import Options as Halves
@@ -243,6 +244,19 @@ def test_folds_by_clients_are_no_more_than_there_are():
         plan(config("algo=fedmid"), Options(by="clients", folds=5), "out")
     with fails("by=clients", "one only: give by=rows"):
         Options(by="clients").settled(1)
+
+
+def test_clients_that_a_fold_holds_out_are_named():
+    settings = config("algo=centralized")
+    found = select(settings, Options(folds=3, points=2, by="clients"), "out")
+    held = json.loads(Path("out/selection.json").read_text())["held_out"]
+    assert sorted(name for names in held.values() for name in names) == ["a", "b", "c", "d"]
+    _, splits = fold_of(settings, Options(folds=3, by="clients"))
+    for k, (_, test) in enumerate(splits):
+        assert held[f"fold{k + 1}"] == sorted(set(OWNER[test]))
+    said = "\n".join(tell_selection(found))
+    assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
+    assert "3 folds, each of which counts alike" in said
 
 
 def test_numbers_of_each_client_are_not_chosen():
