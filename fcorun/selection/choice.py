@@ -1,11 +1,17 @@
 """Which strength is chosen by the folds, and what to say of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
+from fcorun.experiment.ending import falling
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.verdict import Verdict
 from fcorun.selection.fitting import ENDS, Fitted
 from fcorun.selection.path import Path
 
@@ -51,6 +57,19 @@ def choose(scores: Float[np.ndarray, "K P"], rule: str, higher: bool) -> Choice:
     return Choice(mean=mean, error=error, best=best, simplest=simplest, chosen=taken, higher=higher)
 
 
+def of_unfinished(experiment: Experiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
+    """That the choice is of unfinished runs, where the refit, whose summary it is, was one: it has their rounds."""
+    certificate, still = summary.get("certificate") or {}, summary.get("unfinished")
+    if certificate.get("near") is False:
+        why = Verdict(**certificate).sentence(experiment, data, falling=bool(still))
+    elif still:
+        why = falling(still)
+    else:
+        return []
+    return ["the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
+            f"it; of the refit, {why}"]  # fmt: skip
+
+
 def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) -> list[str]:
     """What a user should know of a choice: edges of the path, ties, runs that diverged or had not come to an end."""
     said, last = [], len(path.values) - 1
@@ -60,7 +79,11 @@ def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) 
         said.append(f"the minimum lies at the end of the path, {path.number}={path.values[-1]:.4g}: the best may lie "
                     f"beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further")  # fmt: skip
     if choice.best == 0:
-        what = "where psi leaves nothing" if path.said.startswith("the smallest") else "the simplest of the path"
+        what = (
+            "where no penalised coefficient is left"
+            if path.said.startswith("the smallest")
+            else "the simplest of the path"
+        )
         said.append(f"the minimum lies at the beginning of the path, {path.number}={path.values[0]:.4g}, {what}: these "
                     "rows do not show that a feature helps, or the path begins too late")  # fmt: skip
     if np.nanmax(choice.mean) == np.nanmin(choice.mean):

@@ -52,7 +52,7 @@ def _note(of: Selection, status: str, **more: Any) -> None:
         **({"held_out": of.held} if of.held else {}),
         "rows": counts(of.data),
         "cost": of.cost,
-        "remarks": of.remarks,
+        "remarks": [*of.remarks, *of.refit],
         **more,
     }  # fmt: skip
     write_whole(of.folder / MARK, json_text(content))

@@ -13,15 +13,15 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData, stream
 from fcorun.datasets.part import Part, part
-from fcorun.errors import UserError
+from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import unmeasured
-from fcorun.metrics import PERSONAL
+from fcorun.metrics import PERSONAL, TEST
 from fcorun.records.record import REFIT
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run
 from fcorun.selection import files
-from fcorun.selection.choice import Choice, choose, remarks
+from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
 from fcorun.selection.fitting import Fitted
 from fcorun.selection.folds import clients_of, folds_of
 from fcorun.selection.path import Path, path_of
@@ -63,6 +63,8 @@ class Plan:
                               choice=choice, cost=cost(fitted), remarks=said, held=self.held)  # fmt: skip
             files.write(found, time.perf_counter() - began)
             record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
+            if record.status.get("status") == "done":
+                found = replace(found, refit=of_unfinished(experiment, study.data, record.summary))
             files.finish(found)
         return replace(found, record=record)
 
@@ -88,7 +90,11 @@ def select(
 
 def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None = None) -> Plan:
     """What ``select`` would do. Raises UserError, and writes nothing."""
-    experiment, data, fixed = begun(config, "select")
+    try:
+        experiment, data, fixed = begun(config, "select")
+    except UnknownMetric as error:  # which names metrics of training rows too
+        config = _meant(config, options, error)
+        experiment, data, fixed = begun(config, "select")
     path = path_of(experiment, data, options.points, options.range)
     options = options.settled(len(data.sizes))
     count = options.folds or FOLDS
@@ -115,19 +121,48 @@ def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, A
     return {**deepcopy(dict(config)), "reg": reg, "metric": None}  # which the rows of the refit may not measure
 
 
+def _meant(config: Mapping[str, Any], options: Options, error: UnknownMetric) -> Mapping[str, Any]:
+    """The configuration with ``val_`` before its metric. Raises UserError where that is none by which may be chosen; of
+    a test's, or a gap to an optimum, what was said."""
+    name = str(config["metric"])
+    if name.startswith((TEST, PERSONAL + TEST)) or name == "suboptimality":
+        raise error
+    experiment, data, _ = begun({**config, "metric": None}, "select")
+    choices = _choices(experiment, options, data)
+    if name not in choices:
+        raise UserError(f"metric={name} is not a choice: {nearest(name, choices)}") from error
+    return {**config, "metric": f"val_{name}"}
+
+
+def _choices(experiment: Experiment, options: Options, data: FederatedData) -> list[str]:
+    """The metrics by which may be chosen, as metric= is given."""
+    own, held = _own(experiment, options), _held(data)
+    names = [name for name in experiment.metrics.judged if not unmeasured(name, experiment, held)]
+    personal = [name for name in names if name.startswith(f"{PERSONAL}val_")] if own else []
+    return [name.removeprefix("val_") for name in names if name.startswith("val_")] + personal
+
+
+def _own(experiment: Experiment, options: Options) -> bool:
+    return experiment.algo.personalises and options.by == "rows"
+
+
+def _held(data: FederatedData) -> FederatedData:
+    """The data with a row that is held out."""
+    return replace(data, x_val=data.x[:1], y_val=data.y[:1], offsets_val=None)
+
+
 def _metric(experiment: Experiment, options: Options, data: FederatedData) -> str:
     """The metric by which is chosen: that of the configuration, or the loss of the rows that are held out."""
-    own = experiment.algo.personalises and options.by == "rows"
+    own = _own(experiment, options)
     name = experiment.settings.metric or (f"{PERSONAL}val_loss" if own else "val_loss")
     if not name.removeprefix(PERSONAL).startswith("val_"):
-        raise UserError(f"metric={name} is not measured on rows that are held out: give loss, or accuracy where there "
-                        "are classes")  # fmt: skip
+        raise UserError(f"metric={name} is not measured on rows that are held out: "
+                        f"{nearest(name, _choices(experiment, options, data))}")  # fmt: skip
     if name.startswith(PERSONAL) and not own:
         why = "by=clients leaves those held out no models of their own" if experiment.algo.personalises else (
             f"clients of algo={experiment.names['algo']} have no models of their own")  # fmt: skip
         raise UserError(f"metric={name}: {why}; give metric={name.removeprefix(PERSONAL).removeprefix('val_')}")
-    held = replace(data, x_val=data.x[:1], y_val=data.y[:1], offsets_val=None)
-    if why := unmeasured(name, experiment, held):
+    if why := unmeasured(name, experiment, _held(data)):
         raise UserError(f"metric={name} would not be measured: {why}; give metric=loss")
     return name
 

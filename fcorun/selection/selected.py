@@ -1,5 +1,6 @@
 """What a selection is asked for, and what it is when it is done."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Literal
@@ -60,6 +61,7 @@ class Selection:
         cost: runs, rounds, bytes_up and bytes_down, of all of them.
         remarks: a sentence each.
         record: the refit on all rows.
+        refit: what its end says of the choice, a sentence each.
     """
 
     study: Study
@@ -71,6 +73,7 @@ class Selection:
     cost: dict[str, int]
     remarks: list[str]
     record: Record | None = None
+    refit: Sequence[str] = ()
     held: dict[str, list[str]] | None = None
 
     @property

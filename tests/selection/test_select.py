@@ -16,8 +16,9 @@ from fcorun.datasets.base import stream
 from fcorun.datasets.table import Table
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.verdict import Verdict
 from fcorun.records.formats import read_rows
-from fcorun.selection.choice import choose
+from fcorun.selection.choice import choose, of_unfinished
 from fcorun.selection.folds import folds_of, halves
 from fcorun.selection.report import tell_selection
 from fcorun.selection.select import plan, select
@@ -162,7 +163,12 @@ def test_radii_grow():
 
 def test_what_is_amiss_is_said():
     short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
-    said = " ".join(select(short, Options(folds=2, points=3), "short").remarks)
+    found = select(short, Options(folds=2, points=3), "short")
+    told = "\n".join(tell_selection(found))
+    assert "the choice is of unfinished runs: " in told
+    assert "of the refit, not finished: over the last 2 evaluations" in told
+    assert found.refit[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
+    said = " ".join(found.remarks)
     assert "falling: " in said
     assert "the minimum lies at the end of the path" in said
     wild = config("algo=fedmid", "rounds=300", "algo.client_lr=10", "algo.server_lr=1")
@@ -187,6 +193,18 @@ def test_the_rows_are_counted():
         assert words in said
     assert said.endswith(words)
     assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").said[0]
+
+
+def test_a_refit_above_the_optimum_makes_the_choice_one_of_unfinished_runs():
+    experiment = prepare(config("algo=fedmid"))
+    data, certificate = load(experiment), {"kind": "gap", "value": 1.0, "above": 0.12, "left": 0.3, "sure": True}
+    certificate |= {"certified": True, "near": False}
+    (said,) = of_unfinished(experiment, data, {"certificate": certificate})
+    assert "the choice is of unfinished runs: " in said
+    own = Verdict(**certificate).sentence(experiment, data)
+    assert said.endswith(f"of the refit, {own}")
+    assert "12 % above the optimum: " in own
+    assert of_unfinished(experiment, data, {"certificate": certificate | {"near": True}}) == []
 
 
 def test_the_choice_by_hand():
@@ -257,6 +275,15 @@ def test_clients_that_a_fold_holds_out_are_named():
     said = "\n".join(tell_selection(found))
     assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
     assert "3 folds, each of which counts alike" in said
+
+
+def test_a_metric_is_called_without_its_part():
+    settings = config("algo=fedmid", task="binary")
+    assert plan(settings | {"metric": "accuracy"}, Options(), "out").metric == "val_accuracy"
+    with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, loss)"):
+        plan(settings | {"metric": "acuracy"}, Options(), "out")
+    with fails("metric=test_loss is refused"):
+        plan(settings | {"metric": "test_loss"}, Options(), "out")
 
 
 def test_numbers_of_each_client_are_not_chosen():
