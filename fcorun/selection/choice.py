@@ -15,8 +15,6 @@ from fcorun.experiment.verdict import Verdict
 from fcorun.selection.fitting import ENDS, Fitted
 from fcorun.selection.path import Path
 
-RULES = {"min": "minimum", "one_se": "one standard error"}
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -37,6 +35,11 @@ class Choice:
     simplest: int
     chosen: int
     higher: bool
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What each rule looks for, in words."""
+        return {"min": "maximum" if self.higher else "minimum", "one_se": "one standard error"}
 
 
 def choose(scores: Float[np.ndarray, "K P"], rule: str, higher: bool) -> Choice:
@@ -76,16 +79,16 @@ def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) 
     low, high = min(path.values), max(path.values)
     if choice.best == last:
         wider = (low / 100, high) if path.number == "strength" else (low, high * 10)
-        said.append(f"the minimum lies at the end of the path, {path.number}={path.values[-1]:.4g}: the best may lie "
-                    f"beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further")  # fmt: skip
+        said.append(f"the {choice.names['min']} lies at the end of the path, {path.number}={path.values[-1]:.4g}: "
+                    f"the best may lie beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further")  # fmt: skip
     if choice.best == 0:
         what = (
             "where no penalised coefficient is left"
             if path.said.startswith("the smallest")
             else "the simplest of the path"
         )
-        said.append(f"the minimum lies at the beginning of the path, {path.number}={path.values[0]:.4g}, {what}: these "
-                    "rows do not show that a feature helps, or the path begins too late")  # fmt: skip
+        said.append(f"the {choice.names['min']} lies at the beginning of the path, {path.number}={path.values[0]:.4g}, "
+                    f"{what}: these rows do not show that a feature helps, or the path begins too late")  # fmt: skip
     if np.nanmax(choice.mean) == np.nanmin(choice.mean):
         said.append("all strengths are tied")
     ends = np.stack([each.end for each in fitted.values()])

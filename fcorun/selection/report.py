@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 from fcorun.algorithms.base import Baseline
-from fcorun.selection.choice import RULES
 from fcorun.selection.coefficients import coefficients
 from fcorun.selection.files import MARK, nonzeros
 from fcorun.selection.selected import ALL, Selection
@@ -19,8 +18,8 @@ def tell_selection(of: Selection) -> Iterator[str]:
     for rule, place in {"min": choice.best, "one_se": choice.simplest}.items():
         taken = "* " if rule == of.options.rule else "  "
         size = f", {nonzeros(of, found)[place]} of {found.regularized.sum()} coefficients" if found else ""
-        yield (f"{taken}{RULES[rule]}: {path.number}={path.values[place]:.4g}  {of.metric} {choice.mean[place]:.4g} ± "
-               f"{choice.error[place]:.2g}{size}")  # fmt: skip
+        yield (f"{taken}{choice.names[rule]}: {path.number}={path.values[place]:.4g}  {of.metric} "
+               f"{choice.mean[place]:.4g} ± {choice.error[place]:.2g}{size}")  # fmt: skip
     rounds = of.experiment.settings.tail_rounds
     of_rounds = "" if isinstance(of.experiment.algo, Baseline) else f" (of the last {rounds} rounds at most)"
     yield (f"mean ± standard error over {of.options.folds} folds{of_rounds}, each of which counts alike, and which "

@@ -18,6 +18,7 @@ from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.verdict import Verdict
 from fcorun.records.formats import read_rows
+from fcorun.selection import picture
 from fcorun.selection.choice import choose, of_unfinished
 from fcorun.selection.folds import folds_of, halves
 from fcorun.selection.report import tell_selection
@@ -286,12 +287,17 @@ def test_a_metric_is_called_without_its_part():
         plan(settings | {"metric": "test_loss"}, Options(), "out")
 
 
+def test_a_path_may_begin_with_features_that_are_free():
+    (said,) = plan(config("algo=fedmid", "reg.factors={age:0}"), Options(), "out").said
+    assert "the smallest strength at which all penalised coefficients are 0" in said
+
+
 def test_numbers_of_each_client_are_not_chosen():
     with fails("reg.per_client.strength"):
         select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), Options(), "out")
 
 
-def test_three_classes():
+def test_three_classes(monkeypatch):
     settings = config("algo=centralized", "data.task=multiclass")
     frame = pd.read_csv("rows.csv")
     frame["y"] = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 1.5])]
@@ -300,6 +306,16 @@ def test_three_classes():
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["class"]) == {"low", "middle", "high"}
     assert found.choice.higher
+    assert "maximum: strength=" in "\n".join(tell_selection(found))
+    figures: list[Any] = []
+    monkeypatch.setattr(picture, "content", lambda figure: figures.append(figure) or b"")
+    picture.draw(found, None)
+    (ax,) = figures[0].axes
+    assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
+    error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
+    assert marks
+    assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
+    assert figures[0].get_suptitle() == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={found.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
     weights = found.fitted["all"].solution["weights"][2]

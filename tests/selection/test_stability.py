@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import composed, fails
+from matplotlib.text import Text
 from sklearn.linear_model import Lasso
 
 from fcorun import run
@@ -15,6 +16,7 @@ from fcorun.datasets.base import FederatedData, stream
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.selection.folds import halves
+from fcorun.selection.stability import picture
 from fcorun.selection.stability.asked import Options
 from fcorun.selection.stability.files import tell_stable
 from fcorun.selection.stability.select import plan, select_stable
@@ -128,6 +130,29 @@ def test_no_coefficients():
             "out",
         )
     assert not Path("out").exists()
+
+
+def texts(monkeypatch, module, draws):
+    """What a picture says, and its axes."""
+    figures = []
+    monkeypatch.setattr(module, "content", lambda figure: figures.append(figure) or b"")
+    draws()
+    (figure,) = figures
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()], figure.axes
+
+
+def test_the_picture_names_the_most_frequent(monkeypatch):
+    found = select_stable(config("algo=centralized"), Options(subsamples=4, points=8, errors=0.3), "out")
+    assert found.found.stable.sum() < 3
+    said, (left, *_) = texts(monkeypatch, picture, lambda: picture.draw(found))
+    named = [name for name in NAMES if name in said]
+    assert len(named) == 8
+    assert {"age", "dose"} < set(named)
+    assert sum(line.get_linewidth() > 1 for line in left.lines) == found.found.stable.sum()
+    assert "Centralized on rows, l1 penalty: stability selection on 4 halves by rows" in said
+    assert found.clients is not None
+    assert {f"{index:.2f}" for index in found.clients.ravel() if np.isfinite(index)} <= set(said)
+    assert any("a larger errors= loosens the bound" in line for line in found.remarks)
 
 
 def test_options():

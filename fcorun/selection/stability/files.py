@@ -22,7 +22,7 @@ def write(of: Stable, seconds: float) -> None:
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
         write_whole(of.folder / "clients.csv", frame_csv(_clients(of)))
-    write_whole(of.folder / "stability.png", draw(of, of.study.label))
+    write_whole(of.folder / "stability.png", draw(of))
     found, place = of.found, of.found.region - 1
     content = {
         "identity": of.study.identity,

@@ -156,4 +156,7 @@ def _ends(path: Path, found: Stability, errors: float) -> list[str]:
     if found.region == 1:
         return ["the bound allows the first value of the path only: more points, a larger threshold or more errors "
                 "allow more"]  # fmt: skip
+    if found.region < len(path.values) / 2:
+        return [f"errors={errors:g} allows {found.region} of {len(path.values)} values of the path: a larger errors= "
+                "loosens the bound and follows the path further, with more false selections expected"]  # fmt: skip
     return []
