@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_as_logistic_regression_cv(metric, scoring):
             assert ours == pytest.approx(-theirs if metric == "val_loss" else theirs, abs=1e-5)
 
 
+@pytest.mark.drawn
 def test_what_it_leaves(monkeypatch):
     settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
     told = []
@@ -133,11 +135,11 @@ def test_what_it_leaves(monkeypatch):
 
 
 def test_what_was_interrupted_goes_on():
-    settings, options = config("algo=fedmid", "rounds=10"), Options(folds=3, points=4)
+    settings, options = config("algo=fedmid", "rounds=4"), Options(folds=2, points=2)
     whole = select(settings, options, "whole")
 
     def stops(line):
-        if line.startswith("2 of 4"):
+        if line.startswith("2 of 3"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -151,7 +153,7 @@ def test_what_was_interrupted_goes_on():
 
 
 def test_radii_grow():
-    found = select(config("algo=centralized", "reg=l1_ball"), Options(folds=3, points=8), "out")
+    found = select(config("algo=centralized", "reg=l1_ball"), Options(folds=2, points=4), "out")
     assert found.path.number == "radius"
     assert (np.diff(found.path.values) > 0).all()
     assert "without constraint" in found.path.said
@@ -327,7 +329,19 @@ ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "centra
 PENALTIES = [name for name in names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name]
 
 
+@pytest.fixture
+def no_refit(monkeypatch):
+    """The refit, an ordinary run, is only prepared."""
+
+    def prepared(config, *_):
+        prepare(config)
+        return SimpleNamespace(status={})
+
+    monkeypatch.setattr("fcorun.selection.select.run", prepared)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_refit")
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_each_algorithm(algo):
     found = select(small_for(algo), Options(folds=2, points=2), "out")
@@ -336,9 +350,10 @@ def test_each_algorithm(algo):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_refit")
 @pytest.mark.parametrize("reg", PENALTIES)
 def test_each_penalty(reg):
-    matrix = ("data=lowrank", "data.clients=4", "data.samples=12", "data.rows=6", "data.columns=5", "data.rank=2")
+    matrix = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
     more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
     found = select(settings, Options(folds=2, points=3), "out")

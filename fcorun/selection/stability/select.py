@@ -47,7 +47,7 @@ class Plan:
             path, said, chosen = _whole(self.path, fitted, experiment)
             found = stability(chosen, self.options.threshold, self.options.errors)
             alone, more = _clients(experiment, data, path, found)
-            said += more + _ends(path, found, self.options.errors) + unjudged(experiment)
+            said += more + ends(path, found, self.options.errors) + unjudged(experiment)
             done = Stable(study=study, options=self.options, path=path, found=found, clients=alone, cost=cost(fitted),
                           remarks=said)  # fmt: skip
             files.write(done, time.perf_counter() - began)
@@ -143,7 +143,7 @@ def _clients(
     return alike, said
 
 
-def _ends(path: Path, found: Stability, errors: float) -> list[str]:
+def ends(path: Path, found: Stability, errors: float) -> list[str]:
     """What is to be said of where the region ends."""
     if found.bound[0] > errors:
         return [f"already the first value of the path chooses {found.q[0]:.3g} features on a half, too many for "
