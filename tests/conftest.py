@@ -64,6 +64,9 @@ def undrawn(request, monkeypatch):
         nothing = {"coefficients.png": b""}
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: nothing)
         monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
+        if request.path.parent.name == "selection":
+            monkeypatch.setattr("fcorun.selection.files.draw", lambda *_: b"")
+            monkeypatch.setattr("fcorun.selection.stability.files.draw", lambda *_: b"")
 
 
 @pytest.fixture

@@ -1,15 +1,19 @@
 """Which strength is chosen by the folds, and what to say of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
+from fcorun.experiment.ending import falling
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.verdict import Verdict
 from fcorun.selection.fitting import ENDS, Fitted
 from fcorun.selection.path import Path
-
-RULES = {"min": "minimum", "one_se": "one standard error"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class Choice:
     chosen: int
     higher: bool
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What each rule looks for, in words."""
+        return {"min": "maximum" if self.higher else "minimum", "one_se": "one standard error"}
+
 
 def choose(scores: Float[np.ndarray, "K P"], rule: str, higher: bool) -> Choice:
     """The choice by the scores of K folds at P values, the simplest first.
@@ -51,18 +60,35 @@ def choose(scores: Float[np.ndarray, "K P"], rule: str, higher: bool) -> Choice:
     return Choice(mean=mean, error=error, best=best, simplest=simplest, chosen=taken, higher=higher)
 
 
+def of_unfinished(experiment: Experiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
+    """That the choice is of unfinished runs, where the refit, whose summary it is, was one: it has their rounds."""
+    certificate, still = summary.get("certificate") or {}, summary.get("unfinished")
+    if certificate.get("near") is False:
+        why = Verdict(**certificate).sentence(experiment, data, falling=bool(still))
+    elif still:
+        why = falling(still)
+    else:
+        return []
+    return ["the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
+            f"it; of the refit, {why}"]  # fmt: skip
+
+
 def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) -> list[str]:
     """What a user should know of a choice: edges of the path, ties, runs that diverged or had not come to an end."""
     said, last = [], len(path.values) - 1
     low, high = min(path.values), max(path.values)
     if choice.best == last:
         wider = (low / 100, high) if path.number == "strength" else (low, high * 10)
-        said.append(f"the minimum lies at the end of the path, {path.number}={path.values[-1]:.4g}: the best may lie "
-                    f"beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further")  # fmt: skip
+        said.append(f"the {choice.names['min']} lies at the end of the path, {path.number}={path.values[-1]:.4g}: "
+                    f"the best may lie beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further")  # fmt: skip
     if choice.best == 0:
-        what = "where psi leaves nothing" if path.said.startswith("the smallest") else "the simplest of the path"
-        said.append(f"the minimum lies at the beginning of the path, {path.number}={path.values[0]:.4g}, {what}: these "
-                    "rows do not show that a feature helps, or the path begins too late")  # fmt: skip
+        what = (
+            "where no penalised coefficient is left"
+            if path.said.startswith("the smallest")
+            else "the simplest of the path"
+        )
+        said.append(f"the {choice.names['min']} lies at the beginning of the path, {path.number}={path.values[0]:.4g}, "
+                    f"{what}: these rows do not show that a feature helps, or the path begins too late")  # fmt: skip
     if np.nanmax(choice.mean) == np.nanmin(choice.mean):
         said.append("all strengths are tied")
     ends = np.stack([each.end for each in fitted.values()])

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from fcorun.records.formats import csv_text, frame_csv, json_text
-from fcorun.selection.choice import RULES
 from fcorun.selection.coefficients import Coefficients, coefficients
 from fcorun.selection.fitting import ENDS
 from fcorun.selection.picture import draw
+from fcorun.selection.rows import counts
 from fcorun.selection.selected import ALL, Selection
 from fcorun.system.files import write_whole
 
@@ -23,7 +23,7 @@ def write(of: Selection, seconds: float) -> None:
     write_whole(of.folder / "curve.csv", csv_text(_curve(of, found)))
     if found is not None:
         write_whole(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
-    write_whole(of.folder / "selection.png", draw(of, found, of.study.label))
+    write_whole(of.folder / "selection.png", draw(of, found))
     _note(of, "running", seconds=seconds)
 
 
@@ -48,8 +48,10 @@ def _note(of: Selection, status: str, **more: Any) -> None:
                   "standard_error": float(choice.error[place])} for name, place in each.items()},
         "folds": of.options.folds,
         "by": of.options.by,
+        **({"held_out": of.held} if of.held else {}),
+        "rows": counts(of.data),
         "cost": of.cost,
-        "remarks": of.remarks,
+        "remarks": [*of.remarks, *of.refit],
         **more,
     }  # fmt: skip
     write_whole(of.folder / MARK, json_text(content))
@@ -75,7 +77,9 @@ def _metrics(of: Selection) -> list[str]:
 def _curve(of: Selection, found: Coefficients | None) -> list[dict[str, Any]]:
     choice, rows = of.choice, []
     for p, value in enumerate(of.path.values):
-        marks = [words for rule, words in RULES.items() if p == {"min": choice.best, "one_se": choice.simplest}[rule]]
+        marks = [
+            words for rule, words in choice.names.items() if p == {"min": choice.best, "one_se": choice.simplest}[rule]
+        ]
         row: dict[str, Any] = {of.path.number: float(value), f"{of.metric}_mean": float(choice.mean[p]),
                                f"{of.metric}_standard_error": float(choice.error[p])}  # fmt: skip
         if found is not None:

@@ -1,6 +1,7 @@
 """Which rows are held out in which fold, and which rows a subsample has."""
 
 from collections.abc import Iterator
+from math import comb
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -33,24 +34,28 @@ def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator)
     return found
 
 
+def clients_of(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
+    """The clients that each fold by clients holds out, by name: fold1, fold2, ..."""
+    first = fold[data.offsets[:-1]]
+    return {f"fold{k + 1}": [_name(data, int(m)) for m in np.flatnonzero(first == k)] for k in range(first.max() + 1)}
+
+
 def halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
     """Complementary pairs of random halves, one half after the other: 2 ``pairs`` masks of the training rows, (N,).
 
     By "rows", half of each client's rows, rounded down, and about half of each class; by "clients", half of the
-    clients. Shah and Samworth (J. R. Stat. Soc. B 2013), section 2. Raises UserError where there are not two of them.
+    clients, no pair twice. Shah and Samworth (J. R. Stat. Soc. B 2013), section 2. Raises UserError where there are not
+    two of them, or not so many pairs of clients.
     """
-    if by == "clients" and len(data.sizes) < 2:
-        raise UserError("by=clients takes halves of the clients, and there is one only: give by=rows")
-    if by == "rows" and data.sizes.min() < 2:
+    if by == "clients":
+        for two in _pairs(len(data.sizes), pairs, rng):
+            for chosen in two:
+                yield np.repeat(np.isin(np.arange(len(data.sizes)), chosen), data.sizes)
+        return
+    if data.sizes.min() < 2:
         raise UserError(f"client {_name(data, int(data.sizes.argmin()))} has one training row, which has no halves: "
                         "give by=clients")  # fmt: skip
     for _ in range(pairs):
-        if by == "clients":
-            order = rng.permutation(len(data.sizes))
-            half = len(order) // 2
-            for chosen in (order[:half], order[half : 2 * half]):
-                yield np.repeat(np.isin(np.arange(len(order)), chosen), data.sizes)
-            continue
         both = np.zeros((2, len(data.y)), bool)
         for rows in _shuffled(data, rng):
             two = rows[: len(rows) // 2 * 2].reshape(-1, 2)
@@ -58,6 +63,25 @@ def halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -
             both[0, two[np.arange(len(two)), first]] = True
             both[1, two[np.arange(len(two)), 1 - first]] = True
         yield from both
+
+
+def _pairs(clients: int, pairs: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Random disjoint halves of the clients, by number; of an odd number of clients each pair leaves one out."""
+    half = clients // 2
+    if not half:
+        raise UserError("by=clients takes halves of the clients, and there is one only: give by=rows")
+    there = comb(clients, half) * comb(clients - half, half) // 2
+    if pairs > there:
+        raise UserError(f"subsamples={2 * pairs} is more than the {there} pairs of halves that {clients} clients have: "
+                        f"give subsamples={2 * there} or less, or by=rows")  # fmt: skip
+    seen: set[frozenset[frozenset[int]]] = set()
+    while len(seen) < pairs:
+        order = rng.permutation(clients)
+        two = order[:half], order[half : 2 * half]
+        pair = frozenset(frozenset(each.tolist()) for each in two)
+        if pair not in seen:
+            seen.add(pair)
+            yield two
 
 
 def _shuffled(data: FederatedData, rng: np.random.Generator) -> Iterator[np.ndarray]:

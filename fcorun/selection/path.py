@@ -88,7 +88,7 @@ def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[
         found = reference.strength_max(replace(experiment, reg=with_value(reg, number, 1.0)), data, give)
         if found <= 0:
             raise UserError(f"0 is optimal with reg={name} of any strength: the features say nothing of the target")
-        return found, "the smallest strength with solution 0 on all training rows"
+        return found, "the smallest strength at which all penalised coefficients are 0, on all training rows"
     return _free_radius(experiment, data), "about the radius of the solution without constraint on all training rows"
 
 

@@ -1,10 +1,12 @@
 """The picture of a selection: the metric against the strength, and the coefficients."""
 
 import textwrap
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
+from fcorun.experiment.experiment import Experiment
 from fcorun.reports.pictures.page import COLOURS, PAGE, STYLE, content, look, page
 from fcorun.selection.coefficients import Coefficients
 from fcorun.selection.path import Path
@@ -15,12 +17,23 @@ SYMBOLS = {"strength": "strength λ of ψ", "radius": "radius r"}
 _LONGEST = 18  # letters of a name
 
 
-def draw(of: Selection, found: Coefficients | None, label: str) -> bytes:
+def title_of(experiment: Experiment) -> str:
+    """The method, the data and psi in words."""
+    names = experiment.names
+    method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()
+    path = getattr(experiment.data, "path", None)
+    data = FilePath(path).stem if path else names["data"]
+    kind = "" if names["reg"].endswith("ball") else " penalty"
+    return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
+
+
+def draw(of: Selection, found: Coefficients | None) -> bytes:
     """selection.png, as the content of a file."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
-        title = textwrap.wrap(label, int(17 * PAGE))
+        what = f"{title_of(of.experiment)}: {of.options.folds}-fold cross-validation by {of.options.by}"
+        title = textwrap.wrap(what, int(17 * PAGE))
         two = found is not None
         figure, axes = page(1 + two, 1 + two, PAGE, height=2.3, left=0.6, right=1.1 if two else 0.1,
                             top=0.22 + 0.12 * len(title), gap=(0.75, 0.5))  # fmt: skip
@@ -51,7 +64,8 @@ def along(ax: Any, path: Path) -> None:
 def _metric(ax: Any, of: Selection) -> None:
     choice, values = of.choice, of.path.values
     blue = look(0)
-    ax.errorbar(values, choice.mean, choice.error, color=blue.colour, marker=".", elinewidth=0.6, linewidth=1)
+    ax.errorbar(values, choice.mean, choice.error, color=blue.colour, marker=".", elinewidth=0.6, linewidth=1,
+                capsize=1.2)  # fmt: skip
     bound = choice.mean[choice.best] + (-1 if choice.higher else 1) * choice.error[choice.best]
     ax.axhline(bound, color="0.5", linewidth=0.5, linestyle=":")
     marks(ax, of, top=True)
@@ -63,15 +77,22 @@ def _metric(ax: Any, of: Selection) -> None:
 def marks(ax: Any, of: Selection, top: bool = False) -> None:
     """Lines at the two choices, with their names on top; the one that is taken is drawn through."""
     choice, values = of.choice, of.path.values
-    same = choice.best == choice.simplest
-    places = [(choice.best, "min = 1 SE" if same else "min", COLOURS[3])]
+    same, best = choice.best == choice.simplest, choice.names["min"][:3]
+    places = [(choice.best, f"{best} = 1 SE" if same else best, COLOURS[3])]
     places += [] if same else [(choice.simplest, "1 SE", COLOURS[2])]
     for place, name, colour in places:
         taken = place == choice.chosen
-        ax.axvline(values[place], color=colour, linewidth=1.1 if taken else 0.7, linestyle="-" if taken else "--")
+        ax.axvline(
+            values[place],
+            color=colour,
+            linewidth=1.6 if taken else 0.9,
+            linestyle="-" if taken else "--",
+            alpha=0.45,
+            zorder=0.5,
+        )  # below the curves and the error bars
         if top:
             gap = abs(np.log(values[choice.best] / values[choice.simplest]) / np.log(values[0] / values[-1]))
-            align = "center" if same or gap > 0.12 else "left" if name == "min" else "right"
+            align = "center" if same or gap > 0.12 else "left" if name == best else "right"
             ax.annotate(name, (values[place], 1), (0, 2), xycoords=("data", "axes fraction"), ha=align, va="bottom",
                         textcoords="offset points", fontsize=6.5, color=colour, annotation_clip=False)  # fmt: skip
 

@@ -13,19 +13,20 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData, stream
 from fcorun.datasets.part import Part, part
-from fcorun.errors import UserError
+from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import unmeasured
-from fcorun.metrics import PERSONAL
+from fcorun.metrics import PERSONAL, TEST
 from fcorun.records.record import REFIT
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run
 from fcorun.selection import files
-from fcorun.selection.choice import Choice, choose, remarks
+from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
 from fcorun.selection.fitting import Fitted
-from fcorun.selection.folds import folds_of
+from fcorun.selection.folds import clients_of, folds_of
 from fcorun.selection.path import Path, path_of
-from fcorun.selection.selected import ALL, Options, Selection
+from fcorun.selection.rows import told
+from fcorun.selection.selected import ALL, FOLDS, Options, Selection
 from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
 
 
@@ -36,6 +37,7 @@ class Plan:
     Attributes:
         config: that of the refit, but for the strength.
         metric: by which is chosen.
+        held: the clients that each fold holds out; None by rows.
         said: what a user should know before it begins.
     """
 
@@ -44,6 +46,7 @@ class Plan:
     study: Study
     path: Path
     metric: str
+    held: dict[str, list[str]] | None
     said: list[str]
 
     def run(self, tell: Tell = lambda line: None, watch: Watcher | None = None) -> Selection:
@@ -57,9 +60,11 @@ class Plan:
             choice = choose(scores, self.options.rule, bool(experiment.metrics[self.metric].higher))
             said = remarks(choice, path, fitted, experiment.settings.rounds) + unjudged(experiment)
             found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
-                              choice=choice, cost=cost(fitted), remarks=said)  # fmt: skip
+                              choice=choice, cost=cost(fitted), remarks=said, held=self.held)  # fmt: skip
             files.write(found, time.perf_counter() - began)
             record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
+            if record.status.get("status") == "done":
+                found = replace(found, refit=of_unfinished(experiment, study.data, record.summary))
             files.finish(found)
         return replace(found, record=record)
 
@@ -85,20 +90,27 @@ def select(
 
 def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None = None) -> Plan:
     """What ``select`` would do. Raises UserError, and writes nothing."""
-    experiment, data, fixed = begun(config, "select")
+    try:
+        experiment, data, fixed = begun(config, "select")
+    except UnknownMetric as error:  # which names metrics of training rows too
+        config = _meant(config, options, error)
+        experiment, data, fixed = begun(config, "select")
     path = path_of(experiment, data, options.points, options.range)
-    fold = folds_of(data, options.folds, options.by, stream(experiment.settings.seed, "select", "folds"))
-    check_parts(experiment, data, (fold != k for k in range(options.folds)))
+    options = options.settled(len(data.sizes))
+    count = options.folds or FOLDS
+    fold = folds_of(data, count, options.by, stream(experiment.settings.seed, "select", "folds"))
+    check_parts(experiment, data, (fold != k for k in range(count)))
     anew = standardized_by_itself(experiment)
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
-    parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(options.folds)}
+    parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(count)}
     asked = {name: value for name, value in asdict(options).items() if name != "rule"}
     study = Study.of("select", experiment, data, fixed=fixed, asked=asked, out=out, number=path.number,
                      values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
     said = _said(study.label, path, options, experiment, data)
-    return Plan(config=config, options=options, study=study, path=path, metric=metric, said=said)
+    held = clients_of(data, fold) if options.by == "clients" else None
+    return Plan(config=config, options=options, study=study, path=path, metric=metric, held=held, said=said)
 
 
 def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, Any]:
@@ -109,27 +121,57 @@ def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, A
     return {**deepcopy(dict(config)), "reg": reg, "metric": None}  # which the rows of the refit may not measure
 
 
+def _meant(config: Mapping[str, Any], options: Options, error: UnknownMetric) -> Mapping[str, Any]:
+    """The configuration with ``val_`` before its metric. Raises UserError where that is none by which may be chosen; of
+    a test's, or a gap to an optimum, what was said."""
+    name = str(config["metric"])
+    if name.startswith((TEST, PERSONAL + TEST)) or name == "suboptimality":
+        raise error
+    experiment, data, _ = begun({**config, "metric": None}, "select")
+    choices = _choices(experiment, options, data)
+    if name not in choices:
+        raise UserError(f"metric={name} is not a choice: {nearest(name, choices)}") from error
+    return {**config, "metric": f"val_{name}"}
+
+
+def _choices(experiment: Experiment, options: Options, data: FederatedData) -> list[str]:
+    """The metrics by which may be chosen, as metric= is given."""
+    own, held = _own(experiment, options), _held(data)
+    names = [name for name in experiment.metrics.judged if not unmeasured(name, experiment, held)]
+    personal = [name for name in names if name.startswith(f"{PERSONAL}val_")] if own else []
+    return [name.removeprefix("val_") for name in names if name.startswith("val_")] + personal
+
+
+def _own(experiment: Experiment, options: Options) -> bool:
+    return experiment.algo.personalises and options.by == "rows"
+
+
+def _held(data: FederatedData) -> FederatedData:
+    """The data with a row that is held out."""
+    return replace(data, x_val=data.x[:1], y_val=data.y[:1], offsets_val=None)
+
+
 def _metric(experiment: Experiment, options: Options, data: FederatedData) -> str:
     """The metric by which is chosen: that of the configuration, or the loss of the rows that are held out."""
-    own = experiment.algo.personalises and options.by == "rows"
+    own = _own(experiment, options)
     name = experiment.settings.metric or (f"{PERSONAL}val_loss" if own else "val_loss")
     if not name.removeprefix(PERSONAL).startswith("val_"):
-        raise UserError(f"metric={name} is not measured on rows that are held out: give loss, or accuracy where there "
-                        "are classes")  # fmt: skip
+        raise UserError(f"metric={name} is not measured on rows that are held out: "
+                        f"{nearest(name, _choices(experiment, options, data))}")  # fmt: skip
     if name.startswith(PERSONAL) and not own:
         why = "by=clients leaves those held out no models of their own" if experiment.algo.personalises else (
             f"clients of algo={experiment.names['algo']} have no models of their own")  # fmt: skip
         raise UserError(f"metric={name}: {why}; give metric={name.removeprefix(PERSONAL).removeprefix('val_')}")
-    held = replace(data, x_val=data.x[:1], y_val=data.y[:1], offsets_val=None)
-    if why := unmeasured(name, experiment, held):
+    if why := unmeasured(name, experiment, _held(data)):
         raise UserError(f"metric={name} would not be measured: {why}; give metric=loss")
     return name
 
 
 def _said(label: str, path: Path, options: Options, experiment: Experiment, data: FederatedData) -> list[str]:
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
+    rows = told(experiment, data, "score the refit")
     lines = [f"{label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.folds} folds by "
-             f"{options.by}"]  # fmt: skip
+             f"{options.by} of {rows}"]  # fmt: skip
     if options.by == "rows" and experiment.data.within:
         lines.append(f"data={experiment.names['data']}: {experiment.data.within}")
     if experiment.algo.personalises:

@@ -1,6 +1,7 @@
 """What a selection is asked for, and what it is when it is done."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Literal
 
@@ -15,6 +16,7 @@ from fcorun.selection.path import Path
 from fcorun.selection.study import Study
 
 ALL = "all"  # the fit of all training rows, among those of the folds
+FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,14 @@ class Options:
     """What ``fcorun select`` is asked for, beside a configuration.
 
     Attributes:
-        folds: K, at least 2.
+        folds: K, at least 2; None: 5, or by clients as many as there are, if these are fewer.
         points: strengths of the path, at least 2.
         by: whether rows within each client are held out, or whole clients.
         rule: the strength of the best mean, or of the simplest solution within one standard error of it.
         range: the least and the largest strength or radius; None: worked out from the data.
     """
 
-    folds: Count = 5
+    folds: Count | None = None
     points: Count = 50
     by: Literal["rows", "clients"] = "rows"
     rule: Literal["min", "one_se"] = "min"
@@ -37,8 +39,14 @@ class Options:
 
     def __post_init__(self):
         for name in ("folds", "points"):
-            if getattr(self, name) < 2:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 2")
+            if (value := getattr(self, name)) is not None and value < 2:
+                raise UserError(f"{name}={value} must be at least 2")
+
+    def settled(self, clients: int) -> "Options":
+        """The same with a number of folds for so many clients. Raises UserError where by=clients has one only."""
+        if self.by == "clients" and clients < 2:
+            raise UserError("by=clients holds whole clients out, and there is one only: give by=rows")
+        return replace(self, folds=self.folds or (min(FOLDS, clients) if self.by == "clients" else FOLDS))
 
 
 @dataclass(frozen=True)
@@ -48,10 +56,12 @@ class Selection:
     Attributes:
         study: its parts and its folder.
         metric: by which was chosen.
+        held: the clients that each fold holds out, by its name; None by rows.
         fitted: the fits of all rows and of each fold, by name.
         cost: runs, rounds, bytes_up and bytes_down, of all of them.
         remarks: a sentence each.
         record: the refit on all rows.
+        refit: what its end says of the choice, a sentence each.
     """
 
     study: Study
@@ -63,6 +73,8 @@ class Selection:
     cost: dict[str, int]
     remarks: list[str]
     record: Record | None = None
+    refit: Sequence[str] = ()
+    held: dict[str, list[str]] | None = None
 
     @property
     def folder(self) -> FilePath:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,16 @@ from fcorun.datasets.base import stream
 from fcorun.datasets.table import Table
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.verdict import Verdict
 from fcorun.records.formats import read_rows
-from fcorun.selection.choice import choose
+from fcorun.selection import picture
+from fcorun.selection.choice import choose, of_unfinished
 from fcorun.selection.folds import folds_of, halves
-from fcorun.selection.select import select
+from fcorun.selection.report import tell_selection
+from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
+from fcorun.selection.stability.asked import Options as Halves
+from fcorun.selection.stability.select import plan as plan_stable
 
 sklearn_linear: Any = sklearn.linear_model  # whose types are not known well
 RNG = np.random.default_rng(5)
@@ -94,6 +100,7 @@ def test_as_logistic_regression_cv(metric, scoring):
             assert ours == pytest.approx(-theirs if metric == "val_loss" else theirs, abs=1e-5)
 
 
+@pytest.mark.drawn
 def test_what_it_leaves(monkeypatch):
     settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
     told = []
@@ -110,6 +117,7 @@ def test_what_it_leaves(monkeypatch):
     kept = json.loads(Path("out/selection.json").read_text())
     assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
     assert kept["cost"]["rounds"] == 20 * 30
+    assert kept["rows"] == {"training": 60, "validation": 0, "test": 0}
     # the refit is the ordinary run
     value = float(found.path.values[found.choice.chosen])
     assert kept["chosen"] == value
@@ -127,11 +135,11 @@ def test_what_it_leaves(monkeypatch):
 
 
 def test_what_was_interrupted_goes_on():
-    settings, options = config("algo=fedmid", "rounds=10"), Options(folds=3, points=4)
+    settings, options = config("algo=fedmid", "rounds=4"), Options(folds=2, points=2)
     whole = select(settings, options, "whole")
 
     def stops(line):
-        if line.startswith("2 of 4"):
+        if line.startswith("2 of 3"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -145,7 +153,7 @@ def test_what_was_interrupted_goes_on():
 
 
 def test_radii_grow():
-    found = select(config("algo=centralized", "reg=l1_ball"), Options(folds=3, points=8), "out")
+    found = select(config("algo=centralized", "reg=l1_ball"), Options(folds=2, points=4), "out")
     assert found.path.number == "radius"
     assert (np.diff(found.path.values) > 0).all()
     assert "without constraint" in found.path.said
@@ -158,7 +166,12 @@ def test_radii_grow():
 
 def test_what_is_amiss_is_said():
     short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
-    said = " ".join(select(short, Options(folds=2, points=3), "short").remarks)
+    found = select(short, Options(folds=2, points=3), "short")
+    told = "\n".join(tell_selection(found))
+    assert "the choice is of unfinished runs: " in told
+    assert "of the refit, not finished: over the last 2 evaluations" in told
+    assert found.refit[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
+    said = " ".join(found.remarks)
     assert "falling: " in said
     assert "the minimum lies at the end of the path" in said
     wild = config("algo=fedmid", "rounds=300", "algo.client_lr=10", "algo.server_lr=1")
@@ -167,6 +180,34 @@ def test_what_is_amiss_is_said():
     noise = config("algo=centralized")
     found = select(noise, Options(folds=3, points=3, range=[50, 100]), "noise")
     assert any("beginning of the path" in line for line in found.remarks)
+
+
+def test_the_rows_are_counted():
+    table()
+    of = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
+    default = "of 49 training rows; 11 rows (data.validation=0.2 by default) are left aside and score the refit"
+    for more, words in (
+        ((), default),
+        (("data.validation=[d]",), "of 47 training rows; 13 rows (data.validation=[d]) are left aside"),
+        (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 rows (data.test=[d]) are left aside"),
+        (("data.validation=0",), "5 folds by rows of 60 training rows"),
+    ):
+        (said,) = [line for line in plan(composed(*of, *more), Options(), "out").said if "training rows" in line]
+        assert words in said
+    assert said.endswith(words)
+    assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").said[0]
+
+
+def test_a_refit_above_the_optimum_makes_the_choice_one_of_unfinished_runs():
+    experiment = prepare(config("algo=fedmid"))
+    data, certificate = load(experiment), {"kind": "gap", "value": 1.0, "above": 0.12, "left": 0.3, "sure": True}
+    certificate |= {"certified": True, "near": False}
+    (said,) = of_unfinished(experiment, data, {"certificate": certificate})
+    assert "the choice is of unfinished runs: " in said
+    own = Verdict(**certificate).sentence(experiment, data)
+    assert said.endswith(f"of the refit, {own}")
+    assert "12 % above the optimum: " in own
+    assert of_unfinished(experiment, data, {"certificate": certificate | {"near": True}}) == []
 
 
 def test_the_choice_by_hand():
@@ -217,12 +258,48 @@ def test_classes_that_a_fold_would_lack():
     assert not Path("out").exists()
 
 
+def test_folds_by_clients_are_no_more_than_there_are():
+    assert plan(config("algo=fedmid"), Options(by="clients"), "out").options.folds == 4
+    assert plan(config("algo=fedmid"), Options(), "out").options.folds == 5
+    with fails("folds=5 is more than the 4 clients", "at most 4"):
+        plan(config("algo=fedmid"), Options(by="clients", folds=5), "out")
+    with fails("by=clients", "one only: give by=rows"):
+        Options(by="clients").settled(1)
+
+
+def test_clients_that_a_fold_holds_out_are_named():
+    settings = config("algo=centralized")
+    found = select(settings, Options(folds=3, points=2, by="clients"), "out")
+    held = json.loads(Path("out/selection.json").read_text())["held_out"]
+    assert sorted(name for names in held.values() for name in names) == ["a", "b", "c", "d"]
+    _, splits = fold_of(settings, Options(folds=3, by="clients"))
+    for k, (_, test) in enumerate(splits):
+        assert held[f"fold{k + 1}"] == sorted(set(OWNER[test]))
+    said = "\n".join(tell_selection(found))
+    assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
+    assert "3 folds, each of which counts alike" in said
+
+
+def test_a_metric_is_called_without_its_part():
+    settings = config("algo=fedmid", task="binary")
+    assert plan(settings | {"metric": "accuracy"}, Options(), "out").metric == "val_accuracy"
+    with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, loss)"):
+        plan(settings | {"metric": "acuracy"}, Options(), "out")
+    with fails("metric=test_loss is refused"):
+        plan(settings | {"metric": "test_loss"}, Options(), "out")
+
+
+def test_a_path_may_begin_with_features_that_are_free():
+    (said,) = plan(config("algo=fedmid", "reg.factors={age:0}"), Options(), "out").said
+    assert "the smallest strength at which all penalised coefficients are 0" in said
+
+
 def test_numbers_of_each_client_are_not_chosen():
     with fails("reg.per_client.strength"):
         select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), Options(), "out")
 
 
-def test_three_classes():
+def test_three_classes(monkeypatch):
     settings = config("algo=centralized", "data.task=multiclass")
     frame = pd.read_csv("rows.csv")
     frame["y"] = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 1.5])]
@@ -231,6 +308,16 @@ def test_three_classes():
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["class"]) == {"low", "middle", "high"}
     assert found.choice.higher
+    assert "maximum: strength=" in "\n".join(tell_selection(found))
+    figures: list[Any] = []
+    monkeypatch.setattr(picture, "content", lambda figure: figures.append(figure) or b"")
+    picture.draw(found, None)
+    (ax,) = figures[0].axes
+    assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
+    error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
+    assert marks
+    assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
+    assert figures[0].get_suptitle() == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={found.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
     weights = found.fitted["all"].solution["weights"][2]
@@ -242,7 +329,19 @@ ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "centra
 PENALTIES = [name for name in names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name]
 
 
+@pytest.fixture
+def no_refit(monkeypatch):
+    """The refit, an ordinary run, is only prepared."""
+
+    def prepared(config, *_):
+        prepare(config)
+        return SimpleNamespace(status={})
+
+    monkeypatch.setattr("fcorun.selection.select.run", prepared)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_refit")
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_each_algorithm(algo):
     found = select(small_for(algo), Options(folds=2, points=2), "out")
@@ -251,9 +350,10 @@ def test_each_algorithm(algo):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_refit")
 @pytest.mark.parametrize("reg", PENALTIES)
 def test_each_penalty(reg):
-    matrix = ("data=lowrank", "data.clients=4", "data.samples=12", "data.rows=6", "data.columns=5", "data.rank=2")
+    matrix = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
     more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
     found = select(settings, Options(folds=2, points=3), "out")

@@ -1,6 +1,7 @@
 """Stability selection: against a plain loop of runs, the bound by hand, and what is said of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import composed, fails
+from matplotlib.text import Text
 from sklearn.linear_model import Lasso
 
 from fcorun import run
-from fcorun.datasets.base import stream
+from fcorun.datasets.base import FederatedData, stream
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.selection.folds import halves
+from fcorun.selection.stability import picture
 from fcorun.selection.stability.asked import Options
 from fcorun.selection.stability.files import tell_stable
-from fcorun.selection.stability.select import select_stable
+from fcorun.selection.stability.select import ends, plan, select_stable
 from fcorun.selection.stability.stable import jaccard, stability
 
 RNG = np.random.default_rng(5)
@@ -36,9 +39,9 @@ def config(*overrides):
 def test_as_a_plain_loop():
     """Each half as a table of its own, run by itself at each strength."""
     given = config("algo=fedmid", "rounds=15", "batch_size=8", "algo.client_lr=0.05", "algo.server_lr=1")
-    found = select_stable(given, Options(subsamples=4, points=3), "out")
+    found = select_stable(given, Options(subsamples=2, points=3), "out")
     data, chosen = load(prepare(given)), []
-    for s, half in enumerate(halves(data, 2, "rows", stream(0, "stability", "halves"))):
+    for s, half in enumerate(halves(data, 1, "rows", stream(0, "stability", "halves"))):
         own = np.repeat(data.clients, data.sizes)[half]
         pd.DataFrame(data.x[half], columns=NAMES).assign(site=own, y=data.y[half]).to_csv(f"{s}.csv", index=False)
         for strength in found.path.values:
@@ -47,7 +50,7 @@ def test_as_a_plain_loop():
                 "reg": given["reg"] | {"strength": float(strength)},
             }
             chosen.append(np.abs(run(each, f"{s}/{strength}").solution["weights"]) > given["cutoff"])
-    frequency = np.reshape(chosen, (4, 3, 10)).mean(axis=0)
+    frequency = np.reshape(chosen, (2, 3, 10)).mean(axis=0)
     np.testing.assert_array_equal(found.found.frequency, frequency)
     assert 0 < frequency.mean() < 1
 
@@ -75,6 +78,7 @@ def test_likeness_of_supports():
     assert found[0, 2] == 0
 
 
+@pytest.mark.drawn
 def test_what_it_leaves(monkeypatch):
     options = Options(subsamples=10, points=6, errors=2)
     found = select_stable(config("algo=centralized"), options, "out")
@@ -105,6 +109,19 @@ def test_halves_of_the_clients():
     found = select_stable(config("algo=centralized"), Options(subsamples=4, points=4, by="clients"), "out")
     assert found.found.frequency.shape == (4, 10)
     assert "among the clients" in "\n".join(tell_stable(found))
+    said = plan(config("algo=centralized"), Options(subsamples=6, by="clients"), "out").said
+    assert "3 of these halves are distinct: each pair leaves one of 3 clients out" in said
+
+
+@pytest.mark.parametrize(("clients", "pairs"), [(2, 1), (3, 3), (4, 3), (5, 15), (6, 10)])
+def test_no_pair_of_halves_of_the_clients_is_drawn_twice(clients, pairs):
+    data = FederatedData(x=np.zeros((clients, 1)), y=np.zeros(clients), offsets=np.arange(clients + 1))
+    found = np.array(list(halves(data, pairs, "clients", np.random.default_rng(0)))).reshape(pairs, 2, clients)
+    assert (found.sum(axis=2) == clients // 2).all()
+    assert not found.all(axis=1).any()
+    assert len({frozenset(half.tobytes() for half in pair) for pair in found}) == pairs
+    with fails(f"subsamples={2 * pairs + 2} is more than the {pairs} pairs", f"give subsamples={2 * pairs} or less"):
+        list(halves(data, pairs + 1, "clients", np.random.default_rng(0)))
 
 
 def test_no_coefficients():
@@ -115,6 +132,30 @@ def test_no_coefficients():
             "out",
         )
     assert not Path("out").exists()
+
+
+def texts(monkeypatch, module, draws):
+    """What a picture says, and its axes."""
+    figures = []
+    monkeypatch.setattr(module, "content", lambda figure: figures.append(figure) or b"")
+    draws()
+    (figure,) = figures
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()], figure.axes
+
+
+def test_the_picture_names_the_most_frequent(monkeypatch):
+    found = select_stable(config("algo=centralized"), Options(subsamples=4, points=8, errors=0.3), "out")
+    assert found.found.stable.sum() < 3
+    said, (left, *_) = texts(monkeypatch, picture, lambda: picture.draw(found))
+    named = [name for name in NAMES if name in said]
+    assert len(named) == 8
+    assert {"age", "dose"} < set(named)
+    assert sum(line.get_linewidth() > 1 for line in left.lines) == found.found.stable.sum()
+    assert "Centralized on rows, l1 penalty: stability selection on 4 halves by rows" in said
+    assert found.clients is not None
+    assert {f"{index:.2f}" for index in found.clients.ravel() if np.isfinite(index)} <= set(said)
+    (said,) = ends(found.path, replace(found.found, region=3), 1.0)
+    assert "errors=1 allows 3 of 8 values of the path: a larger errors= loosens the bound" in said
 
 
 def test_options():

@@ -8,6 +8,7 @@ import numpy as np
 from fcorun.records.formats import frame_csv, json_text
 from fcorun.selection.coefficients import names_of
 from fcorun.selection.report import costs
+from fcorun.selection.rows import counts
 from fcorun.selection.stability.asked import Stable
 from fcorun.selection.stability.picture import draw
 from fcorun.system.files import write_whole
@@ -21,7 +22,7 @@ def write(of: Stable, seconds: float) -> None:
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
         write_whole(of.folder / "clients.csv", frame_csv(_clients(of)))
-    write_whole(of.folder / "stability.png", draw(of, of.study.label))
+    write_whole(of.folder / "stability.png", draw(of))
     found, place = of.found, of.found.region - 1
     content = {
         "identity": of.study.identity,
@@ -33,6 +34,7 @@ def write(of: Stable, seconds: float) -> None:
         "threshold": of.options.threshold,
         "subsamples": of.options.subsamples,
         "by": of.options.by,
+        "rows": counts(of.data),
         "features": len(found.most),
         "q": float(found.q[place]),
         "bound": float(found.bound[place]),

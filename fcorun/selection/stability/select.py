@@ -19,6 +19,7 @@ from fcorun.selection.coefficients import linear
 from fcorun.selection.fitting import ENDS, Fitted
 from fcorun.selection.folds import halves
 from fcorun.selection.path import Path, path_of
+from fcorun.selection.rows import told
 from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
@@ -46,7 +47,7 @@ class Plan:
             path, said, chosen = _whole(self.path, fitted, experiment)
             found = stability(chosen, self.options.threshold, self.options.errors)
             alone, more = _clients(experiment, data, path, found)
-            said += more + _ends(path, found, self.options.errors) + unjudged(experiment)
+            said += more + ends(path, found, self.options.errors) + unjudged(experiment)
             done = Stable(study=study, options=self.options, path=path, found=found, clients=alone, cost=cost(fitted),
                           remarks=said)  # fmt: skip
             files.write(done, time.perf_counter() - began)
@@ -85,11 +86,15 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     }
     width = max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks)
     asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
+    asked |= {"distinct": True} if options.by == "clients" else {}  # fits of before may be of a half drawn twice
     study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked], out=out,
                      number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
+    rows = told(experiment, data, "take no part")
     said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
-            f"halves by {options.by}"]  # fmt: skip
+            f"halves by {options.by} of {rows}"]  # fmt: skip
+    if (own := len({mask.tobytes() for mask in masks})) < len(masks) and options.by == "clients":
+        said.append(f"{own} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out")
     if options.by == "rows" and experiment.data.within:
         said.append(f"data={names['data']}: {experiment.data.within}")
     return Plan(options, study, path, [*said, *data.remarks])
@@ -138,7 +143,7 @@ def _clients(
     return alike, said
 
 
-def _ends(path: Path, found: Stability, errors: float) -> list[str]:
+def ends(path: Path, found: Stability, errors: float) -> list[str]:
     """What is to be said of where the region ends."""
     if found.bound[0] > errors:
         return [f"already the first value of the path chooses {found.q[0]:.3g} features on a half, too many for "
@@ -151,4 +156,7 @@ def _ends(path: Path, found: Stability, errors: float) -> list[str]:
     if found.region == 1:
         return ["the bound allows the first value of the path only: more points, a larger threshold or more errors "
                 "allow more"]  # fmt: skip
+    if found.region < len(path.values) / 2:
+        return [f"errors={errors:g} allows {found.region} of {len(path.values)} values of the path: a larger errors= "
+                "loosens the bound and follows the path further, with more false selections expected"]  # fmt: skip
     return []
