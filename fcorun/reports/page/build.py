@@ -1,6 +1,8 @@
 """The page: one file of HTML with all that it needs, of a run, a sweep, a selection or a figure."""
 
+import gzip
 import time
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
@@ -95,14 +97,14 @@ def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) 
     out.add("structure", "Structure against quality", *scatters)
     filter_ = "" if alone else (_HERE / "filter.html").read_text()
     out.add("runs-table", "Run" if alone else "Runs", filter_, runs.runs_table(found, metric))
-    firsts = {place: curves.name_of(found, place) for place in best} if not alone else {0: records[0].folder.name}
-    chosen = [(name, records[place]) for place, name in firsts.items()]
+    names = [records[0].folder.name] if alone else curves.names_of(found)
+    chosen = [(names[place], records[place]) for place in (range(1) if alone else best)]
     out.add("coefficients", "Coefficients", *models.coefficients(out, chosen))
     out.add("scores-section", "Scores", *models.scores(chosen))
 
 
 def _html(out: Page, title: str, told: Sequence[str], script: Path) -> str:
-    """The file: style, sections, the library once, the data, and the script that draws them."""
+    """The file: style, sections, the library once, a third as large as it is, the data, and the script that draws them."""
     links = "".join(f'<a href="#{name}" data-section>{escape(heading)}</a>' for name, heading, _ in out.sections)
     body = "\n".join(f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{escape(heading)}</h2>\n{inner}'
                      "\n</section>" for name, heading, inner in out.sections)  # fmt: skip
@@ -112,7 +114,7 @@ def _html(out: Page, title: str, told: Sequence[str], script: Path) -> str:
         "SUMMARY": "".join(map(paragraph, told)), "BODY": body,
         "MAKER": escape(f"Made by {about.maker()}, {when}."),
         "DATA": embedded({"charts": out.charts, "curves": out.curves}),
-        "LIBRARY": script.read_text(encoding="utf-8"), "SCRIPT": (_HERE / "page.js").read_text(),
+        "LIBRARY": b64encode(gzip.compress(script.read_bytes(), 6, mtime=0)).decode(), "SCRIPT": (_HERE / "page.js").read_text(),
     }  # fmt: skip
     head, *rest = (_HERE / "page.html").read_text().split("{{")
     return head + "".join(parts[name] + after for name, after in (piece.split("}}", 1) for piece in rest))

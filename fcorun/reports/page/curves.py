@@ -5,7 +5,7 @@ from typing import Any
 
 from fcorun.metrics import COUNTERS, silent
 from fcorun.records.record import Record
-from fcorun.reports.page.parts import drawn_as, said, words
+from fcorun.reports.page.parts import drawn_as, said, short, words
 from fcorun.reports.pictures.best import panels
 from fcorun.reports.pictures.view import Look
 from fcorun.reports.table import Table
@@ -35,26 +35,27 @@ def curves(
     found = {place: rows for place in order[:RUNS] if (rows := records[place].rows)}
     if not found:
         return None
-    names = [name for name in dict.fromkeys(name for rows in found.values() for name in rows[-1])
-             if name not in COUNTERS]  # fmt: skip
-    most = max(_LEAST, NUMBERS // (len(found) * (len(names) + 2)))
+    metrics = [name for name in dict.fromkeys(name for rows in found.values() for name in rows[-1])
+               if name not in COUNTERS]  # fmt: skip
+    most = max(_LEAST, NUMBERS // (len(found) * (len(metrics) + 2)))
     arrays: dict[tuple, int] = {}
     kept = []
-    titles = list(looks)
+    titles, names = list(looks), names_of(runs)
     for place, rows in found.items():
         algo = str(runs.frame["algo"][place])
-        columns = {name: arrays.setdefault(values, len(arrays)) for name, values in _columns(thinned(rows, most), names)}
+        columns = {name: arrays.setdefault(values, len(arrays)) for name, values in _columns(thinned(rows, most), metrics)}
         kept.append({
-            "run": place, "problem": of_problem[place], "algo": said(runs.title(algo)), "name": said(name_of(runs, place)),
+            "run": place, "problem": of_problem[place], "algo": said(runs.title(algo)), "name": said(names[place]),
             "line": drawn_as(titles.index(algo) if algo in titles else 0), "best": place in set(best),
+            "diverged": runs.frame["status"][place] == "diverged",
             "level": len(rows) > 1 and silent({"bytes_up": 0} | rows[-1]), "columns": columns,
         })  # fmt: skip
     longest = max(map(len, found.values()))
     left = len(of_problem) - len(order[:RUNS])
     told = [f"of up to {longest} evaluations of a run {most} are drawn, evenly spaced" if longest > most else "",
             f"curves of {left} runs are left out, none of them a best point" if left > 0 else ""]  # fmt: skip
-    labels = {name: {"label": words(runs.words(name)), "log": runs.metrics[name].log} for name in names}
-    usual = [name for name in panels(names, metric) if name in names] or names[:1]
+    labels = {name: {"label": words(runs.words(name)), "log": runs.metrics[name].log} for name in metrics}
+    usual = [name for name in panels(metrics, metric) if name in metrics] or metrics[:1]
     return {"metrics": labels, "usual": usual, "problems": list(sets), "arrays": list(arrays), "runs": kept,
             "said": "; ".join(filter(None, told))}  # fmt: skip
 
@@ -78,9 +79,7 @@ def _columns(rows: Rows, names: Sequence[str]) -> Any:
             yield name, tuple(float(f"{row[name]:.5g}") for row in rows)
 
 
-def name_of(runs: Table, place: int) -> str:
-    """A run by its algorithm and the keys that vary."""
-    row = runs.frame.iloc[place]
-    told = [f"{key.removeprefix('algo.')}={row[key]:.4g}" if isinstance(row[key], float) else f"{key}={row[key]}"
-            for key in runs.keys if row[key] is not None and row[key] == row[key]]  # fmt: skip
-    return ", ".join([runs.title(str(row["algo"])), *told])
+def names_of(runs: Table) -> list[str]:
+    """Each run by its algorithm and the keys that vary."""
+    return [", ".join([runs.title(str(row["algo"])), *(f"{key.removeprefix('algo.')}={short(row[key])}"
+            for key in runs.keys if row[key] is not None)]) for row in runs.rows()]  # fmt: skip

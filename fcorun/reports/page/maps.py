@@ -77,7 +77,7 @@ def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, ends: tu
         marker = {"size": 10, "color": [colour(row["metric"]) for row in done.values()], "cmin": colour(low),
                   "cmax": colour(high), "showscale": True, **scaled}  # fmt: skip
         traces = [{"type": "scatter", "mode": "markers", "x": [x for x, _ in done], "y": [y for _, y in done],
-                   "marker": marker, "text": [_hover(view, keys, place, row) for place, row in done.items()],
+                   "marker": marker, "showlegend": False, "text": [_hover(view, keys, place, row) for place, row in done.items()],
                    "hovertemplate": "%{text}<extra></extra>"}]  # fmt: skip
     (best, ties), crosses = _best(view, algo, keys), [place for place in at if place not in done]
     for places, name, symbol, size in (([best], "best", "circle-open", 20), (ties, "tied", "circle-open", 11),
@@ -106,7 +106,7 @@ def _lines(page: Page, view: View, key: str, each: dict[str, Cells]) -> str:
         done = sorted(place for place, row in at.items() if row["status"] == "done" and place[0] is not None)
         tried += [place[0] for place in at if place[0] is not None]
         lost = [place[0] for place, row in at.items() if row["status"] == "diverged"]
-        name = said(view.table.title(algo)) + (f" (diverged at {', '.join(map(said, lost))})" if lost else "")
+        name = said(view.table.title(algo)) + _lost(lost, [place[0] for place in done])
         traces.append({"type": "scatter", "mode": "lines+markers", "x": [place[0] for place in done],
                        "y": [at[place]["metric"] for place in done], "line": drawn_as([*view.looks].index(algo)),
                        "text": [_hover(view, [key], place, at[place]) for place in done], "name": name,
@@ -149,9 +149,16 @@ def structure(page: Page, view: View) -> str:
     about = f"{quality} against {x}, a mark for each point that is done{f', {view.problem}' if view.problem else ''}"
     metric = view.table.metrics[quality]
     return page.chart(f"{about}; ringed: best by {view.metric}", traces,
-                      xaxis={"title": {"text": words(view.table.words(x, tail=True))}},
+                      xaxis={"title": {"text": words(view.table.words(x, tail=True)).replace("<br>", ", ")}},
                       yaxis={"title": {"text": words(view.table.words(quality, tail=True))},
                              "type": "log" if metric.log else "linear"})  # fmt: skip
+
+
+def _lost(lost: Sequence[float], done: Sequence[float]) -> str:
+    """At which values of a number runs diverged, in words."""
+    if lost and done and min(lost) > max(done):
+        return f" (diverged from {min(lost):g} on)"
+    return f" (diverged at {', '.join(f'{value:g}' for value in lost)})" if lost else ""
 
 
 def _best(view: View, algo: str, keys: Sequence[str]) -> tuple[tuple, list[tuple]]:

@@ -11,6 +11,14 @@
   addEventListener("unhandledrejection", event => wrong(String(event.reason)));
   root.dataset.errors = 0;
 
+  async function unpacked() { // the library, which is compressed: browsers of before 2023 cannot read it
+    const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), letter => letter.charCodeAt(0));
+    const script = document.createElement("script");
+    script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    document.head.append(script);
+    script.remove();
+  }
+
   // ---- charts
   let printing = false;
   const colour = name => getComputedStyle(root).getPropertyValue(name).trim();
@@ -21,15 +29,31 @@
       below[key] = value && below[key] && typeof value === "object" && !Array.isArray(value) ? merged(below[key], value) : value;
     return below;
   };
+  function spaced(values) { // few ticks of a logarithmic axis
+    const found = values.filter(value => value > 0), ends = found.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]);
+    const decades = Math.log10(ends[1] / ends[0]);
+    return decades > 0 && decades < 2.5 ? { dtick: "D2" } : decades >= 2.5 ? { dtick: Math.ceil(decades / 6) } : {};
+  }
   function plot(place, traces, layout) {
     const fg = printing ? "#000" : colour("--fg"), line = printing ? "#bbb" : colour("--line");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, exponentformat: "power" };
     const own = { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fg, size: 12 },
-                  margin: { l: 60, r: 15, t: layout.title ? 40 : 15, b: 50 }, height: 340, xaxis: { ...axis }, yaxis: { ...axis },
-                  legend: { orientation: "h", y: -0.25 }, hoverlabel: { namelength: -1 } };
-    place.style.height = (layout.height || own.height) + "px";
-    if (printing) own.width = 330;
-    return Plotly.react(place, themed(traces, fg), merged(own, themed(layout, fg)), config);
+                  margin: { l: 60, r: 15, t: layout.title ? 45 : 30, b: 50 }, height: 340, xaxis: { ...axis }, yaxis: { ...axis },
+                  legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom" }, hoverlabel: { namelength: -1 },
+                  modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: fg } };
+    const told = merged(own, themed(layout, fg));
+    for (const [name, each] of [["xaxis", "x"], ["yaxis", "y"]])
+      if (told[name].type === "log" && !told[name].dtick) Object.assign(told[name], spaced(traces.flatMap(trace => trace[each])));
+    told.showlegend = traces.filter(trace => trace.showlegend).length > 1;
+    if (told.showlegend) { // below the axis, in as many rows as its names need
+      const wide = traces.filter(trace => trace.showlegend).reduce((sum, trace) => sum + 6.5 * trace.name.length + 48, 0);
+      const rows = Math.ceil(wide / Math.max(200, (printing ? 330 : place.clientWidth) - 80));
+      told.margin.b += 20 * rows;
+      told.height += 20 * rows;
+    }
+    place.style.height = told.height + "px";
+    if (printing) told.width = 330;
+    return Plotly.react(place, themed(traces, fg), told, config);
   }
   const fixed = () => Promise.all([...document.querySelectorAll("[data-chart]")].map(place => {
     const { traces, layout } = data.charts[Number(place.dataset.chart)];
@@ -52,21 +76,27 @@
       if (!y) continue;
       if (!x || x.length === 0 || (flat && !(high >= low))) { missing += 1; continue; }
       const name = run.algo + (flat ? " (its solution)" : ""), faint = state.show !== "best" && !run.best;
-      found.push({ type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, y: flat ? [y.at(-1), y.at(-1)] : y, name, legendgroup: name,
+      found.push({ type: "scatter", mode: x.length > 1 ? "lines" : "markers", x, y: flat ? [y.at(-1), y.at(-1)] : y, name, legendgroup: name, meta: run.diverged,
                    showlegend: !legends.has(name), line: { ...run.line, width: faint ? 1 : 2 }, opacity: faint ? 0.55 : 1,
                    hovertemplate: `${run.name}<br>%{x:.4s}: %{y:.5g}<extra></extra>` });
       legends.add(name);
     }
     return { found, missing };
   }
-  function logarithmic(found, metric) {
-    if (state.yscale !== "auto") return state.yscale === "log";
-    const values = found.flatMap(trace => trace.y).filter(value => value > 0);
-    const ends = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, 0]);
-    return curves.metrics[metric].log && ends[1] > 4 * ends[0];
+  function vertical(found, metric) { // the y axis: what diverged may leave it, and rounding far below is not shown
+    const kept = found.filter(trace => !trace.meta), values = (kept.length ? kept : found).flatMap(trace => trace.y).filter(v => v !== null);
+    const range = list => list.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+    const positive = range(values.filter(value => value > 0)), title = { text: curves.metrics[metric].label };
+    const suits = curves.metrics[metric].log && positive[1] > 4 * positive[0];
+    if (state.yscale === "log" || (state.yscale === "auto" && suits)) {
+      const [low, high] = [Math.max(positive[0], 2e-10 * positive[1]), positive[1]].map(Math.log10), room = 0.05 * (high - low) || 0.3;
+      return Number.isFinite(low) ? { title, type: "log", range: [low - room, high + room], ...spaced([10 ** low, 10 ** high]) } : { title, type: "log" };
+    }
+    const [low, high] = range(values), room = 0.05 * (high - low) || 0.05 * Math.abs(high) || 1;
+    return { title, type: "linear", ...(Number.isFinite(low) ? { range: [low - room, high + room] } : {}) };
   }
   async function drawCurves() {
-    if (!curves) return;
+    if (!curves || !window.Plotly) return;
     const place = document.getElementById("curve-charts"), runs = chosen(), lost = new Set();
     const metrics = state.metric === "usual" ? curves.usual : [state.metric];
     const divs = metrics.map((_, i) => place.children[i] || place.appendChild(document.createElement("div")));
@@ -80,11 +110,12 @@
       div.setAttribute("aria-label", `curves of ${metrics[i]}`);
       return plot(div, found, {
         xaxis: { title: { text: iterations ? "iteration" : AXES[state.x] }, type: state.xscale, tickformat: state.x === "seconds" ? "" : "~s" },
-        yaxis: { title: { text: curves.metrics[metrics[i]].label }, type: logarithmic(found, metrics[i]) ? "log" : "linear" },
+        yaxis: vertical(found, metrics[i]),
       });
     }));
     document.getElementById("curve-note").textContent = [
       runs.length ? `${runs.length} of ${curves.runs.length} curves, a line a run` : "no run to show",
+      runs.some(run => run.diverged) ? "what diverged may leave the frame" : "",
       left ? `${left} runs did not count ${AXES[state.x]}, and are not drawn` : "",
       state.show === "best" && runs.some(run => run.level) && runs.some(run => !run.level) ? "a level line is the solution of a baseline, which has no rounds" : "",
     ].filter(Boolean).join("; ") + ".";
@@ -95,7 +126,7 @@
   // ---- tables
   const value = (row, place) => {
     const cell = row.cells[place];
-    return cell.dataset.v !== undefined ? Number(cell.dataset.v) : cell.textContent;
+    return cell.dataset.v !== undefined ? Number(cell.dataset.v || cell.textContent) : cell.textContent;
   };
   function sortBy(table, key, down) {
     const heads = [...table.tHead.rows[0].cells], place = heads.findIndex(head => head.dataset.key === key);
@@ -119,7 +150,7 @@
       if (!rest.length || place < 0) return row => row.textContent.toLowerCase().includes(word);
       const wanted = rest.join("=");
       return row => row.cells[place].textContent.toLowerCase() === wanted
-        || (wanted !== "" && row.cells[place].dataset.v !== undefined && Number(row.cells[place].dataset.v) === Number(wanted));
+        || (wanted !== "" && row.cells[place].dataset.v !== undefined && value(row, place) === Number(wanted));
     });
     let shown = 0;
     for (const row of table.tBodies[0].rows) shown += !(row.hidden = !tests.every(test => test(row)));
@@ -180,10 +211,15 @@
   });
   if (table) for (const row of table.tBodies[0].rows) row.classList.toggle("best", row.cells[0].textContent === "*");
 
-  const all = () => Promise.all([fixed(), apply()]);
+  const all = () => window.Plotly && Promise.all([fixed(), apply()]);
   addEventListener("hashchange", () => { if (location.hash.includes("=")) apply(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
   addEventListener("beforeprint", () => { printing = true; all(); });
   addEventListener("afterprint", () => { printing = false; all(); });
-  all().then(() => { root.dataset.ready = document.querySelectorAll(".chart .main-svg").length; }, error => { wrong(String(error)); console.error(error); });
+  apply();
+  unpacked().then(all).then(() => { root.dataset.ready = document.querySelectorAll(".chart .main-svg").length; }, error => {
+    for (const place of document.querySelectorAll(".chart, #curve-charts")) place.textContent = "Not drawn: this browser is too old.";
+    wrong(String(error));
+    console.error(error);
+  });
 })();

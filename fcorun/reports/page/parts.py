@@ -76,10 +76,12 @@ def short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def cell(value: Any, kind: str = "td") -> str:
-    """A cell; of a number with all digits to sort by."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return f"<{kind}{f' data-v={chr(34)}{value!r}{chr(34)}' if number else ''}>{escape(short(value))}</{kind}>"
+def cell(value: Any) -> str:
+    """A cell; a number has its digits beside it where it is shown with fewer, to sort by."""
+    text, mark = short(value), ""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        mark = " data-v" if float(text) == value else f' data-v="{value:.9g}"'
+    return f"<td{mark}>{escape(text)}</td>"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], name: str = "", caption: str = "") -> str:
@@ -100,7 +102,7 @@ def framed(inner: str, name: str, caption: str) -> str:
 
 def rich_table(shown: Shown, caption: str = "") -> str:
     """A table of the terminal."""
-    heads = [" ".join(str(column.header).split()) for column in shown.columns]
+    heads = [" ".join(str(column.header).replace(".\n", ".").split()) for column in shown.columns]
     columns = [[render(str(text)).plain for text in column.cells] for column in shown.columns]
     return table(heads, zip(*columns, strict=True), caption=caption)
 
