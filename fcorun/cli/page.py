@@ -1,6 +1,6 @@
 """The page of ``fcorun report``: what the configuration files say of keys, and the page that sweeps and figures leave."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from fcorun.cli.keys import choice, root_keys
@@ -25,16 +25,18 @@ def comments(records: Iterable[Record]) -> dict[str, str]:
     return {key: "; or: ".join(sorted(filter(None, told))) for key, told in found.items()}
 
 
-def leave(folder: Path, beside: Sequence[Record] = (), metric: str | None = None) -> str:
-    """Write the page of a folder into it, with records that lie elsewhere; what is to be said of it, or nothing where
-    plotly is not installed."""
+def leave(folder: Path, places: Iterable[Path] = ()) -> list[str]:
+    """Write the page of a folder into it, with the records at ``places`` that lie elsewhere, where plotly is installed;
+    what is to be said of it, a sentence or nothing."""
     from fcorun.reports.page.build import library, page
 
     if library() is None:
-        return ""
+        return []
     try:
-        records = [*load_records(folder), *beside]
-        write_whole(folder / NAME, page([folder], records, metric=metric, comments=comments(records)))
+        found = {record.folder.resolve(): record for record in load_records(folder)}
+        more = [Record(place) for place in places if place.resolve() not in found]
+        records = [*found.values(), *(record for record in more if record.status)]
+        write_whole(folder / NAME, page([folder], records, comments=comments(records)))
     except (UserError, OSError) as error:
-        return f"{NAME} was not made: {error}"
-    return f"{NAME} in {folder}/"
+        return [f"{NAME} was not made: {error}"]
+    return [f"{NAME} in {folder}/"]
