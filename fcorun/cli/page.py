@@ -1,4 +1,4 @@
-"""The page of ``fcorun report``: what the configuration files say of keys, and the page that sweeps and figures leave."""
+"""What ``fcorun report`` makes for the commands: comments on keys, and the page that sweeps and figures leave."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -18,7 +18,8 @@ from fcorun.records.sweeps import Asked, keep
 from fcorun.reports.page.build import library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="plotly is not installed: pip install 'fcorun[report]'")
-EVIL = "<img src=x onerror=document.documentElement.dataset.hit=1></script><script>document.documentElement.dataset.hit=2"
+HIT = "document.documentElement.dataset.hit=1"
+EVIL = f"<img src=x onerror={HIT}></script><script>{HIT}"
 
 
 class Tags(HTMLParser):
@@ -144,7 +145,7 @@ def test_the_browser_hears_what_goes_wrong(report):
 def test_it_needs_no_network(report):
     grid("s", seeds=(0,))
     tags = Tags(report("s")).found
-    links = [of.get(key) for _, of in tags for key in ("src", "href") if of.get(key)]
+    links = [link for _, of in tags for key in ("src", "href") if (link := of.get(key))]
     assert all(link.startswith(("data:", "#")) for link in links)
 
 
@@ -186,7 +187,7 @@ def test_curves_are_thinned_and_it_is_said(report, monkeypatch):
     record("s/long", table=rows(rounds=1000))
     text = report("s")
     assert "of up to 101 evaluations of a run 20 are drawn, evenly spaced" in text
-    data = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["curves"]
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])["curves"]
     rounds = data["arrays"][data["runs"][0]["columns"]["rounds"]]
     assert (len(rounds), rounds[0], rounds[-1]) == (20, 0, 1000)
     monkeypatch.setattr("fcorun.reports.page.curves.RUNS", 2)

@@ -24,7 +24,8 @@ def _told(key: str, configs: Sequence[dict[str, Any]]) -> str:
     has = [config[key] for config in configs if key in config]
     values = list(dict.fromkeys("null" if value is None else short(value) for value in has))
     text = ", ".join(values[:_MOST]) + (f", ... ({len(values)} values)" if len(values) > _MOST else "")
-    return text + (f" (of {len(has)} runs; {len(configs) - len(has)} have no such key)" if len(has) < len(configs) else "")
+    lacking = len(configs) - len(has)
+    return text + (f" (of {len(has)} runs; {lacking} have no such key)" if lacking else "")
 
 
 def versions(records: Sequence[Record]) -> str:

@@ -90,7 +90,7 @@ def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) 
     alone = len(records) == 1
     reasons = [f"{record.folder.name}: {reason}" for record in records if (reason := record.status.get("reason"))]
     out.add("best", "Result" if alone else "Best points", *blocks, notes(reasons) if alone else "")
-    out.curves = curves.curves(records, found, sets, looks, metric, best)
+    out.curves = curves.curves(records, found, sets, looks, metric=metric, best=best)
     if out.curves:
         out.add("curves", "Curves", (_HERE / "curves.html").read_text(), paragraph(out.curves["said"], "small"))
     out.add("rates", "What was varied", *charts)
@@ -104,17 +104,18 @@ def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) 
 
 
 def _html(out: Page, title: str, told: Sequence[str], script: Path) -> str:
-    """The file: style, sections, the library once, a third as large as it is, the data, and the script that draws them."""
+    """The file: style, sections, the library once, compressed, the data, and the script that draws them."""
     links = "".join(f'<a href="#{name}" data-section>{escape(heading)}</a>' for name, heading, _ in out.sections)
-    body = "\n".join(f'<section id="{name}" aria-labelledby="{name}-h"><h2 id="{name}-h">{escape(heading)}</h2>\n{inner}'
-                     "\n</section>" for name, heading, inner in out.sections)  # fmt: skip
+    start = '<section id="{0}" aria-labelledby="{0}-h"><h2 id="{0}-h">{1}</h2>'
+    pieces = [f"{start.format(name, escape(heading))}\n{inner}\n</section>" for name, heading, inner in out.sections]
     when = time.strftime("%Y-%m-%d %H:%M %Z")
     parts = {
         "TITLE": escape(title), "STYLE": (_HERE / "page.css").read_text(), "LINKS": links,
-        "SUMMARY": "".join(map(paragraph, told)), "BODY": body,
+        "SUMMARY": "".join(map(paragraph, told)), "BODY": "\n".join(pieces),
         "MAKER": escape(f"Made by {about.maker()}, {when}."),
         "DATA": embedded({"charts": out.charts, "curves": out.curves}),
-        "LIBRARY": b64encode(gzip.compress(script.read_bytes(), 6, mtime=0)).decode(), "SCRIPT": (_HERE / "page.js").read_text(),
+        "LIBRARY": b64encode(gzip.compress(script.read_bytes(), 6, mtime=0)).decode(),
+        "SCRIPT": (_HERE / "page.js").read_text(),
     }  # fmt: skip
     head, *rest = (_HERE / "page.html").read_text().split("{{")
     return head + "".join(parts[name] + after for name, after in (piece.split("}}", 1) for piece in rest))

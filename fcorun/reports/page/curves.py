@@ -22,6 +22,7 @@ def curves(
     runs: Table,
     sets: Mapping[str, Sequence[int]],
     looks: Mapping[str, Look],
+    *,
     metric: str,
     best: Sequence[int],
 ) -> dict[str, Any] | None:
@@ -42,8 +43,9 @@ def curves(
     kept = []
     titles, names = list(looks), names_of(runs)
     for place, rows in found.items():
-        algo = str(runs.frame["algo"][place])
-        columns = {name: arrays.setdefault(values, len(arrays)) for name, values in _columns(thinned(rows, most), metrics)}
+        algo, columns = str(runs.frame["algo"][place]), {}
+        for name, values in _columns(thinned(rows, most), metrics):
+            columns[name] = arrays.setdefault(values, len(arrays))
         kept.append({
             "run": place, "problem": of_problem[place], "algo": said(runs.title(algo)), "name": said(names[place]),
             "line": drawn_as(titles.index(algo) if algo in titles else 0), "best": place in set(best),

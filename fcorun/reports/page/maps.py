@@ -35,7 +35,7 @@ def maps(page: Page, view: View) -> list[str]:
         if not at[algo]:
             continue
         if len(keys) == 2:
-            found.append(_map(page, view, algo, keys, at[algo], ends))
+            found.append(_map(page, view, algo, keys, at[algo], ends=ends))
         else:
             lines.setdefault(keys[0], {})[algo] = at[algo]
     return found + [_lines(page, view, key, each) for key, each in lines.items()]
@@ -45,13 +45,13 @@ def _varied(view: View, algo: str) -> list[str]:
     """At most two keys that an algorithm has several numbers of, rates first."""
     import pandas as pd
 
-    frame = view.table.frame[view.table.frame["algo"] == algo]
+    frame: Any = view.table.frame[view.table.frame["algo"] == algo]
     apart = (*SEEDS, *view.table.apart(view.metric))
     keys = [key for key in dict.fromkeys((CLIENT, SERVER, *view.table.keys)) if key in frame and key not in apart]
-    return [key for key in keys if pd.to_numeric(frame[key], errors="coerce").nunique() > 1][:2]
+    return [key for key in keys if pd.Series(pd.to_numeric(frame[key], errors="coerce")).nunique() > 1][:2]
 
 
-def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, ends: tuple[float, float]) -> str:
+def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, *, ends: tuple[float, float]) -> str:
     """One algorithm's map, its rates at equal distances; points of a search, which are no grid, where they are."""
     xs, ys = (sorted({place[i] for place in at}, key=lambda v: (v is not None, v or 0)) for i in (0, 1))
     low, high = ends
@@ -74,22 +74,17 @@ def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, ends: tu
                    "zmin": colour(low), "zmax": colour(high), "hovertemplate": "%{text}<extra></extra>",
                    "xgap": 1, "ygap": 1, **scaled}]  # fmt: skip
     else:
-        marker = {"size": 10, "color": [colour(row["metric"]) for row in done.values()], "cmin": colour(low),
+        shades = {"size": 10, "color": [colour(row["metric"]) for row in done.values()], "cmin": colour(low),
                   "cmax": colour(high), "showscale": True, **scaled}  # fmt: skip
-        traces = [{"type": "scatter", "mode": "markers", "x": [x for x, _ in done], "y": [y for _, y in done],
-                   "marker": marker, "showlegend": False, "text": [_hover(view, keys, place, row) for place, row in done.items()],
-                   "hovertemplate": "%{text}<extra></extra>"}]  # fmt: skip
-    (best, ties), crosses = _best(view, algo, keys), [place for place in at if place not in done]
+        traces = [_marks(view, keys, done, marker=shades, grid=False)]
+    best, ties = _best(view, algo, keys)
+    crosses = [place for place in at if place not in done]
     for places, name, symbol, size in (([best], "best", "circle-open", 20), (ties, "tied", "circle-open", 11),
                                        (crosses, "diverged", "x-thin", 9)):  # fmt: skip
-        if shown := [place for place in places if place in at]:
-            spots = [tuple(map(_tick, place)) if grid else place for place in shown]
-            colour_of = "white" if grid and symbol != "x-thin" else FOREGROUND
-            mark = {"symbol": symbol, "size": size, "line": {"width": 2, "color": colour_of}, "color": colour_of}
-            traces.append({"type": "scatter", "mode": "markers", "x": [x for x, _ in spots], "y": [y for _, y in spots],
-                           "marker": mark, "name": name, "showlegend": False,
-                           "text": [_hover(view, keys, place, at[place]) for place in shown],
-                           "hovertemplate": f"{name}<br>%{{text}}<extra></extra>"})  # fmt: skip
+        if shown := {place: at[place] for place in places if place in at}:
+            shade = "white" if grid and symbol != "x-thin" else FOREGROUND
+            mark = {"symbol": symbol, "size": size, "line": {"width": 2, "color": shade}, "color": shade}
+            traces.append(_marks(view, keys, shown, marker=mark, grid=grid) | {"name": name})
     kind = {"type": "category"} if grid else {"type": "log"}
     title = f"{view.table.title(algo)}{f', {view.problem}' if view.problem else ''}"
     about = f"{title}: {view.metric} over {keys[0]} and {keys[1]}; ring: best" + (
@@ -97,6 +92,14 @@ def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, ends: tu
     return page.chart(about, traces, title={"text": said(title)},
                       xaxis={"title": {"text": _axis(keys[0])}, **kind},
                       yaxis={"title": {"text": _axis(keys[1])}, **kind})  # fmt: skip
+
+
+def _marks(view: View, keys: list[str], shown: Cells, *, marker: dict[str, Any], grid: bool) -> dict[str, Any]:
+    """Marks at some places of a map."""
+    spots = [tuple(map(_tick, place)) if grid else place for place in shown]
+    return {"type": "scatter", "mode": "markers", "x": [x for x, _ in spots], "y": [y for _, y in spots],
+            "marker": marker, "text": [_hover(view, keys, place, row) for place, row in shown.items()],
+            "showlegend": False, "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip
 
 
 def _lines(page: Page, view: View, key: str, each: dict[str, Cells]) -> str:

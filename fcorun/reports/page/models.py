@@ -29,8 +29,9 @@ def coefficients(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]
         count += f", the {SHOWN} largest are shown; coefficients.csv has all" if len(kept) > SHOWN else ""
         if shown:
             ticks = [said(label if len(label) < 40 else label[:38] + "…") for label in labels]
+            told = [[said(label), unit] for label, unit in zip(labels, original, strict=True)]
             bar = {"type": "bar", "orientation": "h", "x": [_number(row["value"]) for row in shown],
-                   "y": [*range(len(shown))], "customdata": [[said(a), b] for a, b in zip(labels, original, strict=True)],
+                   "y": [*range(len(shown))], "customdata": told,
                    "marker": {"color": "#0072B2"}, "showlegend": False,
                    "hovertemplate": "%{customdata[0]}: %{x:.5g}<br>%{customdata[1]}<extra></extra>"}  # fmt: skip
             axis = {"autorange": "reversed", "tickvals": [*range(len(shown))], "ticktext": ticks, "automargin": True}

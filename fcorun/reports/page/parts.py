@@ -124,7 +124,7 @@ def folded(summary: str, inner: str) -> str:
 
 
 def embedded(content: Any) -> str:
-    """JSON that may stand in an element of HTML: it ends none, and begins none; numbers that are not finite are null."""
+    """JSON that may stand in an element of HTML, for it ends none; numbers that are not finite are null."""
     text = json.dumps(_finite(content), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -43,7 +43,9 @@ def _figure(page: Page, folder: Path, name: str) -> str:
         folded("table.csv: its best points", table([*best[0]], [[*map(value_of, row.values())] for row in best]))
         if best else "",
     )  # fmt: skip
-    return f"Figure {name}: {len(claims)} claims ({counts})." if claims else f"Figure {name}, of which nothing is claimed."
+    if not claims:
+        return f"Figure {name}, of which nothing is claimed."
+    return f"Figure {name}: {len(claims)} claims ({counts})."
 
 
 def _selection(page: Page, folder: Path, name: str) -> str:
@@ -54,7 +56,8 @@ def _selection(page: Page, folder: Path, name: str) -> str:
     x, mean = ([_float(row.get(key)) for row in curve] for key in (number, f"{metric}_mean"))
     error = [_float(row.get(f"{metric}_standard_error")) for row in curve]
     axis = {"title": {"text": said(number)}, "type": "log" if min(x, default=0) > 0 else "linear"}
-    hover = [f"{said(number)}={a:.4g}<br>{said(metric)} {b:.4g} ± {c:.2g}" for a, b, c in zip(x, mean, error, strict=True)]
+    hover = [f"{said(number)}={at:.4g}<br>{said(metric)} {middle:.4g} ± {spread:.2g}"
+             for at, middle, spread in zip(x, mean, error, strict=True)]  # fmt: skip
     traces = [{"type": "scatter", "mode": "lines+markers", "x": x, "y": mean, "text": hover, "showlegend": False,
                "error_y": {"array": error, "thickness": 1, "color": COLOURS[0]}, "line": {"color": COLOURS[0]},
                "hovertemplate": "%{text}<extra></extra>"}]  # fmt: skip
@@ -69,7 +72,7 @@ def _selection(page: Page, folder: Path, name: str) -> str:
     charts = [page.chart(f"{told}, which share training rows: a rule of thumb", traces, xaxis=axis,
                          yaxis={"title": {"text": said(metric)}})] if curve else []  # fmt: skip
     charts.append(_paths(page, csv_rows(folder / "path.csv"), number, "coefficient, of all training rows",
-                         _float(about.get("chosen"))))  # fmt: skip
+                         mark=_float(about.get("chosen"))))  # fmt: skip
     rows = [[*map(value_of, row.values())] for row in curve]
     status = str(about.get("status"))
     page.add(
@@ -92,7 +95,8 @@ def _stability(page: Page, folder: Path, name: str) -> str:
     region = about.get("region") or [float("nan")]
     page.add(
         f"stability-{len(page.sections)}", f"Stability {name}", notes([str(line) for line in about.get("remarks", ())]),
-        _paths(page, paths, number, "share of the halves that choose it", _float(region[-1]), threshold),
+        _paths(page, paths, number, "share of the halves that choose it",
+               mark=_float(region[-1]), level=threshold),
         table([*kept[0]], [[*map(value_of, row.values())] for row in kept], f"features{len(page.sections)}", told)
         if kept else "",
     )  # fmt: skip
@@ -105,7 +109,7 @@ def _ended(status: str) -> str:
 
 
 def _paths(
-    page: Page, rows: Sequence[dict[str, str]], number: str, label: str, mark: float, level: float | None = None
+    page: Page, rows: Sequence[dict[str, str]], number: str, label: str, *, mark: float, level: float | None = None
 ) -> str:
     """A line for each row over the columns NUMBER=VALUE, those that grow largest; a mark at a value."""
     columns = [key for key in (rows[0] if rows else ()) if key.startswith(f"{number}=")]
