@@ -12,6 +12,7 @@ from fabricate import config, grid, record, rows
 from sweeps import RATES, command
 
 from fcorun.cli.commands import main
+from fcorun.figures.reproduce import Made
 from fcorun.metrics import Metric
 from fcorun.records.formats import csv_text
 from fcorun.records.sweeps import Asked, keep
@@ -225,6 +226,31 @@ def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys, monkeypatch):
     assert "pip install 'fcorun[report]'" in capsys.readouterr().err
     assert list(Path("empty").iterdir()) == []
     assert not Path("s/report.html").exists()
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("without", [True, False])
+def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
+    """Its claims, and the records that it was made from, wherever they lie."""
+    claim = {"figure": "mine", "algo": "fedmid", "says": "it is the best", "measured": "1", "wanted": "2"}
+    claim |= {"holds": "no", "test": "in each of 3 seeds", "note": ""}
+    folder, records = Path("figures", "fco_fig3a"), grid("figures/shared/runs", seeds=(0,))
+
+    def reproduce(*_):
+        folder.mkdir()
+        (folder / "figure.png").write_bytes(b"\x89PNG")
+        (folder / "claims.csv").write_text(csv_text([claim]))
+        return Made(folder, [claim], records=records)
+
+    monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", reproduce)
+    assert main(["figure", "fco_fig3a", "--out", "figures", *(["report=false"] if without else [])]) == 0
+    assert (folder / "report.html").exists() != without
+    if not without:
+        text = (folder / "report.html").read_text()
+        assert "12 runs of feddualavg and fedmid on lasso" in text
+        assert "Figure fco_fig3a: 1 claim (1 no)." in text
+        assert "<td>it is the best</td>" in text
+        assert "report.html in figures/fco_fig3a/" in capsys.readouterr().out
 
 
 @pytest.mark.drawn

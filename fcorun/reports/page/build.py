@@ -57,12 +57,13 @@ def page(
         root = folders[0] if len(folders) == 1 else None
         found = table(records, asked.tail_rounds, root=root)
         told += [runs.sentence(records, found), runs.states(found, asked.runs)]
+        told += [studies.show(out, folder) for folder in there]
         _add_runs(out, records, found, asked)
-    told += [studies.show(out, folder) for folder in there]
-    if records:
         out.add("configuration", "Configuration", about.configuration(records, comments or {}))
         out.add("versions", "Versions", about.versions(records))
         out.add("cite", "To cite", f'<pre tabindex="0">{escape(bibliography(records))}</pre>')
+    else:
+        told += [studies.show(out, folder) for folder in there]
     title = ", ".join(folder.resolve().name for folder in folders)
     return _html(out, title, [line for line in told if line], script)
 
@@ -83,7 +84,7 @@ def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) 
         part = found.take(places)
         view = View(part, [records[i] for i in places], part.had(metric), looks, problem=name)
         shown, lines = best_table(part, view.metric)
-        blocks += [rich_table(shown, name), notes(lines)]
+        blocks += [f"<h3>{escape(name)}</h3>" if name else "", rich_table(shown), notes(lines)]
         best += [places[i] for row in view.best_rows() for i in row["rows"]]
         charts += maps.maps(out, view)
         scatters.append(maps.structure(out, view) if len(part) > 1 else "")

@@ -44,6 +44,7 @@
     const told = merged(own, themed(layout, fg));
     for (const [name, each] of [["xaxis", "x"], ["yaxis", "y"]])
       if (told[name].type === "log" && !told[name].dtick) Object.assign(told[name], spaced(traces.flatMap(trace => trace[each])));
+    if (told.title) Object.assign(told.title, { x: 0.02, xanchor: "left", font: { size: 14 } });
     told.showlegend = traces.filter(trace => trace.showlegend).length > 1;
     if (told.showlegend) { // below the axis, in as many rows as its names need
       const wide = traces.filter(trace => trace.showlegend).reduce((sum, trace) => sum + 6.5 * trace.name.length + 48, 0);

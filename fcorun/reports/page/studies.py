@@ -45,7 +45,7 @@ def _figure(page: Page, folder: Path, name: str) -> str:
     )  # fmt: skip
     if not claims:
         return f"Figure {name}, of which nothing is claimed."
-    return f"Figure {name}: {len(claims)} claims ({counts})."
+    return f"Figure {name}: {len(claims)} claim{'s' * (len(claims) != 1)} ({counts})."
 
 
 def _selection(page: Page, folder: Path, name: str) -> str:
