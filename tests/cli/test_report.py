@@ -183,12 +183,61 @@ def test_problems_that_do_not_compare_stand_apart(report):
     assert about == [f"support_f1 against algo.client_lr, {data}; ring: best" for data in ("lasso", "lowrank")]
 
 
+def data_of(text):
+    """What the charts of a page are drawn from."""
+    return json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])
+
+
+def test_maps_hold_what_was_measured(report):
+    there = grid("s", seeds=(0,))
+    charts = [chart for chart in data_of(report("s"))["charts"] if chart["traces"][0]["type"] == "heatmap"]
+    assert [chart["layout"]["title"]["text"] for chart in charts] == ["feddualavg", "fedmid"]
+    for algo, chart in zip(("feddualavg", "fedmid"), charts, strict=True):
+        of = {tuple(r.config["algo"][key] for key in ("client_lr", "server_lr")): r for r in there
+              if r.config["algo"]["name"] == algo}  # fmt: skip
+        cells, best, crosses = chart["traces"]
+        assert (cells["x"], cells["y"]) == (["0.1", "0.2", "0.5"], ["0.3", "1"])
+        for y, line in zip(cells["y"], cells["z"], strict=True):
+            for x, value in zip(cells["x"], line, strict=True):
+                found = of[float(x), float(y)]
+                assert value == (None if x == "0.5" else found.summary["tail"]["support_f1"])
+        assert (best["name"], best["x"], best["y"]) == ("best", ["0.2"], ["1"])
+        assert (crosses["name"], set(crosses["x"])) == ("diverged", {"0.5"})
+
+
+def test_a_selection_and_a_stability_selection(report):
+    for kind in ("chosen", "stable"):
+        Path(kind).mkdir()
+    about = {"number": "strength", "label": "select algo=fedavg", "status": "running", "metric": "val_loss", "folds": 5}
+    about |= {"rule": "min", "by": "rows", "chosen": 0.01, "remarks": ["the least is at the edge"]}
+    Path("chosen/selection.json").write_text(json.dumps(about))
+    marks = {0.1: "one standard error", 0.01: "minimum", 0.001: ""}
+    curve = [{"strength": s, "val_loss_mean": 1 + s, "val_loss_standard_error": 0.1, "mark": mark,
+              "chosen": mark == "minimum"} for s, mark in marks.items()]  # fmt: skip
+    Path("chosen/curve.csv").write_text(csv_text(curve))
+    path = {"parameter": "weights", "feature": "age", "class": "", "strength=0.1": 0.0, "strength=0.01": -0.5}
+    Path("chosen/path.csv").write_text(csv_text([path, path | {"parameter": "bias", "strength=0.1": 9.0}]))
+    about = {"number": "strength", "label": "stability", "status": "done", "threshold": 0.75, "stable": ["age"]}
+    Path("stable/stability.json").write_text(json.dumps(about | {"features": 1, "region": [0.1, 0.01], "remarks": []}))
+    row = {"feature": "age", "stable": True, "frequency": 0.9, "strength=0.1": 0.4, "strength=0.01": 0.9}
+    Path("stable/stability.csv").write_text(csv_text([row]))
+    text = report("chosen", "stable")
+    assert "strength by val_loss over 5 folds of rows, chosen 0.01 by the rule min; it has not come to its end" in text
+    assert "the least is at the edge" in text
+    assert "1 of 1 features are stable, chosen on at least 0.75 of the halves." in text
+    means, paths, halves = data_of(text)["charts"]
+    assert means["traces"][0]["y"] == [1.1, 1.01, 1.001]
+    assert [trace["name"] for trace in means["traces"][1:]] == ["one standard error", "minimum (chosen)"]
+    assert [trace["y"] for trace in paths["traces"]] == [[0.0, -0.5]]  # no intercept
+    assert [trace["y"] for trace in halves["traces"]] == [[0.4, 0.9]]
+
+
 def test_curves_are_thinned_and_it_is_said(report, monkeypatch):
     monkeypatch.setattr("fcorun.reports.page.curves.NUMBERS", 1)
     record("s/long", table=rows(rounds=1000))
     text = report("s")
     assert "of up to 101 evaluations of a run 20 are drawn, evenly spaced" in text
-    data = json.loads(re.findall(r'id="data">(.*?)</script>', text)[0])["curves"]
+    data = data_of(text)["curves"]
     rounds = data["arrays"][data["runs"][0]["columns"]["rounds"]]
     assert (len(rounds), rounds[0], rounds[-1]) == (20, 0, 1000)
     monkeypatch.setattr("fcorun.reports.page.curves.RUNS", 2)
