@@ -94,6 +94,7 @@ class Settings:
     debug: Annotated[bool, "how"] = False
     dry_run: Annotated[bool, "how"] = False
     fail_fast: Annotated[bool, "how"] = False
+    report: Annotated[bool, "how"] = True
 
 
 def locate(target: str, key: str) -> type:

@@ -310,9 +310,27 @@ def bench_stability() -> Iterator[str]:
     yield f"| {what} | {seconds:.1f} s, peak {memory:.0f} MiB | |"
 
 
+def bench_report() -> Iterator[str]:
+    """The page of a 49-point sweep of lasso and of 200 runs, from the shell; how large it is."""
+    fcorun = [sys.executable, "-m", "fcorun"]
+    sweep = [*fcorun, "-m", "data=lasso", "verbose=false", "report=false"]
+    clients, servers = (",".join(map(str, values)) for values in RATES)
+    sizes = {"49-point sweep": (clients, servers, "0")}
+    sizes["200 runs"] = (f"5e-5,{clients}", "0.1,0.2,0.3,0.7,1.0", "0,1,2,3,4")
+    with tempfile.TemporaryDirectory() as top:
+        cache = Path(top, "cache")
+        for i, (name, (client, server, seed)) in enumerate(sizes.items()):
+            rates = [f"algo.client_lr={client}", f"algo.server_lr={server}", f"seed={seed}"]
+            shell([*sweep, *rates, f"hydra.sweep.dir=sweep{i}"], Path(top), cache)
+            seconds, memory = min(shell([*fcorun, "report", f"sweep{i}"], Path(top), cache) for _ in range(3))
+            size = Path(top, f"sweep{i}", "report.html").stat().st_size
+            told = f"{seconds:.1f} s, peak {memory:.0f} MiB | {size / 1e6:.1f} MB"
+            yield f"| `fcorun report`, {name} | {told} |"
+
+
 BENCHMARKS = {
     **{"round": bench_round, "grid": bench_grid, "shell": bench_shell, "sweep": bench_sweep, "fedgd": bench_fedgd},
-    **{"select": bench_select, "stability": bench_stability},
+    **{"select": bench_select, "stability": bench_stability, "report": bench_report},
 }
 
 

@@ -69,6 +69,13 @@ def undrawn(request, monkeypatch):
             monkeypatch.setattr("fcorun.selection.stability.files.draw", lambda *_: b"")
 
 
+@pytest.fixture(autouse=True)
+def no_page(request, monkeypatch):
+    """Sweeps and figures in this process leave no page, but where it is looked at."""
+    if "drawn" not in request.keywords:
+        monkeypatch.setattr("fcorun.cli.page.leave", lambda *_: [])
+
+
 @pytest.fixture
 def x64():
     """Arrays may have double precision."""

@@ -77,6 +77,7 @@ def run_points(
     """Run a sweep: the exit code, and the tail average of the metric for each point. Of a ``part`` of a search nothing
     is reported."""
     from fcorun.cli.console import SweepConsole
+    from fcorun.cli.page import leave
     from fcorun.config import build, how_keys
     from fcorun.errors import UnknownMetric
     from fcorun.runs.points import Options, value_of
@@ -92,7 +93,11 @@ def run_points(
         if isinstance(point.error, UnknownMetric):  # it is that of all points: said once, and nothing is written
             raise point.error
     with SweepConsole(options.verbose) as console:
-        code = run_sweep(points, Path(str(config.hydra.sweep.dir)), options, console, part)
+        folder = Path(str(config.hydra.sweep.dir))
+        code = run_sweep(points, folder, options, console, part)
+        if config.get("report") is not False and code != 2 and not (part or options.dry_run):
+            for line in leave(folder, [point.folder for point in points]):
+                console.tell(line)
     return code, [] if part else [value_of(point, options) for point in points]
 
 

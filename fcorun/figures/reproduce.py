@@ -48,13 +48,14 @@ VERDICTS: dict[str, Callable[[Drawing], list[dict[str, str]]]] = {
 
 @dataclass(frozen=True)
 class Made:
-    """A figure that was made: its folder, the rows of its claims, what is to be known of its runs, a sentence each, and
-    whether all were there."""
+    """A figure that was made: its folder, the rows of its claims, what is to be known of its runs, a sentence each,
+    whether all were there, and the records."""
 
     folder: Path
     rows: list[dict]
     remarks: list[str] = field(default_factory=list)
     whole: bool = True
+    records: Sequence[Record] = ()
 
 
 def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> Made:
@@ -90,7 +91,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     tied = {algo: [tuple(own[key] for key in RATES) for own in tied[algo]] for algo in rates}
     rows += claims.check(name + ending, figure, claims.measured(of), rates, tied)
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
-    return Made(folder, rows, _remarks(of), not of.failed)
+    return Made(folder, rows, _remarks(of), not of.failed, [*of.grid_records, *of.tuned_records])
 
 
 def _check(figure: Figure, experiment: Experiment, file: str, overrides: Sequence[str]) -> None:
@@ -147,7 +148,8 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     before = time.time()
     place = str(folder).replace("'", "\\'")
     files = ["--config-dir", str(own)] if (own := own_dir()) else []
-    command = [sys.executable, "-m", "fcorun", "-m", *files, *overrides, f"hydra.sweep.dir='{place}'"]
+    given = [text for text in overrides if key_of(text) != "report"]  # a figure has one page, beside its picture
+    command = [sys.executable, "-m", "fcorun", "-m", *files, *given, "report=false", f"hydra.sweep.dir='{place}'"]
     with subprocess.Popen(command) as child:
         while child.poll() is None:
             with contextlib.suppress(KeyboardInterrupt):  # the child is told as well, keeps checkpoints, and says so

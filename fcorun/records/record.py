@@ -35,6 +35,7 @@ FILES = (
         for name in ("curves", "coefficients", "brain", "brain_by_client")
         for ending in ("png", "pdf", "svg")
     ),
+    "report.html",
     "run.log",
     "status.json",
 )

@@ -171,6 +171,13 @@ def _band(row: dict[str, Any]) -> str:
     return "seeds agree" if row["agree"] else f"{row['low']:.4g} to {row['high']:.4g}"
 
 
+def ended(row: dict[str, Any]) -> str:
+    """How a run of ``Table.rows`` ended, with what must be known of its end."""
+    told = row["status"] + (", falling" if (row["falling"] or 0) > 0 else "")
+    told += f", {100 * row['above']:.2g} % above" if (row["above"] or 0) > 0 else ""
+    return told + (", not certified" if row["certified"] is False else "")
+
+
 def print_whole(out: Shown, console: Console) -> None:
     """Print a table without cutting a cell: what is wider than the terminal goes over its edge."""
     out.width = Measurement.get(console, console.options.update(max_width=10_000), out).maximum

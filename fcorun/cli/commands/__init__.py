@@ -10,7 +10,7 @@ from fcorun.errors import UserError, describe
 # each is a module here with a function ``run``
 COMMANDS = (
     *("select", "stability", "figure", "help", "list"),
-    *("results", "plot", "weights", "predict", "cite", "rm"),
+    *("results", "report", "plot", "weights", "predict", "cite", "rm"),
 )
 
 

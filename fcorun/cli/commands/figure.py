@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console
 from fcorun.composing.folders import own, own_dir
 from fcorun.errors import UserError
@@ -21,7 +22,8 @@ from fcorun.system.files import write_whole
 
 def run(argv: Sequence[str]) -> int:
     """Run what a figure lacks, draw it, and check what is claimed of it; without NAME, list the figures. Each is a file
-    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv."""
+    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv; where plotly
+    is installed report.html."""
     parser = Parser("figure", run.__doc__, folders=False)
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
     parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
@@ -68,6 +70,9 @@ def _make(wanted: Sequence[str], folder: Path, fast: bool, overrides: Sequence[s
         _show(done.rows, out)
         for remark in done.remarks:
             out.print(escape(remark))
+        if "report=false" not in overrides:
+            for line in page.leave(done.folder, [record.folder for record in done.records]):
+                out.print(escape(line))
         out.print(escape(f"{done.folder}/figure.png in {time.perf_counter() - begun:.0f} s\n"))
     if made:
         _merge(folder / "claims.csv", made)

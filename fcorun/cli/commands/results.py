@@ -17,7 +17,7 @@ from fcorun.records.sweeps import kept
 from fcorun.reports.collect import ordered, table
 from fcorun.reports.latex import best_latex
 from fcorun.reports.paired import ENOUGH, Pair, pairs
-from fcorun.reports.results import axis, caption, head, number, print_whole, remarks, unlike
+from fcorun.reports.results import axis, caption, ended, head, number, print_whole, remarks, unlike
 from fcorun.reports.table import Table, values_of
 from fcorun.system.files import write_whole
 
@@ -124,9 +124,7 @@ def _every_run(runs: Table, metric: str, tails: Sequence[str]) -> Shown:
         out.add_column(name, no_wrap=True, justify="left" if left else "right")
     values = [runs.measured(name) for name in tails]  # of own models, or where there are none of the global one
     for place, row in enumerate(runs.rows()):
-        row["status"] += ", falling" if (row["falling"] or 0) > 0 else ""
-        row["status"] += f", {100 * row['above']:.2g} % above" if (row["above"] or 0) > 0 else ""
-        row["status"] += ", not certified" if row["certified"] is False else ""
+        row["status"] = ended(row)
         told = [*(row[name] for name in shown), *(float(each[place]) for each in values), row["folder"]]
         out.add_row(marks.get(place, ""), *(escape(number(value)) for value in told))
     return out

@@ -6,21 +6,15 @@ from fcorun.metrics import PERSONAL, structure
 from fcorun.reports.pictures.axis import scale_y
 from fcorun.reports.pictures.page import COLUMN, legend, page
 from fcorun.reports.pictures.view import View
+from fcorun.reports.table import Frame
 
 
 def draw(view: View) -> Any | None:
     """A mark for each point, the best ringed; None if structure or quality was not measured."""
-    table = view.table
-    x = next((name for name in structure(view.metric)[::-1] if name in table.tails), None)
-    own, shared = ("val_accuracy", "val_loss"), ("support_f1", "val_accuracy", "val_loss")
-    names = [PERSONAL + name for name in own] if view.metric.startswith(PERSONAL) else shared  # both of the same models
-    quality = next((name for name in names if name in table.tails), None)
-    if x is None or quality is None:
+    found, table = figures(view), view.table
+    if found is None:
         return None
-    folded = table.points(quality)
-    folded = folded[(folded["status"] == "done") & folded["metric"].notna() & folded[x].notna()]
-    if not len(folded):
-        return None
+    x, quality, folded = found
     figure, (ax,) = page(1, 1, COLUMN, height=2.0, bottom=0.56)
     for name in (name for name in view.looks if (folded["algo"] == name).any()):
         points, look = folded[folded["algo"] == name], view.looks[name]
@@ -34,3 +28,17 @@ def draw(view: View) -> Any | None:
     ax.set(xlabel=table.words(x, tail=True), ylabel=table.words(quality))
     legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
     return figure
+
+
+def figures(view: View) -> tuple[str, str, Frame] | None:
+    """The figure of structure, that of quality, and the points that are done and have both; None if there are none."""
+    table = view.table
+    x = next((name for name in structure(view.metric)[::-1] if name in table.tails), None)
+    own, shared = ("val_accuracy", "val_loss"), ("support_f1", "val_accuracy", "val_loss")
+    names = [PERSONAL + name for name in own] if view.metric.startswith(PERSONAL) else shared  # both of the same models
+    quality = next((name for name in names if name in table.tails), None)
+    if x is None or quality is None:
+        return None
+    folded = table.points(quality)
+    folded = folded[(folded["status"] == "done") & folded["metric"].notna() & folded[x].notna()]
+    return (x, quality, folded) if len(folded) else None

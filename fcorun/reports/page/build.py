@@ -1,0 +1,122 @@
+"""The page: one file of HTML with all that it needs, of a run, a sweep, a selection or a figure."""
+
+import gzip
+import time
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+
+from fcorun.errors import UserError
+from fcorun.records.record import Record
+from fcorun.records.sweeps import MARK, Asked, kept
+from fcorun.reports.citations import bibliography
+from fcorun.reports.collect import ordered, table
+from fcorun.reports.page import about, curves, maps, models, runs, studies
+from fcorun.reports.page.parts import Page, embedded, notes, paragraph, rich_table
+from fcorun.reports.pictures.draw import problems
+from fcorun.reports.pictures.view import View, looks_of
+from fcorun.reports.results import best_table
+from fcorun.reports.table import Table
+
+_HERE = Path(__file__).parent
+
+
+def library() -> Path | None:
+    """plotly's script, as the Python package holds it; None where it is not installed."""
+    spec = find_spec("plotly")
+    path = Path((spec.submodule_search_locations or [""])[0], "package_data", "plotly.min.js") if spec else None
+    return path if path is not None and path.is_file() else None
+
+
+def page(
+    folders: Sequence[Path],
+    records: Sequence[Record],
+    *,
+    metric: str | None = None,
+    tail_rounds: int | None = None,
+    comments: Mapping[str, str] | None = None,
+) -> str:
+    """The page of what is in and under ``folders``, whose records are given, as HTML.
+
+    ``comments`` say what keys of the configuration mean. Raises UserError where plotly is not installed, where there is
+    nothing to show, and as ``Table.best``.
+    """
+    script = library()
+    if script is None:
+        raise UserError("fcorun report draws with plotly, which is not installed: pip install 'fcorun[report]'")
+    out, told = Page(), []
+    there = studies.studies(folders)
+    if not records and not there:
+        raise UserError(f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, "
+                        "such as outputs")  # fmt: skip
+    if records:
+        asked = _asked(folders).unless(metric=metric, tail_rounds=tail_rounds)
+        records = ordered(records, asked.algos)
+        root = folders[0] if len(folders) == 1 else None
+        found = table(records, asked.tail_rounds, root=root)
+        told += [runs.sentence(records, found), runs.states(found, asked.runs)]
+        told += [studies.show(out, folder) for folder in there]
+        _add_runs(out, records, found, asked)
+        out.add("configuration", "Configuration", about.configuration(records, comments or {}))
+        out.add("versions", "Versions", about.versions(records))
+        out.add("cite", "To cite", f'<pre tabindex="0">{escape(bibliography(records))}</pre>')
+    else:
+        told += [studies.show(out, folder) for folder in there]
+    title = ", ".join(folder.resolve().name for folder in folders)
+    return _html(out, title, [line for line in told if line], script)
+
+
+def _asked(folders: Sequence[Path]) -> Asked:
+    """What was asked for of these folders; of a figure, of its runs."""
+    marked = [place for folder in folders for place in (folder, folder / "runs") if (place / MARK).exists()]
+    return kept(*marked)
+
+
+def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) -> None:
+    """The sections of runs: best points, charts, the table, models."""
+    metric, looks = found.chosen(asked.metric), looks_of(found, asked.algos)
+    sets = problems(found, metric)
+    best: list[int] = []
+    blocks, charts, scatters = [], [], []
+    for name, places in sets.items():
+        part = found.take(places)
+        view = View(part, [records[i] for i in places], part.had(metric), looks, problem=name)
+        shown, lines = best_table(part, view.metric)
+        blocks += [f"<h3>{escape(name)}</h3>" if name else "", rich_table(shown), notes(lines)]
+        best += [places[i] for row in view.best_rows() for i in row["rows"]]
+        charts += maps.maps(out, view)
+        scatters.append(maps.structure(out, view) if len(part) > 1 else "")
+    alone = len(records) == 1
+    reasons = [f"{record.folder.name}: {reason}" for record in records if (reason := record.status.get("reason"))]
+    out.add("best", "Result" if alone else "Best points", *blocks, notes(reasons) if alone else "")
+    out.curves = curves.curves(records, found, sets, looks, metric=metric, best=best)
+    if out.curves:
+        out.add("curves", "Curves", (_HERE / "curves.html").read_text(), paragraph(out.curves["said"], "small"))
+    out.add("rates", "What was varied", *charts)
+    out.add("structure", "Structure against quality", *scatters)
+    filter_ = "" if alone else (_HERE / "filter.html").read_text()
+    out.add("runs-table", "Run" if alone else "Runs", filter_, runs.runs_table(found, metric))
+    names = [records[0].folder.name] if alone else curves.names_of(found)
+    chosen = [(names[place], records[place]) for place in (range(1) if alone else best)]
+    out.add("coefficients", "Coefficients", *models.coefficients(out, chosen))
+    out.add("scores-section", "Scores", *models.scores(chosen))
+
+
+def _html(out: Page, title: str, told: Sequence[str], script: Path) -> str:
+    """The file: style, sections, the library once, compressed, the data, and the script that draws them."""
+    links = "".join(f'<a href="#{name}" data-section>{escape(heading)}</a>' for name, heading, _ in out.sections)
+    start = '<section id="{0}" aria-labelledby="{0}-h"><h2 id="{0}-h">{1}</h2>'
+    pieces = [f"{start.format(name, escape(heading))}\n{inner}\n</section>" for name, heading, inner in out.sections]
+    when = time.strftime("%Y-%m-%d %H:%M %Z")
+    parts = {
+        "TITLE": escape(title), "STYLE": (_HERE / "page.css").read_text(), "LINKS": links,
+        "SUMMARY": "".join(map(paragraph, told)), "BODY": "\n".join(pieces),
+        "MAKER": escape(f"Made by {about.maker()}, {when}."),
+        "DATA": embedded({"charts": out.charts, "curves": out.curves}),
+        "LIBRARY": b64encode(gzip.compress(script.read_bytes(), 6, mtime=0)).decode(),
+        "SCRIPT": (_HERE / "page.js").read_text(),
+    }  # fmt: skip
+    head, *rest = (_HERE / "page.html").read_text().split("{{")
+    return head + "".join(parts[name] + after for name, after in (piece.split("}}", 1) for piece in rest))

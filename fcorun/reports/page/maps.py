@@ -1,0 +1,204 @@
+"""Charts over all points of a problem: the metric over what was varied, structure against quality."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fcorun.reports.page.parts import FOREGROUND, Page, drawn_as, said, short, words
+from fcorun.reports.pictures.maps import CLIENT, SERVER, Cells
+from fcorun.reports.pictures.rates import cells, scale
+from fcorun.reports.pictures.structure import figures
+from fcorun.reports.pictures.view import View
+from fcorun.reports.table import SEEDS
+
+_NAMES = {CLIENT: "client learning rate &#951;<sub>c</sub>", SERVER: "server learning rate &#951;<sub>s</sub>"}
+
+
+def maps(page: Page, view: View) -> list[str]:
+    """The metric over the numbers that vary, rates first: a map for each algorithm of which two do, and one chart of
+    lines for those of which one does."""
+    import pandas as pd
+
+    found, lines = [], {}
+    own = {algo: keys for algo in view.looks if (keys := _varied(view, algo))}
+    frame = view.table.frame
+    numbers = {key: pd.to_numeric(frame[key], errors="coerce") for keys in own.values() for key in keys}
+    view = replace(view, table=replace(view.table, frame=frame.assign(**numbers)))
+    folded = view.table.points(view.metric)
+    at = {algo: cells(folded, algo, view.higher, keys) for algo, keys in own.items()}
+    values = np.array([row["metric"] for each in at.values() for row in each.values() if row["status"] == "done"])
+    ends = scale(values, view.higher)
+    for algo, keys in own.items():
+        if not at[algo]:
+            continue
+        if len(keys) == 2:
+            found.append(_map(page, view, algo, keys, at[algo], ends=ends))
+        else:
+            lines.setdefault(keys[0], {})[algo] = at[algo]
+    return found + [_lines(page, view, key, each) for key, each in lines.items()]
+
+
+def _varied(view: View, algo: str) -> list[str]:
+    """At most two keys that an algorithm has several numbers of, rates first."""
+    import pandas as pd
+
+    frame: Any = view.table.frame[view.table.frame["algo"] == algo]
+    apart = (*SEEDS, *view.table.apart(view.metric))
+    keys = [key for key in dict.fromkeys((CLIENT, SERVER, *view.table.keys)) if key in frame and key not in apart]
+    return [key for key in keys if pd.Series(pd.to_numeric(frame[key], errors="coerce")).nunique() > 1][:2]
+
+
+def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, *, ends: tuple[float, float]) -> str:
+    """One algorithm's map, its rates at equal distances; points of a search, which are no grid, where they are."""
+    xs, ys = (sorted({place[i] for place in at}, key=lambda v: (v is not None, v or 0)) for i in (0, 1))
+    low, high = ends
+    logs = low > 0 and high > 100 * low
+    ticks = _ticks(low, high) if logs else None
+
+    def colour(value: float) -> float:
+        return math.log10(max(value, low)) if logs else value
+
+    label = words(view.table.words(view.metric, tail=True))
+    bar: dict[str, Any] = {"title": {"text": label, "side": "right"}, "thickness": 12}
+    bar |= {"tickvals": [math.log10(tick) for tick in ticks], "ticktext": [f"{t:g}" for t in ticks]} if ticks else {}
+    scaled = {"colorscale": "Viridis", "reversescale": not view.higher, "colorbar": bar}
+    done = {place: row for place, row in at.items() if row["status"] == "done"}
+    grid = 2 * len(at) >= len(xs) * len(ys)
+    if grid:
+        z = [[colour(done[x, y]["metric"]) if (x, y) in done else None for x in xs] for y in ys]
+        text = [[_hover(view, keys, (x, y), at[x, y]) if (x, y) in at else "not run" for x in xs] for y in ys]
+        traces = [{"type": "heatmap", "x": [*map(_tick, xs)], "y": [*map(_tick, ys)], "z": z, "text": text,
+                   "zmin": colour(low), "zmax": colour(high), "hovertemplate": "%{text}<extra></extra>",
+                   "xgap": 1, "ygap": 1, **scaled}]  # fmt: skip
+    else:
+        shades = {"size": 10, "color": [colour(row["metric"]) for row in done.values()], "cmin": colour(low),
+                  "cmax": colour(high), "showscale": True, **scaled}  # fmt: skip
+        traces = [_marks(view, keys, done, marker=shades, grid=False)]
+    best, ties = _best(view, algo, keys)
+    crosses = [place for place in at if place not in done]
+    for places, name, symbol, size in (([best], "best", "circle-open", 20), (ties, "tied", "circle-open", 11),
+                                       (crosses, "diverged", "x-thin", 9)):  # fmt: skip
+        if shown := {place: at[place] for place in places if place in at}:
+            shade = "white" if grid and symbol != "x-thin" else FOREGROUND
+            mark = {"symbol": symbol, "size": size, "line": {"width": 2, "color": shade}, "color": shade}
+            traces.append(_marks(view, keys, shown, marker=mark, grid=grid) | {"name": name})
+    kind = {"type": "category"} if grid else {"type": "log"}
+    title = f"{view.table.title(algo)}{f', {view.problem}' if view.problem else ''}"
+    about = f"{title}: {view.metric} over {keys[0]} and {keys[1]}; ring: best" + (
+        ", small rings: tied with it" if ties else "") + (", crosses: diverged" if crosses else "")  # fmt: skip
+    return page.chart(about, traces, title={"text": said(title)},
+                      xaxis={"title": {"text": _axis(keys[0])}, **kind},
+                      yaxis={"title": {"text": _axis(keys[1])}, **kind})  # fmt: skip
+
+
+def _marks(view: View, keys: list[str], shown: Cells, *, marker: dict[str, Any], grid: bool) -> dict[str, Any]:
+    """Marks at some places of a map."""
+    spots = [tuple(map(_tick, place)) if grid else place for place in shown]
+    return {"type": "scatter", "mode": "markers", "x": [x for x, _ in spots], "y": [y for _, y in spots],
+            "marker": marker, "text": [_hover(view, keys, place, row) for place, row in shown.items()],
+            "showlegend": False, "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip
+
+
+def _lines(page: Page, view: View, key: str, each: dict[str, Cells]) -> str:
+    """The metric against one number, a line for each algorithm."""
+    traces, tried = [], []
+    for algo, at in each.items():
+        done = sorted(place for place, row in at.items() if row["status"] == "done" and place[0] is not None)
+        tried += [place[0] for place in at if place[0] is not None]
+        lost = [place[0] for place, row in at.items() if row["status"] == "diverged"]
+        name = said(view.table.title(algo)) + _lost(lost, [place[0] for place in done])
+        traces.append({"type": "scatter", "mode": "lines+markers", "x": [place[0] for place in done],
+                       "y": [at[place]["metric"] for place in done], "line": drawn_as([*view.looks].index(algo)),
+                       "text": [_hover(view, [key], place, at[place]) for place in done], "name": name,
+                       "showlegend": True, "hovertemplate": "%{text}<extra></extra>"})  # fmt: skip
+        best, _ = _best(view, algo, [key])
+        if best in at:
+            mark = {"symbol": "circle-open", "size": 14, "color": FOREGROUND, "line": {"width": 2}}
+            traces.append({"type": "scatter", "mode": "markers", "x": [best[0]], "y": [at[best]["metric"]],
+                           "marker": mark, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
+    values = [value for trace in traces for value in trace["y"]]
+    many = min(values, default=0) > 0 and view.table.metrics[view.metric].log and max(values) > 4 * min(values)
+    logs = min(tried, default=0) > 0
+    return page.chart(f"{view.metric} against {key}{f', {view.problem}' if view.problem else ''}; ring: best", traces,
+                      xaxis={"title": {"text": _axis(key)}, "type": "log" if logs else "linear"},
+                      yaxis={"title": {"text": words(view.table.words(view.metric, tail=True))},
+                             "type": "log" if many else "linear"})  # fmt: skip
+
+
+def structure(page: Page, view: View) -> str:
+    """Structure against quality over all points that are done; nothing where one of them was not measured."""
+    found = figures(view)
+    if found is None:
+        return ""
+    x, quality, folded = found
+    best = {tuple(row["rows"]) for row in view.best_rows()}
+    traces = []
+    for i, algo in enumerate(view.looks):
+        points = folded[folded["algo"] == algo].to_dict("records")
+        ringed = [tuple(row["rows"]) in best for row in points]
+        if points:
+            line = drawn_as(i)["color"]
+            traces.append({"type": "scatter", "mode": "markers", "name": said(view.table.title(algo)),
+                           "x": [row[x] for row in points], "y": [row["metric"] for row in points],
+                           "marker": {"size": [13 if ring else 7 for ring in ringed], "color": line, "opacity": 0.7,
+                                      "line": {"width": [2 if ring else 0 for ring in ringed], "color": FOREGROUND}},
+                           "text": [_hover(view, [k for k in view.table.keys if k not in SEEDS], None, row)
+                                    for row in points],
+                           "showlegend": True, "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
+                           })  # fmt: skip
+    about = f"{quality} against {x}, a mark for each point that is done{f', {view.problem}' if view.problem else ''}"
+    metric = view.table.metrics[quality]
+    return page.chart(f"{about}; ringed: best by {view.metric}", traces,
+                      xaxis={"title": {"text": words(view.table.words(x, tail=True)).replace("<br>", ", ")}},
+                      yaxis={"title": {"text": words(view.table.words(quality, tail=True))},
+                             "type": "log" if metric.log else "linear"})  # fmt: skip
+
+
+def _lost(lost: Sequence[float], done: Sequence[float]) -> str:
+    """At which values of a number runs diverged, in words."""
+    if lost and done and min(lost) > max(done):
+        return f" (diverged from {min(lost):g} on)"
+    return f" (diverged at {', '.join(f'{value:g}' for value in lost)})" if lost else ""
+
+
+def _best(view: View, algo: str, keys: Sequence[str]) -> tuple[tuple, list[tuple]]:
+    """Where an algorithm's best point lies, and those that are tied with it."""
+    folded = {tuple(row["rows"]): row for row in view.table.points(view.metric).to_dict("records")}
+    for row in view.best_rows():
+        if row["algo"] == algo:
+            place, *ties = (_place(folded[tuple(rows)], keys) for rows in (row["rows"], *row["tied"]))
+            return place, [tie for tie in dict.fromkeys(ties) if tie != place]
+    return (), []
+
+
+def _place(row: dict[str, Any], keys: Sequence[str]) -> tuple:
+    return tuple(None if row[key] != row[key] else row[key] for key in keys)
+
+
+def _hover(view: View, keys: Sequence[str], place: tuple | None, row: dict[str, Any]) -> str:
+    """What is told of a point under the pointer."""
+    values = [row[key] for key in keys] if place is None else place
+    told = [f"{said(key)}={said(value)}" for key, value in zip(keys, values, strict=True) if short(value)]
+    if row["status"] != "done":
+        return "<br>".join([*told, said(row["status"])])
+    seeds = f", median of {row['seeds']} seeds" if row["seeds"] > 1 else ""
+    name = "" if place is None else f"{said(view.metric)} {said(row['metric'])}{seeds}"
+    return "<br>".join([*told, *([name] if name else [])])
+
+
+def _tick(value: Any) -> str:
+    return "none" if value is None else f"{value:g}"
+
+
+def _axis(key: str) -> str:
+    return _NAMES.get(key, said(key))
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Powers of ten between two numbers, few; or the two."""
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    found = [10.0**p for p in powers[:: max(1, len(powers) // 6)]]
+    return found if len(found) > 1 else [float(f"{low:.2g}"), float(f"{high:.2g}")]

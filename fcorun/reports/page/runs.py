@@ -1,0 +1,99 @@
+"""What was run, in a sentence, and the table of runs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from fcorun.metrics import structure
+from fcorun.records.formats import read_summary
+from fcorun.records.record import FINISHED, Record
+from fcorun.reports.page.parts import cell, framed, short
+from fcorun.reports.results import STATUSES, caption, ended, head
+from fcorun.reports.table import Table, values_of
+
+_MOST = 5  # values of a key that are told one by one
+
+
+def sentence(records: Sequence[Record], runs: Table) -> str:
+    """What was run: algorithms, data, rounds, what was varied."""
+    configs = [record.flat_config for record in records]
+
+    def each(key: str) -> list[Any]:
+        return list(dict.fromkeys(config[key] for config in configs if config.get(key) is not None))
+
+    count = "One run" if len(records) == 1 else f"{len(records)} runs"
+    text = f"{count} of {_listed([runs.title(str(algo)) for algo in each('algo.name')]) or 'an unknown algorithm'}"
+    text += f" on {_listed(each('data.name')) or 'unknown data'}{_size(records)}"
+    told = [f"{word} {_listed(found)}" for word, key in (("regularizer", "reg.name"), ("objective", "objective.name"))
+            if (found := each(key))]  # fmt: skip
+    rounds, cohort = each("rounds"), each("clients_per_round")
+    told += [f"{_listed(rounds)} rounds"] if rounds else []
+    told += [f"{_listed(cohort)} clients a round"] if cohort else ["all clients in each"] if rounds else []
+    text += (", " if told else "") + ", ".join(told) + "."
+    varied = [f"{key} ({_values(values_of(runs.frame[key]))})" for key in runs.keys]
+    return text + (f" Varied: {', '.join(varied)}." if varied else "")
+
+
+def _size(records: Sequence[Record]) -> str:
+    """How large the data are, where all runs are on the same."""
+    found = {(d.get("clients"), d.get("examples"), d.get("features"))
+             for record in records if (d := read_summary(record.folder).get("data"))}  # fmt: skip
+    if len(found) != 1 or None in (size := found.pop()):
+        return ""
+    return " ({:,} clients, {:,} rows for training, {:,} features)".format(*size)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    *first, last = map(short, values) if values else [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _values(values: Sequence[Any]) -> str:
+    """Values of a key: a few one by one, of many numbers how many from where to where."""
+    kept = list(dict.fromkeys(value for value in values if value is not None))
+    if len(kept) <= _MOST:
+        return ", ".join(map(short, kept))
+    if all(isinstance(value, (int, float)) for value in kept):
+        return f"{len(kept)} values from {short(min(kept))} to {short(max(kept))}"
+    return f"{len(kept)} values"
+
+
+def states(runs: Table, asked: Sequence[str]) -> str:
+    """How runs ended, where not all are done; ``asked`` are the folders of a sweep, of which some may not be there."""
+    ends, statuses = Counter(runs.frame["status"]), list(runs.frame["status"])
+    missing = len(set(asked)) - sum(any(name.endswith(place) for name in runs.frame["folder"]) for place in set(asked))
+    told = [f"{ends[name]} {name}" for name in STATUSES if ends[name]]
+    told += [f"{missing} not begun" if missing > 0 else ""]
+    open_ = missing > 0 or any(status not in (*FINISHED, "failed") for status in statuses)
+    if not open_ and set(ends) <= {"done"}:
+        return ""
+    text = f"Of {len(runs) + max(missing, 0)} runs: {', '.join(filter(None, told))}."
+    return text + (" Not all have come to an end: this page shows what there was when it was made." if open_ else "")
+
+
+def runs_table(runs: Table, metric: str) -> str:
+    """A row a run, those of the best points marked: its keys, how it ended, tail averages, what it took."""
+    best = runs.best(metric)
+    marks = {place: "=" for tied in best["tied"] for rows in tied for place in rows}
+    marks |= {place: "*" for rows in best["rows"] for place in rows}
+    done = "rounds_done" if "rounds" in runs.keys else "rounds"
+    shown = list(dict.fromkeys(["algo", "data", *runs.keys, "status", done]))
+    tails = [name for name in dict.fromkeys((metric, *structure(metric), "objective", *runs.tails)) if name in
+             runs.tails]  # fmt: skip
+    after = [name for name in ("seconds", "bytes_up", "bytes_down", "grad_evals") if name in runs.frame]
+    heads = ["best", *shown, *(" ".join(head(runs, name).split()) for name in tails), *after, "folder", "remark"]
+    keys = ["best", *shown, *tails, *after, "folder", "remark"]
+    top = "".join(
+        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(text)}</button></th>'
+        for key, text in zip(keys, heads, strict=True)
+    )
+    values, lines = [runs.measured(name) for name in tails], []
+    for place, row in enumerate(runs.rows()):
+        row["status"] = ended(row)
+        told = [marks.get(place, ""), *(row[name] for name in shown), *(float(each[place]) for each in values)]
+        told += [row[name] for name in (*after, "folder", "reason")]
+        lines.append(f'<tr data-run="{place}">{"".join(map(cell, told))}</tr>')
+    below = f"* best point of each algorithm by {metric}" + (", = tied with it" if "=" in marks.values() else "")
+    text = f"{below}; {caption(runs, tails)}"
+    return framed(f"<thead><tr>{top}</tr></thead><tbody>{chr(10).join(lines)}</tbody>", "runs", text)

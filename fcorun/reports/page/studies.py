@@ -1,0 +1,142 @@
+"""Figures with their claims, choices of a strength, and stability selections, read from their folders."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fcorun.records.formats import read_json
+from fcorun.reports.page.models import csv_rows, value_of
+from fcorun.reports.page.parts import FOREGROUND, Page, embedded_picture, folded, notes, said, table
+from fcorun.reports.pictures.page import COLOURS
+
+FIGURE, SELECTION, STABILITY = "claims.csv", "selection.json", "stability.json"  # what marks the folder of each
+MARKS = (FIGURE, SELECTION, STABILITY)
+_LINES = 40  # coefficients, or features, of which a chart has a line
+_TESTS = ("algo", "says", "measured", "wanted", "holds", "test", "note")
+
+
+def studies(folders: Sequence[Path]) -> list[Path]:
+    """The folders in and under these that hold one of them; not that in which figures lie side by side."""
+    found = {path.parent for folder in folders for mark in MARKS for path in folder.rglob(mark)}
+    return sorted(folder for folder in found if not (folder / FIGURE).exists() or (folder / "figure.png").exists())
+
+
+def show(page: Page, folder: Path) -> str:
+    """What is in one of these folders, in a sentence; its sections go to the page."""
+    name = folder.resolve().name
+    told = [_figure(page, folder, name), _selection(page, folder, name), _stability(page, folder, name)]
+    return " ".join(filter(None, told))
+
+
+def _figure(page: Page, folder: Path, name: str) -> str:
+    if not (folder / FIGURE).exists():
+        return ""
+    claims = csv_rows(folder / FIGURE)
+    holds = [row.get("holds", "") for row in claims]
+    counts = ", ".join(f"{holds.count(word)} {word}" for word in dict.fromkeys(holds))
+    rows = [[row.get(key, "") for key in _TESTS] for row in claims]
+    best = csv_rows(folder / "table.csv")
+    page.add(
+        f"figure-{len(page.sections)}", f"Figure {name}",
+        embedded_picture(folder / "figure.png", f"figure.png of {name}"),
+        table(_TESTS, rows, caption=f"What is claimed of it, and whether it holds: {counts or 'nothing'}"),
+        folded("table.csv: its best points", table([*best[0]], [[*map(value_of, row.values())] for row in best]))
+        if best else "",
+    )  # fmt: skip
+    if not claims:
+        return f"Figure {name}, of which nothing is claimed."
+    return f"Figure {name}: {len(claims)} claim{'s' * (len(claims) != 1)} ({counts})."
+
+
+def _selection(page: Page, folder: Path, name: str) -> str:
+    about = read_json(folder / SELECTION)
+    if not about:
+        return ""
+    number, metric, curve = str(about.get("number")), str(about.get("metric")), csv_rows(folder / "curve.csv")
+    x, mean = ([_float(row.get(key)) for row in curve] for key in (number, f"{metric}_mean"))
+    error = [_float(row.get(f"{metric}_standard_error")) for row in curve]
+    axis = {"title": {"text": said(number)}, "type": "log" if min(x, default=0) > 0 else "linear"}
+    hover = [f"{said(number)}={at:.4g}<br>{said(metric)} {middle:.4g} ± {spread:.2g}"
+             for at, middle, spread in zip(x, mean, error, strict=True)]  # fmt: skip
+    traces = [{"type": "scatter", "mode": "lines+markers", "x": x, "y": mean, "text": hover, "showlegend": False,
+               "error_y": {"array": error, "thickness": 1, "color": COLOURS[0]}, "line": {"color": COLOURS[0]},
+               "hovertemplate": "%{text}<extra></extra>"}]  # fmt: skip
+    for i, row in enumerate(curve):
+        if row.get("mark"):
+            chosen = row.get("chosen") == "True"
+            mark = {"symbol": "circle" if chosen else "circle-open", "size": 12, "color": FOREGROUND}
+            text = said(row["mark"]) + (" (chosen)" if chosen else "")
+            traces.append({"type": "scatter", "mode": "markers", "x": [x[i]], "y": [mean[i]], "name": text,
+                           "marker": mark, "showlegend": True, "hoverinfo": "skip"})  # fmt: skip
+    told = f"mean of {metric} over {about.get('folds')} folds ± its standard error"
+    charts = [page.chart(f"{told}, which share training rows: a rule of thumb", traces, xaxis=axis,
+                         yaxis={"title": {"text": said(metric)}})] if curve else []  # fmt: skip
+    charts.append(_paths(page, csv_rows(folder / "path.csv"), number, "coefficient, of all training rows",
+                         mark=_float(about.get("chosen"))))  # fmt: skip
+    rows = [[*map(value_of, row.values())] for row in curve]
+    status = str(about.get("status"))
+    page.add(
+        f"selection-{len(page.sections)}", f"Selection {name}", notes([str(line) for line in about.get("remarks", ())]),
+        *charts, folded("curve.csv: the same as a table", table([*curve[0]], rows)) if curve else "",
+    )  # fmt: skip
+    text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
+    return f"{text}, chosen {_float(about.get('chosen')):.4g} by the rule {about.get('rule')}{_ended(status)}"
+
+
+def _stability(page: Page, folder: Path, name: str) -> str:
+    about = read_json(folder / STABILITY)
+    if not about:
+        return ""
+    number, rows = str(about.get("number")), csv_rows(folder / "stability.csv")
+    threshold, stable = _float(about.get("threshold")), [str(each) for each in about.get("stable", ())]
+    kept = [{key: row[key] for key in row if not key.startswith(f"{number}=")} for row in rows[: 5 * _LINES]]
+    told = f"the first {len(kept)} of {len(rows)}; stability.csv has all" if len(kept) < len(rows) else ""
+    paths = [row | {"class": ""} for row in rows]
+    region = about.get("region") or [float("nan")]
+    page.add(
+        f"stability-{len(page.sections)}", f"Stability {name}", notes([str(line) for line in about.get("remarks", ())]),
+        _paths(page, paths, number, "share of the halves that choose it",
+               mark=_float(region[-1]), level=threshold),
+        table([*kept[0]], [[*map(value_of, row.values())] for row in kept], f"features{len(page.sections)}", told)
+        if kept else "",
+    )  # fmt: skip
+    text = f"{about.get('label', name)}: {len(stable)} of {about.get('features')} features are stable"
+    return f"{text}, chosen on at least {threshold:g} of the halves{_ended(str(about.get('status')))}"
+
+
+def _ended(status: str) -> str:
+    return "." if status == "done" else f"; it has not come to its end ({status}), and this shows what there was."
+
+
+def _paths(
+    page: Page, rows: Sequence[dict[str, str]], number: str, label: str, *, mark: float, level: float | None = None
+) -> str:
+    """A line for each row over the columns NUMBER=VALUE, those that grow largest; a mark at a value."""
+    columns = [key for key in (rows[0] if rows else ()) if key.startswith(f"{number}=")]
+    rows = [row for row in rows if row.get("parameter") != "bias"]
+    if not columns or not rows:
+        return ""
+    x = [_float(key.partition("=")[2]) for key in columns]
+    every = [([_float(row[key]) for key in columns], " ".join(filter(None, (row["feature"], row.get("class")))))
+             for row in rows]  # fmt: skip
+    every.sort(key=lambda each: -max(map(abs, each[0])))
+    traces: list[dict[str, Any]] = [
+        {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": {"width": 1.3, "color": COLOURS[i % 6]},
+         "showlegend": False, "text": said(name), "hovertemplate": "%{text}<br>%{x:.4g}: %{y:.4g}<extra></extra>"}
+        for i, (y, name) in enumerate(every[:_LINES])
+    ]  # fmt: skip
+    dashed = {"type": "line", "line": {"color": FOREGROUND, "width": 1, "dash": "dash"}}
+    shapes = [dashed | {"x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1}] if mark == mark else []
+    shapes += [] if level is None else [dashed | {"y0": level, "y1": level, "xref": "paper", "x0": 0, "x1": 1}]
+    told = f", the {_LINES} largest of {len(every)}" if len(every) > _LINES else ""
+    lines = "dashed: the threshold, and the end of the path" if level is not None else f"dashed: the chosen {number}"
+    return page.chart(f"{label} against {number}, a line a feature{told}; {lines}", traces, shapes=shapes,
+                      xaxis={"title": {"text": said(number)}, "type": "log" if min(x) > 0 else "linear"},
+                      yaxis={"title": {"text": said(label)}}, hovermode="closest")  # fmt: skip
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
