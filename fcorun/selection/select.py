@@ -94,8 +94,8 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
     parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(options.folds)}
     asked = {name: value for name, value in asdict(options).items() if name != "rule"}
-    study = Study.of("select", experiment, data, fixed=fixed, asked=asked, out=out, number=path.number,
-                     values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
+    study = Study.of("select", experiment, data, fixed=fixed, asked=asked, rows=[fold], out=out,
+                     number=path.number, values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
     said = _said(study.label, path, options, experiment, data)
     return Plan(config=config, options=options, study=study, path=path, metric=metric, said=said)

@@ -98,11 +98,12 @@ class Study:
 
     @classmethod
     def of(cls, command: str, experiment: Experiment, data: FederatedData, *, fixed: Experiment, asked: Any,
-           out: str | Path | None, **fields: Any) -> "Study":  # fmt: skip
+           rows: Iterable[np.ndarray], out: str | Path | None, **fields: Any) -> "Study":  # fmt: skip
         """That of a command. ``fixed`` is the experiment with a strength that is not looked at, ``asked`` what else the
-        fits depend on."""
+        fits depend on, ``rows`` say which rows the parts have: a baseline's identity knows no seed."""
         names = experiment.names
-        content = [command, fixed.identity, experiment.settings.tail_rounds, VERSION, solver.VERSION, asked]
+        drawn = [hashlib.sha256(np.ascontiguousarray(each)).hexdigest() for each in rows]
+        content = [command, fixed.identity, experiment.settings.tail_rounds, VERSION, solver.VERSION, asked, drawn]
         identity = hashlib.sha256(repr(content).encode()).hexdigest()
         folder = Path(out or Path("outputs") / names["data"] / f"{command}-{names['algo']}-{identity[:8]}")
         label = f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}"

@@ -85,8 +85,8 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     }
     width = max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks)
     asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
-    study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked], out=out,
-                     number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
+    study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked],
+                     rows=masks, out=out, number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
     said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
             f"halves by {options.by}"]  # fmt: skip
