@@ -1,0 +1,56 @@
+"""What selection and stability share: whose fits they reuse, weighted rows, and what parts of the rows refuse."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.selection.select import plan, select
+from fcorun.selection.selected import Options
+from fcorun.selection.stability.alone import supports
+from fcorun.selection.stability.asked import Options as Halves
+from fcorun.selection.stability.select import plan as plan_halves
+
+RNG = np.random.default_rng(7)
+OWNER = np.repeat(["a", "b", "c"], 12)
+X = RNG.standard_normal((36, 4))
+Y = X @ [1.5, -1.0, 0, 0] + 0.5 * RNG.standard_normal(36)
+NAMES = ["age", "dose", "x0", "x1"]
+
+
+def config(*overrides, **columns):
+    frame = pd.DataFrame(X, columns=NAMES).assign(site=OWNER, y=Y).assign(**columns)
+    frame.to_csv("rows.csv", index=False)
+    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
+    return composed(*own, "rounds=4", "eval_every=2", *overrides)
+
+
+def test_another_seed_is_another_study():
+    """Of a baseline, too, whose runs know no seed: folds and halves do."""
+    settings = config("algo=centralized")
+    for make, options in ((plan, Options(folds=3, points=2)), (plan_halves, Halves(subsamples=2, points=2))):
+        one, same, other = (make(settings | {"seed": seed}, options).study for seed in (0, 0, 1))
+        assert one.identity == same.identity != other.identity
+        assert one.folder != other.folder
+
+
+def test_own_supports_are_those_of_weighted_rows():
+    """As of rows that lie there as often as they weigh, with the offset taken off the target."""
+    weight, offset = np.tile([0, 1, 2, 3], 9), np.where(np.arange(36) % 3 == 0, 4.0, -1.0) * X[:, 2]
+    there = config("algo=centralized", "data.weight=k", "data.offset=o", k=weight, o=offset)
+    experiment = prepare(there)
+    found, sure = supports(experiment, load(experiment), "strength", 0.5)
+    assert sure.all()
+    plain = config("algo=centralized", "data.ignore=[k,o]", k=weight, o=offset)
+    frame = pd.read_csv("rows.csv")
+    rows = frame.loc[frame.index.repeat(weight)]
+    rows.assign(y=rows["y"] - rows["o"]).to_csv("rows.csv", index=False)
+    again = prepare(plain)
+    expected = supports(again, load(again), "strength", 0.5)[0]
+    np.testing.assert_array_equal(found, expected)
+    unweighted = prepare(config("algo=centralized"))
+    assert (supports(unweighted, load(unweighted), "strength", 0.5)[0] != found).any()
