@@ -88,14 +88,15 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     experiment, data, fixed = begun(config, "select")
     path = path_of(experiment, data, options.points, options.range)
     fold = folds_of(data, options.folds, options.by, stream(experiment.settings.seed, "select", "folds"))
-    check_parts(experiment, data, (fold != k for k in range(options.folds)))
+    check_parts(experiment, data, (fold != k for k in range(options.folds)), options.by, held=True)
     anew = standardized_by_itself(experiment)
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
     parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(options.folds)}
     asked = {name: value for name, value in asdict(options).items() if name != "rule"}
     study = Study.of("select", experiment, data, fixed=fixed, asked=asked, rows=[fold], out=out,
-                     number=path.number, values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
+                     number=path.number, values=path.values, parts=parts, width=int(data.sizes.max()),
+                     mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
     said = _said(study.label, path, options, experiment, data)
     return Plan(config=config, options=options, study=study, path=path, metric=metric, said=said)

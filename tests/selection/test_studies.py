@@ -54,3 +54,31 @@ def test_own_supports_are_those_of_weighted_rows():
     np.testing.assert_array_equal(found, expected)
     unweighted = prepare(config("algo=centralized"))
     assert (supports(unweighted, load(unweighted), "strength", 0.5)[0] != found).any()
+
+
+REFUSED = {
+    "a client whose rows left weigh nothing": (
+        {"k": np.where(np.arange(36) < 11, 0, 1)}, ("data.weight=k",), {}, ("client a", "weight 0", "by=clients")),
+    "a fold that weighs nothing": (
+        {"k": np.where(np.arange(36) % 12 < 2, 1, 0)}, ("data.weight=k",), {"folds": 12}, ("weight 0", "fewer folds")),
+    "numbers of each client": (
+        {}, ("reg=l1_box", "reg.per_client={upper:[1,1,1]}"), {"by": "clients"}, ("reg.per_client.upper", "by=rows")),
+    "a client by its number": (
+        {}, ("algo=one_client",), {"by": "clients"}, ("algo=one_client", "by=rows")),
+    "a map of clients": (
+        {}, ("topology=tree", "topology.map=[0,1,1]"), {"by": "clients"}, ("topology.map", "by=clients")),
+    "more edges than clients": (
+        {}, ("topology=tree", "topology.edges=3"), {"by": "clients"}, ("topology.edges=3", "by=clients")),
+    "a target of rows held out": ({}, ("stop={val_loss:0.1}",), {}, ("stop.val_loss", "change")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_parts_refuse_is_refused_before(case):
+    columns, overrides, options, words = REFUSED[case]
+    with fails(*words):
+        select(config(*overrides, **columns), Options(**{"folds": 3, "points": 2, **options}), "out")
+    assert not Path("out").exists()
+    if case != "a fold that weighs nothing":
+        with fails(*words):
+            plan_halves(config(*overrides, **columns), Halves(subsamples=20, points=2, by=options.get("by", "rows")))

@@ -78,7 +78,7 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     path = path_of(experiment, data, options.points, options.range, RATIO)
     rng = stream(experiment.settings.seed, "stability", "halves")
     masks = list(halves(data, options.subsamples // 2, options.by, rng))
-    check_parts(experiment, data, masks)
+    check_parts(experiment, data, masks, options.by)
     none, anew = np.zeros(len(data.y), bool), standardized_by_itself(experiment)
     parts: dict[str, Callable[[], Part]] = {
         f"half{s + 1}": partial(part, data, mask, none, anew) for s, mask in enumerate(masks)
@@ -86,7 +86,8 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     width = max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks)
     asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
     study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked],
-                     rows=masks, out=out, number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
+                     rows=masks, out=out, number=path.number, values=path.values, parts=parts,
+                     width=width, mark=files.MARK)  # fmt: skip
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
     said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
             f"halves by {options.by}"]  # fmt: skip
