@@ -7,8 +7,11 @@ import pandas as pd
 import pytest
 from helpers import composed, fails
 
+from fcorun.datasets.part import part
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.problem import solver
+from fcorun.selection.fitting import Fitter
 from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
 from fcorun.selection.stability.alone import supports
@@ -82,3 +85,40 @@ def test_what_parts_refuse_is_refused_before(case):
     if case != "a fold that weighs nothing":
         with fails(*words):
             plan_halves(config(*overrides, **columns), Halves(subsamples=20, points=2, by=options.get("by", "rows")))
+
+
+def test_folds_in_which_other_clients_have_weight_held_out():
+    """Quantiles over clients go by those whose rows held out weigh anything: each fold has its own."""
+    place = np.arange(36) % 12
+    settings = config(
+        "algo=local", "data.weight=k", "algo.client_lr=0.05", k=np.where((place == 0) & (OWNER == "a"), 0, 1)
+    )
+    experiment = prepare(settings)
+    data = load(experiment)
+    parts = [lambda at=at: part(data, place != at, place == at) for at in (1, 0)]
+    together, apart = [], []
+    for groups, found in (([parts], together), ([[each] for each in parts], apart)):
+        for group in groups:
+            fitter = Fitter(experiment, data, "strength", np.array([0.1, 0.01]), 12)
+            fitter.fit(group, lambda _, fitted, found=found: found.append(fitted))
+    for one, other in zip(together, apart, strict=True):
+        for name, values in other.metrics.items():
+            np.testing.assert_allclose(one.metrics[name], values, rtol=1e-6, err_msg=name)
+
+
+def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
+    """As with a strength of its own: the duality gap, which needs one."""
+    made, gaps = solver.programs, []
+    monkeypatch.setattr(solver, "programs", lambda problem, count: gaps.append(solver.has_gap(problem, count)) or made(
+        problem, count))  # fmt: skip
+    means = []
+    for name in ("reg.strength", "reg.relative"):
+        settings = config("algo=centralized", f"{name}=0.1")
+        experiment = prepare(settings)
+        data, found = load(experiment), []
+        fitter = Fitter(experiment, data, "strength", np.array([0.5, 0.05]), 12)
+        fitter.fit([lambda data=data: part(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
+                   lambda _, fitted, found=found: found.append(fitted))  # fmt: skip
+        means.append(found[0].metrics["val_loss"])
+    assert gaps == [True, True]
+    np.testing.assert_array_equal(*means)
