@@ -44,7 +44,7 @@ class Plan:
         with study.claimed():
             fitted = study.fits(partial(_slim, data, experiment.settings.cutoff), tell)
             path, said, chosen = _whole(self.path, fitted, experiment)
-            found = stability(chosen, self.options.threshold, self.options.errors)
+            found = stability(chosen, self.options.threshold, self.options.errors, _free(experiment, data))
             alone, more = _clients(experiment, data, path, found)
             said += more + _ends(path, found, self.options.errors) + unjudged(experiment)
             done = Stable(study=study, options=self.options, path=path, found=found, clients=alone, cost=cost(fitted),
@@ -96,6 +96,12 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     return Plan(options, study, path, [*said, *data.remarks])
 
 
+def _free(experiment: Experiment, data: FederatedData) -> np.ndarray:
+    """The features that reg.factors leaves without penalty, (d,)."""
+    factors = problem_of(experiment, data).regularizer.factors or {}
+    return np.array([factors.get(str(j)) == 0 for j in range(data.x.shape[1])])
+
+
 def _slim(data: FederatedData, cutoff: float, _: str, fitted: Fitted) -> Fitted:
     """What is kept of a fit: which features it has, of any class, (P, d)."""
     weights = np.abs(fitted.solution["weights"]).reshape(len(fitted.end), data.x.shape[1], -1)
@@ -130,6 +136,7 @@ def _clients(
     if not convex(experiment.objective, experiment.reg):
         return None, ["clients' own solutions are not known: the problem is not convex, or does not say that it is"]
     chosen, sure = supports(experiment, data, path.number, path.values[found.region - 1])
+    chosen = chosen[:, ~found.free]
     alike = jaccard(chosen)
     alike[~sure], alike[:, ~sure] = np.nan, np.nan
     empty = int((sure & ~chosen.any(axis=1)).sum())
