@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.records.formats import csv_text, frame_csv, json_text
+from fcorun.records.record import SELECTION
 from fcorun.selection.choice import RULES
 from fcorun.selection.coefficients import Coefficients, coefficients
 from fcorun.selection.fitting import ENDS
@@ -12,7 +13,7 @@ from fcorun.selection.picture import draw
 from fcorun.selection.selected import ALL, Selection
 from fcorun.system.files import write_whole
 
-MARK = "selection.json"
+MARK = SELECTION
 
 
 def write(of: Selection, seconds: float) -> None:

@@ -17,14 +17,13 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import unmeasured
 from fcorun.metrics import PERSONAL
-from fcorun.records.record import REFIT
 from fcorun.runs.job import Watcher
-from fcorun.runs.run import run
 from fcorun.selection import files
 from fcorun.selection.choice import Choice, choose, remarks
 from fcorun.selection.fitting import Fitted
 from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
+from fcorun.selection.refit import refit
 from fcorun.selection.selected import ALL, Options, Selection
 from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
 
@@ -59,7 +58,7 @@ class Plan:
             found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
                               choice=choice, cost=cost(fitted), remarks=said)  # fmt: skip
             files.write(found, time.perf_counter() - began)
-            record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
+            record = refit(chosen(self.config, path, choice), study.folder, watch)
             files.finish(found)
         return replace(found, record=record)
 

@@ -1,12 +1,16 @@
 """What selection and stability share: whose fits they reuse, weighted rows, and what parts of the rows refuse."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed, fails
+from helpers import composed, fails, given
 
+from fcorun import Record, run
+from fcorun.cli.commands import main
 from fcorun.datasets.part import part
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
@@ -122,3 +126,41 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
         means.append(found[0].metrics["val_loss"])
     assert gaps == [True, True]
     np.testing.assert_array_equal(*means)
+
+
+def test_another_choice_replaces_the_refit(monkeypatch, capsys):
+    """When the new one is whole; until then nothing is predicted by either."""
+    new = config("algo=centralized")
+    found = select(new, Options(folds=3, points=4), "out")
+    before = given(found.record).status["identity"]
+    place = (found.choice.chosen + 1) % 4
+    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: replace(found.choice, chosen=place))
+    kept = Path("out/refit/config.yaml").read_text()
+
+    def broken(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.selection.refit.run", broken)
+        with pytest.raises(KeyboardInterrupt):
+            select(new, Options(folds=3, points=4, rule="one_se"), "out")
+    assert Path("out/refit/config.yaml").read_text() == kept
+    assert main(["predict", "out", "rows.csv"]) == 2
+    assert "not done" in capsys.readouterr().err
+
+    again = select(new, Options(folds=3, points=4, rule="one_se"), "out")
+    assert Record(Path("out/refit")).status["identity"] == given(again.record).status["identity"] != before
+    assert given(again.record).config["reg"]["strength"] == json.loads(Path("out/selection.json").read_text())["chosen"]
+    assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
+    assert main(["predict", "out", "rows.csv"]) == 0
+    own = run(given(again.record).config, "own")
+    np.testing.assert_array_equal(given(again.record).solution["weights"], own.solution["weights"])
+
+    # a move that was broken off goes on, whatever is chosen then
+    Path("out/refit").rename("out/refit.next")
+    Path("out/refit").mkdir()
+    Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
+    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: found.choice)
+    last = select(new, Options(folds=3, points=4), "out")
+    assert Record(Path("out/refit")).status["identity"] == given(last.record).status["identity"] == before
+    assert [path.name for path in Path("out").glob("refit*")] == ["refit"]

@@ -16,7 +16,7 @@ MARK = "stability.json"
 
 
 def write(of: Stable, seconds: float) -> None:
-    """Write stability.csv, a row for each feature, the most frequent first and those that are not penalised last; clients.csv,
+    """Write stability.csv, a row for each feature, the most frequent first, those without penalty last; clients.csv,
     how alike clients' own supports are; stability.png; and stability.json."""
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
