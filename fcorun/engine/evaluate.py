@@ -181,9 +181,7 @@ class Evaluation:
         for name, values in each.items():
             if name.startswith("val_"):
                 found[PERSONAL + name] = extra["share_val"] @ values
-                found |= {
-                    PERSONAL + name + end: jnp.quantile(values[self.held > 0], q) for end, q in QUANTILES.items()
-                }
+                found |= {PERSONAL + name + end: jnp.quantile(values[self.held > 0], q) for end, q in QUANTILES.items()}
             else:
                 found[PERSONAL + name] = extra["share_train"] @ values if name.startswith("train_") else values.mean()
         return found

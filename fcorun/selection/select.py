@@ -25,7 +25,16 @@ from fcorun.selection.folds import folds_of
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.refit import refit
 from fcorun.selection.selected import ALL, Options, Selection
-from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
+from fcorun.selection.study import (
+    Study,
+    Tell,
+    begun,
+    check_parts,
+    check_together,
+    cost,
+    standardized_by_itself,
+    unjudged,
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,8 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     path = path_of(experiment, data, options.points, options.range)
     fold = folds_of(data, options.folds, options.by, stream(experiment.settings.seed, "select", "folds"))
     check_parts(experiment, data, (fold != k for k in range(options.folds)), options.by, held=True)
+    if options.by == "clients":
+        check_together(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
     anew = standardized_by_itself(experiment)
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
@@ -133,7 +144,11 @@ def _said(label: str, path: Path, options: Options, experiment: Experiment, data
     if options.by == "rows" and experiment.data.within:
         lines.append(f"data={experiment.names['data']}: {experiment.data.within}")
     if experiment.algo.personalises:
-        lines.append("coefficients are those of the global model")
+        try:
+            check_together(experiment, data, "so that there is no path.csv, and no nonzeros in curve.csv")
+            lines.append("coefficients are those of the global model")
+        except UserError as error:
+            lines.append(str(error))
     if isinstance(experiment.algo, Baseline):
         lines.append(f"algo={experiment.names['algo']} is solved in one place: what it costs to send the rows is not "
                      "counted")  # fmt: skip

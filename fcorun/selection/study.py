@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Baseline
@@ -14,8 +15,9 @@ from fcorun.algorithms.one_client import OneClient
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.part import Part, check_classes
 from fcorun.engine.engine import VERSION
+from fcorun.engine.footprint import upload_bytes
 from fcorun.errors import UserError
-from fcorun.experiment.build import load
+from fcorun.experiment.build import engine_for, load, resolved
 from fcorun.experiment.ending import FEW
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
@@ -98,6 +100,19 @@ def _check_weights(data: FederatedData, kept: np.ndarray, fold: int | None) -> N
     if fold and not data.weight[~kept].any():
         raise UserError(f"fold {fold}: all rows that it holds out have weight 0: give fewer folds, or leave rows of "
                         "weight 0 out of the data")  # fmt: skip
+
+
+def check_together(experiment: Experiment, data: FederatedData, why: str) -> None:
+    """Raises UserError, with what is wanted of a model of all clients, for algorithms that make none: whose clients
+    have models of their own and send nothing."""
+    if not experiment.algo.personalises or not isinstance(experiment.algo, Algorithm):
+        return
+    experiment = resolved(experiment, data)[0]
+    with jax.enable_x64(experiment.settings.precision == "float64"):
+        sent = upload_bytes(engine_for(experiment, data).federation, experiment.algo)
+    if not sent:
+        raise UserError(f"clients of algo={experiment.names['algo']} have models of their own and none together, and "
+                        f"{why}")  # fmt: skip
 
 
 def unjudged(experiment: Experiment) -> list[str]:

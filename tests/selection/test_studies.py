@@ -11,6 +11,7 @@ from helpers import composed, fails, given
 
 from fcorun import Record, run
 from fcorun.cli.commands import main
+from fcorun.cli.commands.common import divided
 from fcorun.datasets.part import part
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
@@ -164,3 +165,29 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     last = select(new, Options(folds=3, points=4), "out")
     assert Record(Path("out/refit")).status["identity"] == given(last.record).status["identity"] == before
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
+
+
+def test_clients_with_no_model_together():
+    settings = config("algo=local", "algo.client_lr=0.05")
+    with fails("algo=local", "none together", "by=rows"):
+        plan(settings, Options(folds=3, points=2, by="clients"), "out")
+    with fails("algo=local", "none together", "choose another algo"):
+        plan_halves(settings, Halves(subsamples=2, points=2))
+    planned = plan(settings, Options(folds=2, points=2), "out")
+    assert any("no path.csv" in line for line in planned.said)
+    planned.run()
+    assert not Path("out/path.csv").exists()
+    assert "nonzeros" not in pd.read_csv("out/curve.csv")
+    plan(config("algo=pfedmac_s"), Options(folds=3, points=2, by="clients"), "mixed")
+
+
+@pytest.mark.parametrize(("given", "taken"), [("loss", "val_loss"), ("deviance", "val_deviance"), ("null", "null"),
+                                              ("val_loss", "val_loss"), ("personal_val_loss", "personal_val_loss"),
+                                              ("density", "density"), ("test_loss", "test_loss")])  # fmt: skip
+def test_a_metric_is_that_of_rows_held_out(given, taken):
+    assert divided(Options, [f"metric={given}"])[1] == [f"metric={taken}"]
+
+
+def test_a_metric_of_the_objective_s_own():
+    assert plan(config("algo=centralized", "objective=poisson", "metric=val_deviance", y=np.arange(36) % 5), Options(
+        folds=3, points=2)).metric == "val_deviance"  # fmt: skip

@@ -23,7 +23,16 @@ from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
 from fcorun.selection.stability.stable import Stability, jaccard, stability
-from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
+from fcorun.selection.study import (
+    Study,
+    Tell,
+    begun,
+    check_parts,
+    check_together,
+    cost,
+    standardized_by_itself,
+    unjudged,
+)
 
 RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
 
@@ -79,6 +88,7 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     rng = stream(experiment.settings.seed, "stability", "halves")
     masks = list(halves(data, options.subsamples // 2, options.by, rng))
     check_parts(experiment, data, masks, options.by)
+    check_together(experiment, data, "stability looks at one of all: choose another algo, such as feddualavg")
     none, anew = np.zeros(len(data.y), bool), standardized_by_itself(experiment)
     parts: dict[str, Callable[[], Part]] = {
         f"half{s + 1}": partial(part, data, mask, none, anew) for s, mask in enumerate(masks)
