@@ -33,6 +33,7 @@ from fcorun.selection.study import (
     check_together,
     cost,
     standardized_by_itself,
+    together,
     unjudged,
 )
 
@@ -144,11 +145,9 @@ def _said(label: str, path: Path, options: Options, experiment: Experiment, data
     if options.by == "rows" and experiment.data.within:
         lines.append(f"data={experiment.names['data']}: {experiment.data.within}")
     if experiment.algo.personalises:
-        try:
-            check_together(experiment, data, "so that there is no path.csv, and no nonzeros in curve.csv")
-            lines.append("coefficients are those of the global model")
-        except UserError as error:
-            lines.append(str(error))
+        lines.append("coefficients are those of the global model" if together(experiment, data) else
+                     f"clients of algo={experiment.names['algo']} have models of their own and none together: there is "
+                     "no path.csv, and no nonzeros in curve.csv")  # fmt: skip
     if isinstance(experiment.algo, Baseline):
         lines.append(f"algo={experiment.names['algo']} is solved in one place: what it costs to send the rows is not "
                      "counted")  # fmt: skip

@@ -102,15 +102,19 @@ def _check_weights(data: FederatedData, kept: np.ndarray, fold: int | None) -> N
                         "weight 0 out of the data")  # fmt: skip
 
 
-def check_together(experiment: Experiment, data: FederatedData, why: str) -> None:
-    """Raises UserError, with what is wanted of a model of all clients, for algorithms that make none: whose clients
-    have models of their own and send nothing."""
-    if not experiment.algo.personalises or not isinstance(experiment.algo, Algorithm):
-        return
+def together(experiment: Experiment, data: FederatedData) -> bool:
+    """Whether runs make a model of all clients, and not only models of their own, of which nothing is sent."""
+    if not experiment.algo.personalises:
+        return True
     experiment = resolved(experiment, data)[0]
+    assert isinstance(experiment.algo, Algorithm)
     with jax.enable_x64(experiment.settings.precision == "float64"):
-        sent = upload_bytes(engine_for(experiment, data).federation, experiment.algo)
-    if not sent:
+        return upload_bytes(engine_for(experiment, data).federation, experiment.algo) > 0
+
+
+def check_together(experiment: Experiment, data: FederatedData, why: str) -> None:
+    """Raises UserError, with what is wanted of a model of all clients, where there is none."""
+    if not together(experiment, data):
         raise UserError(f"clients of algo={experiment.names['algo']} have models of their own and none together, and "
                         f"{why}")  # fmt: skip
 
@@ -159,7 +163,7 @@ class Study:
         """That of a command. ``fixed`` is the experiment with a strength that is not looked at, ``asked`` what else the
         fits depend on, ``rows`` say which rows the parts have: a baseline's identity knows no seed."""
         names = experiment.names
-        drawn = [hashlib.sha256(np.ascontiguousarray(each)).hexdigest() for each in rows]
+        drawn = [hashlib.sha256(each.tobytes()).hexdigest() for each in rows]
         content = [command, fixed.identity, experiment.settings.tail_rounds, VERSION, solver.VERSION, asked, drawn]
         identity = hashlib.sha256(repr(content).encode()).hexdigest()
         folder = Path(out or Path("outputs") / names["data"] / f"{command}-{names['algo']}-{identity[:8]}")

@@ -40,8 +40,11 @@ def config(*overrides, **columns):
 def test_another_seed_is_another_study():
     """Of a baseline, too, whose runs know no seed: folds and halves do."""
     settings = config("algo=centralized")
-    for make, options in ((plan, Options(folds=3, points=2)), (plan_halves, Halves(subsamples=2, points=2))):
-        one, same, other = (make(settings | {"seed": seed}, options).study for seed in (0, 0, 1))
+    seeds = [settings | {"seed": seed} for seed in (0, 0, 1)]
+    for one, same, other in (
+        [plan(each, Options(folds=3, points=2)).study for each in seeds],
+        [plan_halves(each, Halves(subsamples=2, points=2)).study for each in seeds],
+    ):
         assert one.identity == same.identity != other.identity
         assert one.folder != other.folder
 
@@ -55,7 +58,7 @@ def test_own_supports_are_those_of_weighted_rows():
     assert sure.all()
     plain = config("algo=centralized", "data.ignore=[k,o]", k=weight, o=offset)
     frame = pd.read_csv("rows.csv")
-    rows = frame.loc[frame.index.repeat(weight)]
+    rows = frame.iloc[np.repeat(np.arange(36), weight)]
     rows.assign(y=rows["y"] - rows["o"]).to_csv("rows.csv", index=False)
     again = prepare(plain)
     expected = supports(again, load(again), "strength", 0.5)[0]
