@@ -86,7 +86,7 @@ class Evaluation:
         }
         if data.offsets_val is not None:
             found["dealt_val"] = dealt(data.offsets_val, among and among.held, width)
-            found["share_val"] = self._held / max(self._held.sum(), np.finfo(float).tiny)
+            found["share_val"] = self.held / max(self.held.sum(), np.finfo(float).tiny)
         return found
 
     def measure(
@@ -167,7 +167,7 @@ class Evaluation:
         return self._over_clients(each, extra)
 
     @property
-    def _held(self) -> np.ndarray:
+    def held(self) -> np.ndarray:
         """What each client's validation rows weigh together, (M,)."""
         ends = self.data.offsets_val
         assert ends is not None
@@ -181,9 +181,7 @@ class Evaluation:
         for name, values in each.items():
             if name.startswith("val_"):
                 found[PERSONAL + name] = extra["share_val"] @ values
-                found |= {
-                    PERSONAL + name + end: jnp.quantile(values[self._held > 0], q) for end, q in QUANTILES.items()
-                }
+                found |= {PERSONAL + name + end: jnp.quantile(values[self.held > 0], q) for end, q in QUANTILES.items()}
             else:
                 found[PERSONAL + name] = extra["share_train"] @ values if name.startswith("train_") else values.mean()
         return found

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-REFIT = "refit"  # the folder in a selection that holds the run with its choice
+SELECTION = "selection.json"  # the file of a selection that says what was chosen
+REFIT = "refit"  # the folder in it that holds the run with its choice
 FILES = (
     "config.yaml",
     "metrics.csv",

@@ -5,20 +5,21 @@ from typing import Any
 import numpy as np
 
 from fcorun.records.formats import csv_text, frame_csv, json_text
-from fcorun.selection.coefficients import Coefficients, coefficients
+from fcorun.records.record import SELECTION
+from fcorun.selection.coefficients import Coefficients
 from fcorun.selection.fitting import ENDS
 from fcorun.selection.picture import draw
 from fcorun.selection.rows import counts
-from fcorun.selection.selected import ALL, Selection
+from fcorun.selection.selected import Selection
 from fcorun.system.files import write_whole
 
-MARK = "selection.json"
+MARK = SELECTION
 
 
 def write(of: Selection, seconds: float) -> None:
     """Write all but the refit: selection.csv, a row for each value and fold, and one for all training rows; curve.csv,
     a row for each value; path.csv, a row for each coefficient; selection.png."""
-    found = coefficients(of.fitted[ALL].solution, of.data)
+    found = of.coefficients
     write_whole(of.folder / "selection.csv", csv_text(_rows(of)))
     write_whole(of.folder / "curve.csv", csv_text(_curve(of, found)))
     if found is not None:

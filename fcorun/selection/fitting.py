@@ -169,7 +169,8 @@ class Fitter:
         beside = None if self.data.offset is None else jnp.asarray(self.data.offset)
         batch = Batch(among.x, among.y, jnp.asarray(weight / weight.sum()), offset=beside)
         if "made" not in self._shared:
-            self._shared["made"] = solver.programs(problem, among.x.shape[1])
+            reg = with_value(problem.regularizer, self.number, self.values[0])  # without a strength there is no gap
+            self._shared["made"] = solver.programs(replace(problem, regularizer=reg), among.x.shape[1])
             self._shared["measure"] = jax.jit(
                 lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
             )

@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterator
 
 from fcorun.algorithms.base import Baseline
-from fcorun.selection.coefficients import coefficients
 from fcorun.selection.files import MARK, nonzeros
-from fcorun.selection.selected import ALL, Selection
+from fcorun.selection.selected import Selection
 
 _NAMED = 20  # clients that a line names
 
@@ -14,7 +13,7 @@ _NAMED = 20  # clients that a line names
 def tell_selection(of: Selection) -> Iterator[str]:
     """The two choices, which one was taken, remarks, what it cost, and where it lies."""
     choice, path = of.choice, of.path
-    found = coefficients(of.fitted[ALL].solution, of.data)
+    found = of.coefficients
     for rule, place in {"min": choice.best, "one_se": choice.simplest}.items():
         taken = "* " if rule == of.options.rule else "  "
         size = f", {nonzeros(of, found)[place]} of {found.regularized.sum()} coefficients" if found else ""

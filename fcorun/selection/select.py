@@ -17,17 +17,26 @@ from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import unmeasured
 from fcorun.metrics import PERSONAL, TEST
-from fcorun.records.record import REFIT
 from fcorun.runs.job import Watcher
-from fcorun.runs.run import run
 from fcorun.selection import files
 from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
 from fcorun.selection.fitting import Fitted
 from fcorun.selection.folds import clients_of, folds_of
 from fcorun.selection.path import Path, path_of
+from fcorun.selection.refit import refit
 from fcorun.selection.rows import told
 from fcorun.selection.selected import ALL, FOLDS, Options, Selection
-from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
+from fcorun.selection.study import (
+    Study,
+    Tell,
+    begun,
+    check_parts,
+    check_together,
+    cost,
+    standardized_by_itself,
+    together,
+    unjudged,
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class Plan:
             found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
                               choice=choice, cost=cost(fitted), remarks=said, held=self.held)  # fmt: skip
             files.write(found, time.perf_counter() - began)
-            record = run(chosen(self.config, path, choice), study.folder / REFIT, watch)
+            record = refit(chosen(self.config, path, choice), study.folder, watch)
             if record.status.get("status") == "done":
                 found = replace(found, refit=of_unfinished(experiment, study.data, record.summary))
             files.finish(found)
@@ -99,14 +108,17 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     options = options.settled(len(data.sizes))
     count = options.folds or FOLDS
     fold = folds_of(data, count, options.by, stream(experiment.settings.seed, "select", "folds"))
-    check_parts(experiment, data, (fold != k for k in range(count)))
+    check_parts(experiment, data, (fold != k for k in range(count)), options.by, held=True)
+    if options.by == "clients":
+        check_together(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
     anew = standardized_by_itself(experiment)
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
     parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(count)}
     asked = {name: value for name, value in asdict(options).items() if name != "rule"}
-    study = Study.of("select", experiment, data, fixed=fixed, asked=asked, out=out, number=path.number,
-                     values=path.values, parts=parts, width=int(data.sizes.max()), mark=files.MARK)  # fmt: skip
+    study = Study.of("select", experiment, data, fixed=fixed, asked=asked, rows=[fold], out=out,
+                     number=path.number, values=path.values, parts=parts, width=int(data.sizes.max()),
+                     mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
     said = _said(study.label, path, options, experiment, data)
     held = clients_of(data, fold) if options.by == "clients" else None
@@ -175,7 +187,9 @@ def _said(label: str, path: Path, options: Options, experiment: Experiment, data
     if options.by == "rows" and experiment.data.within:
         lines.append(f"data={experiment.names['data']}: {experiment.data.within}")
     if experiment.algo.personalises:
-        lines.append("coefficients are those of the global model")
+        lines.append("coefficients are those of the global model" if together(experiment, data) else
+                     f"clients of algo={experiment.names['algo']} have models of their own and none together: there is "
+                     "no path.csv, and no nonzeros in curve.csv")  # fmt: skip
     if isinstance(experiment.algo, Baseline):
         lines.append(f"algo={experiment.names['algo']} is solved in one place: what it costs to send the rows is not "
                      "counted")  # fmt: skip

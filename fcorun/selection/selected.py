@@ -11,6 +11,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.records.record import Record
 from fcorun.selection.choice import Choice
+from fcorun.selection.coefficients import Coefficients, coefficients
 from fcorun.selection.fitting import Fitted
 from fcorun.selection.path import Path
 from fcorun.selection.study import Study
@@ -75,6 +76,15 @@ class Selection:
     record: Record | None = None
     refit: Sequence[str] = ()
     held: dict[str, list[str]] | None = None
+
+    @property
+    def coefficients(self) -> Coefficients | None:
+        """Those along the path of the model of all clients; None where it is not linear, or clients have only models
+        of their own."""
+        whole = self.fitted[ALL]
+        if self.experiment.algo.personalises and not whole.counts["bytes_up"].any():
+            return None
+        return coefficients(whole.solution, self.data)
 
     @property
     def folder(self) -> FilePath:

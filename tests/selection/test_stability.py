@@ -174,3 +174,16 @@ def test_a_path_that_begins_too_late():
     assert found.found.region == 1
     assert any("too many for errors=1" in line for line in found.remarks)
     assert "more than errors=1" in "\n".join(tell_stable(found))
+
+
+def test_features_without_penalty_are_not_chosen():
+    found = select_stable(config("algo=centralized", "reg.factors={x7:0}"), Options(subsamples=4, points=3), "out")
+    kept, frame = json.loads(Path("out/stability.json").read_text()), pd.read_csv("out/stability.csv")
+    assert (kept["features"], kept["unpenalised"]) == (9, ["x7"])
+    assert "x7" not in kept["stable"]
+    assert frame["frequency"].isna().tolist() == [False] * 9 + [True]
+    assert found.found.q[0] < 1  # where the path begins only x7 has a coefficient
+    assert "not penalised (reg.factors), so neither chosen nor counted: x7" in "\n".join(tell_stable(found))
+    chosen = np.ones((2, 1, 4), bool)
+    by_hand = stability(chosen, 0.75, 9.0, np.array([True, False, False, False]))
+    assert (by_hand.q[0], by_hand.bound[0], by_hand.stable.tolist()) == (3, 6, [False, True, True, True])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fcorun.cli.commands.common import Parser
 from fcorun.errors import UserError
-from fcorun.records.formats import frame_csv, frame_parquet, read_summary
-from fcorun.records.record import REFIT, Record, load_records
+from fcorun.records.formats import frame_csv, frame_parquet, read_json, read_summary
+from fcorun.records.record import REFIT, SELECTION, Record, load_records
 from fcorun.system.files import write_whole
 
 _WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
@@ -57,8 +57,13 @@ def _record(folder: Path) -> Record:
     """The record in a folder; of a selection that of its choice. Raises UserError where there is none, or several."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give that of a run that is done")
-    if (folder / REFIT / "status.json").exists():
-        return Record(folder / REFIT)
+    if chosen := read_json(folder / SELECTION):
+        record = Record(folder / REFIT)
+        number = str(chosen.get("number"))
+        if chosen.get("status") != "done" or (record.flat_config.get(f"reg.{number}") != chosen.get("chosen")):
+            raise UserError(f"{folder} holds a selection that is not done, or whose refit is not of its choice: give "
+                            "the same fcorun select again, which goes on")  # fmt: skip
+        return record
     if not (folder / "status.json").exists():
         below = load_records(folder)
         which = f"; give one of the {len(below)} below it, such as {below[0].folder}" if below else ""

@@ -20,8 +20,9 @@ _TOLERANCE, _ITERATIONS = 1e-6, 5000
 def supports(experiment: Experiment, data: FederatedData, number: str, value: float) -> tuple[np.ndarray, np.ndarray]:
     """Which features each client's own solution has, (M, d), and whether it is one, (M,).
 
-    A solution is that of the client's rows alone, solved in float64 at this strength or radius; it is none where the
-    client's rows are of one class only, or the solver did not come to its certificate.
+    A solution is that of the client's rows alone, with their weights and offsets, solved in float64 at this strength or
+    radius; it is none where the rows that weigh anything are of one class only, or the solver did not come to its
+    certificate.
     """
     rows, found, sure = dealt(data.offsets), [], []
     with jax.enable_x64(True):
@@ -32,13 +33,15 @@ def supports(experiment: Experiment, data: FederatedData, number: str, value: fl
             there, each = own >= 0, np.maximum(own, 0)
             x = data.x[each].astype(np.float64) if data.x.dtype.kind == "f" else data.x[each]
             y = data.y[each].astype(np.int32 if data.task == "multiclass" else np.float64)
-            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(there / there.sum()))
+            weight = there / there.sum() * (1 if data.within is None else data.within[each])
+            beside = None if data.offset is None else jnp.asarray(data.offset[each], jnp.float64)
+            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=beside)
             numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
             mine = replace(problem, regularizer=replace(reg, **numbers))
             for now in solver.minimize(mine, batch, _TOLERANCE, _ITERATIONS, made=made):  # noqa: B007
                 pass
             weights = np.abs(np.asarray(now.w["weights"])).reshape(data.x.shape[1], -1)
             found.append((weights > experiment.settings.cutoff).any(axis=1))
-            several = data.task == "regression" or len(np.unique(data.y[own[there]])) > 1
+            several = data.task == "regression" or len(np.unique(data.y[own[weight > 0]])) > 1
             sure.append(now.certified and several)
     return np.array(found), np.array(sure)

@@ -17,8 +17,8 @@ MARK = "stability.json"
 
 
 def write(of: Stable, seconds: float) -> None:
-    """Write stability.csv, a row for each feature, the most frequent first; clients.csv, how alike clients' own
-    supports are; stability.png; and stability.json."""
+    """Write stability.csv, a row for each feature, the most frequent first, those without penalty last; clients.csv,
+    how alike clients' own supports are; stability.png; and stability.json."""
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
         write_whole(of.folder / "clients.csv", frame_csv(_clients(of)))
@@ -35,7 +35,8 @@ def write(of: Stable, seconds: float) -> None:
         "subsamples": of.options.subsamples,
         "by": of.options.by,
         "rows": counts(of.data),
-        "features": len(found.most),
+        "features": int((~found.free).sum()),
+        "unpenalised": free(of),
         "q": float(found.q[place]),
         "bound": float(found.bound[place]),
         "stable": [name for name, stable in zip(names_of(of.data), found.stable.tolist(), strict=True) if stable],
@@ -45,6 +46,11 @@ def write(of: Stable, seconds: float) -> None:
         "seconds": seconds,
     }
     write_whole(of.folder / MARK, json_text(content))
+
+
+def free(of: Stable) -> list[str]:
+    """The features that are not penalised."""
+    return [name for name, there in zip(names_of(of.data), of.found.free, strict=True) if there]
 
 
 def mean_of(alike: np.ndarray | None) -> float | None:
@@ -60,7 +66,10 @@ def tell_stable(of: Stable) -> Iterator[str]:
     stable = [f"{names[j]} ({found.most[j]:.2f})" for j in order if found.stable[j]]
     shown = ", ".join(stable[:20]) + (f", and {len(stable) - 20} more" if len(stable) > 20 else "")
     share = f"chosen on at least {of.options.threshold:g} of the halves"
-    yield f"{len(stable)} of {len(names)} features are stable, {share}: {shown or 'none'}"
+    others = free(of)
+    yield f"{len(stable)} of {len(names) - len(others)} features are stable, {share}: {shown or 'none'}"
+    if others:
+        yield f"not penalised (reg.factors), so neither chosen nor counted: {', '.join(others)}"
     yield from assumptions(of)
     if (mean := mean_of(of.clients)) is not None:
         yield (f"clients by themselves, {of.path.number}={of.path.values[found.region - 1]:.4g}: two of them share "
@@ -74,7 +83,7 @@ def tell_stable(of: Stable) -> Iterator[str]:
 def assumptions(of: Stable) -> list[str]:
     """The bound on false selections, and what it rests on."""
     found, place = of.found, of.found.region - 1
-    q, count = found.q[place], len(found.most)
+    q, count = found.q[place], int((~found.free).sum())
     strata = "within each client" if of.options.by == "rows" else "among the clients"
     over = f" (more than errors={of.options.errors:g})" if found.bound[place] > of.options.errors else ""
     ends = [f"{value:.4g}" for value in (of.path.values[0], of.path.values[place])]
@@ -101,6 +110,7 @@ def _features(of: Stable) -> Any:
         {
             "feature": names_of(of.data),
             "stable": found.stable,
+            **({"penalised": ~found.free} if found.free.any() else {}),
             "frequency": found.most,
             f"{of.path.number}_reached": first,
         }

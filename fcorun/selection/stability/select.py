@@ -24,7 +24,16 @@ from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
 from fcorun.selection.stability.stable import Stability, jaccard, stability
-from fcorun.selection.study import Study, Tell, begun, check_parts, cost, standardized_by_itself, unjudged
+from fcorun.selection.study import (
+    Study,
+    Tell,
+    begun,
+    check_parts,
+    check_together,
+    cost,
+    standardized_by_itself,
+    unjudged,
+)
 
 RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
 
@@ -45,7 +54,7 @@ class Plan:
         with study.claimed():
             fitted = study.fits(partial(_slim, data, experiment.settings.cutoff), tell)
             path, said, chosen = _whole(self.path, fitted, experiment)
-            found = stability(chosen, self.options.threshold, self.options.errors)
+            found = stability(chosen, self.options.threshold, self.options.errors, _free(experiment, data))
             alone, more = _clients(experiment, data, path, found)
             said += more + ends(path, found, self.options.errors) + unjudged(experiment)
             done = Stable(study=study, options=self.options, path=path, found=found, clients=alone, cost=cost(fitted),
@@ -79,16 +88,17 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     path = path_of(experiment, data, options.points, options.range, RATIO)
     rng = stream(experiment.settings.seed, "stability", "halves")
     masks = list(halves(data, options.subsamples // 2, options.by, rng))
-    check_parts(experiment, data, masks)
+    check_parts(experiment, data, masks, options.by)
+    check_together(experiment, data, "stability looks at one of all: choose another algo, such as feddualavg")
     none, anew = np.zeros(len(data.y), bool), standardized_by_itself(experiment)
     parts: dict[str, Callable[[], Part]] = {
         f"half{s + 1}": partial(part, data, mask, none, anew) for s, mask in enumerate(masks)
     }
     width = max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks)
     asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
-    asked |= {"distinct": True} if options.by == "clients" else {}  # fits of before may be of a half drawn twice
-    study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked], out=out,
-                     number=path.number, values=path.values, parts=parts, width=width, mark=files.MARK)  # fmt: skip
+    study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked],
+                     rows=masks, out=out, number=path.number, values=path.values, parts=parts,
+                     width=width, mark=files.MARK)  # fmt: skip
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
     rows = told(experiment, data, "take no part")
     said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
@@ -98,6 +108,12 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     if options.by == "rows" and experiment.data.within:
         said.append(f"data={names['data']}: {experiment.data.within}")
     return Plan(options, study, path, [*said, *data.remarks])
+
+
+def _free(experiment: Experiment, data: FederatedData) -> np.ndarray:
+    """The features that reg.factors leaves without penalty, (d,)."""
+    factors = problem_of(experiment, data).regularizer.factors or {}
+    return np.array([factors.get(str(j)) == 0 for j in range(data.x.shape[1])])
 
 
 def _slim(data: FederatedData, cutoff: float, _: str, fitted: Fitted) -> Fitted:
@@ -134,6 +150,7 @@ def _clients(
     if not convex(experiment.objective, experiment.reg):
         return None, ["clients' own solutions are not known: the problem is not convex, or does not say that it is"]
     chosen, sure = supports(experiment, data, path.number, path.values[found.region - 1])
+    chosen = chosen[:, ~found.free]
     alike = jaccard(chosen)
     alike[~sure], alike[:, ~sure] = np.nan, np.nan
     empty = int((sure & ~chosen.any(axis=1)).sum())

@@ -15,11 +15,12 @@ class Stability:
     """What the halves say of d features.
 
     Attributes:
-        frequency: the share of the halves on which each feature is chosen at each value of the path, (P, d).
+        frequency: the share of the halves on which each feature is chosen at each value of the path, (P, d); NaN of
+            features that are not penalised.
         region: how many values of the path are looked at, from its beginning.
         q: features chosen on a half, on average, at any value of the path up to each, (P,).
         bound: on the expected number of false selections, were the region to end at each value, (P,).
-        most: the largest frequency of each feature in the region, (d,).
+        most: the largest frequency of each feature in the region, (d,); NaN of those that are not penalised.
         stable: the features for which that is at least the threshold, (d,).
     """
 
@@ -30,19 +31,28 @@ class Stability:
     most: Float[np.ndarray, " d"]
     stable: Bool[np.ndarray, " d"]
 
+    @property
+    def free(self) -> Bool[np.ndarray, " d"]:
+        """The features that are not penalised, (d,)."""
+        return np.isnan(self.most)
 
-def stability(chosen: Bool[np.ndarray, "S P d"], threshold: float, errors: float) -> Stability:
+
+def stability(
+    chosen: Bool[np.ndarray, "S P d"], threshold: float, errors: float, free: Bool[np.ndarray, " d"] | None = None
+) -> Stability:
     """Stability selection by what was chosen on S halves at P values, the simplest solution first.
 
     A feature is stable if at some value of the region it is chosen on a share of the halves of at least ``threshold``,
     which is over 1/2. The region is the longest beginning of the path for which q^2 / ((2 threshold - 1) d), theorem 1
     of Meinshausen and Buehlmann, is at most ``errors``; it has one value at least. By theorem 1 of Shah and Samworth
     the same number bounds, without further assumptions, how many stable features are expected whose chance of being
-    chosen on a half is at most q / d.
+    chosen on a half is at most q / d. Features that are ``free`` of any penalty are always there, and neither chosen
+    nor counted in d and q.
     """
-    features = chosen.shape[2]
-    frequency = chosen.mean(axis=0)
-    q = np.logical_or.accumulate(chosen, axis=1).sum(axis=2).mean(axis=0)
+    free = np.zeros(chosen.shape[2], bool) if free is None else free
+    features = int((~free).sum())
+    frequency = np.where(free, np.nan, chosen.mean(axis=0))
+    q = np.logical_or.accumulate(chosen[:, :, ~free], axis=1).sum(axis=2).mean(axis=0)
     bound = q**2 / ((2 * threshold - 1) * features)
     region = max(int((bound <= errors).sum()), 1)  # q grows along the path
     most = frequency[:region].max(axis=0)

@@ -1,0 +1,196 @@
+"""What selection and stability share: whose fits they reuse, weighted rows, and what parts of the rows refuse."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails, given
+
+from fcorun import Record, run
+from fcorun.cli.commands import main
+from fcorun.cli.commands.common import divided
+from fcorun.datasets.part import part
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.problem import solver
+from fcorun.selection.fitting import Fitter
+from fcorun.selection.select import plan, select
+from fcorun.selection.selected import Options
+from fcorun.selection.stability.alone import supports
+from fcorun.selection.stability.asked import Options as Halves
+from fcorun.selection.stability.select import plan as plan_halves
+
+RNG = np.random.default_rng(7)
+OWNER = np.repeat(["a", "b", "c"], 12)
+X = RNG.standard_normal((36, 4))
+Y = X @ [1.5, -1.0, 0, 0] + 0.5 * RNG.standard_normal(36)
+NAMES = ["age", "dose", "x0", "x1"]
+
+
+def config(*overrides, **columns):
+    frame = pd.DataFrame(X, columns=NAMES).assign(site=OWNER, y=Y).assign(**columns)
+    frame.to_csv("rows.csv", index=False)
+    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
+    return composed(*own, "rounds=4", "eval_every=2", *overrides)
+
+
+def test_another_seed_is_another_study():
+    """Of a baseline, too, whose runs know no seed: folds and halves do."""
+    settings = config("algo=centralized")
+    seeds = [settings | {"seed": seed} for seed in (0, 0, 1)]
+    for one, same, other in (
+        [plan(each, Options(folds=3, points=2)).study for each in seeds],
+        [plan_halves(each, Halves(subsamples=2, points=2)).study for each in seeds],
+    ):
+        assert one.identity == same.identity != other.identity
+        assert one.folder != other.folder
+
+
+def test_own_supports_are_those_of_weighted_rows():
+    """As of rows that lie there as often as they weigh, with the offset taken off the target."""
+    weight, offset = np.tile([0, 1, 2, 3], 9), np.where(np.arange(36) % 3 == 0, 4.0, -1.0) * X[:, 2]
+    there = config("algo=centralized", "data.weight=k", "data.offset=o", k=weight, o=offset)
+    experiment = prepare(there)
+    found, sure = supports(experiment, load(experiment), "strength", 0.5)
+    assert sure.all()
+    plain = config("algo=centralized", "data.ignore=[k,o]", k=weight, o=offset)
+    frame = pd.read_csv("rows.csv")
+    rows = frame.iloc[np.repeat(np.arange(36), weight)]
+    rows.assign(y=rows["y"] - rows["o"]).to_csv("rows.csv", index=False)
+    again = prepare(plain)
+    expected = supports(again, load(again), "strength", 0.5)[0]
+    np.testing.assert_array_equal(found, expected)
+    unweighted = prepare(config("algo=centralized"))
+    assert (supports(unweighted, load(unweighted), "strength", 0.5)[0] != found).any()
+
+
+REFUSED = {
+    "a client whose rows left weigh nothing": (
+        {"k": np.where(np.arange(36) < 11, 0, 1)}, ("data.weight=k",), {}, ("client a", "weight 0", "by=clients")),
+    "a fold that weighs nothing": (
+        {"k": np.where(np.arange(36) % 12 < 2, 1, 0)}, ("data.weight=k",), {"folds": 12}, ("weight 0", "fewer folds")),
+    "numbers of each client": (
+        {}, ("reg=l1_box", "reg.per_client={upper:[1,1,1]}"), {"by": "clients"}, ("reg.per_client.upper", "by=rows")),
+    "a client by its number": (
+        {}, ("algo=one_client",), {"by": "clients"}, ("algo=one_client", "by=rows")),
+    "a map of clients": (
+        {}, ("topology=tree", "topology.map=[0,1,1]"), {"by": "clients"}, ("topology.map", "by=clients")),
+    "more edges than clients": (
+        {}, ("topology=tree", "topology.edges=3"), {"by": "clients"}, ("topology.edges=3", "by=clients")),
+    "a target of rows held out": ({}, ("stop={val_loss:0.1}",), {}, ("stop.val_loss", "change")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_parts_refuse_is_refused_before(case):
+    columns, overrides, options, words = REFUSED[case]
+    with fails(*words):
+        select(config(*overrides, **columns), Options(**{"folds": 3, "points": 2, **options}), "out")
+    assert not Path("out").exists()
+    if case != "a fold that weighs nothing":
+        with fails(*words):
+            plan_halves(config(*overrides, **columns), Halves(subsamples=20, points=2, by=options.get("by", "rows")))
+
+
+def test_folds_in_which_other_clients_have_weight_held_out():
+    """Quantiles over clients go by those whose rows held out weigh anything: each fold has its own."""
+    place = np.arange(36) % 12
+    settings = config(
+        "algo=local", "data.weight=k", "algo.client_lr=0.05", k=np.where((place == 0) & (OWNER == "a"), 0, 1)
+    )
+    experiment = prepare(settings)
+    data = load(experiment)
+    parts = [lambda at=at: part(data, place != at, place == at) for at in (1, 0)]
+    together, apart = [], []
+    for groups, found in (([parts], together), ([[each] for each in parts], apart)):
+        for group in groups:
+            fitter = Fitter(experiment, data, "strength", np.array([0.1, 0.01]), 12)
+            fitter.fit(group, lambda _, fitted, found=found: found.append(fitted))
+    for one, other in zip(together, apart, strict=True):
+        for name, values in other.metrics.items():
+            np.testing.assert_allclose(one.metrics[name], values, rtol=1e-6, err_msg=name)
+
+
+def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
+    """As with a strength of its own: the duality gap, which needs one."""
+    made, gaps = solver.programs, []
+    monkeypatch.setattr(solver, "programs", lambda problem, count: gaps.append(solver.has_gap(problem, count)) or made(
+        problem, count))  # fmt: skip
+    means = []
+    for name in ("reg.strength", "reg.relative"):
+        settings = config("algo=centralized", f"{name}=0.1")
+        experiment = prepare(settings)
+        data, found = load(experiment), []
+        fitter = Fitter(experiment, data, "strength", np.array([0.5, 0.05]), 12)
+        fitter.fit([lambda data=data: part(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
+                   lambda _, fitted, found=found: found.append(fitted))  # fmt: skip
+        means.append(found[0].metrics["val_loss"])
+    assert gaps == [True, True]
+    np.testing.assert_array_equal(*means)
+
+
+def test_another_choice_replaces_the_refit(monkeypatch, capsys):
+    """When the new one is whole; until then nothing is predicted by either."""
+    new = config("algo=centralized")
+    found = select(new, Options(folds=3, points=4), "out")
+    before = given(found.record).status["identity"]
+    place = (found.choice.chosen + 1) % 4
+    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: replace(found.choice, chosen=place))
+    kept = Path("out/refit/config.yaml").read_text()
+
+    def broken(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.selection.refit.run", broken)
+        with pytest.raises(KeyboardInterrupt):
+            select(new, Options(folds=3, points=4, rule="one_se"), "out")
+    assert Path("out/refit/config.yaml").read_text() == kept
+    assert main(["predict", "out", "rows.csv"]) == 2
+    assert "not done" in capsys.readouterr().err
+
+    again = select(new, Options(folds=3, points=4, rule="one_se"), "out")
+    assert Record(Path("out/refit")).status["identity"] == given(again.record).status["identity"] != before
+    assert given(again.record).config["reg"]["strength"] == json.loads(Path("out/selection.json").read_text())["chosen"]
+    assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
+    assert main(["predict", "out", "rows.csv"]) == 0
+    own = run(given(again.record).config, "own")
+    np.testing.assert_array_equal(given(again.record).solution["weights"], own.solution["weights"])
+
+    # a move that was broken off goes on, whatever is chosen then
+    Path("out/refit").rename("out/refit.next")
+    Path("out/refit").mkdir()
+    Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
+    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: found.choice)
+    last = select(new, Options(folds=3, points=4), "out")
+    assert Record(Path("out/refit")).status["identity"] == given(last.record).status["identity"] == before
+    assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
+
+
+def test_clients_with_no_model_together():
+    settings = config("algo=local", "algo.client_lr=0.05")
+    with fails("algo=local", "none together", "by=rows"):
+        plan(settings, Options(folds=3, points=2, by="clients"), "out")
+    with fails("algo=local", "none together", "choose another algo"):
+        plan_halves(settings, Halves(subsamples=2, points=2))
+    planned = plan(settings, Options(folds=2, points=2), "out")
+    assert any("no path.csv" in line for line in planned.said)
+    planned.run()
+    assert not Path("out/path.csv").exists()
+    assert "nonzeros" not in pd.read_csv("out/curve.csv")
+    plan(config("algo=pfedmac_s"), Options(folds=3, points=2, by="clients"), "mixed")
+
+
+@pytest.mark.parametrize(("given", "taken"), [("loss", "val_loss"), ("deviance", "val_deviance"), ("null", "null"),
+                                              ("val_loss", "val_loss"), ("personal_val_loss", "personal_val_loss"),
+                                              ("density", "density"), ("test_loss", "test_loss")])  # fmt: skip
+def test_a_metric_is_that_of_rows_held_out(given, taken):
+    assert divided(Options, [f"metric={given}"])[1] == [f"metric={taken}"]
+
+
+def test_a_metric_of_the_objective_s_own():
+    assert plan(config("algo=centralized", "objective=poisson", "metric=val_deviance", y=np.arange(36) % 5), Options(
+        folds=3, points=2)).metric == "val_deviance"  # fmt: skip
