@@ -85,10 +85,8 @@ class Table(Dataset):
         Splits(self.validation, self.test).check()
         check_named(self.ignore, self.only, weight=self.weight, offset=self.offset)
         if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
-            raise UserError(
-                f"data.partition={self.partition} needs classes and data.task=regression has none: "
-                "give data.partition=sorted"
-            )
+            raise UserError(f"data.partition={self.partition} needs classes and data.task=regression has none: "
+                            "give data.partition=sorted")  # fmt: skip
 
     def following(self, record: str) -> "Table":
         """With the encoding of ``record``, if it has one and none is given."""

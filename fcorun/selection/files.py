@@ -8,8 +8,8 @@ from fcorun.records.formats import csv_text, frame_csv, json_text
 from fcorun.records.record import SELECTION
 from fcorun.selection.coefficients import Coefficients
 from fcorun.selection.fitting import ENDS
+from fcorun.selection.folds import counts
 from fcorun.selection.picture import draw
-from fcorun.selection.rows import counts
 from fcorun.selection.selected import Selection
 from fcorun.system.files import write_whole
 

@@ -15,16 +15,17 @@ from fcorun.datasets.base import FederatedData, stream
 from fcorun.datasets.part import Part, part
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.prepare import unmeasured
+from fcorun.experiment.prepare import prepare, unmeasured
 from fcorun.metrics import PERSONAL, TEST
+from fcorun.records.folder import RunFolder
+from fcorun.records.record import FILES, REFIT, Record
 from fcorun.runs.job import Watcher
+from fcorun.runs.run import run
 from fcorun.selection import files
 from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
 from fcorun.selection.fitting import Fitted
-from fcorun.selection.folds import clients_of, folds_of
+from fcorun.selection.folds import clients_of, folds_of, told
 from fcorun.selection.path import Path, path_of
-from fcorun.selection.refit import refit
-from fcorun.selection.rows import told
 from fcorun.selection.selected import ALL, FOLDS, Options, Selection
 from fcorun.selection.study import (
     Study,
@@ -199,3 +200,36 @@ def _said(label: str, path: Path, options: Options, experiment: Experiment, data
 def _slim(name: str, fitted: Fitted) -> Fitted:
     """What is kept of a fit: of a fold no solution."""
     return fitted if name == ALL else replace(fitted, solution={})
+
+
+def refit(config: Mapping[str, Any], folder: FilePath, watch: Watcher | None = None) -> Record:
+    """The record of a configuration in FOLDER/refit. Where that holds another choice's, it is replaced when the new
+    one, made beside it, is whole. Raises UserError as ``run`` does."""
+    mine = prepare(config).identity
+    place, beside = folder / REFIT, folder / f"{REFIT}.next"
+    if _identity_in(place) in ("", mine) and (_identity_in(place) or not _identity_in(beside)):
+        record = run(config, place, watch)
+        _removed(beside)
+        return record
+    if _identity_in(beside) not in ("", mine):
+        _removed(beside)
+    run(config, beside, watch)
+    _removed(place)
+    place.mkdir(exist_ok=True)
+    for path in sorted(beside.iterdir(), key=lambda path: path.name == "status.json"):  # which makes it a record
+        path.replace(place / path.name)
+    beside.rmdir()
+    return Record(place)
+
+
+def _identity_in(folder: FilePath) -> str:
+    """The identity of the record in a folder; empty where there is none."""
+    return Record(folder).status.get("identity", "")
+
+
+def _removed(folder: FilePath) -> None:
+    """Remove the record in a folder, or what is left of one whose move was broken off."""
+    if held := _identity_in(folder):
+        RunFolder(folder, held).remove()
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)

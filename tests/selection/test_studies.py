@@ -92,7 +92,7 @@ def test_what_parts_refuse_is_refused_before(case):
     assert not Path("out").exists()
     if case != "a fold that weighs nothing":
         with fails(*words):
-            plan_halves(config(*overrides, **columns), Halves(subsamples=20, points=2, by=options.get("by", "rows")))
+            plan_halves(config(*overrides, **columns), Halves(subsamples=2, points=2, by=options.get("by", "rows")))
 
 
 def test_folds_in_which_other_clients_have_weight_held_out():
@@ -145,7 +145,7 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.selection.refit.run", broken)
+        patch.setattr("fcorun.selection.select.run", broken)
         with pytest.raises(KeyboardInterrupt):
             select(new, Options(folds=3, points=4, rule="one_se"), "out")
     assert Path("out/refit/config.yaml").read_text() == kept

@@ -7,8 +7,8 @@ import numpy as np
 
 from fcorun.records.formats import frame_csv, json_text
 from fcorun.selection.coefficients import names_of
+from fcorun.selection.folds import counts
 from fcorun.selection.report import costs
-from fcorun.selection.rows import counts
 from fcorun.selection.stability.asked import Stable
 from fcorun.selection.stability.picture import draw
 from fcorun.system.files import write_whole

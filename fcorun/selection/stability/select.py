@@ -17,9 +17,8 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
 from fcorun.selection.coefficients import linear
 from fcorun.selection.fitting import ENDS, Fitted
-from fcorun.selection.folds import halves
+from fcorun.selection.folds import halves, told
 from fcorun.selection.path import Path, path_of
-from fcorun.selection.rows import told
 from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
