@@ -59,7 +59,8 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
 def undrawn(request, monkeypatch):
     """Runs leave an empty picture and sweeps none, which takes no time, but where pictures are looked at."""
     rooms = ("cli", "figures", "records", "reports", "trackers")
-    if request.path.parent.name not in rooms and "drawn" not in request.keywords:
+    looked_at = request.path.parent.name in rooms and "undrawn" not in request.keywords
+    if not looked_at and "drawn" not in request.keywords:
         monkeypatch.setattr("fcorun.reports.pictures.curves.draw_run", lambda *_, **__: b"")
         nothing = {"coefficients.png": b""}
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: nothing)

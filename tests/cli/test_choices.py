@@ -12,6 +12,7 @@ from table_files import table
 from fcorun import Record, UserError, run
 
 HAXBY = SHARED / "data" / "nilearn_data"
+pytestmark = pytest.mark.undrawn
 
 
 # ---------------------------------------------------------------- every choice runs
