@@ -119,6 +119,12 @@ def told(experiment: Experiment, data: FederatedData, use: str) -> str:
     return f"{said}; {' and '.join(aside)} are left aside and {use}" if aside else said
 
 
+def filled(data: FederatedData) -> list[str]:
+    """A remark where gaps are filled by what held-out rows know, too."""
+    gaps = data.encoding is not None and any(column.fill is not None for column in data.encoding.columns)
+    return ["gaps are filled by all training rows, those that are held out or left aside in turn too"] if gaps else []
+
+
 def _why(experiment: Experiment, name: str) -> str:
     """The option that leaves these rows aside; empty where it is not known."""
     source = experiment.data

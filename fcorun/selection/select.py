@@ -24,7 +24,7 @@ from fcorun.runs.run import run
 from fcorun.selection import files
 from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
 from fcorun.selection.fitting import Fitted
-from fcorun.selection.folds import clients_of, folds_of, told
+from fcorun.selection.folds import clients_of, filled, folds_of, told
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.selected import ALL, FOLDS, Options, Selection
 from fcorun.selection.study import (
@@ -194,7 +194,7 @@ def _said(label: str, path: Path, options: Options, experiment: Experiment, data
     if isinstance(experiment.algo, Baseline):
         lines.append(f"algo={experiment.names['algo']} is solved in one place: what it costs to send the rows is not "
                      "counted")  # fmt: skip
-    return [*lines, *data.remarks]
+    return [*lines, *filled(data), *data.remarks]
 
 
 def _slim(name: str, fitted: Fitted) -> Fitted:

@@ -194,3 +194,13 @@ def test_a_metric_is_that_of_rows_held_out(given, taken):
 def test_a_metric_of_the_objective_s_own():
     assert plan(config("algo=centralized", "objective=poisson", "metric=val_deviance", y=np.arange(36) % 5), Options(
         folds=3, points=2)).metric == "val_deviance"  # fmt: skip
+
+
+def test_gaps_that_are_filled_by_all_rows_are_said(tmp_path):
+    table = pd.DataFrame({"a": [1.0, None, 3, 4] * 5, "y": np.arange(20.0), "site": ["u", "v"] * 10})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = ("data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.client=site", "data.missing=mean")
+    settings = composed(*given, "algo=feddualavg")
+    halves = plan_halves(settings, Halves(subsamples=2, points=2))
+    told = [*plan(settings, Options(folds=2, points=2)).said, *halves.said]
+    assert sum(line.startswith("gaps are filled by all training rows") for line in told) == 2

@@ -17,7 +17,7 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
 from fcorun.selection.coefficients import linear
 from fcorun.selection.fitting import ENDS, Fitted
-from fcorun.selection.folds import halves, told
+from fcorun.selection.folds import filled, halves, told
 from fcorun.selection.path import Path, path_of
 from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
@@ -106,7 +106,7 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
         said.append(f"{own} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out")
     if options.by == "rows" and experiment.data.within:
         said.append(f"data={names['data']}: {experiment.data.within}")
-    return Plan(options, study, path, [*said, *data.remarks])
+    return Plan(options, study, path, [*said, *filled(data), *data.remarks])
 
 
 def _free(experiment: Experiment, data: FederatedData) -> np.ndarray:
