@@ -31,11 +31,11 @@ class Coefficients:
         weights: as trained, shape (d, k).
         bias: the intercept as trained, shape (k,), or None where the model has none.
         scaling: what features were standardized by before, or None.
-        scale: what x was multiplied by to be the features.
         units: whether one change of units leads back to the features as the source has them: not where they were
             standardized by each client or run.
         shape: that of an example where it is a matrix; else empty.
         grid: of features that are voxels.
+        scale: what x was multiplied by to be the features.
     """
 
     features: tuple[str, ...]
@@ -43,10 +43,10 @@ class Coefficients:
     weights: np.ndarray
     bias: np.ndarray | None = None
     scaling: Scaling | None = None
-    scale: float = 1.0
     units: bool = True
     shape: tuple[int, ...] = ()
     grid: Grid | None = None
+    scale: float = 1.0
 
     @cached_property
     def original(self) -> tuple[np.ndarray, np.ndarray | None] | None:
