@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fcorun.config import build
 from fcorun.errors import UserError
-from fcorun.metrics import CATALOGUE, PERSONAL, RENAMED, TEST
+from fcorun.metrics import CATALOGUE
 from fcorun.records.record import Record, load_records
 
 T = TypeVar("T")
@@ -78,28 +78,21 @@ def console(verbose: bool = True) -> Console:
     return Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
 
 
-def _full(metric: str) -> bool:
-    """Whether this is the name of a metric as a record has it; others are those of an example, of rows held out."""
-    return metric in CATALOGUE or metric in RENAMED or metric.startswith(("train_", "val_", TEST, PERSONAL))
-
-
 def divided(kind: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
     """KEY=VALUE as the options of a command, a dataclass, and the overrides of its configuration; and what ``out`` is.
 
-    ``metric=loss``, or ``metric=deviance`` of an objective's own, is that of rows held out. Raises UserError for an
-    option with no good value.
+    Raises UserError for an option with no good value.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     names, values, overrides = {*(field.name for field in fields(kind)), "out"}, {}, []  # type: ignore[arg-type]
     for text in given:
-        key, equals, value = text.partition("=")
+        key, equals, _ = text.partition("=")
         if not equals:
             raise UserError(f"'{text}' is not KEY=VALUE")
         if key not in names:
-            held = key == "metric" and value.isidentifier() and value != "null" and not _full(value)
-            overrides.append(f"metric=val_{value}" if held else text)
+            overrides.append(text)
             continue
         try:
             override = OverridesParser.create().parse_override(text)
