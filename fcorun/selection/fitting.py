@@ -151,7 +151,7 @@ class Fitter:
         return _joined(found)
 
     def _point(self, experiment: Experiment, data: FederatedData, value: float) -> dict:
-        found = experiment.numbers() | {"reg": numbers(with_value(experiment.reg, self.number, value))}
+        found = experiment.numbers() | {"reg": numbers(experiment.reg.with_value(self.number, value))}
         if experiment.algo.needs_curvature:
             least, most = build.curvature_of(experiment, data)
             found["curvature"] = {"least": least, "most": most}
@@ -169,14 +169,14 @@ class Fitter:
         beside = None if self.data.offset is None else jnp.asarray(self.data.offset)
         batch = Batch(among.x, among.y, jnp.asarray(weight / weight.sum()), offset=beside)
         if "made" not in self._shared:
-            reg = with_value(problem.regularizer, self.number, self.values[0])  # without a strength there is no gap
+            reg = problem.regularizer.with_value(self.number, self.values[0])  # without a strength there is no gap
             self._shared["made"] = solver.programs(replace(problem, regularizer=reg), among.x.shape[1])
             self._shared["measure"] = jax.jit(
                 lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
             )
         start, found = None, []
         for value in self.values:
-            this = replace(problem, regularizer=with_value(problem.regularizer, self.number, value))
+            this = replace(problem, regularizer=problem.regularizer.with_value(self.number, value))
             options = {"start": start, "made": self._shared["made"]}
             for now in solver.minimize(own(this, data, rows), batch, algo.tolerance, algo.max_iterations, **options):  # noqa: B007
                 if self.stop.is_set():
@@ -188,12 +188,6 @@ class Fitter:
             solution = {name: np.asarray(each) for name, each in now.w.items()}
             found.append(({name: float(each) for name, each in measured.items()}, solution, end, (0, 0, 0)))
         return _joined(found)
-
-
-def with_value(reg, number: str, value: float):
-    """The regularizer with a value for its strength or radius."""
-    relative = {"relative": None} if number == "strength" and hasattr(reg, "relative") else {}
-    return replace(reg, **{number: float(value)}, **relative)
 
 
 class _Runs:

@@ -16,7 +16,6 @@ from fcorun.experiment.fit import convex
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.selection.fitting import with_value
 
 RATIO = 1e-3  # of the least to the largest, as in scikit-learn's lasso_path
 _FREE, _ITERATIONS = 1e-4, 2000  # how well the solution without constraint is known, which ends a path of radii
@@ -85,7 +84,7 @@ def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[
         raise UserError(f"objective={experiment.names['objective']} is not convex, so that no {number} of reg={name} "
                         f"is known to begin or end a path: {give}")  # fmt: skip
     if number == "strength":
-        found = reference.strength_max(replace(experiment, reg=with_value(reg, number, 1.0)), data, give)
+        found = reference.strength_max(replace(experiment, reg=reg.with_value(number, 1.0)), data, give)
         if found <= 0:
             raise UserError(f"0 is optimal with reg={name} of any strength: the features say nothing of the target")
         return found, "the smallest strength at which all penalised coefficients are 0, on all training rows"
@@ -107,7 +106,7 @@ def _radius(reg: Regularizer, w: jax.Array) -> float:
     """The smallest radius of a ball in which w lies, by bisection."""
 
     def outside(radius: float) -> bool:
-        ball = with_value(reg, "radius", radius)
+        ball = reg.with_value("radius", radius)
         return float(ball.violation(w)) > 1e-9 * float(jnp.linalg.norm(w.ravel()))  # type: ignore[attr-defined]
 
     if not float(jnp.abs(w).max()) > 0:

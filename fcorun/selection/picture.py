@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.experiment.experiment import Experiment
+from fcorun.models.coefficients import Coefficients
 from fcorun.reports.pictures.page import COLOURS, PAGE, STYLE, content, look, page
-from fcorun.selection.coefficients import Coefficients
 from fcorun.selection.path import Path
 from fcorun.selection.selected import Selection
 
@@ -100,8 +100,9 @@ def marks(ax: Any, of: Selection, top: bool = False) -> None:
 def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
     """The coefficients of the features; the largest at the choice have names, the others are grey."""
     values, choice = of.path.values, of.choice
-    shown = np.flatnonzero(found.regularized)
-    curves = found.values[:, shown]
+    labels = [f", {label}" for label in found.classes] if len(found.classes) > 1 else [""]
+    names = [name + label for name in found.features for label in labels]
+    curves = found.weights.reshape(len(values), -1)
     curves = np.where(np.isfinite(curves), curves, np.nan)
     size = np.nan_to_num(np.abs(curves[choice.chosen]))
     order = np.argsort(-size, kind="stable")
@@ -115,7 +116,7 @@ def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
         ax.plot(values, curves[:, j], **look(i).line, linewidth=1.1)
     ax.margins(x=0)
     marks(ax, of)
-    beside(ax, [(end, i, short(found.names[shown[j]])) for end, i, j in ends])
+    beside(ax, [(end, i, short(names[j])) for end, i, j in ends])
     more = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
     ax.set_ylabel(f"coefficients on all training rows\nas trained{more}")
 

@@ -9,9 +9,10 @@ from fcorun.config import Count
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
+from fcorun.models.coefficients import Coefficients, of_solution
+from fcorun.objectives.base import linear
 from fcorun.records.record import Record
 from fcorun.selection.choice import Choice
-from fcorun.selection.coefficients import Coefficients, coefficients
 from fcorun.selection.fitting import Fitted
 from fcorun.selection.path import Path
 from fcorun.selection.study import Study
@@ -82,9 +83,10 @@ class Selection:
         """Those along the path of the model of all clients; None where it is not linear, or clients have only models
         of their own."""
         whole = self.fitted[ALL]
-        if self.experiment.algo.personalises and not whole.counts["bytes_up"].any():
+        alone = self.experiment.algo.personalises and not whole.counts["bytes_up"].any()
+        if alone or not linear(type(self.experiment.objective)):
             return None
-        return coefficients(whole.solution, self.data)
+        return of_solution(whole.solution, self.data, self.experiment.data.units, along=True)
 
     @property
     def folder(self) -> FilePath:

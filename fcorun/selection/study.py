@@ -25,7 +25,7 @@ from fcorun.metrics import PERSONAL
 from fcorun.problem import solver
 from fcorun.records import locks
 from fcorun.records.formats import json_text, read_json
-from fcorun.selection.fitting import Fitted, Fitter, with_value
+from fcorun.selection.fitting import Fitted, Fitter
 from fcorun.selection.path import number_of
 from fcorun.system.files import write_whole
 
@@ -51,7 +51,7 @@ def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, Federate
         raise UserError(f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
                         "give stop={change:1e-5}, or null")  # fmt: skip
     data = load(experiment)
-    fixed = replace(experiment, reg=with_value(experiment.reg, number, 1.0))
+    fixed = replace(experiment, reg=experiment.reg.with_value(number, 1.0))
     return replace(experiment, settings=replace(settings, reference=False)), data, fixed
 
 

@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from fcorun.cli.commands.common import Parser, console, distinct, records_in
+from fcorun.cli.commands.common import WRITERS, Parser, check_out, console, distinct, records_in
 from fcorun.errors import UserError
 from fcorun.models.brain import draw_brain, files_of, weights_image
 from fcorun.models.coefficients import by_client, of_clients, of_record, refused
-from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record
 from fcorun.reports.pictures.coefficients import draw_model
 from fcorun.reports.results import number, print_whole
@@ -22,7 +21,6 @@ from fcorun.reports.table import Frame
 from fcorun.reports.weights import joined, warnings
 from fcorun.system.files import write_whole
 
-_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
 _SHOWN = 15  # coefficients of a point
 
 
@@ -53,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
                 out.print(escape(str(path)))
         return 0
     frame, keys = joined(records, asked.over)
-    write_whole(asked.out, _WRITERS[asked.out.suffix](frame))
+    write_whole(asked.out, WRITERS[asked.out.suffix](frame))
     _show(frame, ["algo", "data", *keys], out)
     for line in warnings(records, asked.over):
         out.print(line)
@@ -72,12 +70,7 @@ def _check(asked: Namespace) -> None:
         return
     if asked.clients:
         raise UserError("--clients writes into each record: leave --out out")
-    if path.suffix not in _WRITERS:
-        raise UserError(f"--out {path} must end in .csv or .parquet")
-    if path.exists() and not asked.force:
-        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
-    if not path.parent.is_dir():
-        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")
+    check_out(path, list(WRITERS), asked.force)
 
 
 def _lacks(record: Record, clients: bool) -> str:

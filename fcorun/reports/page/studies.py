@@ -117,8 +117,9 @@ def _paths(
     if not columns or not rows:
         return ""
     x = [_float(key.partition("=")[2]) for key in columns]
-    every = [([_float(row[key]) for key in columns], " ".join(filter(None, (row["feature"], row.get("class")))))
-             for row in rows]  # fmt: skip
+    classes = len({row.get("class") for row in rows}) > 1
+    names = [" ".join(filter(None, (row["feature"], row.get("class") if classes else ""))) for row in rows]
+    every = [([_float(row[key]) for key in columns], name) for row, name in zip(rows, names, strict=True)]
     every.sort(key=lambda each: -max(map(abs, each[0])))
     traces: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": {"width": 1.3, "color": COLOURS[i % 6]},

@@ -12,7 +12,6 @@ from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
-from fcorun.selection.fitting import with_value
 
 _TOLERANCE, _ITERATIONS = 1e-6, 5000
 
@@ -27,7 +26,7 @@ def supports(experiment: Experiment, data: FederatedData, number: str, value: fl
     rows, found, sure = dealt(data.offsets), [], []
     with jax.enable_x64(True):
         problem = problem_of(experiment, data)
-        reg = with_value(problem.regularizer, number, value)
+        reg = problem.regularizer.with_value(number, value)
         made = solver.programs(replace(problem, regularizer=reg), data.x.shape[1])
         for m, own in enumerate(rows):
             there, each = own >= 0, np.maximum(own, 0)

@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.config import Count, Positive
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
+from fcorun.models.coefficients import feature_names
 from fcorun.selection.path import Path
 from fcorun.selection.stability.stable import Stability
 from fcorun.selection.study import Study
@@ -50,7 +51,6 @@ class Stable:
     Attributes:
         study: its parts and its folder.
         found: which features are stable.
-        counts: how many runs ended in each way of ENDS.
         clients: the similarity of the supports of clients' own solutions at the end of the region, (M, M), NaN where
             there is none; None where there are no such solutions.
         cost: of all runs.
@@ -72,3 +72,8 @@ class Stable:
     @property
     def data(self) -> FederatedData:
         return self.study.data
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the features are called, d."""
+        return feature_names(self.data.features, self.data.shape or self.data.x.shape[1:], self.data.grid)

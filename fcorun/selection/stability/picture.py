@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fcorun.reports.pictures.page import PAGE, STYLE, content, look, page
-from fcorun.selection.coefficients import names_of
 from fcorun.selection.picture import SYMBOLS, along, beside, short, title_of
 from fcorun.selection.stability.asked import Stable
 
@@ -23,7 +22,7 @@ def draw(of: Stable) -> bytes:
         what = f"stability selection on {of.options.subsamples} halves by {of.options.by}"
         title = textwrap.wrap(f"{title_of(of.study.experiment)}: {what}", int(17 * PAGE))
         two = of.clients is not None
-        features = [short(names_of(of.data)[j]) for j in _most(of)]
+        features = [short(of.features[j]) for j in _most(of)]
         margin = 0.25 + _LETTER * max(map(len, features), default=0)
         gap = margin + 0.15 + _LETTER * max(map(len, _texts(of)), default=0)
         figure, axes = page(1 + two, 1 + two, PAGE, height=2.4, left=0.6, right=0.55 if two else margin,
@@ -51,7 +50,7 @@ def _frequencies(ax: Any, of: Stable) -> None:
     ax.set(ylim=(-0.03, 1.03), xlabel=f"{SYMBOLS[of.path.number]}\nthick: stable; white: bound ≤ {of.options.errors:g}",
            ylabel=f"share of {of.options.subsamples} halves\non which a feature is chosen")  # fmt: skip
     ax.margins(x=0)
-    names = names_of(of.data)
+    names = of.features
     beside(ax, [(found.frequency[-1, j] - 1e-6 * i, i, short(names[j])) for i, j in enumerate(named)])
 
 

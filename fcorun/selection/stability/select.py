@@ -15,7 +15,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
-from fcorun.selection.coefficients import linear
+from fcorun.objectives.base import linear
 from fcorun.selection.fitting import ENDS, Fitted
 from fcorun.selection.folds import filled, halves, told
 from fcorun.selection.path import Path, path_of
@@ -81,7 +81,7 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     """What ``select_stable`` would do. Raises UserError, and writes nothing."""
     experiment, data, fixed = begun(config, "stability")
     names = experiment.names
-    if not linear(problem_of(experiment, data).shapes, data):
+    if not linear(type(experiment.objective)):
         raise UserError(f"objective={names['objective']} has no coefficient for each feature, which could be chosen or "
                         "not: take least_squares, logistic, or another linear model")  # fmt: skip
     path = path_of(experiment, data, options.points, options.range, RATIO)
