@@ -11,10 +11,10 @@ from fcorun.reports.pictures.style import drawn_in
 from fcorun.reports.pictures.view import View, looks_of
 
 
-def figure(draw, records, metric="support_f1", **more) -> Any:
+def figure(draw, records, metric="support_f1", style: str = "paper", **more) -> Any:
     """A figure of one data set, or None where there is nothing to draw."""
     runs = table(records)
-    return looked_at(draw, View(runs, records, metric, looks_of(runs), **more))
+    return looked_at(draw, View(runs, records, metric, looks_of(runs), **more), style=style)
 
 
 def looked_at(draw, *arguments, style: str = "paper") -> Any:

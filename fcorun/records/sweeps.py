@@ -25,9 +25,9 @@ class Asked:
     metric: str | None = None
     tail_rounds: int | None = None
     x: str | None = None
-    style: str | None = None
     algos: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
+    style: str | None = None
 
     def unless(self, **given: object) -> "Asked":
         """The same with what is given and not None."""

@@ -27,8 +27,8 @@ def title_of(experiment: Experiment) -> str:
     return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
 
 
-def draw(of: Selection, found: Coefficients | None) -> bytes:
-    """selection.png, as the content of a file."""
+def draw(of: Selection, found: Coefficients | None) -> dict[str, bytes]:
+    """selection.png and selection.pdf, the contents of these files."""
     with drawn_in(of.experiment.settings.style):
         what = f"{title_of(of.experiment)}: {of.options.folds}-fold cross-validation by {of.options.by}"
         two = found is not None
@@ -39,7 +39,7 @@ def draw(of: Selection, found: Coefficients | None) -> bytes:
             _paths(axes[1], of, found)
         for ax in axes:
             along(ax, of.path)
-        return content(figure)
+        return {f"selection.{format}": content(figure, format) for format in ("png", "pdf")}
 
 
 def along(ax: Any, path: Path) -> None:

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     several records. With --out, draw one set of pictures of all records, and write their table."""
     parser = Parser("plot", run.__doc__)
     parser.add_judging()
-    parser.add_argument("--format", choices=FORMATS, default="png", help="of the pictures")
+    parser.add_argument("--format", type=_format, choices=FORMATS, default="png", help="of the pictures")
     parser.add_argument("--style", choices=get_args(For), help="of the pictures: how large; default: as runs were told")
     parser.add_argument("--x", choices=get_args(Axis), help="what curves are drawn against; default: as runs were told")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
@@ -49,6 +49,14 @@ def run(argv: Sequence[str]) -> int:
                 out.print(escape(str(path)))
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0
+
+
+def _format(text: str) -> str:
+    """A format of files. Raises UserError for pgf, which people ask for."""
+    if text == "pgf":
+        raise UserError("--format pgf is not there, for LaTeX would have to measure its texts, and maps would be files "
+                        "of their own: take pdf, whose fonts are embedded, or svg")  # fmt: skip
+    return text
 
 
 def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
+from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console, divided
 from fcorun.composing.compose import compose
 from fcorun.composing.folders import own
@@ -12,8 +13,9 @@ from fcorun.composing.folders import own
 def run(argv: Sequence[str]) -> int:
     """Select features by stability: a path of strengths, or radii, runs on many halves of the rows as batches of one
     program, and features that are chosen on most of them are stable, with a bound on how many of them are false as
-    expected; also, how alike clients' own solutions are. It leaves stability.csv, clients.csv and stability.png in
-    outputs/DATA/stability-ALGO-HASH. What is there is not computed again."""
+    expected; also, how alike clients' own solutions are. It leaves stability.csv, clients.csv, stability.png and
+    .pdf, and where plotly is installed report.html in outputs/DATA/stability-ALGO-HASH. What is there is not computed
+    again."""
     parser = Parser("stability", run.__doc__, folders=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE",
                         help="those of a run, and: subsamples=100, points=20, by=rows|clients, threshold=0.75, "
@@ -36,6 +38,8 @@ def run(argv: Sequence[str]) -> int:
         if config.get("dry_run") is True:
             show.print(escape(planned.study.look()))
             return 0
-        for line in tell_stable(planned.run(lambda line: show.print(escape(line)))):
+        found = planned.run(lambda line: show.print(escape(line)))
+        left = page.leave(found.folder) if config.get("report") is not False else []
+        for line in (*tell_stable(found), *left):
             show.print(escape(line))
     return 0

@@ -39,20 +39,32 @@ def draw_brain(found: Coefficients, label: str) -> Any:
 
 
 def _slices(figure, place: tuple[float, float, float, float], grid: Grid, values: np.ndarray) -> None:
-    """One row: slices along z where the mask has voxels, no more than it is high."""
+    """One row: slices along z where the mask has voxels."""
     from nibabel.nifti1 import Nifti1Image
-    from nilearn.plotting import find_cut_slices, plot_img
+    from nilearn.plotting import plot_img
 
     volumes = (grid.image(values), grid.mask.astype(np.float32))
     image, mask = (Nifti1Image(volume, grid.affine) for volume in volumes)
     most, away = float(np.abs(values).max()), bool(values.any())
-    planes = int(np.ptp(np.flatnonzero(grid.mask.any(axis=(0, 1))))) + 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nilearn's remarks on empty maps and thin images
-        cuts = np.asarray(find_cut_slices(image if away else mask, direction="z", n_cuts=min(_SLICES, planes)))
+        cuts = _cuts(grid, image if away else mask)
         grey = {"cmap": "Greys", "vmin": 0, "vmax": 5, "colorbar": False, "black_bg": False, "annotate": False}
         near = {"threshold": 1e-12 * most, "resampling_interpolation": "nearest"}
         shown = plot_img(mask, display_mode="z", cut_coords=cuts, figure=figure, axes=place, **grey, **near)
         if away:
             shown.add_overlay(image, cmap="RdBu_r", vmin=-most, vmax=most, threshold=near["threshold"], colorbar=True)
         shown.annotate(size=pt(SMALL))
+
+
+def _cuts(grid: Grid, image: Any) -> np.ndarray:
+    """At which z, in mm, to cut: all planes of the mask if they are few, else where nilearn does, which of a thin image
+    may also name planes beyond it."""
+    from nilearn.plotting import find_cut_slices
+
+    heights = (np.argwhere(grid.mask) @ grid.affine[2, :3]) + grid.affine[2, 3]
+    planes = np.unique(np.round(heights, 3))
+    if len(planes) <= _SLICES:
+        return planes
+    cuts = np.asarray(find_cut_slices(image, direction="z", n_cuts=_SLICES))
+    return cuts[(heights.min() <= cuts) & (cuts <= heights.max())]

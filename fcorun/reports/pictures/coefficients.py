@@ -137,7 +137,7 @@ def _stems(ax: Any, values: np.ndarray, count: int) -> None:
 def _classes(found: Coefficients, label: str, note: str, cutoff: float) -> Any:
     """A panel a class."""
     shown = found.classes[:_CLASSES]
-    note += _left_out(found, shown)
+    note += f"; named are the {_OF_CLASS} largest of a class" + _left_out(found, shown)
     away = [int((np.abs(found.weights[:, k]) > cutoff).sum()) for k in range(len(shown))]
     most = min(max(*away, 1), _OF_CLASS)
     top = [found.features[j] for k in range(len(shown)) for j in _largest(found.weights[:, k], min(away[k], most))]
@@ -149,7 +149,7 @@ def _classes(found: Coefficients, label: str, note: str, cutoff: float) -> Any:
         told = f"{name}: {min(away[k], most)} of {away[k]:,}"
         ax.set_title(told, loc="left", pad=pt(2), parse_math=False)
         if k >= len(shown) - 3:
-            ax.set_xlabel(_words(found))
+            ax.set_xlabel(_words(found).replace(" per ", "\nper "))
     return figure
 
 

@@ -1,10 +1,11 @@
 """The picture of one run."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from fcorun.metrics import CATALOGUE, PERSONAL, Catalogue, Metric, silent
-from fcorun.reports.pictures.axis import along, scale_y, unit
+from fcorun.reports.pictures.axis import along, scale_y, unit, whole_x
 from fcorun.reports.pictures.page import columns, content, label_y, look, page
 from fcorun.reports.pictures.style import drawn_in
 
@@ -49,19 +50,21 @@ def draw(rows: Rows, label: str, cutoff: float, x: str, metrics: Catalogue) -> A
         _draw_panel(ax, rows, [place / factor for place in places], lines, [metrics[name] for name in lines])
         ax.set_xlabel(across.replace(" (", "\n("))
         label_y(ax, words)
+        whole_x(ax, x)
     return figure
 
 
 def _draw_panel(ax: Any, rows: Rows, places: list[float], lines: dict[str, str], known: Sequence[Metric]) -> None:
     for i, (name, text) in enumerate(lines.items()):
-        dot = "." if len(rows) == 1 else ""
-        ax.plot(places, [row[name] for row in rows], **look(i).line, marker=dot, label=text)
+        values = [row[name] for row in rows]
+        dot = "." if sum(map(math.isfinite, values)) == 1 else ""  # of one value there is no line
+        ax.plot(places, values, **look(i).line, marker=dot, label=text)
     values = [row[metric.name] for row in rows for metric in known if metric.log]
     scale_y(ax, values, share=any(metric.share for metric in known))
     ax.margins(x=0.02)
     if len(lines) > 1:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, borderaxespad=0.2, labelspacing=0.2,
-                  handlelength=2.2, columnspacing=1, borderpad=0)  # fmt: skip
+                  handlelength=2, handletextpad=0.5, columnspacing=0.6, borderpad=0)  # fmt: skip
 
 
 def panels(names: Sequence[str], cutoff: float, metrics: Catalogue = CATALOGUE) -> list[Panel]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.metrics import PERSONAL, shared, silent
-from fcorun.reports.pictures.axis import along, scale_y, unit
+from fcorun.reports.pictures.axis import along, scale_y, unit, whole_x
 from fcorun.reports.pictures.page import Look, columns, label_y, legend, page
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.spread import agree, band, over
@@ -77,6 +77,7 @@ def draw_lines(
         if not crossed or place % across == 0:
             label_y(ax, table.words(name))
         ax.margins(x=0.02)
+        whole_x(ax, x)
     _legend(figure, axes, lines, notes)
     return figure
 

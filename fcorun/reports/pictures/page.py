@@ -81,11 +81,12 @@ def label_y(ax: Any, words: str) -> None:
     most = _LETTERS * ax.get_position().height * ax.figure.get_figheight() / style().scale
     if any(len(_shown(line)) > most for line in words.split("\n")):
         words = words.replace("  ", "\n").replace(": ", ":\n")
-    lines = []
+    lines: list[str] = []
     for part in words.split("\n"):
-        lines.append("")
-        for word in part.split():
-            longer = f"{lines[-1]} {word}".strip()
+        first, *more = part.split(" ")
+        lines.append(first)
+        for word in more:
+            longer = f"{lines[-1]} {word}"
             lines = [*lines[:-1], longer] if len(_shown(longer)) <= most else [*lines, word]
     ax.set_ylabel("\n".join(lines))
 

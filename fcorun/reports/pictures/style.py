@@ -54,7 +54,7 @@ class Style:
 
 
 SMALL = 7.0  # points on paper, of the smallest text
-STYLES = {"paper": Style(3.5, 7.0, 1.0), "slides": Style(6.5, 12.5, 2.0)}
+STYLES = {"paper": Style(3.5, 7.0, 1.0), "slides": Style(6.8, 13.0, 2.0)}
 _now = [STYLES["paper"]]
 _drawing = threading.RLock()  # matplotlib's settings are those of all threads
 

@@ -15,8 +15,8 @@ _NAMED, _NUMBERED = 12, 8  # clients that are called by name, and whose indices 
 _LETTER = 0.05  # inches
 
 
-def draw(of: Stable) -> bytes:
-    """stability.png, as the content of a file."""
+def draw(of: Stable) -> dict[str, bytes]:
+    """stability.png and stability.pdf, the contents of these files."""
     with drawn_in(of.study.experiment.settings.style):
         what = f"stability selection on {of.options.subsamples} halves by {of.options.by}"
         two = of.clients is not None
@@ -28,7 +28,7 @@ def draw(of: Stable) -> bytes:
         _frequencies(axes[0], of)
         if two:
             _alike(figure, axes[1], of)
-        return content(figure)
+        return {f"stability.{format}": content(figure, format) for format in ("png", "pdf")}
 
 
 def _frequencies(ax: Any, of: Stable) -> None:
