@@ -85,7 +85,10 @@ def _write(job: Job, data: FederatedData, ended: tuple[str, str], summary: dict,
 
         begun, settings = time.perf_counter(), job.experiment.settings
         folder.write(
-            "curves.png", draw_run(rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics)
+            "curves.png",
+            draw_run(
+                rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics, style=settings.style
+            ),
         )
         summary["seconds"]["picture"] = time.perf_counter() - begun
     if status == "done" and linear(type(job.experiment.objective)) and not alone(rows):
@@ -118,7 +121,7 @@ def _keep_model(job: Job, data: FederatedData, solution: Arrays, summary: dict) 
     if job.picture:
         from fcorun.reports.pictures.coefficients import draw_model
 
-        begun = time.perf_counter()
-        for name, content in draw_model(found, job.label, job.experiment.settings.cutoff).items():
+        begun, settings = time.perf_counter(), job.experiment.settings
+        for name, content in draw_model(found, job.label, settings.cutoff, style=settings.style).items():
             job.folder.write(name, content)
         summary["seconds"]["picture"] += time.perf_counter() - begun

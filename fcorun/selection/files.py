@@ -18,13 +18,14 @@ MARK = SELECTION
 
 def write(of: Selection, seconds: float) -> None:
     """Write all but the refit: selection.csv, a row for each value and fold, and one for all training rows; curve.csv,
-    a row for each value; path.csv, a row for each coefficient; selection.png."""
+    a row for each value; path.csv, a row for each coefficient; the picture."""
     found = of.coefficients
     write_whole(of.folder / "selection.csv", csv_text(_rows(of)))
     write_whole(of.folder / "curve.csv", csv_text(_curve(of, found)))
     if found is not None:
         write_whole(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
-    write_whole(of.folder / "selection.png", draw(of, found))
+    for name, picture in draw(of, found).items():
+        write_whole(of.folder / name, picture)
     _note(of, "running", seconds=seconds)
 
 

@@ -30,7 +30,7 @@ def tell_selection(of: Selection) -> Iterator[str]:
     end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
     yield f"{of.folder}/refit: all training rows with {path.number}={path.values[choice.chosen]:.6g}: {end}"
     yield from of.refit
-    files = ["selection.csv", "curve.csv", *(["path.csv"] if found else []), "selection.png"]
+    files = ["selection.csv", "curve.csv", *(["path.csv"] if found else []), "selection.png and .pdf"]
     yield f"{of.folder}/ holds {', '.join(files)}"
 
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from rich.markup import escape
 
+from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console
 from fcorun.composing.compose import compose
 from fcorun.composing.folders import own
@@ -45,7 +46,8 @@ def study(
         if config.get("dry_run") is True:
             return say(planned.study.look())
         found = planned.run(say)
-        for line in tell(found):
+        left = page.leave(found.folder) if config.get("report") is not False else []
+        for line in (*tell(found), *left):
             say(line)
     return found
 

@@ -12,10 +12,13 @@ from rich.table import Table as Shown
 
 from fcorun.cli.commands.common import WRITERS, Parser, check_out, console, distinct, records_in
 from fcorun.errors import UserError
-from fcorun.models.brain import draw_brain, files_of, weights_image
+from fcorun.models.brain import files_of, weights_image
 from fcorun.models.coefficients import by_client, of_clients, of_record, refused
 from fcorun.records.record import Record
+from fcorun.reports.pictures.brain import draw_brain
 from fcorun.reports.pictures.coefficients import draw_model
+from fcorun.reports.pictures.page import content
+from fcorun.reports.pictures.style import drawn_in
 from fcorun.reports.results import number, print_whole
 from fcorun.reports.table import Frame
 from fcorun.reports.weights import joined, warnings
@@ -86,9 +89,10 @@ def _written(record: Record, clients: bool) -> list[Path]:
     """Write what is known of a record's model, or of its clients' own; the files."""
     files: dict[str, bytes | str]
     label, cutoff = str(record.status.get("label", record.folder.name)), float(record.flat_config["cutoff"])
+    style = record.flat_config.get("style", "paper")
     if not clients:
         found = of_record(record)
-        files = files_of(found) | draw_model(found, label, cutoff)
+        files = files_of(found) | draw_model(found, label, cutoff, style=style)
     else:
         names, models = of_clients(record)
         files = {"coefficients_by_client.csv": by_client(names, models)}
@@ -97,9 +101,11 @@ def _written(record: Record, clients: bool) -> list[Path]:
             every = np.concatenate([model.weights for model in models], axis=1)
             told = tuple(f"{name} {of}" if len(outputs) > 1 else name for name in names for of in outputs)
             files["weights_by_client.nii.gz"] = weights_image(grid, every)
-            files["brain_by_client.png"] = draw_brain(replace(models[0], weights=every, classes=told), label)
-    for name, content in files.items():
-        write_whole(record.folder / name, content)
+            with drawn_in(style):
+                drawn = draw_brain(replace(models[0], weights=every, classes=told), label)
+                files["brain_by_client.png"] = content(drawn)
+    for name, text in files.items():
+        write_whole(record.folder / name, text)
     return [record.folder / name for name in files]
 
 

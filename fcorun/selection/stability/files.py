@@ -17,11 +17,12 @@ MARK = "stability.json"
 
 def write(of: Stable, seconds: float) -> None:
     """Write stability.csv, a row for each feature, the most frequent first, those without penalty last; clients.csv,
-    how alike clients' own supports are; stability.png; and stability.json."""
+    how alike clients' own supports are; the picture; and stability.json."""
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
         write_whole(of.folder / "clients.csv", frame_csv(_clients(of)))
-    write_whole(of.folder / "stability.png", draw(of))
+    for name, picture in draw(of).items():
+        write_whole(of.folder / name, picture)
     found, place = of.found, of.found.region - 1
     content = {
         "identity": of.study.identity,
@@ -75,7 +76,7 @@ def tell_stable(of: Stable) -> Iterator[str]:
                f"{mean:.2f} of what either chooses (Jaccard index, mean over pairs)")  # fmt: skip
     yield from of.remarks
     yield f"this cost {costs(of.cost)}"
-    files = ["stability.csv", *(["clients.csv"] if of.clients is not None else []), "stability.png"]
+    files = ["stability.csv", *(["clients.csv"] if of.clients is not None else []), "stability.png and .pdf"]
     yield f"{of.folder}/ holds {', '.join(files)}"
 
 
