@@ -22,7 +22,7 @@ _FREE, _ITERATIONS = 1e-4, 2000  # how well the solution without constraint is k
 
 
 @dataclass(frozen=True)
-class Path:
+class RegularizationPath:
     """The values of a number of the regularizer, from the simplest solution on: strengths fall, radii grow.
 
     Attributes:
@@ -55,7 +55,7 @@ def number_of(experiment: Experiment) -> str:
 
 def path_of(
     experiment: Experiment, data: FederatedData, points: int, limits: list[float] | None, ratio: float = RATIO
-) -> Path:
+) -> RegularizationPath:
     """The path of ``points`` values, evenly spaced in logarithm, between ``limits``, least and largest, or by default:
 
     Strengths fall from the smallest one at which 0 is optimal on all training rows to ``ratio`` times it. Radii grow
@@ -72,7 +72,7 @@ def path_of(
         high, said = _largest(experiment, data, number)
         low, said = ratio * high, f"{said}, and {ratio:g} of it"
     values = np.geomspace(low, high, points)
-    return Path(number, values[::-1] if number == "strength" else values, said)
+    return RegularizationPath(number, values[::-1] if number == "strength" else values, said)
 
 
 def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[float, str]:

@@ -1,6 +1,6 @@
 """The picture of a selection: the metric against the strength, and the coefficients."""
 
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.models.coefficients import Coefficients
 from fcorun.reports.pictures.page import COLOURS, content, look, page
 from fcorun.reports.pictures.style import drawn_in, pt
-from fcorun.selection.path import Path
+from fcorun.selection.path import RegularizationPath
 from fcorun.selection.selected import Selection
 
 SHOWN = 10  # coefficients that are called by name
@@ -22,7 +22,7 @@ def title_of(experiment: Experiment) -> str:
     names = experiment.names
     method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()
     path = getattr(experiment.data, "path", None)
-    data = FilePath(path).stem if path else names["data"]
+    data = Path(path).stem if path else names["data"]
     kind = "" if names["reg"].endswith("ball") else " penalty"
     return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
 
@@ -42,7 +42,7 @@ def draw(of: Selection, found: Coefficients | None) -> dict[str, bytes]:
         return {f"selection.{format}": content(figure, format) for format in ("png", "pdf")}
 
 
-def along(ax: Any, path: Path) -> None:
+def along(ax: Any, path: RegularizationPath) -> None:
     """The axis of a path, from the simplest solution on."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -112,12 +112,12 @@ def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
         ax.plot(values, curves[:, j], **look(i).line, linewidth=pt(1.1))
     ax.margins(x=0)
     marks(ax, of)
-    beside(ax, [(end, i, short(names[j])) for end, i, j in ends])
+    label_ends(ax, [(end, i, short(names[j])) for end, i, j in ends])
     more = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
     ax.set_ylabel(f"coefficients on all training rows\nas trained{more}")
 
 
-def beside(ax: Any, ends: list[tuple[float, int, str]]) -> None:
+def label_ends(ax: Any, ends: list[tuple[float, int, str]]) -> None:
     """Names beside the ends of curves, (end, place of its look, name), moved apart lest they lie on each other."""
     low, high = ax.get_ylim()
     height = 1 / 19  # of a line, as a share of the panel

@@ -1,5 +1,6 @@
 """fcorun select against scikit-learn and skglm: the path, the scores of folds, the choice."""
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,13 @@ def test_as_logistic_regression_cv(metric, scoring):
 
 @pytest.fixture(scope="module")
 def skglm():
-    """skglm 0.5 or later, an oracle that no extra installs, for numba comes with it; as plain Python, for its programs
+    """Parts of skglm 0.5, an oracle that no extra installs, for numba comes with it; as plain Python, for its programs
     would compile for half a minute."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMBA_DISABLE_JIT", "1")
-        return pytest.importorskip("skglm", reason="an oracle of the path is missing: pip install skglm")
+        pytest.importorskip("skglm", reason="an oracle of the path is missing: pip install skglm")
+        names = ("datafits", "penalties", "solvers", "utils.data")
+        return [import_module(f"skglm.{name}") for name in names]
 
 
 CENTRALIZED = ("algo=centralized", "algo.tolerance=1e-13")
@@ -79,22 +82,16 @@ FACTORS = {  # of the features, or of blocks of two
 
 def theirs(skglm, reg, x, y, alphas, factors):
     """The path of skglm, (P, d + 1), the intercept last, of ||y - X w - b||^2 / (2 n) + alpha psi(w)."""
-    from skglm import datafits, penalties, solvers
-    from skglm.utils.data import grp_converter
-
+    datafits, penalties, solvers, data = skglm
     weights, options = np.array(factors), {"tol": 1e-12, "fit_intercept": True}
     if reg == "l1":
-        of, solver, more = datafits.Quadratic(), solvers.AndersonCD(**options), (weights,)
-        kind = penalties.WeightedL1
+        fit, solver = datafits.Quadratic(), solvers.AndersonCD(**options)
+        psi = [penalties.WeightedL1(alpha, weights) for alpha in alphas]
     else:
-        blocks, ends = grp_converter(2, x.shape[1])
-        of, solver, more = (
-            datafits.QuadraticGroup(ends, blocks),
-            solvers.GroupBCD(**options),
-            (weights[::2], ends, blocks),
-        )
-        kind = penalties.WeightedGroupL2
-    return np.stack([solver.solve(np.asfortranarray(x), y, of, kind(alpha, *more))[0] for alpha in alphas])
+        blocks, ends = data.grp_converter(2, x.shape[1])
+        fit, solver = datafits.QuadraticGroup(ends, blocks), solvers.GroupBCD(**options)
+        psi = [penalties.WeightedGroupL2(alpha, weights[::2], ends, blocks) for alpha in alphas]
+    return np.stack([solver.solve(np.asfortranarray(x), y, fit, each)[0] for each in psi])
 
 
 @pytest.mark.parametrize("reg", FACTORS)

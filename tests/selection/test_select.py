@@ -192,7 +192,7 @@ def command(capsys, *arguments) -> tuple[int, str, str]:
 
 def test_the_command(capsys, monkeypatch):
     table()
-    monkeypatch.setattr(Table, "within", "rows follow each other")
+    monkeypatch.setattr(Table, "dependence", "rows follow each other")
     asked = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
     asked += ("folds=2", "points=3", "metric=loss", "rule=one_se")
     code, out, err = command(capsys, *asked, "dry_run=true")

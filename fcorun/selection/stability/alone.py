@@ -33,8 +33,8 @@ def supports(experiment: Experiment, data: FederatedData, number: str, value: fl
             x = data.x[each].astype(np.float64) if data.x.dtype.kind == "f" else data.x[each]
             y = data.y[each].astype(np.int32 if data.task == "multiclass" else np.float64)
             weight = there / there.sum() * (1 if data.within is None else data.within[each])
-            beside = None if data.offset is None else jnp.asarray(data.offset[each], jnp.float64)
-            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=beside)
+            offset = None if data.offset is None else jnp.asarray(data.offset[each], jnp.float64)
+            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)
             numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
             mine = replace(problem, regularizer=replace(reg, **numbers))
             for now in solver.minimize(mine, batch, _TOLERANCE, _ITERATIONS, made=made):  # noqa: B007

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.reports.pictures.page import content, look, page
 from fcorun.reports.pictures.style import drawn_in, pt
-from fcorun.selection.picture import SYMBOLS, along, beside, short, title_of
+from fcorun.selection.picture import SYMBOLS, along, label_ends, short, title_of
 from fcorun.selection.stability.asked import Stable
 
 SHOWN = 8  # features that are called by name
@@ -47,7 +47,7 @@ def _frequencies(ax: Any, of: Stable) -> None:
            ylabel=f"share of {of.options.subsamples} halves\non which a feature is chosen")  # fmt: skip
     ax.margins(x=0)
     names = of.features
-    beside(ax, [(found.frequency[-1, j] - 1e-6 * i, i, short(names[j])) for i, j in enumerate(named)])
+    label_ends(ax, [(found.frequency[-1, j] - 1e-6 * i, i, short(names[j])) for i, j in enumerate(named)])
 
 
 def _most(of: Stable) -> list[int]:
