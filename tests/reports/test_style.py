@@ -5,15 +5,17 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from drawn import figure, looked_at, printed
-from fabricate import grid, rows
+from drawn import figure, legend_of, looked_at, printed
+from fabricate import config, grid, record, rows
 from matplotlib.text import Text
 
+from fcorun.cli.commands import main
 from fcorun.config import For
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.scaling import Scaling
 from fcorun.metrics import CATALOGUE
 from fcorun.models.coefficients import Coefficients
+from fcorun.records.record import load_records
 from fcorun.reports.pictures import best, brain, coefficients, curves, rates, structure
 from fcorun.reports.pictures.page import content
 from fcorun.reports.pictures.style import SMALL, STYLES, drawn_in, style
@@ -77,3 +79,24 @@ def test_a_style_holds_in_its_block_only():
             assert style() is STYLES["paper"]
         assert style() is STYLES["slides"]
     assert style() is STYLES["paper"]
+
+
+def test_plot_draws_again_in_a_style(capsys):
+    """That which is asked for, else that which the run was told; an old record was told none."""
+    record("s/old", config())
+    told = record("t/new", config() | {"style": "slides"})
+    for asked, wide in ((["s"], "paper"), (["s", "--style", "slides"], "slides"), (["t"], "slides")):
+        assert main(["plot", *asked, "--format", "pdf"]) == 0
+        file = told.folder / "curves.pdf" if asked == ["t"] else "s/old/curves.pdf"
+        assert printed(file) == pytest.approx(STYLES[wide].page, rel=0.02)
+    assert capsys.readouterr().out.splitlines() == ["1 curves.pdf"] * 3
+
+
+def test_lines_that_cover_each_other_are_said():
+    """Methods that are equal are one line to the eye; those that differ in one panel are two."""
+    same, other = rows(), rows(val_loss=3.0)
+    for i, (name, found) in enumerate((("feddualavg", same), ("fedmid", same), ("fedavg", other))):
+        record(f"s/{i}", config(name), found)
+    texts = legend_of(figure(best.draw, load_records("s")))
+    assert [text for text in texts if "same line" in text] == ["fedmid (same line as feddualavg)"]
+    assert "fedavg" in texts
