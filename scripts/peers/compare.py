@@ -10,6 +10,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -40,37 +41,43 @@ def main() -> None:
     if asked.rounds < 20 or asked.repetitions < 1:
         parser.exit(2, "give at least --rounds 20, for the first tenth is not timed, and --repetitions 1\n")
     chosen = {name: PEERS[name] for name in names}
-    rows = compare(chosen, asked.rounds, asked.repetitions, asked.venvs, asked.limit)
-    (asked.venvs / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows, file = [], asked.venvs / "rows.jsonl"
+    asked.venvs.mkdir(parents=True, exist_ok=True)
+    for row in compare(chosen, asked.rounds, asked.repetitions, asked.venvs, asked.limit):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))  # the first one grows
     asked.out.write_text(table(rows))
-    print(f"{asked.out}, from {asked.venvs / 'rows.jsonl'}")
+    print(f"{asked.out}, from {file}")
 
 
-def compare(peers: dict[str, Peer], rounds: int, repetitions: int, venvs: Path, limit: float) -> list[dict[str, Any]]:
-    """A row that says where and when, and one for each run or failure."""
-    about: dict[str, Any] = {"rounds": rounds, "repetitions": repetitions, "date": str(date.today()), **machine()}
-    about["command"] = f"python scripts/peers/compare.py {' '.join(sys.argv[1:])}".strip()
-    rows, pythons = [about], {}
+def compare(
+    peers: dict[str, Peer], rounds: int, repetitions: int, venvs: Path, limit: float
+) -> Iterator[dict[str, Any]]:
+    """A row that says where and when, and one for each run or failure, as they come."""
+    command = f"python scripts/peers/compare.py {' '.join(sys.argv[1:])}".strip()
+    about: dict[str, Any] = {"rounds": rounds, "date": str(date.today()), **machine(), "command": command}
+    yield about
+    pythons: dict[str, Path] = {}
     for name, peer in peers.items():
         python, reason = install(peer, venvs / name, limit)
         if reason:
-            rows.append(told({"peer": name, "reason": reason}))
+            yield {"peer": name, "reason": reason}
         else:
             pythons[name] = python
             about.setdefault("versions", {})[name] = version(peer, python)
     tasks = [(method, clients) for clients in COHORTS for method in METHODS]
     with tempfile.TemporaryDirectory() as top:
-        for method, clients in tasks:
-            export(method, clients, rounds).write(Path(top, f"{method}-{clients}.npz"))
-        for _ in range(repetitions):
-            for method, clients in tasks:
-                for name in list(pythons):
-                    found = measured(peers[name], pythons[name], Path(top, f"{method}-{clients}.npz"), limit)
-                    rows.append(told({"peer": name, "method": method, "clients": clients, **found}))
-                    if "reason" in found:  # it would fail again
-                        del pythons[name]
-    about["load_after"] = os.getloadavg()[1]
-    return rows
+        files = {task: Path(top, f"{task[0]}-{task[1]}.npz") for task in tasks}
+        for task, file in files.items():
+            export(*task, rounds).write(file)
+        for method, clients in tasks * repetitions:
+            for name in list(pythons):
+                found = measured(peers[name], pythons[name], files[method, clients], limit)
+                if "reason" in found:  # it would fail again
+                    del pythons[name]
+                about["load_after"] = os.getloadavg()[1]
+                yield {"peer": name, "method": method, "clients": clients, **found}
 
 
 def measured(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, Any]:
@@ -100,12 +107,6 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "load_before": os.getloadavg()[1],
     }
-
-
-def told(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, printed as a line of JSON."""
-    print(json.dumps(row), flush=True)
-    return row
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ PEERS = {
     ),
     "fedlab": Peer("FedLab", "with_fedlab.py", ("fedlab==1.3.0", TORCH)),
     "pfl": Peer("pfl-research", "with_pfl.py", ("pfl==0.6.0", TORCH)),
+    "fedml": Peer("FedML", "with_fedml.py", ("fedml==0.9.6", TORCH, "setuptools<81")),
     "flower": Peer("Flower", "with_flower.py", ("flwr[simulation]==1.41.0",)),
 }
 ELSEWHERE = {  # what is not compared: why, and how to come by it

@@ -6,6 +6,7 @@
 import ast
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ a round, client rate 0.001, server rate 1, l1 strength 0.1. Everybody is given t
 so the final objectives must agree; they are computed by one function, in float64, from the w that each one leaves.
 
 - **ms a round** is the mean over the rounds after the first tenth, without start-up and compiling: the least of
-  {repetitions} runs, which were taken in turn. **Ratio** is to fcorun's.
+  {repetitions} runs or more, taken in turn. **Ratio** is to fcorun's.
 - **Else** is all other seconds of the process in that least run: imports, start-up, compiling, ending. fcorun keeps
   compiled programs from one run to the next, makes its data, evaluates every tenth round, which counts as its rounds',
   draws a picture and leaves a record; the others read a file and leave w.
@@ -38,7 +39,8 @@ A run here is one run. What fcorun is made for is many at once, as one program; 
 def table(rows: list[dict[str, Any]]) -> str:
     """The page, Markdown."""
     about, runs = rows[0], rows[1:]
-    text = HEAD.format(**about, load=load(about))
+    measured = Counter((row["peer"], row["method"], row["clients"]) for row in runs if "round_ms" in row)
+    text = HEAD.format(**about, load=load(about), repetitions=min(measured.values(), default=0))
     for clients in sorted({row["clients"] for row in runs if "clients" in row}):
         text += f"\n## {clients} of 64 clients a round\n\n" + figures(about, runs, clients)
     return f"{text}\n{agreement(runs)}\n{left_out(runs)}\n{modifications()}"
@@ -50,8 +52,8 @@ def load(about: dict[str, Any]) -> str:
     if before < 0.5:  # afterwards it is the comparison's own
         return ""
     return (
-        f"\n**Other work ran on these cores meanwhile** (load average {before:.1f} before, {after:.1f} after), so times are\n"
-        "too long and ratios uncertain; those that use both cores or many processes suffer most."
+        f"\n**Other work ran on these cores meanwhile** (load average {before:.1f} before, {after:.1f} after), so\n"
+        "times are too long and ratios uncertain; those that use both cores or many processes suffer most."
     )
 
 
@@ -75,10 +77,15 @@ def figures(about: dict[str, Any], runs: list[dict[str, Any]], clients: int) -> 
             if row is None:
                 line += " none | | | |"
                 continue
-            ratio = f"{row['round_ms'] / ours['round_ms']:.2g}" if ours else ""
-            line += f" {row['round_ms']:.3g} | {ratio} | {row['rest_s']:.1f} | {row['objective']:.6g} |"
+            ratio = digits(row["round_ms"] / ours["round_ms"]) if ours else ""
+            line += f" {digits(row['round_ms'])} | {ratio} | {row['rest_s']:.1f} | {row['objective']:.6g} |"
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def digits(value: float) -> str:
+    """Two digits at least, and no exponent."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
 def agreement(runs: list[dict[str, Any]]) -> str:
@@ -91,9 +98,7 @@ def agreement(runs: list[dict[str, Any]]) -> str:
             if off < AGREE:
                 largest = max(largest, off)
             else:  # not a number is apart, too
-                apart.append(
-                    f"{PEERS[row['peer']].title}, {METHODS[row['method']]}, {row['clients']} clients: {off:.1e}"
-                )
+                apart.append(f"{PEERS[row['peer']].title}, {task_of(row)}: {off:.1e}")
     text = f"Objectives agree with fcorun's to {largest:.0e}, relatively: what float32 leaves."
     if apart:
         text = f"**Objectives that do not agree with fcorun's**, relatively: {'; '.join(dict.fromkeys(apart))}.\n{text}"
@@ -109,11 +114,7 @@ def left_out(runs: list[dict[str, Any]]) -> str:
     lines = ["## Not measured\n"]
     for row in runs:
         if "reason" in row:
-            task = (
-                f", {METHODS[row['method']]} with {row['clients']} clients and what came after"
-                if "method" in row
-                else ""
-            )
+            task = f", {task_of(row)}, and what came after" if "method" in row else ""
             lines.append(f"- {PEERS[row['peer']].title}{task}: {row['reason']}")
     lines += [f"- {name}: {why}" for name, why in ELSEWHERE.items()]
     return "\n".join(lines) + "\n"
@@ -124,7 +125,7 @@ def modifications() -> str:
     text = "## What each one runs\n\nOne script each, in `scripts/peers/`. What was changed or chosen:\n"
     for peer in PEERS.values():
         says = ast.get_docstring(ast.parse((HERE / peer.script).read_text())) or ""
-        what, changes = says.split("\n\nModifications:\n")
+        what, changes = says.replace("``", "`").split("\n\nModifications:\n")
         needs = f" Installed: {', '.join(f'`{need}`' for need in peer.needs)}." if peer.needs else ""
         text += f"\n### {peer.title}\n\n`{peer.script}`. {what}{needs}\n\n{changes}\n"
     return text

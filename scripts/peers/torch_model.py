@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """The model of those competitors that are made for PyTorch: its three parameters are the state of a task."""
 
 import torch

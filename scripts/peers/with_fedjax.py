@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """FedJAX: an algorithm of its own kind, by ``for_each_client`` and its tree functions.
 
 Modifications:
@@ -5,7 +6,7 @@ Modifications:
   guide to own algorithms says, with ``client_init``, ``client_step`` and ``client_final``.
 - Cohorts and minibatches are those of the task, in place of ``UniformGetClientSampler`` and ``shuffle_repeat_batch``.
 - The backend is its default, ``jit``, a program for each step; ``pmap`` has a client a device, and a CPU is one.
-- JAX is the release of its day: FedJAX ended in July 2023, and newer ones are not supported.
+- JAX and Haiku are those of July 2023, when the last release of FedJAX was made.
 """
 
 import fedjax

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """FedLab: its standalone simulation, ``StandalonePipeline``, with the handler and the serial trainer of its FedAvg.
 
 Modifications:
@@ -5,16 +6,13 @@ Modifications:
 - ``sample_clients`` and the minibatches are those of the task, in place of data loaders that shuffle.
 - What its FedAvg averages is, for FedDualAvg, the dual state: with server rate 1 the method is just that mean.
 - ``evaluate``, which the pipeline calls after each round, notes the time and nothing else.
-- It is of October 2022, and runs with a PyTorch of today. Its data sets of images import torchvision, whose wheel goes
-  with one build of PyTorch only; nothing here needs it, so an empty module stands in for it.
+- It is of October 2022, and runs with a PyTorch of today. An empty module stands in for torchvision, which its
+  data sets of images import.
 """
 
-# ruff: noqa: E402
-import sys
-from unittest.mock import MagicMock
+import without_torchvision  # noqa: F401
 
-sys.modules |= {name: MagicMock() for name in ("torchvision", "torchvision.datasets", "torchvision.transforms")}
-
+# isort: split
 import torch
 from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler
 from fedlab.core.standalone import StandalonePipeline

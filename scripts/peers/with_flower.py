@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Flower: its simulation with Ray, its message API, its strategy ``FedAvg``.
 
 Modifications:

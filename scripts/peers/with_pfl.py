@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """pfl-research: its simulated backend, its algorithm ``FederatedAveraging`` and its PyTorch model.
 
 Modifications:
