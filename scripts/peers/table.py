@@ -18,7 +18,7 @@ AGREE = 1e-5  # relative; float32 sums in another order come to 1e-6
 HEAD = """# Beside other frameworks
 
 LASSO I of the FCO paper (64 clients with 128 rows, 1024 features), {rounds} rounds, minibatches of 10 rows, one epoch
-a round, client rate 0.001, server rate 1, l1 strength 0.1. Everybody is given the same rows, cohorts and minibatches,
+a round, client rate 0.0005, server rate 1, l1 strength 0.1. Everybody is given the same rows, cohorts and minibatches,
 so the final objectives must agree; they are computed by one function, in float64, from the w that each one leaves.
 
 - **ms a round** is the mean over the rounds after the first tenth, without start-up and compiling: the least of
