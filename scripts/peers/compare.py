@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 from environments import PEERS, Peer, install, run, version
-from export import COHORTS, METHODS, export
+from export import COHORTS, export
 from table import table
-from task import Task, objective, steady
+from task import METHODS, Task, objective, steady
 
 ROOT = Path(__file__).resolve().parents[2]
 

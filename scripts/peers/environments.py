@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
+CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
@@ -72,7 +73,7 @@ def version(peer: Peer, python: Path) -> str:
 
 def call(command: list, limit: float, own: bool = False) -> str:
     """Run a command and all it starts for at most ``limit`` seconds; the last line of its errors if it fails, or ""."""
-    environment = os.environ | QUIET
+    environment = os.environ | CPU | QUIET
     if not own:  # other packages than those of this process
         environment = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     process = subprocess.Popen(

@@ -6,7 +6,6 @@ from fcorun.composing.compose import compose
 from fcorun.experiment.build import load, schedule_of
 from fcorun.experiment.prepare import prepare
 
-METHODS = {"fedavg_subgradient": "FedAvg(∂)", "feddualavg": "FedDualAvg"}
 COHORTS = (10, 64)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from environments import ELSEWHERE, HERE, PEERS
+from task import METHODS
 
-METHODS = {"fedavg_subgradient": "FedAvg(∂)", "feddualavg": "FedDualAvg"}
 AGREE = 1e-5  # relative; float32 sums in another order come to 1e-6
 
 HEAD = """# Beside other frameworks
@@ -30,7 +30,7 @@ so the final objectives must agree; they are computed by one function, in float6
   the same thing, and not which method is better.
 - Clients run one after another but in fcorun and in the round by hand (all at once) and in Flower (a process a core).
 
-Measured on {date} by `{command}`: {processor}, {cores} cores, no accelerator; {system}.{load}
+Measured on {date} by `{command}`: {processor}, {cores} cores, no accelerator used; {system}.{load}
 
 A run here is one run. What fcorun is made for is many at once, as one program; the README says what that takes.
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+METHODS = {"fedavg_subgradient": "FedAvg(∂)", "feddualavg": "FedDualAvg"}
 State = list[np.ndarray]  # weights (d,), bias (), elapsed (): float32, what travels between server and clients
 
 
@@ -24,7 +25,7 @@ class Task:
         x, y: rows (N, d) and targets (N,), float32; client m owns the rows ``offsets[m]:offsets[m + 1]``.
         cohort: the clients of each round, (T, S).
         rows: of each minibatch, (T, S, K, B), -1 for none.
-        method: ``fedavg_subgradient`` or ``feddualavg``, both with server rate 1.
+        method: one of METHODS, with server rate 1.
         strength: of the l1 norm, which spares the bias.
         client_lr: eta_c.
         path: of the file that it was read from.

@@ -2,7 +2,7 @@
 
 Modifications:
 - None. Its own data set ``lasso`` and its own draws are what the others are given. Every tenth round it evaluates, and
-  the time of that counts as the rounds'; nobody else evaluates.
+  the time of that counts as the rounds'; nobody else evaluates. The times are those of its own `metrics.csv`.
 """
 
 import tempfile
