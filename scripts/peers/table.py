@@ -28,6 +28,8 @@ so the final objectives must agree; they are computed by one function, in float6
   draws a picture and leaves a record; the others read a file and leave w.
 - **F + ψ** is the final objective. The methods are not tuned and {rounds} rounds are few: they say that all compute
   the same thing, and not which method is better.
+- A client's steps are small, 13 on 10 x 1024 numbers, so most of what is measured is what a framework does around them.
+  With larger models that part is less; this page says nothing of those.
 - Clients run one after another but in fcorun and in the round by hand (all at once) and in Flower (a process a core).
 
 Measured on {date} by `{command}`: {processor}, {cores} cores, no accelerator used; {system}.{load}
@@ -52,8 +54,9 @@ def load(about: dict[str, Any]) -> str:
     if before < 0.5:  # afterwards it is the comparison's own
         return ""
     return (
-        f"\n**Other work ran on these cores meanwhile** (load average {before:.1f} before, {after:.1f} after), so\n"
-        "times are too long and ratios uncertain; those that use both cores or many processes suffer most."
+        f"\n**Other work ran on these cores meanwhile** (load average {before:.1f} before, {after:.1f} after), "
+        "so times are too long and\n"
+        "ratios uncertain; those that use both cores or many processes suffer most."
     )
 
 
