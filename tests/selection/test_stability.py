@@ -144,8 +144,8 @@ def texts(monkeypatch, module, draws):
     figures = []
     monkeypatch.setattr(module, "content", lambda figure, format="png": figures.append(figure) or b"")
     draws()
-    (figure,) = figures
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text()], figure.axes
+    figure, _ = figures  # of .png and .pdf
+    return [" ".join(text.get_text().split()) for text in figure.findobj(Text) if text.get_text()], figure.axes
 
 
 def test_the_picture_names_the_most_frequent(monkeypatch):
