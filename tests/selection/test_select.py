@@ -323,14 +323,14 @@ def test_three_classes(monkeypatch):
     assert found.choice.higher
     assert "maximum: strength=" in "\n".join(tell_selection(found))
     figures: list[Any] = []
-    monkeypatch.setattr(picture, "content", lambda figure: figures.append(figure) or b"")
+    monkeypatch.setattr(picture, "content", lambda figure, format: figures.append(figure) or b"")
     picture.draw(found, None)
     (ax,) = figures[0].axes
     assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
     error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
     assert marks
     assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
-    assert figures[0].get_suptitle() == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
+    assert figures[0].get_suptitle().replace("\n", " ") == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={found.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
     weights = found.fitted["all"].solution["weights"][2]

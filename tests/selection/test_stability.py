@@ -142,9 +142,10 @@ def test_no_coefficients():
 def texts(monkeypatch, module, draws):
     """What a picture says, and its axes."""
     figures = []
-    monkeypatch.setattr(module, "content", lambda figure: figures.append(figure) or b"")
+    monkeypatch.setattr(module, "content", lambda figure, format: figures.append(figure) or b"")
     draws()
-    (figure,) = figures
+    figure, same = figures  # png and pdf
+    assert same is figure
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()], figure.axes
 
 
