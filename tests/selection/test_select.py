@@ -330,7 +330,8 @@ def test_three_classes(monkeypatch):
     error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
     assert marks
     assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
-    assert figures[0].get_suptitle().replace("\n", " ") == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
+    title = figures[0].get_suptitle().replace("\n", " ")
+    assert title == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={found.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
     weights = found.fitted["all"].solution["weights"][2]
