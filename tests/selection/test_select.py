@@ -182,14 +182,15 @@ def test_three_classes(monkeypatch):
     assert found.choice.higher
     assert "maximum: strength=" in "\n".join(tell_selection(found))
     figures: list[Any] = []
-    monkeypatch.setattr(picture, "content", lambda figure, format="png": figures.append(figure) or b"")
+    monkeypatch.setattr(picture, "content", lambda figure, format: figures.append(figure) or b"")
     picture.draw(found, None)
     (ax,) = figures[0].axes
     assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
     error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
     assert marks
     assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
-    assert " ".join(figures[0].get_suptitle().split()) == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
+    title = figures[0].get_suptitle().replace("\n", " ")
+    assert title == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={found.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
     weights = found.fitted["all"].solution["weights"][2]

@@ -142,10 +142,11 @@ def test_no_coefficients():
 def texts(monkeypatch, module, draws):
     """What a picture says, and its axes."""
     figures = []
-    monkeypatch.setattr(module, "content", lambda figure, format="png": figures.append(figure) or b"")
+    monkeypatch.setattr(module, "content", lambda figure, format: figures.append(figure) or b"")
     draws()
-    figure, _ = figures  # of .png and .pdf
-    return [" ".join(text.get_text().split()) for text in figure.findobj(Text) if text.get_text()], figure.axes
+    figure, same = figures  # png and pdf
+    assert same is figure
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()], figure.axes
 
 
 def test_the_picture_names_the_most_frequent(monkeypatch):
