@@ -31,7 +31,7 @@ def test_feddualavg_osp_is_sparse():
 
 
 def test_the_centralized_solver_recovers_the_support():
-    found = metrics("algo=centralized", "algo.tolerance=1e-3")
+    found = metrics("algo=centralized", "algo.tolerance=1e-2")
     last = max(found["support_f1"])
     assert found["support_recall"][last] == 1
     assert found["support_f1"][last] > 0.95
@@ -49,7 +49,7 @@ def test_norm_balls_on_real_digits(reg, radius, rates):
     """Feasible at every evaluation; at their tuned rates FedDualAvg's loss is at most FedMiD's."""
     if not (REAL / "fed_emnist_digitsonly_train.h5").exists():
         pytest.skip(f"no federated EMNIST in {REAL}")
-    common = (f"data.root={REAL}", "data.fraction_clients=1", f"reg={reg}", f"reg.radius={radius}", "rounds=100")
+    common = (f"data.root={REAL}", "data.fraction_clients=1", f"reg={reg}", f"reg.radius={radius}", "rounds=50")
     losses = {}
     for algo, rate in zip(("feddualavg", "fedmid"), rates, strict=True):
         config = compose(["data=femnist", *common, f"algo={algo}", f"algo.client_lr={rate}", "algo.server_lr=1"])
