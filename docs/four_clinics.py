@@ -16,8 +16,11 @@
 import os
 import tempfile
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import roc_auc_score
 
 import fcorun
 
@@ -58,20 +61,15 @@ for fraction, record in zip(fractions, records, strict=True):
 # The rows of a record are a table:
 
 # %%
-import matplotlib.pyplot as plt
-
 figure, axis = plt.subplots(figsize=(5, 3), layout="constrained")
 for fraction, record in zip(fractions, records, strict=True):
     axis.plot(record.metrics["round"], record.metrics["train_loss"], label=f"{fraction}")
 axis.set(xlabel="round", ylabel="mean training loss (nats)", yscale="log")
-axis.legend(title="reg.relative", fontsize="small");
-
+axis.legend(title="reg.relative", fontsize="small")
 # %% [markdown]
 # The coefficients of the third, in the columns' own units, largest effects first:
 
 # %%
-import pandas as pd
-
 chosen = records[2]
 weights = pd.read_csv(chosen.folder / "coefficients.csv")
 weights = weights[(weights["parameter"] == "weights") & (weights["value"] != 0)]
@@ -95,8 +93,7 @@ print(f"objective {chosen.summary['final']['objective']:.4f} with clients, {opti
 # `estimator()` is the model as a fitted estimator of scikit-learn, for rows that `encode` has coded as the record did:
 
 # %%
-from sklearn.metrics import roc_auc_score
-
 model = chosen.estimator()
 chance = model.predict_proba(chosen.encode(table))[:, list(model.classes_).index("malignant")]
-print(f"AUC over all {len(table)} rows, those of training too: {roc_auc_score(table['target'] == 'malignant', chance):.3f}")
+found = roc_auc_score(table["target"] == "malignant", chance)
+print(f"AUC over all {len(table)} rows, those of training too: {found:.3f}")

@@ -69,6 +69,8 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "python.md", _python()
     yield "contracts.md", _contracts()
     yield "sources.md", _sources()
+    yield "contributing.md", _beside("CONTRIBUTING.md")
+    yield "changelog.md", _beside("CHANGELOG.md")
 
 
 def _page(group: str) -> str:
@@ -232,6 +234,17 @@ def _home(name: str) -> str:
     import fcorun
 
     return f"{getattr(fcorun, name).__module__}.{name}"
+
+
+def _beside(name: str) -> str:
+    """A page that lies beside docs/, its links seen from docs/reference."""
+    text = (
+        (DOCS.parent / name)
+        .read_text(encoding="utf-8")
+        .replace("](docs/", "](../")
+        .replace("](README.md)", "](../index.md)")
+    )
+    return text.replace("](CONTRIBUTING.md)", "](contributing.md)").replace("](CHANGELOG.md)", "](changelog.md)")
 
 
 def _sources() -> str:

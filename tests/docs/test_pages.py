@@ -1,74 +1,20 @@
 """What README and tutorial tell to type is typed here, and what they show comes out.
 
-A page's blocks run in order in a folder of its own: of bash line by line, of Python in one namespace. A comment before a
-block says otherwise: <!-- not run: REASON -->, <!-- file: NAME -->, which is written, <!-- files of: PAGE -->. A block of
-text after another shows what that prints, a line by line, with ... for any lines between.
+A page's blocks run in order in a folder of its own: of bash line by line, of Python in one namespace. A comment before
+a block says otherwise: <!-- not run: REASON -->; <!-- file: NAME -->, which is written; <!-- files of: PAGE -->. A
+block of text after another shows what that prints, line by line, with ... for any lines between.
 """
 
 import contextlib
-import math
-import re
 import runpy
-import shlex
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from markdown_it import MarkdownIt
+from pages import Block, blocks, commands, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
-NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
-
-
-@dataclass
-class Block:
-    """A block of code: its language, its text, what a comment before it says, and the lines shown after it."""
-
-    language: str
-    text: str
-    marks: dict[str, str]
-    shown: list[str] = field(default_factory=list)
-
-
-def blocks(page: str) -> list[Block]:
-    """The blocks of a page in their order."""
-    found, marks = [], {}
-    for token in MarkdownIt().parse(page):
-        if token.type == "html_block":
-            marks |= dict(re.findall(r"<!-- ([a-z ]+): (.+?) -->", token.content))
-        elif token.type == "fence" and token.info == "text":
-            found[-1].shown += token.content.splitlines()
-        elif token.type == "fence":
-            found.append(Block(token.info, token.content, marks))
-            marks = {}
-    return found
-
-
-def commands(text: str) -> list[list[str]]:
-    """The words of each line of a shell."""
-    lines = text.replace("\\\n", " ").splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
-
-
-def alike(shown: str, line: str) -> bool:
-    """Whether two lines are the same but for white space, identities, and a tenth of a number."""
-    shown, line = (re.sub(r"-[0-9a-f]{8}\b", "-HASH", " ".join(text.split())) for text in (shown, line))
-    if re.sub(NUMBER, "0", shown) != re.sub(NUMBER, "0", line):
-        return False
-    pairs = zip(re.findall(NUMBER, shown), re.findall(NUMBER, line), strict=True)
-    return all(math.isclose(float(one), float(other), rel_tol=0.1, abs_tol=0.011) for one, other in pairs)
-
-
-def missing(shown: list[str], out: str) -> list[str]:
-    """The lines shown that did not come out, in their order."""
-    lines, lost = iter(out.splitlines()), []
-    for text in shown:
-        if text != "..." and not any(alike(text, line) for line in lines):
-            lost.append(text)
-            lines = iter(())
-    return lost
 
 
 def write(block: Block) -> None:
@@ -112,7 +58,9 @@ def test_a_page_can_be_typed(page, typed, compiled_fast, capsys, tmp_path, monke
         elif block.language == "bash":
             out = "".join(typed(words) for words in commands(block.text))
         else:
-            assert block.language == "python", f"{block.language}: mark it <!-- file: NAME --> or <!-- not run: REASON -->"
+            assert block.language == "python", (
+                f"{block.language}: mark it <!-- file: NAME --> or <!-- not run: REASON -->"
+            )
             capsys.readouterr()
             exec(compile(block.text, page.name, "exec"), namespace)
             out = capsys.readouterr().out
@@ -129,7 +77,8 @@ def test_every_page_is_found_with_its_blocks():
 
 
 def test_blocks_are_read_with_their_marks_and_outputs():
-    page = "<!-- file: a/b.yaml -->\n```yaml\nx: 1\n```\n\n```bash\nfcorun a=1 \\\n  'b=[2, 3]'  # c\n\n```\n```text\nd\n...\n```\n"
+    page = "<!-- file: a/b.yaml -->\n```yaml\nx: 1\n```\n\n"
+    page += "```bash\nfcorun a=1 \\\n  'b=[2, 3]'  # c\n\n```\n```text\nd\n...\n```\n"
     first, second = blocks(page)
     assert (first.language, first.text, first.marks, first.shown) == ("yaml", "x: 1\n", {"file": "a/b.yaml"}, [])
     assert (second.marks, second.shown) == ({}, ["d", "..."])
