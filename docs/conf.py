@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,7 +30,6 @@ myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the notebook has its outputs; a test makes them anew
-suppress_warnings = ["misc.highlighting_failure"]
 
 
 def plain(app, what, name, obj, options, lines: list[str]) -> None:
@@ -49,9 +49,9 @@ def block_math(writer, node) -> None:
 
 def _math(writer, node, block: bool) -> None:
     """A formula as MathML, which browsers show without a script."""
-    from docutils.nodes import SkipNode
-
-    writer.body.append(tex2mathml(node.astext(), as_block=block))
+    # docutils puts the index of a letter with an accent below it, but not that of a group
+    text = re.sub(r"(\\(?:bar|hat|tilde) ?(?:\\[a-z]+|\w))(?=[_^])", r"{\1{}}", node.astext())
+    writer.body.append(tex2mathml(text, as_block=block))
     raise SkipNode
 
 

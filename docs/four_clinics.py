@@ -66,14 +66,16 @@ for fraction, record in zip(fractions, records, strict=True):
     axis.plot(record.metrics["round"], record.metrics["train_loss"], label=f"{fraction}")
 axis.set(xlabel="round", ylabel="mean training loss (nats)", yscale="log")
 axis.legend(title="reg.relative", fontsize="small")
+plt.show()
 # %% [markdown]
-# The coefficients of the third, in the columns' own units, largest effects first:
+# The largest coefficients of the third, as trained, on standardized columns; `value_original` is in the columns' units:
 
 # %%
 chosen = records[2]
 weights = pd.read_csv(chosen.folder / "coefficients.csv")
 weights = weights[(weights["parameter"] == "weights") & (weights["value"] != 0)]
-weights.loc[weights["value"].abs().sort_values(ascending=False).index, ["feature", "class", "value"]].head(6).round(2)
+weights = weights.loc[weights["value"].abs().sort_values(ascending=False).index]
+weights[["feature", "value", "value_original"]].head(6).round(3)
 
 # %% [markdown]
 # The same problem solved in one place, all rows together, to a certified optimum. So near have 300 rounds come to it:

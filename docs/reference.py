@@ -83,7 +83,7 @@ def _index(groups: list[str]) -> str:
     lines = ["# Reference", "", "Made from the configuration files, the docstrings and the command itself.", ""]
     lines += [f"- [{TITLES[group]}]({_page(group)}.md): `{group}=`" for group in groups]
     lines += [f"- [{title}]({name}.md)" for name, title in more.items()]
-    return joined(lines, "", tree([*map(_page, groups), *more]))
+    return joined(lines, "", tree([*map(_page, groups), *(name for name in more if name != "gallery")]))
 
 
 def _group(group: str) -> str:
