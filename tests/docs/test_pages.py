@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from pages import Block, blocks, commands, missing
 
+from fcorun import compose
+from fcorun.cli.commands import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
 
@@ -68,6 +71,20 @@ def test_a_page_can_be_typed(page, typed, compiled_fast, capsys, tmp_path, monke
     for name in set(sys.modules) - modules:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=lambda path: path.stem)
+def test_what_the_guide_tells_to_type_is_well_formed(page):
+    """Single runs compose, commands are there, Python is Python; what they do, other tests say."""
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language == "python":
+            compile(block.text, page.name, "exec")
+            continue
+        assert block.language == "bash", page
+        for words in commands(block.text):
+            assert words[0] == "fcorun"
+            if words[1] not in (*COMMANDS, "-m"):
+                compose(words[1:])
 
 
 def test_every_page_is_found_with_its_blocks():

@@ -72,6 +72,12 @@ def test_a_page_loads_nothing_from_elsewhere(site):
     assert "@import url(http" not in "".join(path.read_text() for path in site.rglob("*.css"))
 
 
+def test_the_guide_names_every_choice():
+    told = (DOCS / "guide" / "choices.md").read_text(encoding="utf-8")
+    groups = ("algo", "topology", "data", "reg", "mirror")
+    assert [name for group in groups for name in names(group) if f"`{name}`" not in told] == []
+
+
 @pytest.mark.parametrize("name", names("algo"))
 def test_every_algorithm_has_its_mathematics(name):
     kind = plugin_class("algo", name)
