@@ -17,33 +17,23 @@ from fcorun.sources.catalogue import catalogue
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The folder of the site, built in a process of its own as a reader builds it; warnings are errors."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-d",
-        folder / "trees",
-        DOCS,
-        folder / "html",
-    ]
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_is_whole(tmp_path):
+    """Built in a process of its own, as a reader builds it."""
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, site]
     built = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (built.returncode, built.stderr) == (0, "")
-    return folder / "html"
+    has_every_choice_with_its_code(site)
+    has_every_key_command_figure_and_source(site)
+    loads_nothing_from_elsewhere(site)
 
 
 def page(site: Path, name: str) -> str:
     return (site / f"{name}.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_the_site_has_every_choice_with_its_code(site):
+def has_every_choice_with_its_code(site: Path) -> None:
     for group in GROUPS:
         for name in names(group):
             text = page(site, f"reference/algo-{name}" if group == "algo" else f"reference/{group.rpartition('/')[2]}")
@@ -52,8 +42,7 @@ def test_the_site_has_every_choice_with_its_code(site):
     assert "<math" in page(site, "reference/algo-feddualavg")
 
 
-@pytest.mark.slow
-def test_the_site_has_every_key_command_figure_and_source(site):
+def has_every_key_command_figure_and_source(site: Path) -> None:
     keys, commands = page(site, "reference/keys"), page(site, "reference/commands")
     assert all(f">{key}<" in keys for key, about in root_keys().items() if about.value)
     assert all(f"usage: fcorun {command}" in commands for command in COMMANDS)
@@ -62,8 +51,7 @@ def test_the_site_has_every_key_command_figure_and_source(site):
     assert all(f'id="{key}"' in sources for key in catalogue())
 
 
-@pytest.mark.slow
-def test_a_page_loads_nothing_from_elsewhere(site):
+def loads_nothing_from_elsewhere(site: Path) -> None:
     """Scripts, styles, fonts and pictures are the site's own; what draws diagrams is fetched, if it can be."""
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
