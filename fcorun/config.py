@@ -89,6 +89,7 @@ class Settings:
     x: Annotated[Axis, "how"] = "rounds"
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
+    devices: Annotated[Literal["all"] | AutoCount, "how"] = AUTO
     clients_at_once: Annotated[AutoCount, "how"] = AUTO
     save_personal: Annotated[bool, "how"] = True
     force: Annotated[bool, "how"] = False

@@ -22,6 +22,7 @@ from fcorun.algorithms.local_data import Watched, size_of
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Among, Rows, all_rows, on_device, stored, targets, whole_batches
 from fcorun.engine.clients import Clients, in_chunks, one_by_one, room, width
+from fcorun.engine.devices import ALONE, Devices
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.over_runs import over_runs
 from fcorun.engine.round import Drawn, Round
@@ -171,10 +172,13 @@ class Federation:
 
         return over_runs(one, (0, 0, 0), numbers, state["server"], state["clients"], in_turn=self.debug)
 
-    def advance(self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any) -> tuple[Tree, jax.Array]:
+    def advance(
+        self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any, devices: Devices = ALONE
+    ) -> tuple[Tree, jax.Array]:
         """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
 
-        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one.
+        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. On
+        one of several ``devices``, its part.
         """
         shared = rounds.cohort.ndim == 2
         whole = rows.quadratics if rows.quadratics is not None else whole_batches(self.schedule, rows, self.precision)
@@ -199,7 +203,7 @@ class Federation:
                     whole=whole,
                     cohort=None if self.every else now.cohort,
                     weight=weight,
-                    clients=self._clients(at_once, now.cohort, number),
+                    clients=devices.clients(self._clients(at_once, now.cohort, number)),
                     uplink=self.uplink,
                     frozen=self.frozen,
                 )
@@ -215,7 +219,7 @@ class Federation:
 
             idle = jnp.zeros((len(self.data.sizes) + 1, 3), jnp.int32)
             state, _, work = lax.scan(one_round, (state, start, idle), rounds)[0]
-            return state, work
+            return state, devices.total(work)
 
         axes = (0, 0, None if shared else 0)
         return over_runs(one, axes, numbers, state, rounds, in_turn=self.debug or state["diverged"].shape[0] == 1)

@@ -62,6 +62,7 @@ class Job:
         optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
         up: bytes of an upload.
         drawn: whether its seed changes anything.
+        devices: on how many it is computed.
         diverged: the round in which its state stopped being finite, or 0.
         where: at which client, and in which line, if that is known (``debug``).
         reason: remarks on a run that is done.
@@ -81,6 +82,7 @@ class Job:
     certificate: dict | None = None
     up: int = 0
     drawn: bool = False
+    devices: int = 1
     diverged: int = 0
     where: str = ""
     reason: str = ""

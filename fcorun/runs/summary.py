@@ -54,6 +54,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
             **({"standardized": _plain(data.standardized)} if data.standardized else {}),
         },
         **machine(),
+        "devices": job.devices,
     }
 
 

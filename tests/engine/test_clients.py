@@ -82,7 +82,9 @@ def test_only_a_chunk_of_the_rows_is_gathered_at_once(batch, cohort):
         numbers, rows = engine.federation.stack([one.numbers()]), engine.federation.arrays[0]
         given = (numbers, engine.start([one.numbers()]), rows, engine.federation.schedule.draw(0, 1), np.int32(0))
         program = jax.jit(engine.federation.advance).lower(*given).compile()
-        held[at_once] = program.memory_analysis().temp_size_in_bytes
+        analysis = program.memory_analysis()
+        assert analysis is not None
+        held[at_once] = analysis.temp_size_in_bytes
     assert held[2] < held[32] / 2
 
 
@@ -101,4 +103,5 @@ def test_synthetic_rows_are_held_once():
     data = load(experiment)
     rows, extra = engine_for(experiment, data).federation.arrays
     assert rows.x.unsafe_buffer_pointer() == data.x.ctypes.data
+    assert data.x_val is not None
     assert extra["x_val"].unsafe_buffer_pointer() == data.x_val.ctypes.data
