@@ -121,19 +121,18 @@ class Engine:
             return replace(now, seconds=time.perf_counter() - clock)
 
         now = snapshot(state, work)
-        rounds = self._draw(done, seeds)
+        rounds = devices.everywhere(self._draw(done, seeds))
         while True:
             paused = time.perf_counter()
             yield now
             if rounds is None or now.diverged.all():
                 return
-            given = (numbers, devices.by_run(now.state), rows)
-            given = (*given, *devices.everywhere((rounds, np.int32(done))))
+            given = (numbers, devices.by_run(now.state), rows, rounds, devices.everywhere(np.int32(done)))
             advance = self._program(devices.advance(self.federation.advance, rounds.cohort.ndim == 2), *given)
             clock += time.perf_counter() - paused
             state, more = advance(*given)  # returns before it has finished,
             done = min(done + self.eval_every - done % self.eval_every, self.rounds)
-            rounds = self._draw(done, seeds)  # so that the next rounds are drawn meanwhile
+            rounds = devices.everywhere(self._draw(done, seeds))  # so that the next rounds are drawn meanwhile
             examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
             gradients = examples.sum(axis=1) + passes[:, :-1] @ self.federation.data.sizes
             now = snapshot(state, now.work + np.stack([gradients, proxes.sum(axis=1)], axis=1))

@@ -22,9 +22,8 @@ from fcorun.algorithms.local_data import Watched, size_of
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Among, Rows, all_rows, on_device, stored, targets, whole_batches
 from fcorun.engine.clients import Clients, in_chunks, one_by_one, room, width
-from fcorun.engine.devices import ALONE, Devices
+from fcorun.engine.devices import ALONE, Devices, over_runs
 from fcorun.engine.evaluate import Evaluation
-from fcorun.engine.over_runs import over_runs
 from fcorun.engine.round import Drawn, Round
 from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.errors import UserError
