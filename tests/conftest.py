@@ -66,8 +66,8 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: nothing)
         monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name == "selection":
-            monkeypatch.setattr("fcorun.selection.files.draw", lambda *_: b"")
-            monkeypatch.setattr("fcorun.selection.stability.files.draw", lambda *_: b"")
+            monkeypatch.setattr("fcorun.selection.files.draw", lambda *_: {"selection.png": b""})
+            monkeypatch.setattr("fcorun.selection.stability.files.draw", lambda *_: {"stability.png": b""})
 
 
 @pytest.fixture(autouse=True)

@@ -2,24 +2,24 @@
 
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.text import Text
 
 from fcorun.reports.collect import table
 from fcorun.reports.pictures import best
-from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.pictures.page import content
+from fcorun.reports.pictures.style import drawn_in
 from fcorun.reports.pictures.view import View, looks_of
 
 
-def figure(draw, records, metric="support_f1", **more) -> Any:
+def figure(draw, records, metric="support_f1", style: str = "paper", **more) -> Any:
     """A figure of one data set, or None where there is nothing to draw."""
     runs = table(records)
-    return looked_at(draw, View(runs, records, metric, looks_of(runs), **more))
+    return looked_at(draw, View(runs, records, metric, looks_of(runs), **more), style=style)
 
 
-def looked_at(draw, *arguments) -> Any:
+def looked_at(draw, *arguments, style: str = "paper") -> Any:
     """A figure, its texts all inside the page, or None where there is nothing to draw."""
-    with mpl.rc_context(STYLE):
+    with drawn_in(style):
         found = draw(*arguments)
         if found is not None:
             found.canvas.draw()

@@ -15,7 +15,7 @@ class FedADMM(ProximalAlgorithm):
         rho: the penalty; "auto" is sqrt(l L).
     """
 
-    source = "algorithm 3 of @wang2022"
+    source = "@wang2022"
 
     rho: AutoPositive = AUTO
 

@@ -31,6 +31,10 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         if "LexerNoViableAlt" in str(error):
             return f"{error.override}: letters such as these need quotes within quotes: {quoted(error.override)}"
+        key, _, value = str(error.override).partition("=")
+        if value.startswith("{") and "=" in value.replace("\\=", ""):  # of a name, such as a level of a column
+            meant = re.sub(r"(?<!\\)=", r"\\=", value)
+            return f"{error.override}: within braces a = of a name is written \\=: '{key}={meant}'"
         return f"{error.override}: {text[0]}"
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         return f"{mark.name}, line {mark.line + 1}: {error.problem or error.context}"

@@ -42,6 +42,8 @@ class FederatedData:
             "per_run".
         remarks: what a user should know of these data before they are used, a sentence each.
         encoding: how columns of a table became these features, or None.
+        limits: the least and the largest value of each of these features in the training rows before they were
+            standardized, shape (2, d), where there is an encoding; else None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
@@ -73,6 +75,7 @@ class FederatedData:
     standardized: dict | None = None
     remarks: tuple[str, ...] = ()
     encoding: Encoding | None = None
+    limits: np.ndarray | None = None
 
     @property
     def sizes(self) -> np.ndarray:
@@ -113,7 +116,7 @@ class FederatedData:
         """
         return None if self.weight is None else self.weight * np.repeat(self.sizes / self.masses, self.sizes)
 
-    def beside(self, part: str) -> np.ndarray | None:
+    def offset_of(self, part: str) -> np.ndarray | None:
         """What is added to the prediction of each row of a split, shape (n,); None: nothing."""
         return {"train": self.offset, "validation": self.offset_val, "test": self.offset_test}[part]
 
@@ -171,13 +174,13 @@ class Dataset(ABC):
 
     Attributes:
         units: whether features have the units of the source, unless ``standardized`` says otherwise.
-        within: what a user should know where some of a client's rows are held out from the others, or nothing.
+        dependence: what a user should know where some of a client's rows are held out from the others, or nothing.
         source: where it comes from, as fcorun.sources.catalogue says; not inherited.
     """
 
     source: ClassVar[str]
     units: ClassVar[bool] = True
-    within: ClassVar[str] = ""
+    dependence: ClassVar[str] = ""
 
     def following(self, record: str) -> "Dataset":
         """The same data, read as those of the record that a run starts from."""

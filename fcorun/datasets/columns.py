@@ -28,7 +28,7 @@ def gaps(series: Any) -> np.ndarray:
     return empty | (series.astype(str).str.strip() == "").to_numpy(dtype=bool, na_value=False)
 
 
-def numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
+def as_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
     """A column as numbers of a real dtype, NaN in gaps, and where it holds something else, both of shape (N,).
 
     True and False are 1 and 0, as text too, in a column that has nothing else.
@@ -52,7 +52,7 @@ def numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def numeric(series: Any, where: str) -> np.ndarray:
     """A column as numbers, NaN in gaps, shape (N,). Raises UserError, which begins with ``where``."""
-    values, bad = numbers(series)
+    values, bad = as_numbers(series)
     if bad.any():
         row = int(bad.argmax())
         raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number")
@@ -94,7 +94,7 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
         raise UserError(f"{column} holds dates or times: {dates}")
     if isinstance(series.dtype, _categorical()):
         return "levels"
-    _, bad = numbers(series)
+    _, bad = as_numbers(series)
     if not bad.any():
         return "number"
     there = ~gaps(series)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fcorun.datasets import sums
-from fcorun.datasets.columns import Kind, check_levels, gaps, numbers, texts
+from fcorun.datasets.columns import Kind, as_numbers, check_levels, gaps, texts
 from fcorun.datasets.encoding import Column, Encoding, check_finite
 from fcorun.datasets.remarks import look_alikes, some
 from fcorun.errors import UserError
@@ -129,7 +129,7 @@ def _fills(frame: Any, names: list[str], rows: dict[str, np.ndarray], missing: M
     """What fills the gaps of each of these columns of numbers. Raises UserError for infinite values."""
     if missing == "refuse" or not names:
         return {}
-    values = np.stack([numbers(frame[name])[0].astype(np.float64) for name in names], axis=1)
+    values = np.stack([as_numbers(frame[name])[0].astype(np.float64) for name in names], axis=1)
     for name, column in zip(names, values.T, strict=True):
         check_finite(column, name, where)
     found = (sums.medians if missing == "median" else sums.means)([values[part] for part in rows.values()])

@@ -63,6 +63,11 @@ class Encoding:
         """The names of the features."""
         return tuple(name for column in self.columns for name in column.features)
 
+    @property
+    def column_of(self) -> dict[str, str]:
+        """The name of the column that each feature is made of."""
+        return {name: column.name for column in self.columns for name in column.features}
+
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> "Encoding":
         """What ``noted`` gave. Raises KeyError, TypeError or ValueError where it is none."""

@@ -65,7 +65,7 @@ def _names(owner: Any) -> np.ndarray:
     return found
 
 
-def numbers(series: Any, where: str) -> np.ndarray:
+def finite_numbers(series: Any, where: str) -> np.ndarray:
     """A column as finite numbers. Raises UserError, beginning with ``where``."""
     found = numeric(series, where)
     if found.dtype.kind == "f" and not np.isfinite(found).all():

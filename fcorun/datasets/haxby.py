@@ -39,7 +39,7 @@ class Haxby(Dataset):
 
     source = "@haxby2001, from PyMVPA by way of nilearn"
     units: ClassVar[bool] = False
-    within = PER_RUN
+    dependence = PER_RUN
 
     root: config.Path = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))

@@ -31,7 +31,7 @@ class Lasso(Dataset):
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
-    source = "section 5 of @yuan2021, the law of the features reconstructed"
+    source = "section 5.1 of @yuan2021, the law of the features reconstructed"
 
     clients: Count = 64
     samples: Count = 128

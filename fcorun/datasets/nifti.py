@@ -1,7 +1,5 @@
 """One's own images of brains: a table of them, a row an image, whose voxels in a mask are the features."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -26,9 +24,10 @@ from fcorun.datasets.images import (
     unreadable,
     within_runs,
 )
-from fcorun.datasets.readers import Rows, find
-from fcorun.datasets.remarks import look_alikes
+from fcorun.datasets.readers import DAMAGE, TEXT, Rows, damaged, find
+from fcorun.datasets.remarks import look_alikes, some
 from fcorun.datasets.table import Table
+from fcorun.datasets.text import separator
 from fcorun.errors import UserError, nearest
 
 Names = list[str]
@@ -85,7 +84,7 @@ class Nifti(Dataset):
         _ = self._table  # refuses what a table refuses
 
     @property
-    def within(self):  # type: ignore[override]
+    def dependence(self):  # type: ignore[override]
         """What a user should know where some of a client's images are held out from the others."""
         return "" if self.run is None else PER_RUN
 
@@ -141,27 +140,28 @@ class Nifti(Dataset):
 
     def _listed(self) -> dict[str, Names]:
         """The columns of the table that are asked for, as text. Raises UserError for what is not there."""
-        file = find(self.path)
-        if file.suffix.lower() not in (".csv", ".tsv"):
-            raise UserError(f"data.path={self.path}: give a table of images that ends in .csv or .tsv")
+        import pandas as pd
+
+        file, where = find(self.path), f"data.path={self.path}"
+        ending = file.suffix.lower()
+        if ending not in TEXT:
+            raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT)}")
         try:
-            text = file.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UserError(f"data.path={self.path}: cannot be read ({error.reason}); save it as UTF-8") from error
-        head = text.partition("\n")[0]
-        sign = "\t" if file.suffix.lower() == ".tsv" else ";" if ";" in head and "," not in head else ","
-        names, *lines = [line for line in csv.reader(io.StringIO(text), delimiter=sign) if line] or [[]]
+            how: Any = {"sep": separator(file, ending), "dtype": str, "keep_default_na": False, "index_col": False}
+            frame = pd.read_csv(file, encoding="utf-8-sig", **how)
+        except DAMAGE as error:
+            raise damaged(where, ending, error) from error
+        names = list(frame)
         asked = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run")}
         for key, column in asked.items():
             if column is not None and column not in names:
                 raise UserError(f"data.{key}={column}: there is no such column in {self.path}; "
                                 f"{nearest(column, names)}")  # fmt: skip
-        if not lines:
+        if frame.empty:
             raise UserError(f"data.path={self.path}: the table lists no image; give one a row")
         found = {}
         for key, column in ((key, column) for key, column in asked.items() if column is not None):
-            place = names.index(column)
-            values = [line[place].strip() if place < len(line) else "" for line in lines]
+            values = frame[column].fillna("").str.strip().tolist()
             if "" in values:
                 raise UserError(f"data.{key}={column}: row {values.index('') + 1} of {self.path} has no value there; "
                                 "fill it in or drop it")  # fmt: skip
@@ -174,16 +174,12 @@ class Nifti(Dataset):
         files = [folder / FilePath(name).expanduser() for name in names]
         missing = list(dict.fromkeys(name for name, file in zip(names, files, strict=True) if not file.is_file()))
         if missing:
-            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            raise UserError(f"data.path={self.path}: {len(missing)} images are not there: {', '.join(missing[:_SHOWN])}"
-                            f"{more}; give files that lie in '{folder}' or whole paths")  # fmt: skip
+            raise UserError(f"data.path={self.path}: {len(missing)} images are not there: {some(missing, _SHOWN)}; "
+                            f"give files that lie in '{folder}' or whole paths")  # fmt: skip
         return files
 
     def _mask(self) -> FilePath:
-        file = FilePath(str(self.mask)).expanduser()
-        if not file.is_file():
-            raise UserError(f"data.mask={self.mask}: there is no such file; check the path, or leave data.mask out")
-        return file
+        return find(str(self.mask), "data.mask=", (".nii", ".nii.gz"))
 
     def _volumes(self, files: list[FilePath], unique: list[FilePath], listed: dict[str, Names]) -> np.ndarray:
         """Of each row, its place among all volumes of the files that are listed, one file after the other."""
@@ -235,9 +231,9 @@ class Nifti(Dataset):
 
 def _numbers(values: np.ndarray) -> np.ndarray:
     """Text as whole or real numbers, where all of it is."""
-    for kind in (int, float):
-        try:
-            return values.astype(kind)
-        except ValueError:
-            continue
-    return values
+    import pandas as pd
+
+    try:
+        return np.asarray(pd.to_numeric(pd.Series(values)))
+    except ValueError:
+        return values

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.partition import standardize
+from fcorun.datasets.partition import standardized
 from fcorun.datasets.scaling import Scaling
 from fcorun.errors import UserError
 
@@ -33,15 +33,15 @@ class Part:
 def part(data: FederatedData, kept: Bool[np.ndarray, " N"], held: Bool[np.ndarray, " N"], anew: bool = True) -> Part:
     """The part of the rows ``kept``, with the rows ``held`` to validate on.
 
-    Where the data set standardized its features, ``anew`` has them standardized by the rows that are kept, so that
-    nothing is known of the others.
+    Where the data set standardized its features, ``anew`` has them standardized by the rows that are kept: of the
+    others their scale is not known, but what fills gaps and which levels there are is of all training rows.
     """
     owner = np.repeat(np.arange(len(data.sizes)), data.sizes)
     x = _standardized_anew(data, kept, owner) if anew else data.x
     places, tested = np.flatnonzero(kept), np.flatnonzero(held)
     present, counts = np.unique(owner[places], return_counts=True)
     own = len(tested) > 0 and np.isin(owner[tested], present).all()
-    beside = {"weight": data.weight, "offset": data.offset}
+    given = {"weight": data.weight, "offset": data.offset}
     left = replace(
         data,
         x=x[places],
@@ -51,9 +51,9 @@ def part(data: FederatedData, kept: Bool[np.ndarray, " N"], held: Bool[np.ndarra
         y_val=data.y[tested] if len(tested) else None,
         offsets_val=np.append(np.searchsorted(owner[tested], present), len(tested)) if own else None,
         clients_val=None,
-        **{name: None if values is None else values[places] for name, values in beside.items()},
-        **{f"{name}_val": None if values is None else values[tested] for name, values in beside.items()},
-        **{f"{name}_test": None for name in ("x", "y", "clients", *beside)},
+        **{name: None if values is None else values[places] for name, values in given.items()},
+        **{f"{name}_val": None if values is None else values[tested] for name, values in given.items()},
+        **{f"{name}_test": None for name in ("x", "y", "clients", *given)},
         truths=None if data.truths is None else {name: each[present] for name, each in data.truths.items()},
         clients=tuple(data.clients[m] for m in present) if data.clients else (),
     )
@@ -76,7 +76,7 @@ def _standardized_anew(
     if way == "pooled":
         found = Scaling.of(data.x[kept])
         return ((data.x - found.mean) * found.factor).astype(data.x.dtype)
-    return standardize(data.x, owner, ~kept) if way == "per_client" else data.x
+    return standardized(data.x, owner, ~kept)[0] if way == "per_client" else data.x
 
 
 @dataclass(frozen=True)

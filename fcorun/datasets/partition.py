@@ -1,6 +1,8 @@
 """Who owns which row, which rows are held out, and how features are scaled."""
 
 import heapq
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -72,6 +74,15 @@ def _dirichlet(by_class: list[np.ndarray], clients: int, alpha: float, rng: np.r
     return parts
 
 
+def natural(names: list[str]) -> Callable[[int], Any]:
+    """A sorting key for indices into ``names``: as numbers if all are numbers, otherwise as text."""
+    try:
+        numbers = [float(n) for n in names]
+    except ValueError:
+        return lambda k: names[k]
+    return lambda k: (numbers[k], names[k])
+
+
 def hold_out(
     owner: Int[np.ndarray, " N"],
     fraction: float,
@@ -89,22 +100,15 @@ def hold_out(
     return held if taken is None else held & ~taken
 
 
-def standardize(
-    x: Shaped[np.ndarray, "N d"], owner: Int[np.ndarray, " N"], validation: Bool[np.ndarray, " N"]
-) -> Float[np.ndarray, "N d"]:
-    """``x`` (N, d) with mean 0 and standard deviation 1 over the training rows of each owner; 0 where constant.
+def standardized(
+    x: Shaped[np.ndarray, "N d"], owner: Int[np.ndarray, " N"], held: Bool[np.ndarray, " N"]
+) -> tuple[Float[np.ndarray, "N d"], dict[str, np.ndarray]]:
+    """``x`` (N, d) with mean 0 and standard deviation 1 over the training rows of each owner, 0 where constant; and by
+    what: of each owner in order its "owner" (M,), "mean" and "deviation" (M, d), and "rows" (M,), those it trains on.
 
     A row that is held out is scaled by the training rows of its owner, or by all rows of an owner without training
     rows. Integers become float64; floats keep their dtype.
     """
-    return standardized(x, owner, validation)[0]
-
-
-def standardized(
-    x: Shaped[np.ndarray, "N d"], owner: Int[np.ndarray, " N"], held: Bool[np.ndarray, " N"]
-) -> tuple[Float[np.ndarray, "N d"], dict[str, np.ndarray]]:
-    """``standardize``, and by what: of each owner in order its "owner" (M,), "mean" and "deviation" (M, d), and "rows"
-    (M,), those that it trains on."""
     out = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     order, by = np.argsort(owner, kind="stable"), []
     for rows in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):

@@ -25,6 +25,7 @@ NAMED = (*TEXT, ".parquet", ".xlsx")
 # what the readers raise at a damaged or mislabelled file: their own errors derive from these
 DAMAGE = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
 ENDINGS = (*NAMED, ".npz", *LIBSVM)
+UTF_8 = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,12 @@ class Rows:
     remarks: tuple[str, ...] = ()
 
 
-def find(path: str, option: str = "data.path=") -> Path:
+def find(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS) -> Path:
     """The file that ``option``, which errors begin with, names. Raises UserError, with the nearest name in its folder,
     if there is none."""
     file, where = Path(path).expanduser(), f"{option}{path}"
     if file.is_dir():
-        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(ENDINGS)}")
+        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(endings)}")
     if not file.exists():
         folder = file.parent
         if not folder.is_dir():
@@ -83,7 +84,7 @@ def ending_of(file: Path, where: str) -> str:
 def damaged(where: str, ending: str, error: Exception) -> UserError:
     """What is said of a file that its reader cannot read."""
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    cure = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
+    cure = UTF_8 if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
     return UserError(f"{where}: cannot be read as {ending} ({reason}); {cure}")
 
 

@@ -68,18 +68,20 @@ def two_values(y: np.ndarray) -> list[str]:
     return ["the target has two values only: if they are classes, give data.task=binary"]
 
 
-def constants(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
-    """A remark on the columns of the training rows x (N, d) that have one value."""
+def constants(x: np.ndarray, features: Sequence[str] = (), columns: Mapping[str, str] | None = None) -> list[str]:
+    """A remark on the features of the training rows x (N, d) that have one value; ``columns`` are those that they are
+    made of, by feature, where these may be left out."""
     if len(x) < 2:
         return []
-    same = np.flatnonzero(x.min(axis=0) == x.max(axis=0))
-    if not len(same):
+    same = np.flatnonzero(x.min(axis=0) == x.max(axis=0)).tolist()
+    if not same:
         return []
-    names = [f"'{features[column]}'" if features else f"column {column} (from 0)" for column in same.tolist()]
-    listed = ",".join(str(features[column]) for column in same[:_SHOWN].tolist()) if features else ""
-    cure = f"data.ignore=[{listed}] leaves it out" if features else "leave it out of the file"
+    names = [f"'{features[place]}'" if features else f"column {place} (from 0)" for place in same]
+    of = list(dict.fromkeys((columns or {})[features[place]] for place in same)) if features and columns else []
+    cure = f"; data.ignore=[{','.join(of[:_SHOWN])}] leaves it out" if of else "" if features else (
+        "; leave it out of the file")  # fmt: skip
     return [f"one value in all training rows of {some(names)}: nothing can be learned from that, but it counts in "
-            f"density and may be chosen; {cure}"]  # fmt: skip
+            f"density and may be chosen{cure}"]  # fmt: skip
 
 
 def no_rows(fraction: float, sizes: np.ndarray) -> list[str]:

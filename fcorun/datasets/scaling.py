@@ -76,13 +76,13 @@ class Scaling:
 def in_units(
     weights: np.ndarray, bias: np.ndarray | float, scaling: Scaling | None, scale: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (d, k) and bias (k,) that act on features x as the source has them, for those that act on them as
-    trained: scale x, or standardized (scale x - mean) factor. Both in float64."""
+    """Weights (..., d, k) and bias (..., k) that act on features x as the source has them, for those that act on them
+    as trained: scale x, or standardized (scale x - mean) factor. Both in float64."""
     weights, bias = np.asarray(weights, float), np.asarray(bias, float)
     if scaling is not None:
         weights = weights * scaling.factor[:, None]
         bias = bias - scaling.mean @ weights
-    return weights * scale, np.broadcast_to(bias, weights.shape[1:]).copy()
+    return weights * scale, np.broadcast_to(bias, weights.shape[:-2] + weights.shape[-1:]).copy()
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,22 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
-from fcorun.datasets.apart import apart, check_named
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.datasets.encoding import Encoding, kinds_of_record, read_encoding
-from fcorun.datasets.partition import partition, standardized
+from fcorun.datasets.partition import natural, partition, standardized
 from fcorun.datasets.readers import Rows, find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.datasets.splits import Splits
-from fcorun.datasets.targets import targets
+from fcorun.datasets.targets import encoded_targets
+from fcorun.datasets.weight_offset import check_named, weight_and_offset
 from fcorun.errors import UserError
 
-Column = Annotated[str | None, "later"]
-Columns = Annotated[list[str] | None, "later"]
+ColumnName = Annotated[str | None, "later"]
+ColumnNames = Annotated[list[str] | None, "later"]
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,19 @@ class Table(Dataset):
     scaling: Path | None = None
     seed: Index = 0
     missing: Annotated[Missing, "later"] = "refuse"
-    ignore: Columns = None
-    only: Columns = None
+    ignore: ColumnNames = None
+    only: ColumnNames = None
     encoding: Path | None = None
     test: Annotated[float | list[str] | None, "later"] = None
-    weight: Column = None
-    offset: Column = None
+    weight: ColumnName = None
+    offset: ColumnName = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} is of data.standardize=pooled: give that too")
         Splits(self.validation, self.test).check()
-        check_named(self.ignore, self.only, weight=self.weight, offset=self.offset)
+        taken = {"target": self.target, "client": self.client}
+        check_named(self.ignore, self.only, taken, weight=self.weight, offset=self.offset)
         if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
             raise UserError(f"data.partition={self.partition} needs classes and data.task=regression has none: "
                             "give data.partition=sorted")  # fmt: skip
@@ -105,10 +106,10 @@ class Table(Dataset):
 
     def dealt(self, rows: Rows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
-        rows, beside = apart(rows, self.path, self.weight, self.offset)
+        rows, given = weight_and_offset(rows, self.path, self.weight, self.offset)
         kinds = self._kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
-        y, classes = targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
+        y, classes = encoded_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
         names, owner = self._owners(rows, y)
         validation, test = Splits(self.validation, self.test).masks(
             self.path, (rows.validation, rows.test), names, owner, named=rows.client is not None, seed=self.seed
@@ -119,15 +120,14 @@ class Table(Dataset):
             raise UserError(f"{asked}: every row is held out; leave some to train on")
         if classes and len(np.unique(y[~held])) < 2:
             raise UserError(f"{asked} leaves training rows of one class only: hold out fewer rows")
-        encoding, x, remarks = None, rows.x, []
+        sites, encoding, x, remarks = Sites(names, owner, ~held), None, rows.x, []
         if kinds is not None:
-            sites = Sites(names, owner, ~held)
             encoding, x, remarks = encode(rows.frame, kinds, sites, self.missing, where=self._where)
         features = encoding.names if encoding else ()
-        remarks += [*identifiers(x, features), *constants(x[~held], features)]
+        raw, columns = x[~held], encoding.column_of if encoding and not self.encoding else {}
+        remarks += [*identifiers(x, features), *constants(raw, features, columns)]
         x, scaled = self._standardized(x, features, names, owner, held)
-        # a client all of whose rows are held out takes no part in training
-        order = np.argsort(owner, kind="stable")
+        order = np.argsort(owner, kind="stable")  # a client whose rows are all held out takes no part in training
         kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
         present, counts = np.unique(owner[kept], return_counts=True)
         own = validation.any() and np.isin(owner[checked], present).all()
@@ -148,11 +148,12 @@ class Table(Dataset):
             clients=tuple(names[m] for m in present),
             features=features,
             standardized=scaled,
-            **{name: values[kept] for name, values in beside.items()},
-            **{f"{name}_val": values[checked] for name, values in beside.items() if validation.any()},
-            **{f"{name}_test": values[tested] for name, values in beside.items() if test.any()},
-            remarks=self._remarks(rows, classes, remarks, Sites(names, owner, ~held)),
+            **{name: values[kept] for name, values in given.items()},
+            **{f"{name}_val": values[checked] for name, values in given.items() if validation.any()},
+            **{f"{name}_test": values[tested] for name, values in given.items() if test.any()},
+            remarks=self._remarks(rows, classes, remarks, sites),
             encoding=encoding,
+            limits=np.stack([raw.min(axis=0), raw.max(axis=0)]) if encoding else None,
         ).validate()
 
     def _standardized(
@@ -225,7 +226,7 @@ class Table(Dataset):
                     "leave data.partition out, or take the clients out of the data"
                 )
             found, inverse = np.unique(rows.client, return_inverse=True)
-            order = sorted(range(len(found)), key=_natural(found.tolist()))
+            order = sorted(range(len(found)), key=natural(found.tolist()))
             return [str(found[k]) for k in order], np.argsort(order)[inverse]
         marked = np.zeros(len(y), bool)
         for held in (rows.validation, rows.test):
@@ -239,12 +240,3 @@ class Table(Dataset):
         rng = stream(self.seed, "table", "partition")
         owner[~marked] = partition(self.partition, training, self.clients, self.alpha, rng)
         return [f"client{m}" for m in range(self.clients)], owner
-
-
-def _natural(names: list[str]):
-    """A sorting key for indices into ``names``: as numbers if all are numbers, otherwise as text."""
-    try:
-        numbers = [float(n) for n in names]
-    except ValueError:
-        return lambda k: names[k]
-    return lambda k: (numbers[k], names[k])

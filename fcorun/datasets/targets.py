@@ -6,7 +6,7 @@ from fcorun.datasets.remarks import look_alikes
 from fcorun.errors import UserError
 
 
-def targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, tuple]:
+def encoded_targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, tuple]:
     """Numbers and no classes for a regression, otherwise class indices, shape (N,), and the sorted classes.
 
     Raises UserError, which begins with ``where``, for values that do not fit the task.

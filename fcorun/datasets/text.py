@@ -49,7 +49,7 @@ def read_text(
     """
     import pandas as pd
 
-    sep = "\t" if ending == ".tsv" else _separator(file)
+    sep = separator(file, ending)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
         how: Any = {"sep": sep, "index_col": False, "low_memory": False}
@@ -91,11 +91,14 @@ def head_of(file: Path, ending: str) -> list[str]:
     """The names in the first line of a CSV or TSV file, as they are written."""
     import pandas as pd
 
-    sep = "\t" if ending == ".tsv" else _separator(file)
+    sep = separator(file, ending)
     return pd.read_csv(file, sep=sep, header=None, nrows=1, dtype=str).iloc[0].dropna().tolist()
 
 
-def _separator(file: Path) -> str:
+def separator(file: Path, ending: str) -> str:
+    """What parts the columns of a CSV or TSV file."""
+    if ending == ".tsv":
+        return "\t"
     with _OPEN.get(file.suffix.lower(), open)(file, "rb") as content:
         head = re.sub(rb'"[^"]*"', b"", content.readline())
     return ";" if b";" in head and b"," not in head else ","

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fcorun.datasets.columns import Kind, kind_of, numbers
+from fcorun.datasets.columns import Kind, as_numbers, kind_of
 from fcorun.errors import UserError
 
 # what pandas takes for a gap in a file of text, but for the empty cell
@@ -41,7 +41,7 @@ def take_names(frame: Any, written: Mapping[str, Any], target: str | None, kinds
 def _names(series: Any, labels: bool) -> bool:
     """Whether a column, its gaps apart, holds names."""
     if labels:
-        return bool(numbers(series)[1].any())
+        return bool(as_numbers(series)[1].any())
     try:
         return kind_of(series, "", None) == "levels"
     except UserError:  # dates, or text among numbers, of which reading the features tells

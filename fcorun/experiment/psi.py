@@ -25,7 +25,8 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
 
 
 def by_number(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
-    """The regularizer with its ``factors`` by the numbers of these data's features. Raises UserError for others."""
+    """The regularizer with its ``factors`` by the numbers of these data's features, the name of a column of text
+    standing for all of its levels. Raises UserError for others."""
     if not reg.factors:
         return reg
     applied = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
@@ -34,17 +35,33 @@ def by_number(reg: Regularizer, objective: Objective, data: FederatedData) -> Re
                         "matrices, and where psi acts on other parameters")  # fmt: skip
     found, count = {}, data.x.shape[1]
     for name, factor in reg.factors.items():
-        if name not in data.features and not (name.isdecimal() and int(name) < count):
-            known = data.features if len(data.features) <= 30 else get_close_matches(name, data.features, 10, 0)
-            valid = nearest(name, known) if known else f"they have numbers from 0 to {count - 1}"
-            raise UserError(f"reg.factors: there is no feature '{name}'; {valid}")
-        number = str(data.features.index(name) if name in data.features else int(name))
-        if number in found:
-            raise UserError(f"reg.factors names feature {number} twice, once as '{name}': give it one factor")
-        found[number] = factor
+        for number in _numbers_of(name, data):
+            if number in found:
+                raise UserError(f"reg.factors names feature {number} twice, once as '{name}': give it one factor")
+            found[number] = factor
     if len(found) == count and not any(found.values()):
         raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
     return replace(reg, factors=found)
+
+
+def _numbers_of(name: str, data: FederatedData) -> list[str]:
+    """The features that a name is of: one, or the levels of a column of text."""
+    count, columns = data.x.shape[1], {column.name: column for column in data.encoding.columns} if data.encoding else {}
+    if name in data.features:
+        return [str(data.features.index(name))]
+    if name in columns:
+        return [str(data.features.index(feature)) for feature in columns[name].features]
+    if name.isdecimal() and int(name) < count:
+        return [str(int(name))]
+    every = [*data.features, *columns]
+    known = every if len(every) <= 30 else get_close_matches(name, every, 10, 0)
+    valid = nearest(name, dict.fromkeys(known)) if known else f"they have numbers from 0 to {count - 1}"
+    coded = next((column for column in columns.values() if column.kind == "levels"), None)
+    levels = ""
+    if coded:
+        one = coded.features[0].replace("=", "\\=")
+        levels = f"; of text, 'reg.factors={{{coded.name}:0}}' is of all levels, 'reg.factors={{{one}:0}}' of one"
+    raise UserError(f"reg.factors: there is no feature '{name}'; {valid}{levels}")
 
 
 def on_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularizer:

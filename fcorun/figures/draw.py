@@ -7,7 +7,8 @@ from fcorun.errors import UserError
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fco, fedsplit, personalised
 from fcorun.reports.pictures import best, structure
-from fcorun.reports.pictures.page import PAGE, legend, page
+from fcorun.reports.pictures.page import legend, page
+from fcorun.reports.pictures.style import pt
 from fcorun.reports.spread import agree, band, over
 
 
@@ -26,7 +27,7 @@ def bars(of: Drawing) -> Any:
     from matplotlib.lines import Line2D
 
     count, algos = len(of.figure.panels), of.algorithms
-    figure, axes = page(count, count, PAGE, height=1.9, left=0.72, bottom=0.6, gap=(0.85, 0.5))
+    figure, axes = page(count, count, height=1.9, left=0.72, bottom=0.6, gap=(0.85, 0.5))
     for ax, metric in zip(axes, of.figure.panels, strict=True):
         if metric not in of.tuned.tails:
             raise UserError(f"figure.panels: {metric} was not measured: leave it out, or run what measures it")
@@ -35,15 +36,19 @@ def bars(of: Drawing) -> Any:
             low, middle, high = band(values)
             ax.bar(place, middle, color=of.looks[algo].colour, width=0.7)
             if len(values) > 1 and not agree(values):
-                ax.errorbar(place, middle, [[middle - low], [high - middle]], color="black", linewidth=0.8, capsize=2)
-            ax.annotate(f"{middle:.3g}", (place, high), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
-        ax.set_xticks(range(len(algos)), [of.title(name) for name in algos], fontsize=6, rotation=20)
+                ax.errorbar(
+                    place, middle, [[middle - low], [high - middle]], color="black", linewidth=pt(0.8), capsize=pt(2)
+                )
+            ax.annotate(f"{middle:.3g}", (place, high), (0, pt(2)), textcoords="offset points", ha="center")
+        ax.set_xticks(range(len(algos)), [of.title(name) for name in algos], rotation=20)
         ax.grid(axis="x", visible=False)
         ax.margins(y=0.12)
         ax.set_ylabel(of.tuned.words(metric, tail=True))
     seeds = [n for n in of.tuned.frame["algo"].value_counts() if n > 1]
     if seeds:
-        legend(figure, [Line2D([], [], color="black", linewidth=0.8)], [f"median and {over(seeds)}"], handlelength=1)
+        legend(
+            figure, [Line2D([], [], color="black", linewidth=pt(0.8))], [f"median and {over(seeds)}"], handlelength=1
+        )
     return figure
 
 
@@ -56,4 +61,4 @@ PICTURES: dict[str, Callable[[Drawing], Any]] = {
 
 def fast_mark(figure: Any, text: str) -> None:
     """Say in a picture that it is a smaller version."""
-    figure.text(0.995, -0.005, text, ha="right", va="top", fontsize=6, color="#D55E00", style="italic")
+    figure.text(0.995, -0.005, text, ha="right", va="top", color="#D55E00", style="italic")

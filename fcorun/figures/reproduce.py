@@ -31,7 +31,8 @@ from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
-from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.pictures.page import content
+from fcorun.reports.pictures.style import drawn_in
 from fcorun.reports.results import unfinished
 from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
@@ -81,7 +82,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
         figure = replace(figure, seeds=figure.seeds[:2])
     of = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
-    _draw(of, folder, mark)
+    _draw(of, folder, mark, config["style"])
     best = of.points.best_rows()
     used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
@@ -138,7 +139,7 @@ def _remarks(of: Drawing) -> list[str]:
 
 def _plain(overrides: Sequence[str]) -> list[str]:
     """Those that say which data there must be, how they are judged and drawn, and are no axes."""
-    said = ("metric=", "x=", "data=", "data.", "objective=", "objective.")
+    said = ("metric=", "x=", "style=", "data=", "data.", "objective=", "objective.")
     chosen = [text for text in overrides if text.startswith(said)]
     return [text for text in chosen if "," not in text or "[" in text]
 
@@ -199,10 +200,8 @@ def _chosen(algo: dict[str, Any]) -> list[str]:
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 
-def _draw(of: Drawing, folder: Path, mark: str) -> None:
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+def _draw(of: Drawing, folder: Path, mark: str, style: str) -> None:
+    with drawn_in(style):
         picture = PICTURES[of.figure.draw](of)
         if picture is None:
             raise UserError("its runs measured nothing to draw")

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from fcorun.config import locate
+from fcorun.datasets.base import FederatedData
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.scaling import Scaling, in_units
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL
-from fcorun.objectives.base import LinearModel
+from fcorun.objectives.base import linear
 from fcorun.records.formats import DAMAGED, read_grid
 from fcorun.records.record import Record
 
@@ -23,13 +24,13 @@ COLUMNS = ("parameter", "feature", "class", "value", "value_original")
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """Those of one linear model, of d features and k outputs.
+    """Those of a linear model of d features and k outputs, or of models along a path, whose axis P comes first.
 
     Attributes:
         features: their names, d.
         classes: what each output is for, k names: the second of two classes, each of more, "" of a regression.
-        weights: as trained, shape (d, k).
-        bias: the intercept as trained, shape (k,), or None where the model has none.
+        weights: as trained, shape (d, k) or (P, d, k).
+        bias: the intercept as trained, shape (k,) or (P, k), or None where the model has none.
         scaling: what features were standardized by before, or None.
         units: whether one change of units leads back to the features as the source has them: not where they were
             standardized by each client or run.
@@ -50,7 +51,7 @@ class Coefficients:
 
     @cached_property
     def original(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Weights (d, k) and intercept (k,) for features as the source has them; None where ``units`` is false.
+        """Weights and intercept for features as the source has them; None where ``units`` is false.
 
         Of features (x - mean) / deviation, <w, x> + b is <w / deviation, x> + b - <w / deviation, mean>: a model
         without an intercept has one then.
@@ -60,29 +61,41 @@ class Coefficients:
         weights, bias = in_units(self.weights, 0.0 if self.bias is None else self.bias, self.scaling, self.scale)
         return weights, None if self.bias is None and self.scaling is None else bias
 
+    @property
+    def places(self) -> list[tuple[str, str, str]]:
+        """Parameter, feature and class of each coefficient, those of a feature together, the intercept last, Q."""
+        intercept = self.bias is not None or (self.original is not None and self.original[1] is not None)
+        every = [("weights", feature) for feature in self.features] + [("bias", "")] * intercept
+        return [(*place, of) for place in every for of in self.classes]
+
+    @property
+    def values(self) -> np.ndarray:
+        """As trained, in the order of ``places``, shape (Q,) or (P, Q)."""
+        return self._joined(self.weights, self.bias)
+
+    @property
+    def values_original(self) -> np.ndarray | None:
+        """For features as the source has them, likewise; None where there are no units."""
+        return None if self.original is None else self._joined(*self.original)
+
+    def _joined(self, weights: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+        path, count = weights.shape[:-2], len(self.places)
+        out = np.zeros((*path, count))
+        of_features = weights.shape[-2] * weights.shape[-1]
+        out[..., :of_features] = weights.reshape(*path, -1)
+        if bias is not None:
+            out[..., of_features:] = bias
+        return out + 0.0  # no -0.0
+
     def table(self) -> list[tuple]:
-        """A row a coefficient, those of a feature together, the intercept last: ``COLUMNS``."""
-        original, intercept = self.original or (None, None)
-        first = None if original is None else original.ravel().tolist()
-        rows = _rows("weights", self.features, self.classes, self.weights.ravel().tolist(), first)
-        if self.bias is not None or intercept is not None:
-            bias = [0.0] * len(self.classes) if self.bias is None else self.bias.tolist()
-            rows += _rows("bias", ("",), self.classes, bias, None if intercept is None else intercept.tolist())
-        return rows
+        """A row a coefficient of one model: ``COLUMNS``."""
+        original = self.values_original
+        told = [None] * len(self.places) if original is None else original.tolist()
+        return [(*place, *both) for place, *both in zip(self.places, self.values.tolist(), told, strict=True)]
 
     def csv(self) -> str:
         """coefficients.csv: ``table``, numbers with all their digits; no value where there are no units."""
         return csv_of(COLUMNS, self.table())
-
-
-def _rows(parameter: str, features: tuple, classes: tuple, values: list, original: list | None) -> list[tuple]:
-    places = [(parameter, feature, of) for feature in features for of in classes]
-    told = [None] * len(values) if original is None else original
-    plain = [value + 0.0 for value in values]  # no -0.0
-    return [
-        (*place, value, None if more is None else more + 0.0)
-        for place, value, more in zip(places, plain, told, strict=True)
-    ]
 
 
 def csv_of(names: Sequence[str], rows: list[tuple]) -> str:
@@ -94,34 +107,48 @@ def csv_of(names: Sequence[str], rows: list[tuple]) -> str:
     return buffer.getvalue()
 
 
-def coefficients(
-    solution: Mapping[str, np.ndarray], told: Mapping[str, Any], units: bool = True, grid: Grid | None = None
-) -> Coefficients:
-    """Those of a linear model's parameters on data of which a summary tells ``told``.
+def feature_names(names: Sequence[str], shape: Sequence[int], grid: Grid | None = None) -> tuple[str, ...]:
+    """What features are called, d: by their names; voxels by their place; others by their number from 0, x0, or in a
+    matrix of this ``shape`` x0,0."""
+    if grid is not None and grid.count == np.prod(shape):
+        return grid.names
+    return tuple(names) or tuple("x" + ",".join(map(str, place)) for place in np.ndindex(*shape))
 
-    Features without a name are called by their number from 0, x0, or in a matrix x0,0; voxels by their place.
-    """
-    weights, classes = np.asarray(solution["weights"], float), list(told.get("classes") or [])
-    count = int(told["features"])
-    outputs = weights.size // count
-    shape = weights.shape[: weights.ndim - (outputs > 1)]
-    names = tuple(told.get("feature_names") or ())
-    if grid is not None and grid.count == count:
-        names = grid.names
-    elif not names:
-        names = tuple("x" + ",".join(map(str, place)) for place in np.ndindex(shape))
+
+def coefficients(
+    solution: Mapping[str, np.ndarray],
+    told: Mapping[str, Any],
+    units: bool = True,
+    grid: Grid | None = None,
+    along: bool = False,
+) -> Coefficients:
+    """Those of a linear model's parameters on data of which a summary tells ``told``; ``along``: those of a path, whose
+    axis comes first."""
+    weights, classes = np.asarray(solution["weights"], float), [str(label) for label in told.get("classes") or []]
+    path, count = weights.shape[:along], int(told["features"])
+    own = weights.shape[along:]
+    outputs = int(np.prod(own)) // count
+    shape = own[: len(own) - (outputs > 1)]
     by = told.get("standardized") or {}
     return Coefficients(
-        features=names,
+        features=feature_names(told.get("feature_names") or (), shape, grid),
         classes=tuple(classes if outputs > 1 else classes[1:2] or [""]),
-        weights=weights.reshape(count, outputs),
-        bias=np.asarray(solution["bias"], float).reshape(-1) if "bias" in solution else None,
+        weights=weights.reshape(*path, count, outputs),
+        bias=np.asarray(solution["bias"], float).reshape(*path, outputs) if "bias" in solution else None,
         scaling=Scaling.read(by) if by.get("by") == "pooled" else None,
         scale=float(told.get("scale", 1.0)),
         units=units and by.get("by") in (None, "pooled"),
         shape=shape if len(shape) > 1 else (),
         grid=grid,
     )
+
+
+def of_solution(
+    solution: Mapping[str, np.ndarray], data: FederatedData, units: bool, along: bool = False
+) -> Coefficients:
+    """Those of a linear model's parameters on these data; see ``coefficients``."""
+    names, by = ("classes", "standardized", "scale"), {"features": data.x.shape[1], "feature_names": data.features}
+    return coefficients(solution, {name: getattr(data, name) for name in names} | by, units, data.grid, along)
 
 
 def alone(rows: Sequence[Mapping[str, float]]) -> bool:
@@ -139,7 +166,7 @@ def refused(record: Record) -> str:
         kind = locate(told["class"], "objective.class")
     except (OSError, KeyError, TypeError, UserError):
         return f"{folder}: its objective cannot be found; run fcorun where its class can be imported"
-    if not issubclass(kind, LinearModel):
+    if not linear(kind):
         return (f"{folder}: objective={told.get('name')} is no linear model and has no coefficient a feature; its "
                 "parameters are in solution.npz")  # fmt: skip
     return ""

@@ -9,7 +9,8 @@ import numpy as np
 from fcorun.config import build_plugin
 from fcorun.datasets.scaling import ClientScalings, Scaling, in_units
 from fcorun.errors import UserError
-from fcorun.models.outputs import linear, means
+from fcorun.models.outputs import means
+from fcorun.objectives.base import linear
 from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.huber import Huber
 from fcorun.objectives.mlp import MLP
@@ -117,14 +118,13 @@ def _scaling(record: Record, told: dict[str, Any], client: str | None) -> Scalin
 def _fitted(told: _Told) -> Any:
     """The estimator for what a record tells."""
     objective, task = told.objective, told.told["task"]
+    is_linear = linear(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         found = _network(told)
-    elif linear(objective) and (task != "regression" or _regressor(objective) is not None):
+    elif is_linear and (task != "regression" or _regressor(objective) is not None):
         found = _linear(told, task)
     else:
-        why = (
-            "whose predictions are not what it expects of the target" if linear(objective) else "neither linear nor mlp"
-        )
+        why = "whose predictions are not what it expects of the target" if is_linear else "neither linear nor mlp"
         raise UserError(f"{told.folder} cannot predict: there is no estimator for {type(objective).__name__}, {why}")
     found.n_features_in_ = int(told.told["features"])
     if told.told["feature_names"]:

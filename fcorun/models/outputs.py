@@ -6,16 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.objectives.base import LinearModel, Objective
+from fcorun.objectives.base import Objective, linear
 
 _AT_ONCE = 2**24  # numbers of a block of examples
 
 Arrays = dict[str, np.ndarray]
-
-
-def linear(objective: Objective) -> bool:
-    """Whether predictions are ``<x, weights> + bias``."""
-    return type(objective).predict is LinearModel.predict
 
 
 def predictions(objective: Objective, params: Arrays, x: np.ndarray, scale: float = 1.0) -> np.ndarray:
@@ -27,7 +22,7 @@ def predictions(objective: Objective, params: Arrays, x: np.ndarray, scale: floa
 
 
 def _of_features(objective: Objective, params: Arrays, x: np.ndarray) -> np.ndarray:
-    if not linear(objective):
+    if not linear(type(objective)):
         with jax.enable_x64(x.dtype == np.float64):
             on_device = {name: jnp.asarray(value) for name, value in params.items()}
             return np.asarray(objective.predict(on_device, jnp.asarray(x)))
@@ -48,7 +43,7 @@ def own_predictions(
     for place, (m, rows) in enumerate(zip(who, parts, strict=True)):
         params = {name: values[m] for name, values in models.items()}
         mine = x[rows]
-        if not linear(objective):  # one program for all
+        if not linear(type(objective)):  # one program for all
             mine = np.pad(mine, ((0, longest - len(rows)), (0, 0)))
         found[place] = predictions(objective, params, mine, scale)[: len(rows)]
     out = np.concatenate(found)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.datasets.encoding import Encoding, read_encoding
-from fcorun.datasets.frames import numbers
+from fcorun.datasets.frames import finite_numbers
 from fcorun.datasets.remarks import folded, some
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL
@@ -38,15 +38,16 @@ def predict(
     import pandas as pd
 
     shared = estimator(record)  # refuses a record that cannot predict
-    beside, frame = _offset(frame, record, where)
+    offset, frame = _offset(frame, record, where)
     x, remarks = raw_features(frame, record, where)
     owner = np.full(len(frame), None, object) if owner is None else owner
     own, scaled = own_clients(record), [str(name) for name in record.scaling.get("client", ())]
-    of = np.array([name if name in {*own, *scaled} else "" for name in owner])  # no client is called that
+    known = {*own, *scaled}
+    of = np.array([name if name in known else "" for name in owner])  # no client is called that
     parts = []
     for client in dict.fromkeys(of.tolist()):
         rows = np.flatnonzero(of == client)
-        parts.append(_by(estimator(record, client) if client else shared, x.iloc[rows], beside[rows]).set_index(rows))
+        parts.append(_by(estimator(record, client) if client else shared, x.iloc[rows], offset[rows]).set_index(rows))
     out = pd.concat(parts).sort_index()
     if any(name is not None for name in owner):
         out.insert(0, "client", owner)
@@ -57,6 +58,8 @@ def predict(
     return out, [
         *remarks,
         *_of_unknown(owner, of == "", bool(own), bool(scaled)),
+        *_far(record, x),
+        *([] if own or scaled else _new_clients(record, owner)),
         *_doubts(record, shared if "" in of else None, bool(own)),
     ]
 
@@ -71,7 +74,7 @@ def raw_features(frame: Any, record: Record, where: str) -> tuple[Any, list[str]
     import pandas as pd
 
     told, target = record.summary["data"], record.config["data"].get("target")
-    encoding = read_encoding(str(record.folder)) if (record.folder / ENCODING).is_file() else None
+    encoding = _encoding(record)
     names, count = told["feature_names"], told["features"]
     if encoding and any(isinstance(column, str) for column in frame.columns):
         names = [column.name for column in encoding.columns]
@@ -96,7 +99,7 @@ def raw_features(frame: Any, record: Record, where: str) -> tuple[Any, list[str]
         remarks.append(
             f"features of {where if names else 'the record'} have no names: columns are taken in their order"
         )
-    x = [numbers(frame[column], f"{where}: column '{column}'").astype(float) for column in frame.columns]
+    x = [finite_numbers(frame[column], f"{where}: column '{column}'").astype(float) for column in frame.columns]
     return pd.DataFrame(np.stack(x, axis=1), columns=names or None), remarks
 
 
@@ -112,8 +115,7 @@ def _instead(missing: list[str], there: list[str], encoding: Encoding | None) ->
 
 
 def _list(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return some([f"'{name}'" for name in names], _NAMED)
 
 
 def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
@@ -123,17 +125,19 @@ def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
     column, aside = told.get("offset"), [name for name in (told.get("weight"), told.get("offset")) if name in frame]
     if column and column not in frame:
         raise UserError(f"{where} lacks '{column}', the offset of the record: give it, 0 for none")
-    found = numbers(frame[column], f"{where}: column '{column}'").astype(float) if column else np.zeros(len(frame))
-    return found, frame.drop(columns=aside)
+    rest = frame.drop(columns=aside)
+    if not column:
+        return np.zeros(len(frame)), rest
+    return finite_numbers(frame[column], f"{where}: column '{column}'").astype(float), rest
 
 
-def _by(model: Any, x: Any, beside: np.ndarray) -> Any:
-    """What a model predicts for rows x, a DataFrame, with offsets ``beside`` (n,)."""
+def _by(model: Any, x: Any, offset: np.ndarray) -> Any:
+    """What a model predicts for rows x, a DataFrame, with offsets ``offset`` (n,)."""
     import pandas as pd
 
-    if beside.any():
+    if offset.any():
         model = copy(model)
-        model.intercept_ = model.intercept_ + (beside[:, None] if hasattr(model, "classes_") else beside)
+        model.intercept_ = model.intercept_ + (offset[:, None] if hasattr(model, "classes_") else offset)
     x = x if hasattr(model, "feature_names_in_") else x.to_numpy()
     found = {"prediction": model.predict(x)}
     if hasattr(model, "predict_proba"):
@@ -150,6 +154,41 @@ def _of_unknown(owner: np.ndarray, unknown: np.ndarray, own: bool, scaled: bool)
     taken = ["the shared model"] if own else []
     taken += ["the means and deviations of all clients, which may be far from their own"] if scaled else []
     return [f"{unknown.sum()} of {len(owner)} rows are {whose} and get {' and '.join(taken)}"]
+
+
+def _new_clients(record: Record, owner: np.ndarray) -> list[str]:
+    """What is said of rows of clients on whose rows the one model was not trained."""
+    known = record.summary["data"].get("client_names", ())
+    new = [name is not None and name not in known for name in owner] if known else []
+    if not any(new):
+        return []
+    return [f"{sum(new)} of {len(owner)} rows are of clients that training did not have "
+            f"({_list(list(dict.fromkeys(owner[new])))}): how well the model does there is not known"]  # fmt: skip
+
+
+def _far(record: Record, x: Any) -> list[str]:
+    """What is said of numbers that lie further outside of those of training than a tenth of their range; records of
+    before do not know these."""
+    limits, encoding = record.summary["data"].get("limits"), _encoding(record)
+    if limits is None or encoding is None:
+        return []
+    told = []
+    for name, least, most in zip(encoding.names, *limits, strict=True):
+        if any(name == column.name and column.kind == "number" for column in encoding.columns):
+            values, slack = x[name].to_numpy(), (most - least) / 10
+            far = values[(values < least - slack) | (values > most + slack)]
+            if len(far):
+                rows = f" and {len(far) - 1} more" if len(far) > 1 else ""
+                told.append(f"'{name}' {far[0]:.6g}{rows} (training: {least:.6g} to {most:.6g})")
+    if not told:
+        return []
+    return [f"far outside of what training had, where a model only extrapolates: {some(told, _NAMED)}; are they in the "
+            "same units?"]  # fmt: skip
+
+
+def _encoding(record: Record) -> Encoding | None:
+    """How columns became features; None of a record without named columns."""
+    return read_encoding(str(record.folder)) if (record.folder / ENCODING).is_file() else None
 
 
 def _doubts(record: Record, shared: Any, own: bool) -> list[str]:

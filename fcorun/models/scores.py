@@ -31,8 +31,8 @@ def scores(
         return []
     found: list[dict[str, object]] = []
     for part, (x, y) in data.parts.items():
-        owners, beside = data.owners(part), data.beside(part)
-        prediction = _shifted(predictions(objective, solution, x, data.scale), beside)
+        owners, offset = data.owners(part), data.offset_of(part)
+        prediction = _shifted(predictions(objective, solution, x, data.scale), offset)
         found += _of_rows(_Rows(objective, data, prediction, y), owners, part, SHARED)
         if models is None or owners is None:
             continue
@@ -41,13 +41,13 @@ def scores(
         there = owner >= 0  # clients that are held out wholly have no models
         if there.any():
             prediction = own_predictions(objective, models, owner[there], x[there], data.scale)
-            prediction = _shifted(prediction, None if beside is None else beside[there])
+            prediction = _shifted(prediction, None if offset is None else offset[there])
             found += _of_rows(_Rows(objective, data, prediction, y[there]), owners[there], part, OWN)
     return found
 
 
-def _shifted(prediction: np.ndarray, beside: np.ndarray | None) -> np.ndarray:
-    return prediction if beside is None else prediction + beside
+def _shifted(prediction: np.ndarray, offset: np.ndarray | None) -> np.ndarray:
+    return prediction if offset is None else prediction + offset
 
 
 class _Rows:

@@ -130,6 +130,11 @@ class LinearModel(Objective):
         return low * least + (0 if self.intercept else self.ridge), high * float(eigenvalues[-1]) + self.ridge
 
 
+def linear(kind: type) -> bool:
+    """Whether predictions of an objective of this class are ``<x, weights> + bias``."""
+    return issubclass(kind, LinearModel) and kind.predict is LinearModel.predict
+
+
 def weighed(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     """Rows of x (n, ...) times the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
     return x if weight is None else x * np.sqrt(weight).reshape(-1, *[1] * (x.ndim - 1))

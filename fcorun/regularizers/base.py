@@ -1,8 +1,8 @@
 """What a regularizer psi is to fcorun: a value, a prox, and the structure it is there to make."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +68,11 @@ class Regularizer(ABC):
     def relative_given(self) -> float | None:
         """Its ``relative``; None where it has none, or is given by its strength."""
         return getattr(self, "relative", None)
+
+    def with_value(self, number: str, value: float) -> Self:
+        """The same with a value for its strength, or its radius."""
+        relative = {"relative": None} if number == "strength" and hasattr(self, "relative") else {}
+        return replace(self, **{number: float(value)}, **relative)
 
     @property
     def heaviest(self) -> float:

@@ -33,6 +33,7 @@ def report(
     metric: str | None = None,
     tail_rounds: int | None = None,
     x: str = "rounds",
+    style: str = "paper",
     algos: Sequence[str] = (),
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder`` and show its best points; the files written.
@@ -51,7 +52,9 @@ def report(
         print_whole(shown, console)
         for line in lines:
             console.print(escape(line))
-        written += draw_sweep(folder, records, runs, metric, x=x, algos=algos)  # what cannot be drawn has its table
+        written += draw_sweep(
+            folder, records, runs, metric, x=x, style=style, algos=algos
+        )  # what cannot be drawn has its table
     for row in runs.rows():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))

@@ -109,11 +109,8 @@ def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
         if job.diverged in lost:
             job.where = f", first in client {lost[job.diverged]}"
         if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
-            evals = dict(zip(("grad_evals", "prox_evals"), now.work[g].tolist(), strict=True))
             sent = crew.traffic[job.experiment.settings.seed].after(now.round, job.up)
-            counters = {"round": now.round, "seconds": now.seconds / len(jobs), **sent, **evals}
-            row = job.add(counters, {name: float(value[g]) for name, value in now.metrics.items()})
-            crew.watch.row(job, row)
+            crew.watch.row(job, job.note(now, g, sent, now.seconds / len(jobs)))
             job.meets()
 
 

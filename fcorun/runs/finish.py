@@ -10,9 +10,9 @@ from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
 from fcorun.experiment.experiment import Experiment
 from fcorun.models.brain import files_of
-from fcorun.models.coefficients import alone, coefficients
+from fcorun.models.coefficients import alone, of_solution
 from fcorun.models.scores import scores
-from fcorun.objectives.base import LinearModel
+from fcorun.objectives.base import linear
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
@@ -85,13 +85,14 @@ def _write(job: Job, data: FederatedData, ended: tuple[str, str], summary: dict,
 
         begun, settings = time.perf_counter(), job.experiment.settings
         folder.write(
-            "curves.png", draw_run(rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics)
+            "curves.png",
+            draw_run(
+                rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics, style=settings.style
+            ),
         )
         summary["seconds"]["picture"] = time.perf_counter() - begun
-    solution = arrays["solution"]
-    linear = isinstance(job.experiment.objective, LinearModel) and {"weights"} <= set(solution) <= {"weights", "bias"}
-    if status == "done" and linear and not alone(rows):
-        _keep_model(job, data, solution, summary)
+    if status == "done" and linear(type(job.experiment.objective)) and not alone(rows):
+        _keep_model(job, data, arrays["solution"], summary)
     folder.write("metrics.csv", csv_text(rows))
     if data.encoding is not None:
         folder.write(ENCODING, json_text(data.encoding.noted()))
@@ -114,13 +115,13 @@ def _measure(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: 
 
 def _keep_model(job: Job, data: FederatedData, solution: Arrays, summary: dict) -> None:
     """Write the coefficients of a linear model, with a picture where there is to be one."""
-    found = coefficients(solution, summary["data"], job.experiment.data.units, data.grid)
+    found = of_solution(solution, data, job.experiment.data.units)
     for name, content in files_of(found).items():
         job.folder.write(name, content)
     if job.picture:
         from fcorun.reports.pictures.coefficients import draw_model
 
-        begun = time.perf_counter()
-        for name, content in draw_model(found, job.label, job.experiment.settings.cutoff).items():
+        begun, settings = time.perf_counter(), job.experiment.settings
+        for name, content in draw_model(found, job.label, settings.cutoff, style=settings.style).items():
             job.folder.write(name, content)
         summary["seconds"]["picture"] += time.perf_counter() - begun

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.engine import Snapshot
 from fcorun.experiment.ending import met
 from fcorun.experiment.experiment import Experiment
 from fcorun.records.folder import RunFolder
@@ -49,51 +50,31 @@ class SweepWatcher(Watcher):
 
 
 @dataclass
-class Job:
-    """What a run is, where it goes, and how far it has come.
+class Evaluated:
+    """The evaluations of a run, as its record has them.
 
     Attributes:
-        picture: whether the record gets a curves.png.
-        end: how it ended, empty until then. A finished record that was found ends it as "reused", a folder that another
-            process is computing as "locked".
-        error: why it failed.
-        setup: seconds before its first compilation.
-        rows: its evaluations.
-        optimum, certificate: of fcorun.experiment.reference.optimum; of a baseline.
+        rows: one each.
+        optimum: of fcorun.experiment.reference.optimum.
         up: bytes of an upload.
-        drawn: whether its seed changes anything.
-        devices: on how many it is computed.
         diverged: the round in which its state stopped being finite, or 0.
-        where: at which client, and in which line, if that is known (``debug``).
         reason: remarks on a run that is done.
         stopped: whether it has met a target of ``stop``, which is then its reason.
-        unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
-        bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
     """
 
     experiment: Experiment
-    folder: RunFolder
-    picture: bool = False
-    end: str = ""
-    error: BaseException | None = None
-    setup: float = 0.0
-    rows: list[dict[str, float]] = field(default_factory=list)
-    optimum: dict | None = None
-    certificate: dict | None = None
-    up: int = 0
-    drawn: bool = False
-    devices: int = 1
-    diverged: int = 0
-    where: str = ""
-    reason: str = ""
-    stopped: bool = False
-    unfinished: dict | None = None
-    bounds: dict | None = None
+    rows: list[dict[str, float]] = field(default_factory=list, kw_only=True)
+    optimum: dict | None = field(default=None, kw_only=True)
+    up: int = field(default=0, kw_only=True)
+    diverged: int = field(default=0, kw_only=True)
+    reason: str = field(default="", kw_only=True)
+    stopped: bool = field(default=False, kw_only=True)
 
-    @property
-    def label(self) -> str:
-        """A line that says which run this is."""
-        return self.experiment.label
+    def note(self, now: Snapshot, place: int, sent: dict[str, int], seconds: float) -> dict[str, float]:
+        """Add the evaluation of the run at a ``place`` in its batch, which has ``sent`` so many bytes; the new row."""
+        evals = dict(zip(("grad_evals", "prox_evals"), now.work[place].tolist(), strict=True))
+        counters = {"round": now.round, "seconds": seconds, **sent, **evals}
+        return self.add(counters, {name: float(value[place]) for name, value in now.metrics.items()})
 
     def add(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
         """Add an evaluation, with the gap to the optimum where that is known; the new row."""
@@ -110,14 +91,50 @@ class Job:
             self.remark(reason)
         return self.stopped
 
+    def remark(self, words: str) -> None:
+        """Add a remark, if it is not empty."""
+        self.reason = "; ".join(filter(None, (self.reason, words)))
+
+
+@dataclass
+class Job(Evaluated):
+    """What a run is, where it goes, and how far it has come.
+
+    Attributes:
+        picture: whether the record gets a curves.png.
+        end: how it ended, empty until then. A finished record that was found ends it as "reused", a folder that another
+            process is computing as "locked".
+        error: why it failed.
+        setup: seconds before its first compilation.
+        certificate: of a baseline.
+        drawn: whether its seed changes anything.
+        devices: on how many it is computed.
+        where: at which client it diverged, and in which line, if that is known (``debug``).
+        unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
+        bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
+    """
+
+    folder: RunFolder
+    picture: bool = False
+    end: str = ""
+    error: BaseException | None = None
+    setup: float = 0.0
+    certificate: dict | None = None
+    drawn: bool = False
+    devices: int = 1
+    where: str = ""
+    unfinished: dict | None = None
+    bounds: dict | None = None
+
+    @property
+    def label(self) -> str:
+        """A line that says which run this is."""
+        return self.experiment.label
+
     def resolution(self) -> float:
         """The least gap to the optimum that the precision of this run can tell from none; 0 where none is measured."""
         eps = {"float32": 1e-6, "float64": 1e-14}[self.experiment.settings.precision]
         return eps * abs(self.optimum["objective"]) if self.optimum else 0.0
-
-    def remark(self, words: str) -> None:
-        """Add a remark, if it is not empty."""
-        self.reason = "; ".join(filter(None, (self.reason, words)))
 
     def finished(self) -> bool:
         """Whether the record is complete although nobody has noted it: the process was stopped just then."""

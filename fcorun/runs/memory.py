@@ -18,11 +18,11 @@ def cut(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     return [batch for same in _by_seed(jobs) for batch in _fitting(engine, same, parts)]
 
 
-def room(engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, parts: int) -> int:
+def room(engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, parts: int, taken: int = 0) -> int:
     """How many runs with these seeds fit into the memory of each of ``parts`` threads, at least 1; ``memory`` is in
-    GiB, None for what is free."""
+    GiB, None for what is free, and ``taken`` the bytes of it that each thread has for something else."""
     allowed = free_memory() * _USED if memory is None else memory * 2**30
-    return max(1, int(allowed // parts // bytes_each(engine.federation, point, seeds)))
+    return max(1, int((allowed / parts - taken) // bytes_each(engine.federation, point, seeds)))
 
 
 def _by_seed(jobs: list[Job]) -> list[list[Job]]:

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from fcorun.config import Axis, Count
+from fcorun.config import Axis, Count, For
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import CATALOGUE, RENAMED, aggregate
@@ -59,6 +59,7 @@ class Options:
     metric: str | None = None
     tail_rounds: Count = 100
     x: Axis = "rounds"
+    style: For = "paper"
     verbose: bool = True
     executor: Literal["inline", "joblib", "submitit"] = "inline"
     batch: Count | None = None
@@ -142,7 +143,8 @@ def take(folder: Path, points: Sequence[Point], options: Options) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         algos = dict.fromkeys((*kept(folder).algos, *(p.experiment.names["algo"] for p in points if p.experiment)))
         runs = dict.fromkeys(os.path.relpath(p.folder, folder) for p in points)
-        keep(folder, Asked(options.metric, options.tail_rounds, options.x, tuple(algos), tuple(runs)))
+        told = {name: getattr(options, name) for name in ("metric", "tail_rounds", "x", "style")}
+        keep(folder, Asked(**told, algos=tuple(algos), runs=tuple(runs)))
     except OSError as error:
         raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error
 

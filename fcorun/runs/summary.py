@@ -52,6 +52,8 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
             **({"class_type": type(data.classes[0]).__name__} if data.classes else {}),
             **({"scale": data.scale} if data.scale != 1 else {}),
             **({"standardized": _plain(data.standardized)} if data.standardized else {}),
+            **({} if data.limits is None else {"limits": data.limits.astype(float).tolist()}),
+            **({"client_names": list(data.clients)} if data.limits is not None and data.clients else {}),
         },
         **machine(),
         "devices": job.devices,

@@ -77,6 +77,7 @@ def _report(points: Sequence[Point], folder: Path, options: Options, watch: Swee
     records = [Record(place) for place in (*sorted(there), *elsewhere) if Record(place).status]
     try:
         asked = {"metric": options.metric, "tail_rounds": options.tail_rounds, "x": options.x}
+        asked |= {"style": options.style}
         report(folder, records, console=watch.out, algos=kept(folder).algos, **asked)
     except UserError as error:
         watch.say(f"fcorun: {error}")

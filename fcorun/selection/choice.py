@@ -13,7 +13,7 @@ from fcorun.experiment.ending import falling
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.verdict import Verdict
 from fcorun.selection.fitting import ENDS, Fitted
-from fcorun.selection.path import Path
+from fcorun.selection.path import RegularizationPath
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def of_unfinished(experiment: Experiment, data: FederatedData, summary: Mapping[
             f"it; of the refit, {why}"]  # fmt: skip
 
 
-def remarks(choice: Choice, path: Path, fitted: dict[str, Fitted], rounds: int) -> list[str]:
+def remarks(choice: Choice, path: RegularizationPath, fitted: dict[str, Fitted], rounds: int) -> list[str]:
     """What a user should know of a choice: edges of the path, ties, runs that diverged or had not come to an end."""
     said, last = [], len(path.values) - 1
     low, high = min(path.values), max(path.values)

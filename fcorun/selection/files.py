@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.models.coefficients import COLUMNS, Coefficients
 from fcorun.records.formats import csv_text, frame_csv, json_text
 from fcorun.records.record import SELECTION
-from fcorun.selection.coefficients import Coefficients
 from fcorun.selection.fitting import ENDS
 from fcorun.selection.folds import counts
 from fcorun.selection.picture import draw
@@ -18,13 +18,14 @@ MARK = SELECTION
 
 def write(of: Selection, seconds: float) -> None:
     """Write all but the refit: selection.csv, a row for each value and fold, and one for all training rows; curve.csv,
-    a row for each value; path.csv, a row for each coefficient; selection.png."""
+    a row for each value; path.csv, a row for each coefficient; the picture."""
     found = of.coefficients
     write_whole(of.folder / "selection.csv", csv_text(_rows(of)))
     write_whole(of.folder / "curve.csv", csv_text(_curve(of, found)))
     if found is not None:
         write_whole(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
-    write_whole(of.folder / "selection.png", draw(of, found))
+    for name, picture in draw(of, found).items():
+        write_whole(of.folder / name, picture)
     _note(of, "running", seconds=seconds)
 
 
@@ -91,16 +92,19 @@ def _curve(of: Selection, found: Coefficients | None) -> list[dict[str, Any]]:
 
 def nonzeros(of: Selection, found: Coefficients) -> np.ndarray:
     """How many coefficients of features exceed the cutoff at each value, (P,)."""
-    return (np.abs(found.values[:, found.regularized]) > of.experiment.settings.cutoff).sum(axis=1)
+    return (np.abs(found.weights) > of.experiment.settings.cutoff).sum(axis=(1, 2))
 
 
 def _coefficients(of: Selection, found: Coefficients) -> Any:
     """A row for each coefficient that exceeds the cutoff somewhere on the path, and each intercept; a column a value
-    of the path."""
+    of the path, as trained, and where features were standardized another, for features as the source has them."""
     import pandas as pd
 
-    shown = (np.abs(found.values) > of.experiment.settings.cutoff).any(axis=0) | ~found.regularized
-    told = {"parameter": found.parameter, "feature": found.feature, "class": found.label}
-    frame = pd.DataFrame({name: np.array(each, object)[shown] for name, each in told.items()})
-    values = pd.DataFrame(found.values[:, shown].T, columns=[f"{of.path.number}={v:.6g}" for v in of.path.values])
-    return pd.concat([frame, values], axis=1)
+    places = pd.DataFrame(found.places, columns=list(COLUMNS[:3]))
+    ways, original = {"": found.values}, found.values_original
+    if original is not None and (found.scaling is not None or found.scale != 1):
+        ways["original "] = original
+    shown = (np.abs(found.values) > of.experiment.settings.cutoff).any(axis=0) | (places["parameter"] == "bias")
+    told = [f"{of.path.number}={value:.6g}" for value in of.path.values]
+    parts = [pd.DataFrame(each.T, columns=[way + name for name in told]) for way, each in ways.items()]
+    return pd.concat([places, *parts], axis=1)[shown]

@@ -22,15 +22,16 @@ from fcorun.datasets.part import Part, PartOf
 from fcorun.engine.arrays import Among, on_device, targets
 from fcorun.engine.engine import Engine, Programs, Snapshot
 from fcorun.engine.evaluate import Evaluation, row_weights
-from fcorun.engine.footprint import form, traffic, upload_bytes
+from fcorun.engine.footprint import bytes_of_part, form, traffic, upload_bytes
 from fcorun.experiment import build
-from fcorun.experiment.ending import met, unfinished
+from fcorun.experiment.ending import unfinished
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import aggregate
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
 from fcorun.records.formats import DAMAGED, npz_bytes, read_npz
 from fcorun.runs.baseline import own
+from fcorun.runs.job import Evaluated
 from fcorun.runs.memory import room
 from fcorun.system.files import write_whole
 from fcorun.system.machine import cores
@@ -111,8 +112,8 @@ class Fitter:
         return isinstance(self.experiment.algo, Baseline)
 
     def _fit(self, part: Part) -> Fitted:
-        within = PartOf.of(self.experiment.fingerprint, part)
-        experiment = replace(self.experiment, data=within)
+        own = PartOf.of(self.experiment.fingerprint, part)
+        experiment = replace(self.experiment, data=own)
         precision = "float64" if self._solved else experiment.settings.precision
         with jax.enable_x64(precision == "float64"):
             among = self._among(part, precision)
@@ -136,7 +137,8 @@ class Fitter:
             engine = replace(engine, programs=self.programs.setdefault(form(engine.federation), Programs()))
         points, settings = [self._point(experiment, data, value) for value in self.values], experiment.settings
         threads = cores() if jax.default_backend() == "cpu" else 1
-        width = min(room(engine, points[0], [settings.seed], settings.memory, threads), len(points))
+        taken = bytes_of_part(engine.federation, among.x is not self._shared.get("x"))
+        width = min(room(engine, points[0], [settings.seed], settings.memory, threads, taken), len(points))
         width = -(-len(points) // -(-len(points) // width))  # batches of one size
         found = []
         for i in range(0, len(points), width):
@@ -151,7 +153,7 @@ class Fitter:
         return _joined(found)
 
     def _point(self, experiment: Experiment, data: FederatedData, value: float) -> dict:
-        found = experiment.numbers() | {"reg": numbers(with_value(experiment.reg, self.number, value))}
+        found = experiment.numbers() | {"reg": numbers(experiment.reg.with_value(self.number, value))}
         if experiment.algo.needs_curvature:
             least, most = build.curvature_of(experiment, data)
             found["curvature"] = {"least": least, "most": most}
@@ -166,17 +168,17 @@ class Fitter:
         extra, rows = evaluation.arrays("float64"), algo.rows(data.offsets)
         weight = np.zeros(len(self.data.y))
         weight[among.places[rows]] = row_weights(data, settings.client_weighting)[rows]
-        beside = None if self.data.offset is None else jnp.asarray(self.data.offset)
-        batch = Batch(among.x, among.y, jnp.asarray(weight / weight.sum()), offset=beside)
+        offset = None if self.data.offset is None else jnp.asarray(self.data.offset)
+        batch = Batch(among.x, among.y, jnp.asarray(weight / weight.sum()), offset=offset)
         if "made" not in self._shared:
-            reg = with_value(problem.regularizer, self.number, self.values[0])  # without a strength there is no gap
+            reg = problem.regularizer.with_value(self.number, self.values[0])  # without a strength there is no gap
             self._shared["made"] = solver.programs(replace(problem, regularizer=reg), among.x.shape[1])
             self._shared["measure"] = jax.jit(
                 lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
             )
         start, found = None, []
         for value in self.values:
-            this = replace(problem, regularizer=with_value(problem.regularizer, self.number, value))
+            this = replace(problem, regularizer=problem.regularizer.with_value(self.number, value))
             options = {"start": start, "made": self._shared["made"]}
             for now in solver.minimize(own(this, data, rows), batch, algo.tolerance, algo.max_iterations, **options):  # noqa: B007
                 if self.stop.is_set():
@@ -190,51 +192,41 @@ class Fitter:
         return _joined(found)
 
 
-def with_value(reg, number: str, value: float):
-    """The regularizer with a value for its strength or radius."""
-    relative = {"relative": None} if number == "strength" and hasattr(reg, "relative") else {}
-    return replace(reg, **{number: float(value)}, **relative)
-
-
 class _Runs:
-    """The rows of the runs of a batch, as their records would have them."""
+    """The runs of a batch, evaluated as those of a record are."""
 
     def __init__(self, experiment: Experiment, engine: Engine, count: int):
         assert isinstance(experiment.algo, Algorithm)
-        self.experiment, self.count = experiment, count
-        self.up = upload_bytes(engine.federation, experiment.algo)
+        self.runs = [Evaluated(experiment, up=upload_bytes(engine.federation, experiment.algo)) for _ in range(count)]
         self.traffic = traffic(engine.federation, engine.rounds, experiment.settings.seed)
-        self.rows: list[list[dict[str, float]]] = [[] for _ in range(count)]
-        self.diverged = np.zeros(count, int)
-        self.stopped: dict[int, dict[str, np.ndarray]] = {}  # solutions of runs that have met a target
+        self.solutions: dict[int, dict[str, np.ndarray]] = {}  # of runs that have met a target
         self.last: Snapshot | None = None
 
     def note(self, now: Snapshot) -> bool:
         """A row more for each run; whether any of them goes on."""
-        self.last, sent = now, self.traffic.after(now.round, self.up)
-        for g in (g for g in range(self.count) if g not in self.stopped and not self.diverged[g]):
-            self.diverged[g] = now.diverged[g]
-            evals = dict(zip(("grad_evals", "prox_evals"), now.work[g].tolist(), strict=True))
-            if not self.diverged[g]:
-                measured = {name: float(value[g]) for name, value in now.metrics.items()}
-                self.rows[g].append({"round": now.round, **sent, **evals, **measured})
-                targets = self.experiment.settings.stop
-                if targets and met(targets, self.rows[g], self.experiment.metrics):
-                    self.stopped[g] = {name: each[g] for name, each in now.solution.items()}
-        return len(self.stopped) + int(np.count_nonzero(self.diverged)) < self.count
+        self.last, sent = now, self.traffic.after(now.round, self.runs[0].up)
+        for g, run in enumerate(self.runs):
+            if run.stopped or run.diverged:
+                continue
+            run.diverged = int(now.diverged[g])
+            if not run.diverged:
+                run.note(now, g, sent, 0.0)
+                if run.meets():
+                    self.solutions[g] = {name: each[g] for name, each in now.solution.items()}
+        return not all(run.stopped or run.diverged for run in self.runs)
 
     def ended(self) -> Iterator[tuple]:
         """Of each run its metrics, solution, end, and counts."""
         assert self.last is not None
-        for g, rows in enumerate(self.rows):
-            solution = self.stopped.get(g) or {name: each[g] for name, each in self.last.solution.items()}
-            stopped = g in self.stopped
-            tail = aggregate(rows, self.experiment.settings.tail_rounds, self.experiment.metrics, stopped=stopped)
-            falling = not stopped and unfinished(rows)
-            end = "diverged" if self.diverged[g] else "falling" if falling else "done"
-            last = rows[-1] if rows else {"round": 0}
+        for g, run in enumerate(self.runs):
+            solution = self.solutions.get(g) or {name: each[g] for name, each in self.last.solution.items()}
+            settings = run.experiment.settings
+            tail = aggregate(run.rows, settings.tail_rounds, run.experiment.metrics, stopped=run.stopped)
+            falling = not run.stopped and unfinished(run.rows)
+            end = "diverged" if run.diverged else "falling" if falling else "done"
+            last = run.rows[-1] if run.rows else {"round": 0}
             sent = [sum(v for name, v in last.items() if name.endswith(way)) for way in ("bytes_up", "bytes_down")]
-            yield {} if self.diverged[g] else tail["tail"], solution, end, (last["round"], *sent)
+            yield {} if run.diverged else tail["tail"], solution, end, (last["round"], *sent)
 
 
 def _joined(found: Sequence[tuple]) -> Fitted:

@@ -16,14 +16,13 @@ from fcorun.experiment.fit import convex
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
-from fcorun.selection.fitting import with_value
 
 RATIO = 1e-3  # of the least to the largest, as in scikit-learn's lasso_path
 _FREE, _ITERATIONS = 1e-4, 2000  # how well the solution without constraint is known, which ends a path of radii
 
 
 @dataclass(frozen=True)
-class Path:
+class RegularizationPath:
     """The values of a number of the regularizer, from the simplest solution on: strengths fall, radii grow.
 
     Attributes:
@@ -56,7 +55,7 @@ def number_of(experiment: Experiment) -> str:
 
 def path_of(
     experiment: Experiment, data: FederatedData, points: int, limits: list[float] | None, ratio: float = RATIO
-) -> Path:
+) -> RegularizationPath:
     """The path of ``points`` values, evenly spaced in logarithm, between ``limits``, least and largest, or by default:
 
     Strengths fall from the smallest one at which 0 is optimal on all training rows to ``ratio`` times it. Radii grow
@@ -73,7 +72,7 @@ def path_of(
         high, said = _largest(experiment, data, number)
         low, said = ratio * high, f"{said}, and {ratio:g} of it"
     values = np.geomspace(low, high, points)
-    return Path(number, values[::-1] if number == "strength" else values, said)
+    return RegularizationPath(number, values[::-1] if number == "strength" else values, said)
 
 
 def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[float, str]:
@@ -85,7 +84,7 @@ def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[
         raise UserError(f"objective={experiment.names['objective']} is not convex, so that no {number} of reg={name} "
                         f"is known to begin or end a path: {give}")  # fmt: skip
     if number == "strength":
-        found = reference.strength_max(replace(experiment, reg=with_value(reg, number, 1.0)), data, give)
+        found = reference.strength_max(replace(experiment, reg=reg.with_value(number, 1.0)), data, give)
         if found <= 0:
             raise UserError(f"0 is optimal with reg={name} of any strength: the features say nothing of the target")
         return found, "the smallest strength at which all penalised coefficients are 0, on all training rows"
@@ -107,7 +106,7 @@ def _radius(reg: Regularizer, w: jax.Array) -> float:
     """The smallest radius of a ball in which w lies, by bisection."""
 
     def outside(radius: float) -> bool:
-        ball = with_value(reg, "radius", radius)
+        ball = reg.with_value("radius", radius)
         return float(ball.violation(w)) > 1e-9 * float(jnp.linalg.norm(w.ravel()))  # type: ignore[attr-defined]
 
     if not float(jnp.abs(w).max()) > 0:

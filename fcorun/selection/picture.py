@@ -1,15 +1,15 @@
 """The picture of a selection: the metric against the strength, and the coefficients."""
 
-import textwrap
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fcorun.experiment.experiment import Experiment
-from fcorun.reports.pictures.page import COLOURS, PAGE, STYLE, content, look, page
-from fcorun.selection.coefficients import Coefficients
-from fcorun.selection.path import Path
+from fcorun.models.coefficients import Coefficients
+from fcorun.reports.pictures.page import COLOURS, content, look, page
+from fcorun.reports.pictures.style import drawn_in, pt
+from fcorun.selection.path import RegularizationPath
 from fcorun.selection.selected import Selection
 
 SHOWN = 10  # coefficients that are called by name
@@ -22,31 +22,27 @@ def title_of(experiment: Experiment) -> str:
     names = experiment.names
     method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()
     path = getattr(experiment.data, "path", None)
-    data = FilePath(path).stem if path else names["data"]
+    data = Path(path).stem if path else names["data"]
     kind = "" if names["reg"].endswith("ball") else " penalty"
     return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
 
 
-def draw(of: Selection, found: Coefficients | None) -> bytes:
-    """selection.png, as the content of a file."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+def draw(of: Selection, found: Coefficients | None) -> dict[str, bytes]:
+    """selection.png and selection.pdf, the contents of these files."""
+    with drawn_in(of.experiment.settings.style):
         what = f"{title_of(of.experiment)}: {of.options.folds}-fold cross-validation by {of.options.by}"
-        title = textwrap.wrap(what, int(17 * PAGE))
         two = found is not None
-        figure, axes = page(1 + two, 1 + two, PAGE, height=2.3, left=0.6, right=1.1 if two else 0.1,
-                            top=0.22 + 0.12 * len(title), gap=(0.75, 0.5))  # fmt: skip
-        figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
+        figure, axes = page(1 + two, 1 + two, height=2.3, title=[what], left=0.65, right=1.1 if two else 0.1,
+                            top=0.22, gap=(0.8, 0.5))  # fmt: skip
         _metric(axes[0], of)
         if found is not None:
             _paths(axes[1], of, found)
         for ax in axes:
             along(ax, of.path)
-        return content(figure)
+        return {f"selection.{format}": content(figure, format) for format in ("png", "pdf")}
 
 
-def along(ax: Any, path: Path) -> None:
+def along(ax: Any, path: RegularizationPath) -> None:
     """The axis of a path, from the simplest solution on."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -64,10 +60,10 @@ def along(ax: Any, path: Path) -> None:
 def _metric(ax: Any, of: Selection) -> None:
     choice, values = of.choice, of.path.values
     blue = look(0)
-    ax.errorbar(values, choice.mean, choice.error, color=blue.colour, marker=".", elinewidth=0.6, linewidth=1,
-                capsize=1.2)  # fmt: skip
+    ax.errorbar(values, choice.mean, choice.error, color=blue.colour, marker=".", elinewidth=pt(0.6), linewidth=pt(1),
+                capsize=pt(1.2))  # fmt: skip
     bound = choice.mean[choice.best] + (-1 if choice.higher else 1) * choice.error[choice.best]
-    ax.axhline(bound, color="0.5", linewidth=0.5, linestyle=":")
+    ax.axhline(bound, color="0.5", linewidth=pt(0.5), linestyle=":")
     marks(ax, of, top=True)
     metric = of.experiment.metrics[of.metric]
     words = (metric.label or metric.name).replace("validation", "held-out")
@@ -85,7 +81,7 @@ def marks(ax: Any, of: Selection, top: bool = False) -> None:
         ax.axvline(
             values[place],
             color=colour,
-            linewidth=1.6 if taken else 0.9,
+            linewidth=pt(1.6 if taken else 0.9),
             linestyle="-" if taken else "--",
             alpha=0.45,
             zorder=0.5,
@@ -93,15 +89,16 @@ def marks(ax: Any, of: Selection, top: bool = False) -> None:
         if top:
             gap = abs(np.log(values[choice.best] / values[choice.simplest]) / np.log(values[0] / values[-1]))
             align = "center" if same or gap > 0.12 else "left" if name == best else "right"
-            ax.annotate(name, (values[place], 1), (0, 2), xycoords=("data", "axes fraction"), ha=align, va="bottom",
-                        textcoords="offset points", fontsize=6.5, color=colour, annotation_clip=False)  # fmt: skip
+            ax.annotate(name, (values[place], 1), (0, pt(2)), xycoords=("data", "axes fraction"), ha=align, va="bottom",
+                        textcoords="offset points", color=colour, annotation_clip=False)  # fmt: skip
 
 
 def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
     """The coefficients of the features; the largest at the choice have names, the others are grey."""
     values, choice = of.path.values, of.choice
-    shown = np.flatnonzero(found.regularized)
-    curves = found.values[:, shown]
+    labels = [f", {label}" for label in found.classes] if len(found.classes) > 1 else [""]
+    names = [name + label for name in found.features for label in labels]
+    curves = found.weights.reshape(len(values), -1)
     curves = np.where(np.isfinite(curves), curves, np.nan)
     size = np.nan_to_num(np.abs(curves[choice.chosen]))
     order = np.argsort(-size, kind="stable")
@@ -109,18 +106,18 @@ def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
     rest = np.setdiff1d(np.arange(curves.shape[1]), named)
     if len(rest):
         rest = rest[np.nanmax(np.abs(curves[:, rest]), axis=0, initial=0) > 0]
-        ax.plot(values, curves[:, rest], color="0.7", linewidth=0.4, rasterized=len(rest) > 500)
+        ax.plot(values, curves[:, rest], color="0.7", linewidth=pt(0.4), rasterized=len(rest) > 500)
     ends = [(curves[-1, j] if np.isfinite(curves[-1, j]) else 0.0, i, j) for i, j in enumerate(named)]
     for i, j in enumerate(named):
-        ax.plot(values, curves[:, j], **look(i).line, linewidth=1.1)
+        ax.plot(values, curves[:, j], **look(i).line, linewidth=pt(1.1))
     ax.margins(x=0)
     marks(ax, of)
-    beside(ax, [(end, i, short(found.names[shown[j]])) for end, i, j in ends])
+    label_ends(ax, [(end, i, short(names[j])) for end, i, j in ends])
     more = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
     ax.set_ylabel(f"coefficients on all training rows\nas trained{more}")
 
 
-def beside(ax: Any, ends: list[tuple[float, int, str]]) -> None:
+def label_ends(ax: Any, ends: list[tuple[float, int, str]]) -> None:
     """Names beside the ends of curves, (end, place of its look, name), moved apart lest they lie on each other."""
     low, high = ax.get_ylim()
     height = 1 / 19  # of a line, as a share of the panel
@@ -137,8 +134,8 @@ def beside(ax: Any, ends: list[tuple[float, int, str]]) -> None:
     for end, i, name in ends:
         share = (end - low) / (high - low)
         ax.annotate(name, (1, share), (1.06, places[i]), xycoords="axes fraction", textcoords="axes fraction",
-                    va="center", fontsize=6, color=look(i).colour, annotation_clip=False, parse_math=False,
-                    arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": look(i).colour, "shrinkA": 1,
+                    va="center", color=look(i).colour, annotation_clip=False, parse_math=False,
+                    arrowprops={"arrowstyle": "-", "linewidth": pt(0.4), "color": look(i).colour, "shrinkA": pt(1),
                                 "shrinkB": 0, "relpos": (0, 0.5)})  # fmt: skip
 
 

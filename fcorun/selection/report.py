@@ -16,7 +16,7 @@ def tell_selection(of: Selection) -> Iterator[str]:
     found = of.coefficients
     for rule, place in {"min": choice.best, "one_se": choice.simplest}.items():
         taken = "* " if rule == of.options.rule else "  "
-        size = f", {nonzeros(of, found)[place]} of {found.regularized.sum()} coefficients" if found else ""
+        size = f", {nonzeros(of, found)[place]} of {found.weights[0].size} coefficients" if found else ""
         yield (f"{taken}{choice.names[rule]}: {path.number}={path.values[place]:.4g}  {of.metric} "
                f"{choice.mean[place]:.4g} ± {choice.error[place]:.2g}{size}")  # fmt: skip
     rounds = of.experiment.settings.tail_rounds
@@ -30,7 +30,7 @@ def tell_selection(of: Selection) -> Iterator[str]:
     end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
     yield f"{of.folder}/refit: all training rows with {path.number}={path.values[choice.chosen]:.6g}: {end}"
     yield from of.refit
-    files = ["selection.csv", "curve.csv", *(["path.csv"] if found else []), "selection.png"]
+    files = ["selection.csv", "curve.csv", *(["path.csv"] if found else []), "selection.png and .pdf"]
     yield f"{of.folder}/ holds {', '.join(files)}"
 
 

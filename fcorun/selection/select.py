@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,22 +22,20 @@ from fcorun.records.record import FILES, REFIT, Record
 from fcorun.runs.job import Watcher
 from fcorun.runs.run import run
 from fcorun.selection import files
-from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
-from fcorun.selection.fitting import Fitted
-from fcorun.selection.folds import clients_of, filled, folds_of, told
-from fcorun.selection.path import Path, path_of
-from fcorun.selection.selected import ALL, FOLDS, Options, Selection
-from fcorun.selection.study import (
-    Study,
-    Tell,
+from fcorun.selection.checks import (
     begun,
     check_parts,
     check_together,
-    cost,
     standardized_by_itself,
     together,
     unjudged,
 )
+from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
+from fcorun.selection.fitting import Fitted
+from fcorun.selection.folds import clients_of, filled, folds_of
+from fcorun.selection.path import RegularizationPath, path_of
+from fcorun.selection.selected import ALL, FOLDS, Options, Selection
+from fcorun.selection.study import Study, Tell, cost, opening
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Plan:
     config: Mapping[str, Any]
     options: Options
     study: Study
-    path: Path
+    path: RegularizationPath
     metric: str
     held: dict[str, list[str]] | None
     said: list[str]
@@ -82,7 +80,7 @@ class Plan:
 def select(
     config: Mapping[str, Any],
     options: Options = Options(),  # noqa: B008
-    out: str | FilePath | None = None,
+    out: str | Path | None = None,
     *,
     tell: Tell = lambda line: None,
     watch: Watcher | None = None,
@@ -98,7 +96,7 @@ def select(
     return plan(config, options, out).run(tell, watch)
 
 
-def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None = None) -> Plan:
+def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = None) -> Plan:
     """What ``select`` would do. Raises UserError, and writes nothing."""
     try:
         experiment, data, fixed = begun(config, "select")
@@ -121,12 +119,12 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
                      number=path.number, values=path.values, parts=parts, width=int(data.sizes.max()),
                      mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
-    said = _said(study.label, path, options, experiment, data)
+    said = _said(study, path, options)
     held = clients_of(data, fold) if options.by == "clients" else None
     return Plan(config=config, options=options, study=study, path=path, metric=metric, held=held, said=said)
 
 
-def chosen(config: Mapping[str, Any], path: Path, choice: Choice) -> dict[str, Any]:
+def chosen(config: Mapping[str, Any], path: RegularizationPath, choice: Choice) -> dict[str, Any]:
     """The configuration with the value that was chosen."""
     reg = dict(config["reg"]) | {path.number: float(path.values[choice.chosen])}
     if "relative" in reg and path.number == "strength":
@@ -180,13 +178,9 @@ def _metric(experiment: Experiment, options: Options, data: FederatedData) -> st
     return name
 
 
-def _said(label: str, path: Path, options: Options, experiment: Experiment, data: FederatedData) -> list[str]:
-    ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
-    rows = told(experiment, data, "score the refit")
-    lines = [f"{label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.folds} folds by "
-             f"{options.by} of {rows}"]  # fmt: skip
-    if options.by == "rows" and experiment.data.within:
-        lines.append(f"data={experiment.names['data']}: {experiment.data.within}")
+def _said(study: Study, path: RegularizationPath, options: Options) -> list[str]:
+    experiment, data = study.experiment, study.data
+    lines = opening(study, path, f"{options.folds} folds", options.by, "score the refit")
     if experiment.algo.personalises:
         lines.append("coefficients are those of the global model" if together(experiment, data) else
                      f"clients of algo={experiment.names['algo']} have models of their own and none together: there is "
@@ -202,32 +196,32 @@ def _slim(name: str, fitted: Fitted) -> Fitted:
     return fitted if name == ALL else replace(fitted, solution={})
 
 
-def refit(config: Mapping[str, Any], folder: FilePath, watch: Watcher | None = None) -> Record:
+def refit(config: Mapping[str, Any], folder: Path, watch: Watcher | None = None) -> Record:
     """The record of a configuration in FOLDER/refit. Where that holds another choice's, it is replaced when the new
     one, made beside it, is whole. Raises UserError as ``run`` does."""
     mine = prepare(config).identity
-    place, beside = folder / REFIT, folder / f"{REFIT}.next"
-    if _identity_in(place) in ("", mine) and (_identity_in(place) or not _identity_in(beside)):
+    place, staged = folder / REFIT, folder / f"{REFIT}.next"
+    if _identity_in(place) in ("", mine) and (_identity_in(place) or not _identity_in(staged)):
         record = run(config, place, watch)
-        _removed(beside)
+        _removed(staged)
         return record
-    if _identity_in(beside) not in ("", mine):
-        _removed(beside)
-    run(config, beside, watch)
+    if _identity_in(staged) not in ("", mine):
+        _removed(staged)
+    run(config, staged, watch)
     _removed(place)
     place.mkdir(exist_ok=True)
-    for path in sorted(beside.iterdir(), key=lambda path: path.name == "status.json"):  # which makes it a record
+    for path in sorted(staged.iterdir(), key=lambda path: path.name == "status.json"):  # which makes it a record
         path.replace(place / path.name)
-    beside.rmdir()
+    staged.rmdir()
     return Record(place)
 
 
-def _identity_in(folder: FilePath) -> str:
+def _identity_in(folder: Path) -> str:
     """The identity of the record in a folder; empty where there is none."""
     return Record(folder).status.get("identity", "")
 
 
-def _removed(folder: FilePath) -> None:
+def _removed(folder: Path) -> None:
     """Remove the record in a folder, or what is left of one whose move was broken off."""
     if held := _identity_in(folder):
         RunFolder(folder, held).remove()

@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
 from typing import Literal
 
 from fcorun.config import Count
-from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment
+from fcorun.models.coefficients import Coefficients, of_solution
+from fcorun.objectives.base import linear
 from fcorun.records.record import Record
 from fcorun.selection.choice import Choice
-from fcorun.selection.coefficients import Coefficients, coefficients
 from fcorun.selection.fitting import Fitted
-from fcorun.selection.path import Path
-from fcorun.selection.study import Study
+from fcorun.selection.study import Done
 
 ALL = "all"  # the fit of all training rows, among those of the folds
 FOLDS = 5
@@ -50,29 +47,22 @@ class Options:
         return replace(self, folds=self.folds or (min(FOLDS, clients) if self.by == "clients" else FOLDS))
 
 
-@dataclass(frozen=True)
-class Selection:
+@dataclass(frozen=True, kw_only=True)
+class Selection(Done):
     """A selection that is done.
 
     Attributes:
-        study: its parts and its folder.
         metric: by which was chosen.
         held: the clients that each fold holds out, by its name; None by rows.
         fitted: the fits of all rows and of each fold, by name.
-        cost: runs, rounds, bytes_up and bytes_down, of all of them.
-        remarks: a sentence each.
         record: the refit on all rows.
         refit: what its end says of the choice, a sentence each.
     """
 
-    study: Study
     options: Options
-    path: Path
     metric: str
     fitted: dict[str, Fitted]
     choice: Choice
-    cost: dict[str, int]
-    remarks: list[str]
     record: Record | None = None
     refit: Sequence[str] = ()
     held: dict[str, list[str]] | None = None
@@ -82,18 +72,7 @@ class Selection:
         """Those along the path of the model of all clients; None where it is not linear, or clients have only models
         of their own."""
         whole = self.fitted[ALL]
-        if self.experiment.algo.personalises and not whole.counts["bytes_up"].any():
+        alone = self.experiment.algo.personalises and not whole.counts["bytes_up"].any()
+        if alone or not linear(type(self.experiment.objective)):
             return None
-        return coefficients(whole.solution, self.data)
-
-    @property
-    def folder(self) -> FilePath:
-        return self.study.folder
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.study.experiment
-
-    @property
-    def data(self) -> FederatedData:
-        return self.study.data
+        return of_solution(whole.solution, self.data, self.experiment.data.units, along=True)

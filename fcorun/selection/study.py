@@ -1,136 +1,30 @@
-"""What selection and stability have in common: what they ask of an experiment, and a folder of fits."""
+"""What selection and stability have in common: a folder of fits, what comes of them, what is said before."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.algorithms.one_client import OneClient
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.part import Part, check_classes
+from fcorun.datasets.part import Part
 from fcorun.engine.engine import VERSION
-from fcorun.engine.footprint import upload_bytes
 from fcorun.errors import UserError
-from fcorun.experiment.build import engine_for, load, resolved
-from fcorun.experiment.ending import FEW
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.prepare import prepare
-from fcorun.metrics import PERSONAL
 from fcorun.problem import solver
 from fcorun.records import locks
 from fcorun.records.formats import json_text, read_json
-from fcorun.selection.fitting import Fitted, Fitter, with_value
-from fcorun.selection.path import number_of
+from fcorun.selection.fitting import Fitted, Fitter
+from fcorun.selection.folds import told
+from fcorun.selection.path import RegularizationPath
 from fcorun.system.files import write_whole
 
 FITS = "fits"
 Tell = Callable[[str], Any]
 Slim = Callable[[str, Fitted], Fitted]
-
-
-def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, FederatedData, Experiment]:
-    """The experiment of a configuration, its data, and the experiment whose identity does not know the strength.
-
-    Raises UserError for what cannot be divided into parts.
-    """
-    experiment = prepare(config)
-    settings, number = experiment.settings, number_of(experiment)
-    if settings.start:
-        raise UserError(f"start={settings.start} may have seen rows that {command} holds out: leave it out")
-    for name in settings.stop or {}:
-        if name.removeprefix(PERSONAL).startswith("val_"):
-            raise UserError(f"stop.{name} is not measured where {command} trains on all rows, or on halves: give "
-                            "stop={change:1e-5}, or null")  # fmt: skip
-    if "suboptimality" in (settings.stop or {}):
-        raise UserError(f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
-                        "give stop={change:1e-5}, or null")  # fmt: skip
-    data = load(experiment)
-    fixed = replace(experiment, reg=with_value(experiment.reg, number, 1.0))
-    return replace(experiment, settings=replace(settings, reference=False)), data, fixed
-
-
-def check_parts(
-    experiment: Experiment, data: FederatedData, masks: Iterable[np.ndarray], by: str, held: bool = False
-) -> None:
-    """Raises UserError for what parts that keep the rows of masks, (N,), would refuse when their turn comes.
-
-    That is: rows without a class, or of a client, or if the others are ``held`` out those, without weight; too few
-    clients for a cohort or for edges; and what is said of clients by their number, where parts have some of them.
-    """
-    asked = experiment.settings.clients_per_round or 0
-    numbers = next(iter(experiment.reg.per_client or {}), None)
-    if by == "clients" and numbers:
-        raise UserError(f"reg.per_client.{numbers} has a value for each client, and by=clients leaves some out: give "
-                        "by=rows, or leave it out")  # fmt: skip
-    if by == "clients" and isinstance(experiment.algo, OneClient):
-        raise UserError("algo=one_client is another client wherever by=clients leaves some out: give by=rows")
-    for k, kept in enumerate(masks):
-        check_classes(data, kept)
-        _check_weights(data, kept, k + 1 if held else None)
-        there = np.add.reduceat(kept, data.offsets[:-1], dtype=np.int64)
-        left = int((there > 0).sum())
-        if asked > left and isinstance(experiment.algo, Algorithm):
-            raise UserError(f"clients_per_round={asked} is more than the {left} clients that by=clients leaves: lower "
-                            "it, or set it to null for all of them")  # fmt: skip
-        if by == "clients":
-            names = tuple(name for name, rows in zip(data.names, there, strict=True) if rows)
-            ends = np.append(0, np.cumsum(there[there > 0]))
-            try:
-                experiment.topology.edge_of(replace(data, offsets=ends, clients=names))
-            except UserError as error:
-                raise UserError(
-                    f"{error} (by=clients leaves {left} of {len(there)} clients; by=rows leaves all)"
-                ) from error
-
-
-def _check_weights(data: FederatedData, kept: np.ndarray, fold: int | None) -> None:
-    """Raises UserError where what is kept of a client weighs nothing, or what is held out in a ``fold``."""
-    if data.weight is None:
-        return
-    rows, weight = (np.add.reduceat(each, data.offsets[:-1]) for each in (kept.astype(int), kept * data.weight))
-    if len(without := np.flatnonzero((rows > 0) & (weight <= 0))):
-        raise UserError(f"client {data.names[without[0]]}: all its rows that are left in a fold or a half have weight "
-                        "0: give by=clients, or leave its rows of weight 0 out of the data")  # fmt: skip
-    if fold and not data.weight[~kept].any():
-        raise UserError(f"fold {fold}: all rows that it holds out have weight 0: give fewer folds, or leave rows of "
-                        "weight 0 out of the data")  # fmt: skip
-
-
-def together(experiment: Experiment, data: FederatedData) -> bool:
-    """Whether runs make a model of all clients, and not only models of their own, of which nothing is sent."""
-    if not experiment.algo.personalises:
-        return True
-    experiment = resolved(experiment, data)[0]
-    assert isinstance(experiment.algo, Algorithm)
-    with jax.enable_x64(experiment.settings.precision == "float64"):
-        return upload_bytes(engine_for(experiment, data).federation, experiment.algo) > 0
-
-
-def check_together(experiment: Experiment, data: FederatedData, why: str) -> None:
-    """Raises UserError, with what is wanted of a model of all clients, where there is none."""
-    if not together(experiment, data):
-        raise UserError(f"clients of algo={experiment.names['algo']} have models of their own and none together, and "
-                        f"{why}")  # fmt: skip
-
-
-def unjudged(experiment: Experiment) -> list[str]:
-    """That nothing is known of whether runs had come to an end, where they are evaluated too seldom."""
-    settings = experiment.settings
-    if isinstance(experiment.algo, Baseline) or -(-settings.rounds // settings.eval_every) + 1 >= FEW:
-        return []
-    return [f"whether runs had come to an end was not judged, for they have fewer than {FEW} evaluations: a smaller "
-            "eval_every gives more"]  # fmt: skip
-
-
-def standardized_by_itself(experiment: Experiment) -> bool:
-    """Whether features were standardized, if they were, by the rows themselves, and not as another record's were."""
-    return getattr(experiment.data, "scaling", None) is None
 
 
 @dataclass(frozen=True)
@@ -242,3 +136,43 @@ def cost(fitted: Mapping[str, Fitted]) -> dict[str, int]:
     return {"runs": sum(len(one.end) for one in each)} | {
         name: int(sum(one.counts[name].sum() for one in each)) for name in ("rounds", "bytes_up", "bytes_down")
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A study that is done.
+
+    Attributes:
+        study: its parts and its folder.
+        cost: runs, rounds, bytes_up and bytes_down, of all of its runs.
+        remarks: a sentence each.
+    """
+
+    study: Study
+    path: RegularizationPath
+    cost: dict[str, int]
+    remarks: list[str]
+
+    @property
+    def folder(self) -> Path:
+        return self.study.folder
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.study.experiment
+
+    @property
+    def data(self) -> FederatedData:
+        return self.study.data
+
+
+def opening(study: Study, path: RegularizationPath, parts: str, by: str, aside: str) -> list[str]:
+    """What is said before a study begins: of its path, its ``parts`` ``by`` rows or clients, its rows, and what those
+    that are left aside do."""
+    experiment, data = study.experiment, study.data
+    ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
+    said = [f"{study.label}: {len(path.values)} values of {path.number} from {ends} ({path.said}), {parts} by {by} of "
+            f"{told(experiment, data, aside)}"]  # fmt: skip
+    if by == "rows" and experiment.data.dependence:
+        said.append(f"data={experiment.names['data']}: {experiment.data.dependence}")
+    return said

@@ -64,7 +64,7 @@ def test_each_entry_once_with_what_it_is_for(cite):
     assert found["reddi2021"] == ["% algo=fedadam, algo=fedyogi: algorithm 1 of Reddi et al. (2021)"]
     assert found["yuan2021"] == [
         "% algo=feddualavg: algorithm 3 of Yuan, Zaheer and Reddi (2021)",
-        "% data=lasso: section 5 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",
+        "% data=lasso: section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",
     ]
     assert catalogue()["yuan2021"].text in text
     assert rest == "% topology=star: no entry (textbook)"  # which old records do not hold

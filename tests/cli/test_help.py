@@ -48,6 +48,16 @@ def test_a_key(told, key, said):
         assert words in lines
 
 
+def test_a_key_of_a_choice(told):
+    lines = told("algo.client_lr", "data.clients", "algo=scaffold", "data=lasso_16")
+    of = [line.partition(":")[0] for line in lines if line.startswith("  of ")]
+    assert of == ["  of algo=scaffold", "  of data=lasso_16"]
+    assert "  default: 16" in lines
+    heads = [line for line in lines if line.startswith(("algo=", "data="))]
+    assert [line.partition(":")[0] for line in heads] == ["algo=scaffold", "data=lasso_16"]
+    assert len(lines) == 8
+
+
 def test_choices_that_differ_in_a_key_are_told_apart(told):
     lines = told("data.clients")
     defaults = {line.split(": ")[1] for line in lines if "default: " in line}

@@ -66,7 +66,7 @@ def test_an_algorithms_line_says_what_its_traits_say(listed):
         ("algo", "pfedmac_sh", "models of clients, needs topology=tree"),
         ("algo", "fedadam", "Adam  leaves psi out  algorithm 1 of Reddi et al. (2021)"),
         ("data", "table", "needs data.path, reads files  yours"),
-        ("data", "lasso_8", "section 5 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed"),
+        ("data", "lasso_8", "section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed"),
         ("data", "femnist", "reads files, downloads what is missing"),
         ("reg", "l1", "convex, sparse, reg.relative, subgradient, duality gap"),
         ("reg", "box", "convex, constraint  textbook"),

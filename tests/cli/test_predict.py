@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,23 @@ def test_columns_by_name(call):
     eta = z @ record.solution["weights"] + record.solution["bias"]
     np.testing.assert_allclose(found["probability_yes"], 1 / (1 + np.exp(-eta)), rtol=1e-9)
     assert found["prediction"].tolist() == ["yes", "no"]
+
+
+def test_what_training_did_not_have_is_said(call):
+    learn("here", "data.standardize=pooled")
+    rows = pd.read_csv("rows.csv")["u"]
+    span = f"(training: {rows.min():.6g} to {rows.max():.6g})"
+    Path("new.csv").write_text("u,v,site\n55,1,a\n0.5,1,north\n700,1,north\n")
+    _, _, said = call("here", "new.csv")
+    assert said == [
+        f"fcorun: far outside of what training had, where a model only extrapolates: 'u' 0.5 and 1 more {span}; are "
+        "they in the same units?",
+        "fcorun: 2 of 3 rows are of clients that training did not have ('north'): how well the model does there is "
+        "not known",
+    ]
+    most = rows.max() + 0.05 * np.ptp(rows)
+    Path("new.csv").write_text(f"u,v\n{most},1\n")
+    assert call("here", "new.csv")[2] == []
 
 
 def test_one_row_into_a_file(call):
@@ -135,8 +153,10 @@ BAD = [
     ("here empty.csv", "fcorun: empty.csv: the file is empty; give one with data"),
     ("here matrix.npz", "fcorun: matrix.npz: there is no matrix 'X'; save the rows as X, of shape (rows, features)"),
     ("nowhere new.csv", "fcorun: there is no folder nowhere; give that of a run that is done"),
-    (". new.csv", "fcorun: . is no record of a run; give one of the 1 below it, such as here"),
+    (". new.csv", "fcorun: . is no record of a run; give one of the 2 below it, such as here"),
     ("bare new.csv", "fcorun: bare is no record of a run; give the folder of one that is done"),
+    ("scans new.csv", "fcorun: scans is a model of images: give an .npz whose X has a row an image, of the voxels of "
+     "its mask.nii.gz in nilearn's order (NiftiMasker), not standardized"),
     ("here", "fcorun: the following arguments are required: NEW; fcorun predict --help shows the options"),
 ]  # fmt: skip
 
@@ -144,6 +164,8 @@ BAD = [
 def test_bad_input_is_told_in_one_line(call):
     learn("here")
     Path("bare").mkdir()
+    shutil.copytree("here", "scans")
+    Path("scans/mask.nii.gz").write_bytes(b"")
     np.savez("matrix.npz", x=np.ones((2, 2)))
     files = {"new.csv": "u,v\n1,2\n", "new.xyz": "u,v\n1,2\n", "few.csv": "u\n1\n", "gap.csv": "u,v\n1,2\n,2\n"}
     files |= {"text.csv": "u,v\nold,2\n", "none.csv": "u,v\n", "empty.csv": ""}

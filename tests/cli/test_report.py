@@ -263,7 +263,7 @@ def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys, monkeypatch):
     for argv, sentence in (
         (["nowhere"], "there is no folder nowhere; give one that holds records"),
         (["empty"], "empty holds no records; give a folder that fcorun has written, such as outputs"),
-        (["empty", "--out", "a.pdf"], "--out a.pdf must end in .html"),
+        (["empty", "--out", "a.pdf"], "--out a.pdf must end in .html or .htm"),
         (["empty", "--out", "no/a.html"], "--out no/a.html: there is no folder no; make it, or give another name"),
     ):
         assert main(["report", *argv]) == 2

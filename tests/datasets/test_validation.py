@@ -8,7 +8,7 @@ from table_files import CLIENT, X, Y, frame, priced, save
 
 from fcorun.config import build
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.partition import hold_out, standardize
+from fcorun.datasets.partition import hold_out, standardized
 from fcorun.datasets.table import Table
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -69,7 +69,7 @@ def test_pooled_standardization(dtype):
     x = (rng.standard_normal((200, 4)) * 50 + 100).astype(dtype)
     x[:, 3] = np.array(7.1).astype(dtype)
     held = rng.random(200) < 0.3
-    out = standardize(x, np.zeros(200, int), held)
+    out = standardized(x, np.zeros(200, int), held)[0]
     assert out.dtype == (dtype if dtype != np.int64 else np.float64)
     np.testing.assert_allclose(out[~held].mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(out[~held].std(axis=0), [1, 1, 1, 0], atol=1e-5)

@@ -8,8 +8,8 @@ from scans import AFFINE, SHAPE, head, maps
 
 from fcorun import Record, compose, run
 from fcorun.cli.commands import main
-from fcorun.models.brain import draw_brain
 from fcorun.models.coefficients import of_record
+from fcorun.reports.pictures.coefficients import draw_model
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -47,7 +47,7 @@ def test_a_map_is_drawn(tmp_path):
     assert nibabel.Nifti1Image.from_filename(record.folder / "weights.nii.gz").shape == (*SHAPE, 3)
     found = of_record(record)
     none = type(found)(found.features, ("",), 0 * found.weights[:, :1], grid=found.grid)
-    assert draw_brain(none, "nothing", "pdf").startswith(b"%PDF")
+    assert draw_model(none, "nothing", 1e-4, format="pdf")["brain.pdf"].startswith(b"%PDF")
 
 
 def test_maps_of_clients_own_models(tmp_path):

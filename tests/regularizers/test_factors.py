@@ -156,6 +156,25 @@ def test_a_federated_run_comes_to_the_same_by_name_and_by_number(tmp_path):
     assert abs(named.metrics["suboptimality"].iloc[-1]) < 1e-6
 
 
+def test_a_column_of_text_stands_for_its_levels(tmp_path):
+    wards = np.resize(["a", "b", "c"], 30)
+    rows = [f"{ward},{i % 7},{i % 5},{i % 3}" for i, ward in enumerate(wards)]
+    (tmp_path / "rows.csv").write_text("\n".join(["ward,age,y,site", *rows]))
+    given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site"]
+    for factors, found in (
+        ("{ward:0,age:2}", {"0": 0, "1": 0, "2": 0, "3": 2}),
+        (r"{ward\=b:0}", {"1": 0}),
+    ):
+        experiment = prepare(compose([*given, f"reg.factors={factors}"]))
+        assert problem_of(experiment, load(experiment)).regularizer.factors == found
+    experiment = prepare(compose([*given, "reg.factors={wrad:0}"]))
+    with fails("no feature 'wrad'; did you mean 'ward'?", "'reg.factors={ward:0}' is of all levels", r"{ward\=a:0}"):
+        problem_of(experiment, load(experiment))
+    experiment = prepare(compose([*given, r"reg.factors={ward:0,ward\=b:1}"]))
+    with fails("feature 1 twice"):
+        problem_of(experiment, load(experiment))
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

@@ -33,7 +33,7 @@ def test_best_points_side_by_side():
         assert ax.get_xlabel() == "communication round"
     colours = {tuple(line.get_color() for line in ax.lines) for ax in found.axes}
     assert len(colours) == 1
-    assert found.axes[3].get_ylabel() == "density: share of |w$_j$| > 0.0001"
+    assert found.axes[3].get_ylabel() == "density:\nshare of |w$_j$| > 0.0001"
 
 
 def test_the_line_is_the_median_of_the_best_points_seeds():

@@ -30,7 +30,7 @@ def lines_of(figure):
 def test_curves_show_every_line():
     found = drawn(rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso")
     assert lines_of(found) == {
-        "objective  Φ(w) = F(w) + ψ(w)": [],
+        "objective\nΦ(w) = F(w) + ψ(w)": [],
         "mean loss": ["training", "validation"],
         "support {|w$_j$| > 0.0001}": ["F1", "precision", "recall", "density"],
     }
@@ -46,7 +46,7 @@ def test_curves_of_other_problems():
         {name: value for name, value in row.items() if name != "support_f1"} for row in rows(rank=3, recovery_error=2.0)
     ]
     assert list(lines_of(drawn(plain)))[2:] == [
-        *("density: share of |w$_j$| > 0.0001", "rank: singular values > 0.0001", "‖w - w$_{\\mathrm{true}}$‖$_2$"),
+        *("density:\nshare of |w$_j$| > 0.0001", "rank:\nsingular values > 0.0001", "‖w - w$_{\\mathrm{true}}$‖$_2$"),
     ]
 
 

@@ -1,5 +1,6 @@
 """Runs on a part of the rows: those of an ordinary run on a table that has no others."""
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,8 +8,10 @@ from helpers import composed, rows_of
 
 from fcorun import run
 from fcorun.datasets.part import part
-from fcorun.experiment.build import load
+from fcorun.engine.footprint import bytes_each, bytes_of_part
+from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
+from fcorun.runs.memory import room
 from fcorun.selection.fitting import ENDS, Fitter
 
 SIZES = (7, 10, 9, 10)
@@ -103,3 +106,20 @@ def test_classes():
     found, record = pair(*BY_ROWS, "algo=fedmid", "batch_size=3", task="binary")
     np.testing.assert_allclose(found.solution["weights"][1], record.solution["weights"], rtol=1e-9)
     assert found.metrics["val_accuracy"][1] == pytest.approx(rows_of(record)["val_accuracy"].iloc[-1])
+
+
+def test_a_part_takes_the_memory_of_all_rows():
+    """Every run predicts for all rows, those that a part leaves aside too; rows standardized anew are more of them."""
+    np.savez("all.npz", X=X, y=SCORE, client=OWNER, validation=np.zeros(len(SCORE), bool))
+    experiment = prepare(config("all.npz", *CASES["minibatches"], "data.standardize=pooled"))
+    data, none = load(experiment), np.zeros(len(SCORE), bool)
+    fitter = Fitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
+    few = part(data, OWNER == 0, none)
+    with jax.enable_x64(True):
+        whole, small = engine_for(experiment, data), engine_for(experiment, few.data, fitter._among(few, "float64"))
+        each = [bytes_each(engine.federation, experiment.numbers(), [0]) for engine in (whole, small)]
+        assert each[0] == each[1]
+        assert bytes_of_part(small.federation, True) == X.size * 8
+        assert bytes_of_part(small.federation, False) == 0
+        needed = (3 * each[0] + X.size * 8) / 2**30
+        assert room(small, experiment.numbers(), [0], needed, 1, X.size * 8) == 3

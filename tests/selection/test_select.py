@@ -1,19 +1,17 @@
-"""fcorun select: against scikit-learn, and what it leaves behind."""
+"""fcorun select: what it leaves behind, and what it says."""
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import sklearn.linear_model
-from helpers import composed, fails, given, matrices_only, names, plugin_class, small_for, traits_of
+from four_clients import NAMES, SCORE, config, table
+from helpers import fails, given
 
 from fcorun import Record, load_records, run
 from fcorun.cli.commands import main
-from fcorun.datasets.base import stream
 from fcorun.datasets.table import Table
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
@@ -21,83 +19,9 @@ from fcorun.experiment.verdict import Verdict
 from fcorun.records.formats import read_rows
 from fcorun.selection import picture
 from fcorun.selection.choice import choose, of_unfinished
-from fcorun.selection.folds import folds_of, halves
 from fcorun.selection.report import tell_selection
 from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
-from fcorun.selection.stability.asked import Options as Halves
-from fcorun.selection.stability.select import plan as plan_stable
-
-sklearn_linear: Any = sklearn.linear_model  # whose types are not known well
-RNG = np.random.default_rng(5)
-
-
-OWNER = np.repeat(["a", "b", "c", "d"], [12, 20, 15, 13])
-X = RNG.standard_normal((60, 8)) * [1, 2, 1, 1, 0.5, 1, 1, 1]
-SCORE = X @ [1.5, -0.5, 0, 0, 1.0, 0, 0, 0] + 0.7 + 0.7 * RNG.standard_normal(60)
-NAMES = ["age", "dose", *(f"x{j}" for j in range(6))]
-
-
-def table(task="regression"):
-    frame = pd.DataFrame(X, columns=NAMES).assign(
-        site=OWNER, y=SCORE if task == "regression" else (SCORE > 0.5).astype(int)
-    )
-    frame.to_csv("rows.csv", index=False)
-
-
-def config(*overrides, task="regression"):
-    table(task)
-    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", f"data.task={task}")
-    return composed(*own, "data.validation=0", *overrides)
-
-
-def fold_of(config, options):
-    data = load(prepare(config))
-    fold = folds_of(data, options.folds, options.by, stream(config["seed"], "select", "folds"))
-    return data, [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(options.folds)]
-
-
-def scores(found):
-    rows: Any = pd.read_csv(found.folder / "selection.csv")
-    return (
-        rows[rows["fold"] != "all"]
-        .pivot(index="strength", columns="fold", values=found.metric)
-        .sort_index(ascending=False)
-    )
-
-
-@pytest.mark.parametrize("by", ["rows", "clients"])
-def test_as_lasso_cv(by):
-    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(folds=4, points=12, by=by)
-    found = select(settings, options, "out")
-    data, splits = fold_of(settings, options)
-    alphas = found.path.values / 2
-    theirs = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
-    np.testing.assert_allclose(scores(found).to_numpy(), theirs.mse_path_, rtol=1e-5)
-    assert found.path.values[found.choice.best] == pytest.approx(2 * theirs.alpha_)
-    np.testing.assert_allclose(given(found.record).solution["weights"], theirs.coef_, atol=1e-5)
-    assert given(found.record).solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
-    x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
-    path = sklearn_linear.lasso_path(x, y, alphas=alphas, tol=1e-12)[1]
-    np.testing.assert_allclose(found.fitted["all"].solution["weights"], path.T, atol=1e-5)
-    assert alphas[0] == pytest.approx(np.abs(x.T @ y).max() / 60)
-
-
-@pytest.mark.parametrize(("metric", "scoring"), [("val_loss", "neg_log_loss"), ("val_accuracy", "accuracy")])
-def test_as_logistic_regression_cv(metric, scoring):
-    settings = config("algo=centralized", "algo.tolerance=1e-12", f"metric={metric}", task="binary")
-    options = Options(folds=3, points=6, range=[0.01, 0.1])
-    found = select(settings, options, "out")
-    data, splits = fold_of(settings, options)
-    for k, (train, test) in enumerate(splits):  # C is of a sum of losses, so that it goes with the rows of the fold
-        for p, strength in enumerate(found.path.values):
-            with_c = sklearn_linear.LogisticRegressionCV(
-                Cs=[1 / (strength * len(train))], cv=[(train, test)], solver="saga", l1_ratios=(1.0,), tol=1e-10,
-                max_iter=200_000, scoring=scoring, refit=False, use_legacy_attributes=True,
-            )  # fmt: skip
-            theirs = with_c.fit(data.x, data.y).scores_[1].item()
-            ours = scores(found).iloc[p, k]
-            assert ours == pytest.approx(-theirs if metric == "val_loss" else theirs, abs=1e-5)
 
 
 @pytest.mark.drawn
@@ -182,22 +106,6 @@ def test_what_is_amiss_is_said():
     assert any("beginning of the path" in line for line in found.remarks)
 
 
-def test_the_rows_are_counted():
-    table()
-    of = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
-    default = "of 49 training rows; 11 rows (data.validation=0.2 by default) are left aside and score the refit"
-    for more, words in (
-        ((), default),
-        (("data.validation=[d]",), "of 47 training rows; 13 rows (data.validation=[d]) are left aside"),
-        (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 rows (data.test=[d]) are left aside"),
-        (("data.validation=0",), "5 folds by rows of 60 training rows"),
-    ):
-        (said,) = [line for line in plan(composed(*of, *more), Options(), "out").said if "training rows" in line]
-        assert words in said
-    assert said.endswith(words)
-    assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").said[0]
-
-
 def test_a_refit_above_the_optimum_makes_the_choice_one_of_unfinished_runs():
     experiment = prepare(config("algo=fedmid"))
     data, certificate = load(experiment), {"kind": "gap", "value": 1.0, "above": 0.12, "left": 0.3, "sure": True}
@@ -219,23 +127,6 @@ def test_the_choice_by_hand():
     assert choose(np.array([[0.1, 0.9], [0.1, 0.9]]), "min", higher=True).best == 1
 
 
-def test_folds_and_halves():
-    data = load(prepare(config("algo=fedmid", task="binary")))
-    rng = np.random.default_rng(0)
-    fold = folds_of(data, 5, "rows", rng)
-    assert np.ptp(np.bincount(fold)) == 0
-    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
-        assert np.ptp(np.bincount(fold[start:stop], minlength=5)) <= 1
-    by_class = np.array([np.bincount(fold[data.y == c], minlength=5) for c in (0, 1)])
-    assert np.ptp(by_class, axis=1).max() <= 4
-    whole = folds_of(data, 3, "clients", rng)
-    assert all(len(set(whole[a:b])) == 1 for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True))
-    for first, second in zip(*[iter(halves(data, 20, "rows", rng))] * 2, strict=True):
-        assert not (first & second).any()
-        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
-            assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
-
-
 @pytest.mark.parametrize("algo", ["local", "ditto"])
 def test_own_models_are_judged_by_their_own_rows(algo):
     settings = config(f"algo={algo}", "rounds=10")
@@ -246,38 +137,6 @@ def test_own_models_are_judged_by_their_own_rows(algo):
     found = select(settings, Options(folds=2, points=3), "out")
     assert found.metric == "personal_val_loss"
     assert Record(Path("out/refit")).status["status"] == "done"
-
-
-def test_classes_that_a_fold_would_lack():
-    settings = config("algo=fedmid", task="binary")
-    frame = pd.read_csv("rows.csv")
-    frame["y"] = np.where(frame["site"] == "b", "sick", "well")
-    frame.to_csv("rows.csv", index=False)
-    with fails("class 'sick'", "fold"):
-        select(settings, Options(folds=4, by="clients"), "out")
-    assert not Path("out").exists()
-
-
-def test_folds_by_clients_are_no_more_than_there_are():
-    assert plan(config("algo=fedmid"), Options(by="clients"), "out").options.folds == 4
-    assert plan(config("algo=fedmid"), Options(), "out").options.folds == 5
-    with fails("folds=5 is more than the 4 clients", "at most 4"):
-        plan(config("algo=fedmid"), Options(by="clients", folds=5), "out")
-    with fails("by=clients", "one only: give by=rows"):
-        Options(by="clients").settled(1)
-
-
-def test_clients_that_a_fold_holds_out_are_named():
-    settings = config("algo=centralized")
-    found = select(settings, Options(folds=3, points=2, by="clients"), "out")
-    held = json.loads(Path("out/selection.json").read_text())["held_out"]
-    assert sorted(name for names in held.values() for name in names) == ["a", "b", "c", "d"]
-    _, splits = fold_of(settings, Options(folds=3, by="clients"))
-    for k, (_, test) in enumerate(splits):
-        assert held[f"fold{k + 1}"] == sorted(set(OWNER[test]))
-    said = "\n".join(tell_selection(found))
-    assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
-    assert "3 folds, each of which counts alike" in said
 
 
 def test_a_metric_is_called_without_its_part():
@@ -324,43 +183,6 @@ def test_three_classes(monkeypatch):
     assert float(age.iloc[0]) == weights[NAMES.index("age"), ["high", "low", "middle"].index("high")]
 
 
-# Every algorithm that applies psi, every penalty with a strength and every ball goes through a small path.
-ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "central" in name or name == "one_client"]
-PENALTIES = [name for name in names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name]
-
-
-@pytest.fixture
-def no_refit(monkeypatch):
-    """The refit, an ordinary run, is only prepared."""
-
-    def prepared(config, *_):
-        prepare(config)
-        return SimpleNamespace(status={})
-
-    monkeypatch.setattr("fcorun.selection.select.run", prepared)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_refit")
-@pytest.mark.parametrize("algo", ALGORITHMS)
-def test_each_algorithm(algo):
-    found = select(small_for(algo), Options(folds=2, points=2), "out")
-    assert np.isfinite(found.choice.mean).all()
-    assert found.cost["runs"] == 6
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_refit")
-@pytest.mark.parametrize("reg", PENALTIES)
-def test_each_penalty(reg):
-    matrix = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
-    more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
-    settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
-    found = select(settings, Options(folds=2, points=3), "out")
-    assert np.isfinite(found.choice.mean).all()
-    assert np.ptp(found.choice.mean) > 0
-
-
 def command(capsys, *arguments) -> tuple[int, str, str]:
     """The command in this process: its exit code, and what it printed."""
     code = main(["select", *arguments])
@@ -370,7 +192,7 @@ def command(capsys, *arguments) -> tuple[int, str, str]:
 
 def test_the_command(capsys, monkeypatch):
     table()
-    monkeypatch.setattr(Table, "within", "rows follow each other")
+    monkeypatch.setattr(Table, "dependence", "rows follow each other")
     asked = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
     asked += ("folds=2", "points=3", "metric=loss", "rule=one_se")
     code, out, err = command(capsys, *asked, "dry_run=true")

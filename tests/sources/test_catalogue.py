@@ -74,6 +74,10 @@ def test_an_entry_is_whole(entry: Entry):
     if "pages" in entry.fields:
         first, last = map(int, entry.fields["pages"].split("--"))
         assert first < last
+    assert re.fullmatch(r"10\.\d{4}/\S+", entry.fields.get("doi", "10.0000/none"))  # no address, no "doi:"
+    assert re.fullmatch(r"\d{4}\.\d{5}", entry.fields.get("eprint", "0000.00000"))
+    assert entry.fields.get("archiveprefix") == ("arXiv" if "eprint" in entry.fields else None)
+    assert "volume" in entry.fields or "series" not in entry.fields
 
 
 def test_the_catalogue_is_in_order_and_read_whole():
@@ -90,6 +94,8 @@ def test_what_to_cite_is_said_alike_everywhere():
     (paper,) = told["references"]
     authors = " and ".join(f"{a['family-names']}, {a['given-names']}" for a in paper["authors"])
     fields = catalogue()["yuan2021"].fields
+    where = (paper["collection-title"], str(paper["volume"]), f"{paper['start']}--{paper['end']}")
+    assert where == (fields["series"], fields["volume"], fields["pages"])
     assert (fields["author"], fields["title"], fields["year"], fields["booktitle"]) == (
         (authors, paper["title"], str(paper["year"]), paper["conference"]["name"])
     )

@@ -3,18 +3,18 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from rich.console import Console
 
-from fcorun.config import build
 from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE
+from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record, load_records
 
-T = TypeVar("T")
+# how a table is written, by the ending of its file
+WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,28 +78,13 @@ def console(verbose: bool = True) -> Console:
     return Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
 
 
-def divided(kind: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
-    """KEY=VALUE as the options of a command, a dataclass, and the overrides of its configuration; and what ``out`` is.
-
-    Raises UserError for an option with no good value.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    names, values, overrides = {*(field.name for field in fields(kind)), "out"}, {}, []  # type: ignore[arg-type]
-    for text in given:
-        key, equals, _ = text.partition("=")
-        if not equals:
-            raise UserError(f"'{text}' is not KEY=VALUE")
-        if key not in names:
-            overrides.append(text)
-            continue
-        try:
-            override = OverridesParser.create().parse_override(text)
-        except HydraException as error:
-            raise UserError(f"{text} cannot be read: give one value, or range=[LOW,HIGH]") from error
-        if override.is_sweep_override():
-            raise UserError(f"{text}: give one value of {key}")
-        values[key] = override.value()
-    out = values.pop("out", None)
-    return build(kind, values), overrides, None if out is None else str(out)
+def check_out(path: Path, endings: Sequence[str], force: bool) -> None:
+    """Raises UserError for a file that cannot be written: another ending, one that exists, a folder that does not."""
+    if path.suffix not in endings:
+        *first, last = endings
+        raise UserError(f"--out {path} must end in {', '.join(first)} or {last}" if first else
+                        f"--out {path} must end in {last}")  # fmt: skip
+    if path.exists() and not force:
+        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")

@@ -1,7 +1,7 @@
 """fcorun help: what a key means, a group, or a choice."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import getdoc
 
@@ -18,19 +18,32 @@ from fcorun.figures.spec import Claim, Figure
 
 def run(argv: Sequence[str]) -> int:
     """Explain keys (algo.client_lr, rounds), groups (algo) or choices (algo=fedmid); without KEY, list keys and
-    groups."""
+    groups. Beside keys, a choice says of which one they are (algo.client_lr algo=scaffold)."""
     parser = Parser("help", run.__doc__, folders=False)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="a key, a group, or GROUP=CHOICE")
     parser.add_config_dir()
     asked = parser.parse_args(argv)
     with own(asked.config_dir):
-        for line in [line for key in asked.keys for line in _explained(key)] or _everything():
+        for line in list(_asked(asked.keys)) or _everything():
             console().print(escape(line))
     return 0
 
 
-def _explained(key: str) -> Iterator[str]:
-    group, equals, name = key.lstrip("+").partition("=")
+def _asked(keys: Sequence[str]) -> Iterator[str]:
+    """All that is asked for. Choices beside keys are not listed: they say which choices the keys are of."""
+    chosen = {group: name for group, equals, name in map(_parted, keys) if equals and group in GROUPS}
+    alone = all(_parted(key)[0] in (*GROUPS, *COMMANDS, "experiment") for key in keys)
+    for key in keys:
+        lines = _explained(key, {} if alone else chosen)
+        yield from lines if alone or _parted(key)[0] not in chosen else list(lines)[:1]
+
+
+def _parted(key: str) -> tuple[str, str, str]:
+    return key.lstrip("+").partition("=")
+
+
+def _explained(key: str, chosen: Mapping[str, str]) -> Iterator[str]:
+    group, equals, name = _parted(key)
     if group in COMMANDS:
         yield f"fcorun {group}: a command; fcorun {group} --help says what it does"
         if group == "figure":
@@ -45,7 +58,7 @@ def _explained(key: str) -> Iterator[str]:
     elif group in (*GROUPS, "experiment"):
         yield from _of_group(group)
     else:
-        yield from _of_key(group)
+        yield from _of_key(group, chosen)
 
 
 def _of_choice(group: str, name: str) -> Iterator[str]:
@@ -69,14 +82,16 @@ def _of_group(group: str) -> Iterator[str]:
             yield f"  of all of them: {key}={about.value}" + _about(about)
 
 
-def _of_key(key: str) -> Iterator[str]:
-    """What the root says of a key, or else the choices that have it: once for all that say the same."""
+def _of_key(key: str, chosen: Mapping[str, str]) -> Iterator[str]:
+    """What the root says of a key, or else the choices that have it, of a group that is ``chosen`` this one: once for
+    all that say the same."""
     root = root_keys()
     if key in root and root[key].value:
         yield from _said(key, root[key])
         return
     group = next((group for group, section in GROUPS.items() if key.startswith(f"{section}.")), "")
-    found = {name: choice(group, name) for name in choices(group)} if group else {}
+    names = [name for name in choices(group) if chosen.get(group, name) == name] if group else []
+    found = {name: choice(group, name) for name in names}
     having = [name for name, of in found.items() if key in of.keys]
     if not having:
         raise UserError(_unknown(key, found))

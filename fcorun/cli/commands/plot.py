@@ -9,7 +9,7 @@ from typing import get_args
 from rich.markup import escape
 
 from fcorun.cli.commands.common import Parser, console, distinct, records_in
-from fcorun.config import Axis
+from fcorun.config import Axis, For
 from fcorun.errors import UserError
 from fcorun.metrics import known
 from fcorun.records.formats import frame_csv, read_summary
@@ -27,7 +27,8 @@ def run(argv: Sequence[str]) -> int:
     several records. With --out, draw one set of pictures of all records, and write their table."""
     parser = Parser("plot", run.__doc__)
     parser.add_judging()
-    parser.add_argument("--format", choices=FORMATS, default="png", help="of the pictures")
+    parser.add_argument("--format", type=_format, choices=FORMATS, default="png", help="of the pictures")
+    parser.add_argument("--style", choices=get_args(For), help="of the pictures: how large; default: as runs were told")
     parser.add_argument("--x", choices=get_args(Axis), help="what curves are drawn against; default: as runs were told")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
     parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
@@ -41,13 +42,21 @@ def run(argv: Sequence[str]) -> int:
     for folder in asked.folders:
         records = load_records(folder)
         for record in (record for record in records if record.folder not in drawn):
-            if _draw(record, asked.x, asked.format):
+            if _draw(record, asked.x, asked.style, asked.format):
                 drawn.add(record.folder)
         if len(records) > 1:
             for path in _draw_sweep(folder, records, asked, kept(folder)):
                 out.print(escape(str(path)))
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0
+
+
+def _format(text: str) -> str:
+    """A format of files. Raises UserError for pgf, which people ask for."""
+    if text == "pgf":
+        raise UserError("--format pgf is not there, for LaTeX would have to measure its texts, and maps would be files "
+                        "of their own: take pdf, whose fonts are embedded, or svg")  # fmt: skip
+    return text
 
 
 def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
@@ -67,7 +76,7 @@ def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Pa
     return [folder / "results.csv", *_draw_sweep(folder, records, asked, choice)]
 
 
-def _draw(record: Record, x: str | None, format: str) -> bool:
+def _draw(record: Record, x: str | None, style: str | None, format: str) -> bool:
     """Draw the curves of a record, and the coefficients of a linear model; whether there are any."""
     from fcorun.models.coefficients import of_record
     from fcorun.reports.pictures.coefficients import draw_model
@@ -75,19 +84,23 @@ def _draw(record: Record, x: str | None, format: str) -> bool:
     rows, config = record.rows, record.flat_config
     if rows:
         label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
+        how: dict = {"format": format, "style": style or config.get("style", "paper")}
         metrics = known([read_summary(record.folder)])
-        picture = curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, format=format)
+        picture = curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, **how)
         write_whole(record.folder / f"curves.{format}", picture)
         with contextlib.suppress(UserError):  # no linear model, or one that is lost
-            for name, content in draw_model(of_record(record), label, float(config["cutoff"]), format).items():
+            for name, content in draw_model(of_record(record), label, float(config["cutoff"]), **how).items():
                 write_whole(record.folder / name, content)
     return bool(rows)
 
 
 def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace, told_before: Asked) -> list[Path]:
     """Draw the pictures of a sweep; their files."""
-    told = {record.flat_config.get("x", "rounds") for record in records}
-    choice = told_before.unless(metric=asked.metric, tail_rounds=asked.tail_rounds, x=asked.x)
-    x, records = choice.x or (told.pop() if len(told) == 1 else "rounds"), ordered(records, choice.algos)
+    choice = told_before.unless(metric=asked.metric, tail_rounds=asked.tail_rounds, x=asked.x, style=asked.style)
+    how = {}
+    for key, default in (("x", "rounds"), ("style", "paper")):
+        told = {record.flat_config.get(key, default) for record in records}
+        how[key] = getattr(choice, key) or (told.pop() if len(told) == 1 else default)
+    records = ordered(records, choice.algos)
     runs = table(records, choice.tail_rounds)
-    return draw_sweep(folder, records, runs, choice.metric, format=asked.format, x=x, algos=choice.algos)
+    return draw_sweep(folder, records, runs, choice.metric, format=asked.format, algos=choice.algos, **how)

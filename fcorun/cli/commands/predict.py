@@ -4,13 +4,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fcorun.cli.commands.common import Parser
+from fcorun.cli.commands.common import WRITERS, Parser, check_out
 from fcorun.errors import UserError
-from fcorun.records.formats import frame_csv, frame_parquet, read_json, read_summary
+from fcorun.records.formats import frame_csv, read_json, read_summary
 from fcorun.records.record import REFIT, SELECTION, Record, load_records
 from fcorun.system.files import write_whole
-
-_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -19,14 +17,17 @@ def run(argv: Sequence[str]) -> int:
     predictions are printed as CSV."""
     parser = Parser("predict", run.__doc__, folders=False)
     parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done")
-    parser.add_argument("rows", metavar="NEW", help="new rows: .csv .tsv .parquet, .npz (X, client) or LIBSVM")
+    parser.add_argument("rows", metavar="NEW", help="new rows: .csv .tsv .parquet .xlsx, .npz (X, client) or LIBSVM")
     parser.add_argument("--client", metavar="COLUMN", help="the column that names clients; default: the record's")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     asked = parser.parse_args(argv)
     if asked.out is not None:
-        _check(asked.out, asked.force)
+        check_out(asked.out, list(WRITERS), asked.force)
     record = _record(asked.record)
+    if (record.folder / "mask.nii.gz").is_file() and not asked.rows.endswith(".npz"):
+        raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
+                        "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
     from fcorun.composing.folders import see_plugins
     from fcorun.datasets.encoding import kinds_of_record
@@ -46,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     if asked.out is None:
         sys.stdout.write(frame_csv(found).decode())
     else:
-        write_whole(asked.out, _WRITERS[asked.out.suffix](found))
+        write_whole(asked.out, WRITERS[asked.out.suffix](found))
         remarks.insert(0, f"{asked.out}: {len(found)} predictions")
     for line in remarks:
         print(f"fcorun: {line}", file=sys.stderr)
@@ -69,13 +70,3 @@ def _record(folder: Path) -> Record:
         which = f"; give one of the {len(below)} below it, such as {below[0].folder}" if below else ""
         raise UserError(f"{folder} is no record of a run{which or '; give the folder of one that is done'}")
     return Record(folder)
-
-
-def _check(path: Path, force: bool) -> None:
-    """Raises UserError for a file that cannot be written."""
-    if path.suffix not in _WRITERS:
-        raise UserError(f"--out {path} must end in .csv or .parquet")
-    if path.exists() and not force:
-        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
-    if not path.parent.is_dir():
-        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, console, distinct
+from fcorun.cli.commands.common import Parser, check_out, console, distinct
 from fcorun.cli.page import NAME, comments
 from fcorun.composing.folders import own, see_plugins
 from fcorun.errors import UserError
@@ -46,10 +46,5 @@ def _checked(path: Path | None, folders: Sequence[Path], force: bool) -> Path:
         raise UserError("of several folders the page has no place of its own: give --out FILE.html")
     if path is None:
         return folders[0] / NAME
-    if path.suffix not in (".html", ".htm"):
-        raise UserError(f"--out {path} must end in .html")
-    if path.exists() and not force:
-        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
-    if not path.parent.is_dir():
-        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")
+    check_out(path, (".html", ".htm"), force)
     return path

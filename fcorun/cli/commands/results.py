@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from fcorun.cli.commands.common import Parser, console, distinct, records_in
-from fcorun.errors import UserError
+from fcorun.cli.commands.common import Parser, check_out, console, distinct, records_in
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record
@@ -40,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--paired", action="store_true", help="also test whether algorithms differ, seed by seed")
     asked = parser.parse_args(argv)
     if asked.out is not None:
-        _check(asked.out, asked.force)
+        check_out(asked.out, list(_WRITERS), asked.force)
     root = asked.folders[0] if len(asked.folders) == 1 else None
     choice, out = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds), console()
     records = ordered(distinct(records_in(asked.folders), out), choice.algos)
@@ -72,16 +71,6 @@ def _show(runs: Table, metric: str | None, out: Console) -> None:
     out.print(f"* best point of each algorithm by {metric}{tied}; {caption(runs, tails)}")
     for line in remarks(runs, metric):
         out.print(escape(line))
-
-
-def _check(path: Path, force: bool) -> None:
-    """Raises UserError for a file that cannot be written."""
-    if path.suffix not in _WRITERS:
-        raise UserError(f"--out {path} must end in .csv, .parquet or .tex")
-    if path.exists() and not force:
-        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
-    if not path.parent.is_dir():
-        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")
 
 
 def _tell_pairs(runs: Table, metric: str, found: Sequence[Pair], out: Console) -> None:

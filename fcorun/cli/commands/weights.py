@@ -10,19 +10,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from fcorun.cli.commands.common import Parser, console, distinct, records_in
+from fcorun.cli.commands.common import WRITERS, Parser, check_out, console, distinct, records_in
 from fcorun.errors import UserError
-from fcorun.models.brain import draw_brain, files_of, weights_image
+from fcorun.models.brain import files_of, weights_image
 from fcorun.models.coefficients import by_client, of_clients, of_record, refused
-from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record
+from fcorun.reports.pictures.brain import draw_brain
 from fcorun.reports.pictures.coefficients import draw_model
+from fcorun.reports.pictures.page import content
+from fcorun.reports.pictures.style import drawn_in
 from fcorun.reports.results import number, print_whole
 from fcorun.reports.table import Frame
 from fcorun.reports.weights import joined, warnings
 from fcorun.system.files import write_whole
 
-_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
 _SHOWN = 15  # coefficients of a point
 
 
@@ -53,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
                 out.print(escape(str(path)))
         return 0
     frame, keys = joined(records, asked.over)
-    write_whole(asked.out, _WRITERS[asked.out.suffix](frame))
+    write_whole(asked.out, WRITERS[asked.out.suffix](frame))
     _show(frame, ["algo", "data", *keys], out)
     for line in warnings(records, asked.over):
         out.print(line)
@@ -72,12 +73,7 @@ def _check(asked: Namespace) -> None:
         return
     if asked.clients:
         raise UserError("--clients writes into each record: leave --out out")
-    if path.suffix not in _WRITERS:
-        raise UserError(f"--out {path} must end in .csv or .parquet")
-    if path.exists() and not asked.force:
-        raise UserError(f"--out {path} exists; give --force to replace it, or another name")
-    if not path.parent.is_dir():
-        raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")
+    check_out(path, list(WRITERS), asked.force)
 
 
 def _lacks(record: Record, clients: bool) -> str:
@@ -93,9 +89,10 @@ def _written(record: Record, clients: bool) -> list[Path]:
     """Write what is known of a record's model, or of its clients' own; the files."""
     files: dict[str, bytes | str]
     label, cutoff = str(record.status.get("label", record.folder.name)), float(record.flat_config["cutoff"])
+    style = record.flat_config.get("style", "paper")
     if not clients:
         found = of_record(record)
-        files = files_of(found) | draw_model(found, label, cutoff)
+        files = files_of(found) | draw_model(found, label, cutoff, style=style)
     else:
         names, models = of_clients(record)
         files = {"coefficients_by_client.csv": by_client(names, models)}
@@ -104,9 +101,11 @@ def _written(record: Record, clients: bool) -> list[Path]:
             every = np.concatenate([model.weights for model in models], axis=1)
             told = tuple(f"{name} {of}" if len(outputs) > 1 else name for name in names for of in outputs)
             files["weights_by_client.nii.gz"] = weights_image(grid, every)
-            files["brain_by_client.png"] = draw_brain(replace(models[0], weights=every, classes=told), label)
-    for name, content in files.items():
-        write_whole(record.folder / name, content)
+            with drawn_in(style):
+                drawn = draw_brain(replace(models[0], weights=every, classes=told), label)
+                files["brain_by_client.png"] = content(drawn)
+    for name, text in files.items():
+        write_whole(record.folder / name, text)
     return [record.folder / name for name in files]
 
 

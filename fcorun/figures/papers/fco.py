@@ -9,7 +9,8 @@ from fcorun.figures.checks import AVERAGED
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers.theory import measured
 from fcorun.metrics import CATALOGUE
-from fcorun.reports.pictures.page import COLOURS, DASHES, PAGE, legend, page
+from fcorun.reports.pictures.page import COLOURS, DASHES, legend, page
+from fcorun.reports.pictures.style import pt
 from fcorun.reports.table import Table
 
 
@@ -49,7 +50,7 @@ def averaging(of: Drawing) -> Any:
     for row in of.points.best_rows():
         if row["algo"] != "one_client":
             strips.append((of.grid.title(row["algo"]), of.grid_records[row["rows"][0]].solution["weights"]))
-    figure, (ax,) = page(1, 1, PAGE, height=0.21 * len(strips), left=1.75, right=0.75, bottom=0.5, top=0.25)
+    figure, (ax,) = page(1, 1, wide=True, height=0.21 * len(strips), left=1.75, right=0.75, bottom=0.5, top=0.25)
     picture = np.array([np.abs(w) > cutoff for _, w in strips], float)
     ax.imshow(
         picture, aspect="auto", interpolation="nearest", cmap=ListedColormap(["#F2F2F2", COLOURS[0]]), vmin=0, vmax=1
@@ -57,13 +58,13 @@ def averaging(of: Drawing) -> Any:
     ax.set_yticks(range(len(strips)), [label for label, _ in strips])
     ax.set_yticks(np.arange(len(strips) - 1) + 0.5, minor=True)
     ax.grid(visible=False)
-    ax.grid(which="minor", axis="y", color="white", linewidth=2, alpha=1)
+    ax.grid(which="minor", axis="y", color="white", linewidth=pt(2), alpha=1)
     ax.tick_params(length=0, which="both")
     ax.set_xlabel(f"coefficient j (blue where |w$_j$| > {cutoff:g})")
     for place, (_, w) in enumerate(strips):
         share = f"{_density(w, cutoff):.2f}"
-        ax.annotate(share, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=6.5)
-    ax.annotate("density", (1.02, 1.0), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=6.5)
+        ax.annotate(share, (1.02, place), xycoords=("axes fraction", "data"), va="center")
+    ax.annotate("density", (1.02, 1.0), (0, pt(4)), xycoords="axes fraction", textcoords="offset points")
     return figure
 
 
@@ -72,13 +73,13 @@ def rates(of: Drawing) -> Any:
     runs = measured(of.grid_records)
     looks = {f"theorem 4.{i + 1}": {"color": COLOURS[i], "linestyle": DASHES[i + 1]} for i in range(3)}
     gap = CATALOGUE["suboptimality"].words(None)
-    figure, axes = page(len(runs), min(3, len(runs)), PAGE, height=1.9, left=0.6, top=0.25)
+    figure, axes = page(len(runs), min(3, len(runs)), height=1.9, left=0.6, top=0.25)
     for ax, (record, rounds, gaps, bounds) in zip(axes, runs, strict=True):
         ax.plot(rounds, gaps, color="black", label="measured, last iterate")
         for text, bound in bounds.items():
             ax.plot(rounds, bound, **looks[text], label=f"bound of {text}")
         ax.set(xscale="log", yscale="log", xlabel="communication round", ylabel=gap)
-        ax.set_title("$\\eta_c$ = {client_lr:g}, $\\eta_s$ = {server_lr:g}".format(**record.config["algo"]), pad=3)
+        ax.set_title("$\\eta_c$ = {client_lr:g}, $\\eta_s$ = {server_lr:g}".format(**record.config["algo"]), pad=pt(3))
     heights = [limit for ax in axes for limit in ax.get_ylim()]
     for ax in axes:
         ax.set_ylim(min(heights), max(heights))

@@ -14,7 +14,8 @@ from fcorun.metrics import CATALOGUE
 from fcorun.objectives import LeastSquares
 from fcorun.problem.quadratic import features_of
 from fcorun.records.record import Record
-from fcorun.reports.pictures.page import DASHES, PAGE, legend, page
+from fcorun.reports.pictures.page import DASHES, legend, page
+from fcorun.reports.pictures.style import pt
 
 _FLOOR = 1e-13  # gaps below are rounding
 
@@ -121,7 +122,7 @@ def iterations(records: Sequence[Record], target: float = 1e-3) -> dict[str, tup
 
 def gaps(of: Drawing) -> Any:
     """The gap against the rounds at three condition numbers, and the rounds to a gap of 1e-3 against all of them."""
-    figure, (left, right) = page(2, 2, PAGE, height=2.0, left=0.6)
+    figure, (left, right) = page(2, 2, height=2.0, left=0.6)
     shown = sorted({record.config["data"]["condition"] for record in of.grid_records if record.finished})[::-1]
     shown = [kappa for kappa in shown if np.log10(kappa) % 1 == 0][:3][::-1]
     for record in of.grid_records:
@@ -131,14 +132,14 @@ def gaps(of: Drawing) -> Any:
             found = {row["round"]: row["suboptimality"] for row in rows}
             look = {"color": of.looks[name].colour, "linestyle": DASHES[shown.index(kappa)]}
             left.plot(list(found), list(found.values()), **look, label=f"{of.grid.title(name)}, κ = {kappa:,.0f}")
-    left.axhline(1e-3, color="0.6", linewidth=0.6)
+    left.axhline(1e-3, color="0.6", linewidth=pt(0.6))
     gap = CATALOGUE["suboptimality"].words(None)
     left.set(xscale="log", yscale="log", xlabel="communication round", ylabel=gap)
     left.set_ylim(bottom=1e-6)
     for name, (kappas, rounds) in iterations(of.grid_records).items():
         look, slope = of.looks[name], 0.5 if name == "fedsplit" else 1.0
         right.plot(kappas, rounds, color=look.colour, marker=look.marker, label=of.grid.title(name))
-        right.plot(kappas, rounds[-1] * (kappas / kappas[-1]) ** slope, color="0.5", linestyle=":", linewidth=0.8,
+        right.plot(kappas, rounds[-1] * (kappas / kappas[-1]) ** slope, color="0.5", linestyle=":", linewidth=pt(0.8),
                    label=f"slope {slope:g}")  # fmt: skip
     right.set(xscale="log", yscale="log", xlabel="condition number κ", ylabel="rounds to a gap of 10$^{-3}$")
     right.legend(frameon=False)

@@ -16,7 +16,8 @@ from fcorun.metrics import PERSONAL
 from fcorun.problem import inner
 from fcorun.problem.vector import Vector
 from fcorun.reports.pictures.axis import along, unit
-from fcorun.reports.pictures.page import DASHES, PAGE, page
+from fcorun.reports.pictures.page import DASHES, page
+from fcorun.reports.pictures.style import pt
 from fcorun.reports.spread import band, over
 from fcorun.reports.table import Table
 
@@ -27,7 +28,7 @@ def draw(of: Drawing) -> Any:
     """Three panels: the accuracy of global and own models at the best rates, sparsity against accuracy over all points
     of the grid, and accuracy against communication."""
     algos, cutoff = of.algorithms, of.tuned.cutoff
-    figure, (left, middle, right) = page(3, 3, PAGE, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
+    figure, (left, middle, right) = page(3, 3, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
                                          gap=(0.55, 0.5))  # fmt: skip
     seeds = of.tuned.frame.groupby("algo").size().max()
     for place, algo in enumerate(algos):
@@ -35,30 +36,30 @@ def draw(of: Drawing) -> Any:
         marks = {"color": look.colour, "marker": look.marker, "linestyle": "none"}
         if algo != ALONE:  # it has no global model
             low, value, high = band(own["tail_val_accuracy"].to_numpy(float))
-            left.plot([low, high], [place, place], color=look.colour, linewidth=0.8, linestyle=":")
+            left.plot([low, high], [place, place], color=look.colour, linewidth=pt(0.8), linestyle=":")
             left.plot(value, place, **marks | {"markerfacecolor": "white"})
         if own[f"tail_{ACCURACY}"].notna().any():
             low, value, high = band(own[f"tail_{ACCURACY}"].to_numpy(float))
-            left.plot([low, high], [place, place], color=look.colour, linewidth=1)
+            left.plot([low, high], [place, place], color=look.colour, linewidth=pt(1))
             left.plot(value, place, **marks)
     left.set_yticks(range(len(algos)), [of.grid.title(name) for name in algos])
     tail = of.tuned.tail_rounds
     left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
     left.set_title("open: global model, filled: own models" + (f";\nbar: {over([seeds])} of the data"
-                   if seeds > 1 else ""), fontsize=6.5, pad=3)  # fmt: skip
+                   if seeds > 1 else ""), pad=pt(3))  # fmt: skip
     density = f"{PERSONAL}density"
     folded = of.grid.points(ACCURACY)
     for algo in algos:
         look = of.looks[algo]
         every = folded[(folded["algo"] == algo) & (folded["status"] == "done")]
-        middle.scatter(every[density], every["metric"], s=9, marker=look.marker, facecolor="none",
-                       edgecolor=look.colour, linewidth=0.6)  # fmt: skip
+        middle.scatter(every[density], every["metric"], s=pt(3) ** 2, marker=look.marker, facecolor="none",
+                       edgecolor=look.colour, linewidth=pt(0.6))  # fmt: skip
         if len(every):
             best = every.loc[every["metric"].idxmax()]
             middle.plot(best[density], best["metric"], color=look.colour, marker=look.marker, linestyle="none",
-                        markeredgecolor="black", markeredgewidth=0.7, markersize=5)  # fmt: skip
+                        markeredgecolor="black", markeredgewidth=pt(0.7), markersize=pt(5))  # fmt: skip
     middle.set(xlabel=f"density of own models:\nshare of |w$_j$| > {cutoff:g}", ylabel="validation accuracy")
-    middle.set_title("all points of the grid, edged: best", fontsize=6.5, pad=3)
+    middle.set_title("all points of the grid, edged: best", pad=pt(3))
     _against_bytes(of, right, seeds)
     return figure
 
@@ -74,15 +75,15 @@ def _against_bytes(of: Drawing, ax: Any, seeds: int) -> None:
     for i, (algo, (sent, values)) in enumerate(lines.items()):
         look = of.looks[algo]
         if not sent[-1]:
-            ax.axhline(values[-1], color=look.colour, linestyle=look.dash, linewidth=1)
-            ax.annotate(f"{of.grid.title(algo)}, nothing sent", (0.03, values[-1]), (0, 2), fontsize=6,
+            ax.axhline(values[-1], color=look.colour, linestyle=look.dash, linewidth=pt(1))
+            ax.annotate(f"{of.grid.title(algo)}, nothing sent", (0.03, values[-1]), (0, pt(2)),
                         xycoords=("axes fraction", "data"), textcoords="offset points")  # fmt: skip
             continue
-        ax.plot(sent[1:] / factor, values[1:], color=look.colour, linestyle=DASHES[0], linewidth=0.9,
-                marker=look.marker, markevery=(i % 4, 6), markersize=2.5)  # fmt: skip
-    ax.set(xscale="log", xlabel=label, ylabel="validation accuracy")
+        ax.plot(sent[1:] / factor, values[1:], color=look.colour, linestyle=DASHES[0], linewidth=pt(0.9),
+                marker=look.marker, markevery=(i % 4, 6), markersize=pt(2.5))  # fmt: skip
+    ax.set(xscale="log", xlabel=label.replace(" (", "\n("), ylabel="validation accuracy")
     few_ticks(ax)
-    ax.set_title("at the best rates" + (", median over seeds" if seeds > 1 else ""), fontsize=6.5, pad=3)
+    ax.set_title("at the best rates" + (", median over seeds" if seeds > 1 else ""), pad=pt(3))
 
 
 def few_ticks(ax: Any) -> None:

@@ -55,7 +55,7 @@ def _selection(page: Page, folder: Path, name: str) -> str:
     number, metric, curve = str(about.get("number")), str(about.get("metric")), csv_rows(folder / "curve.csv")
     x, mean = ([_float(row.get(key)) for row in curve] for key in (number, f"{metric}_mean"))
     error = [_float(row.get(f"{metric}_standard_error")) for row in curve]
-    axis = {"title": {"text": said(number)}, "type": "log" if min(x, default=0) > 0 else "linear"}
+    axis = _along(number, x)
     hover = [f"{said(number)}={at:.4g}<br>{said(metric)} {middle:.4g} ± {spread:.2g}"
              for at, middle, spread in zip(x, mean, error, strict=True)]  # fmt: skip
     traces = [{"type": "scatter", "mode": "lines+markers", "x": x, "y": mean, "text": hover, "showlegend": False,
@@ -117,8 +117,9 @@ def _paths(
     if not columns or not rows:
         return ""
     x = [_float(key.partition("=")[2]) for key in columns]
-    every = [([_float(row[key]) for key in columns], " ".join(filter(None, (row["feature"], row.get("class")))))
-             for row in rows]  # fmt: skip
+    classes = len({row.get("class") for row in rows}) > 1
+    names = [" ".join(filter(None, (row["feature"], row.get("class") if classes else ""))) for row in rows]
+    every = [([_float(row[key]) for key in columns], name) for row, name in zip(rows, names, strict=True)]
     every.sort(key=lambda each: -max(map(abs, each[0])))
     traces: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": {"width": 1.3, "color": COLOURS[i % 6]},
@@ -131,8 +132,13 @@ def _paths(
     told = f", the {_LINES} largest of {len(every)}" if len(every) > _LINES else ""
     lines = "dashed: the threshold, and the end of the path" if level is not None else f"dashed: the chosen {number}"
     return page.chart(f"{label} against {number}, a line a feature{told}; {lines}", traces, shapes=shapes,
-                      xaxis={"title": {"text": said(number)}, "type": "log" if min(x) > 0 else "linear"},
-                      yaxis={"title": {"text": said(label)}}, hovermode="closest")  # fmt: skip
+                      xaxis=_along(number, x), yaxis={"title": {"text": said(label)}}, hovermode="closest")  # fmt: skip
+
+
+def _along(number: str, x: Sequence[float]) -> dict[str, Any]:
+    """The axis of a path, from the simplest solution on as the pictures have it."""
+    return {"title": {"text": said(number)}, "type": "log" if min(x, default=0) > 0 else "linear",
+            "autorange": "reversed" if number == "strength" else True}  # fmt: skip
 
 
 def _float(value: Any) -> float:

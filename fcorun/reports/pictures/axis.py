@@ -14,6 +14,7 @@ _WORDS = {
     "grad_evals": "gradient evaluations ({}examples)",
     "seconds": "time (s)",
 }
+_WHOLE = ("rounds", "iterations")
 _THOUSANDS = {"bytes": ("", "k", "M", "G", "T"), "grad_evals": ("", "10$^3$ ", "10$^6$ ", "10$^9$ ", "10$^{12}$ ")}
 
 
@@ -36,6 +37,13 @@ def unit(x: str, most: float) -> tuple[float, str]:
     prefixes = _THOUSANDS.get(x, ("",))
     power = max(i for i in range(len(prefixes)) if i == 0 or most >= 1000**i)
     return 1000.0**power, _WORDS[x].format(prefixes[power])
+
+
+def whole_x(ax: Any, x: str) -> None:
+    """Ticks of an x axis that fit side by side; of rounds, whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=x in _WHOLE, min_n_ticks=1))
 
 
 def scale_y(ax: Any, values: Sequence[float], share: bool = False) -> None:

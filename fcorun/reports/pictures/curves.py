@@ -1,30 +1,36 @@
 """The picture of one run."""
 
-import textwrap
-import threading
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from fcorun.metrics import CATALOGUE, PERSONAL, Catalogue, Metric, silent
-from fcorun.reports.pictures.axis import along, scale_y, unit
-from fcorun.reports.pictures.page import COLUMN, PAGE, STYLE, columns, content, look, page
+from fcorun.reports.pictures.axis import along, scale_y, unit, whole_x
+from fcorun.reports.pictures.page import columns, content, label_y, look, page
+from fcorun.reports.pictures.style import drawn_in
 
 Rows = Sequence[dict[str, float]]
+_ROW = 0.14  # inches of a row of a legend
 Panel = tuple[str, dict[str, str]]  # the label of its axis, and what the legend calls each metric that it shows
-drawing = threading.Lock()  # matplotlib's style is that of all threads
 
 
 def draw_run(
-    rows: Rows, label: str, cutoff: float, *, x: str = "rounds", metrics: Catalogue = CATALOGUE, format: str = "png"
+    rows: Rows,
+    label: str,
+    cutoff: float,
+    *,
+    x: str = "rounds",
+    metrics: Catalogue = CATALOGUE,
+    format: str = "png",
+    style: str = "paper",
 ) -> bytes:
-    """curves.png: what the problem of this run is about, against ``x``, as the content of a file of this format.
+    """curves.png: what the problem of this run is about, against ``x``, as the content of a file of this format
+    and style.
 
     A baseline is drawn against its iterations where it has no ``x``; no rows give empty axes. Raises UserError for
     others that have not.
     """
-    import matplotlib as mpl
-
-    with drawing, mpl.rc_context(STYLE):
+    with drawn_in(style):
         return content(draw(rows, label, cutoff, x, metrics), format)
 
 
@@ -36,27 +42,29 @@ def draw(rows: Rows, label: str, cutoff: float, x: str, metrics: Catalogue) -> A
     factor, across = unit(x, max(places, default=0))
     shown = panels(list(rows[-1]) if rows else ["objective", "train_loss"], cutoff, metrics)
     count = columns(len(shown))
-    width, height = (PAGE, 1.65) if count > 1 else (COLUMN, 2.0)
-    below = 0.56 if "(" in across else 0.42
-    title = textwrap.wrap(label, int(17 * width))
-    figure, axes = page(len(shown), count, width, height=height, left=0.6, top=0.1 + 0.12 * len(title),
-                        bottom=below, gap=(0.58, below + 0.08))  # fmt: skip
-    figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
+    below = 0.58 if "(" in across else 0.45
+    above = _ROW * max(len(lines) // 2 for _, lines in shown)  # for legends, which cover no line there
+    figure, axes = page(len(shown), count, height=1.65 if count > 1 else 2.0, title=[label], left=0.7, top=0.1 + above,
+                        bottom=below, gap=(0.74, below + 0.08 + above))  # fmt: skip
     for ax, (words, lines) in zip(axes, shown, strict=True):
         _draw_panel(ax, rows, [place / factor for place in places], lines, [metrics[name] for name in lines])
-        ax.set(xlabel=across.replace(" (", "\n("), ylabel=words)
+        ax.set_xlabel(across.replace(" (", "\n("))
+        label_y(ax, words)
+        whole_x(ax, x)
     return figure
 
 
 def _draw_panel(ax: Any, rows: Rows, places: list[float], lines: dict[str, str], known: Sequence[Metric]) -> None:
     for i, (name, text) in enumerate(lines.items()):
-        dot = "." if len(rows) == 1 else ""
-        ax.plot(places, [row[name] for row in rows], **look(i).line, marker=dot, label=text)
+        values = [row[name] for row in rows]
+        dot = "." if sum(map(math.isfinite, values)) == 1 else ""  # of one value there is no line
+        ax.plot(places, values, **look(i).line, marker=dot, label=text)
     values = [row[metric.name] for row in rows for metric in known if metric.log]
     scale_y(ax, values, share=any(metric.share for metric in known))
     ax.margins(x=0.02)
     if len(lines) > 1:
-        ax.legend(frameon=False, borderaxespad=0.2, labelspacing=0.25, handlelength=2.6)
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, borderaxespad=0.2, labelspacing=0.2,
+                  handlelength=2, handletextpad=0.5, columnspacing=0.6, borderpad=0)  # fmt: skip
 
 
 def panels(names: Sequence[str], cutoff: float, metrics: Catalogue = CATALOGUE) -> list[Panel]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from fcorun.records.record import FINISHED, Record
 from fcorun.reports.pictures import best, rates, structure
-from fcorun.reports.pictures.page import STYLE, content
+from fcorun.reports.pictures.page import content
+from fcorun.reports.pictures.style import drawn_in
 from fcorun.reports.pictures.view import View, looks_of
 from fcorun.reports.table import Table, values_of
 from fcorun.system.files import write_whole
@@ -28,6 +29,7 @@ def draw_sweep(
     metric: str | None = None,
     *,
     format: str = "png",
+    style: str = "paper",
     x: str = "rounds",
     algos: Sequence[str] = (),
 ) -> list[Path]:
@@ -36,8 +38,8 @@ def draw_sweep(
     rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. With several problems
     (``Table.apart``), each has its own, rates-DATA.png, judged by what it has (``Table.had``). ``table`` is that of
-    ``records``; ``format`` is png, pdf or svg; ``algos`` as of ``looks_of``. Raises UserError as ``Table.best``, and
-    for a run that did not count ``x``.
+    ``records``; ``format`` is one of FORMATS, ``style`` one of STYLES; ``algos`` as of ``looks_of``. Raises
+    UserError as ``Table.best``, and for a run that did not count ``x``.
     """
     metric, looks = table.chosen(metric), looks_of(table, algos)
     sets = problems(table, metric)
@@ -47,8 +49,9 @@ def draw_sweep(
         view = View(part, [records[i] for i in places], part.had(metric), looks, xs=[x], problem=name)
         for kind, draw in PICTURES.items():
             path = folder / f"{'-'.join([kind, *re.findall(_PLAIN, name)])}.{format}"
-            if _written(path, draw, view, format):
-                written.append(path)
+            with drawn_in(style):
+                if _written(path, draw, view, format):
+                    written.append(path)
     if len(sets) > 1:
         for kind in PICTURES:
             (folder / f"{kind}.{format}").unlink(missing_ok=True)
@@ -78,12 +81,9 @@ def _told(key: str, value: Any) -> str:
 
 def _written(path: Path, draw: Callable[[View], Any | None], view: View, format: str) -> bool:
     """Draw one picture; whether there is one."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
-        figure = draw(view)
-        if figure is None:
-            path.unlink(missing_ok=True)
-        else:
-            write_whole(path, content(figure, format))
+    figure = draw(view)
+    if figure is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_whole(path, content(figure, format))
     return figure is not None

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.metrics import PERSONAL, shared, silent
-from fcorun.reports.pictures.axis import along, scale_y, unit
-from fcorun.reports.pictures.page import COLUMN, PAGE, Look, columns, legend, page
+from fcorun.reports.pictures.axis import along, scale_y, unit, whole_x
+from fcorun.reports.pictures.page import Look, columns, label_y, legend, page
+from fcorun.reports.pictures.style import pt
 from fcorun.reports.spread import agree, band, over
 from fcorun.reports.table import Table
 
@@ -60,10 +61,10 @@ def draw_lines(
     panels = [(name, x) for name in shown for x in xs]
     crossed = len(xs) > 1
     across = len(xs) if crossed else columns(len(panels))
-    width, height = (PAGE, 1.65) if across > 1 else (COLUMN, 2.0)
+    height = 1.65 if across > 1 else 2.0
     narrow = len(xs) > 3  # panels so narrow that the unit goes below
-    figure, axes = page(len(panels), across, width, height=height, bottom=0.56 if narrow else 0.42,
-                        gap=(0.15, 0.15) if crossed else (0.58, 0.5))  # fmt: skip
+    figure, axes = page(len(panels), across, height=height, left=0.7, bottom=0.58 if narrow else 0.45,
+                        gap=(0.15, 0.15) if crossed else (0.74, 0.55))  # fmt: skip
     for place, (ax, (name, x)) in enumerate(zip(axes, panels, strict=True)):
         if crossed:
             _share(ax, axes[place - place % across], axes[place % across - across])
@@ -74,8 +75,9 @@ def draw_lines(
         if not crossed or place >= len(panels) - across:
             ax.set_xlabel(label.replace(" (", "\n(") if narrow else label)
         if not crossed or place % across == 0:
-            ax.set_ylabel(table.words(name))
+            label_y(ax, table.words(name))
         ax.margins(x=0.02)
+        whole_x(ax, x)
     _legend(figure, axes, lines, notes)
     return figure
 
@@ -86,6 +88,8 @@ def _legend(figure: Any, axes: Sequence[Any], lines: Sequence[Line], notes: Sequ
     from matplotlib.patches import Patch
 
     shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+    below = covered(axes)
+    shown = {f"{text} (same line as {below[text]})" if text in below else text: shown[text] for text in shown}
     several = [line for line in lines if len(line.runs) > 1]
     spread = [len(line.runs) for line in several if not line.same]
     if spread:
@@ -94,6 +98,26 @@ def _legend(figure: Any, axes: Sequence[Any], lines: Sequence[Line], notes: Sequ
         shown["no band: seeds agree"] = Line2D([], [], linestyle="none")
     shown |= {note: Line2D([], [], linestyle="none") for note in notes}
     legend(figure, list(shown.values()), list(shown))
+
+
+def covered(axes: Sequence[Any]) -> dict[str, str]:
+    """The labels of lines that lie on an earlier one wherever they are drawn, with how that one is called."""
+    drawn: dict[str, dict[int, Any]] = {}
+    for place, ax in enumerate(axes):
+        for line in (line for line in ax.lines if not str(line.get_label()).startswith("_")):
+            path = line.get_transform().transform_path(line.get_path()).vertices
+            drawn.setdefault(str(line.get_label()), {})[place] = path
+    near = pt(0.6) * axes[0].figure.dpi / 72  # pixels, half of a line
+    found: dict[str, str] = {}
+    for number, (label, own) in enumerate(drawn.items()):
+        for other, others in list(drawn.items())[:number]:
+            if own.keys() == others.keys() and all(_alike(own[at], others[at], near) for at in own):
+                found.setdefault(label, other.partition(":")[0])
+    return found
+
+
+def _alike(one: np.ndarray, other: np.ndarray, near: float) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=0, atol=near, equal_nan=True)
 
 
 def _share(ax: Any, first: Any, last: Any) -> None:

@@ -6,23 +6,24 @@ from typing import Any
 import numpy as np
 
 from fcorun.records.record import Record
+from fcorun.reports.pictures.style import pt
 
 CLIENT, SERVER = "algo.client_lr", "algo.server_lr"
 _LACKS = {CLIENT: "client rate", SERVER: "server rate"}
 UPRIGHT = 4  # so many tick labels fit side by side
-RING: dict[str, Any] = {"marker": "o", "color": "none", "markeredgecolor": "black", "markersize": 8,
-                        "markeredgewidth": 1.0, "linestyle": "none"}  # fmt: skip
-TIE: dict[str, Any] = RING | {"markersize": 4.5}
-CROSS: dict[str, Any] = {
-    "marker": "x",
-    "color": "0.25",
-    "markersize": 4,
-    "markeredgewidth": 0.9,
-    "linestyle": "none",
-}  # a point that diverged
-
 Place = tuple[Any, ...]  # values of some rates, None of one that an algorithm has no number of
 Cells = dict[Place, dict[str, Any]]  # the best point at each value of some rates
+
+
+def ring(tie: bool = False) -> dict[str, Any]:
+    """The mark around the best point, a smaller one around one that is tied with it."""
+    return {"marker": "o", "color": "none", "markeredgecolor": "black", "markersize": pt(4.5 if tie else 8),
+            "markeredgewidth": pt(1.0), "linestyle": "none"}  # fmt: skip
+
+
+def cross(colour: str = "0.25") -> dict[str, Any]:
+    """The mark of a point that diverged."""
+    return {"marker": "x", "color": colour, "markersize": pt(4), "markeredgewidth": pt(0.9), "linestyle": "none"}
 
 
 def heat_map(ax: Any, found: Cells, colours: Any, best: tuple, ties: Sequence[tuple]) -> None:
@@ -30,7 +31,7 @@ def heat_map(ax: Any, found: Cells, colours: Any, best: tuple, ties: Sequence[tu
     grid, where they are."""
     clients, servers = (sorted({place[i] for place in found}) for i in (0, 1))
     if 2 * len(found) < len(clients) * len(servers):
-        return _scatter(ax, found, colours, [(best, RING), *((tie, TIE) for tie in ties)])
+        return _scatter(ax, found, colours, [(best, ring()), *((tie, ring(tie=True)) for tie in ties)])
     picture = np.ones((len(servers), len(clients), 4))  # white where nothing was run
     for (client, server), row in found.items():
         x, y = clients.index(client), servers.index(server)
@@ -38,17 +39,17 @@ def heat_map(ax: Any, found: Cells, colours: Any, best: tuple, ties: Sequence[tu
             picture[y, x] = colours.to_rgba(row["metric"])
         else:
             picture[y, x] = (0.82, 0.82, 0.82, 1)
-            ax.plot(x, y, **CROSS)
+            ax.plot(x, y, **cross())
     ax.imshow(picture, origin="lower", aspect="auto", interpolation="nearest")
-    for place, kind in ((best, RING), *((tie, TIE) for tie in ties)):
+    for place, kind in ((best, ring()), *((tie, ring(tie=True)) for tie in ties)):
         if place in found:
-            for ring in (kind | {"markeredgewidth": 2.2}, kind | {"markeredgecolor": "white"}):
-                ax.plot(clients.index(place[0]), servers.index(place[1]), **ring)
+            for mark in (kind | {"markeredgewidth": pt(2.2)}, kind | {"markeredgecolor": "white"}):
+                ax.plot(clients.index(place[0]), servers.index(place[1]), **mark)
     told = [["" if rate is None else f"{rate:g}" for rate in values] for values in (clients, servers)]
     ax.set_xticks(range(len(clients)), told[0], rotation=90 if len(clients) > UPRIGHT else 0)
     ax.set_yticks(range(len(servers)), told[1])
     ax.grid(False)
-    ax.tick_params(length=2)
+    ax.tick_params(length=pt(2))
 
 
 def say_lacking(ax: Any, found: Cells, records: Sequence[Record]) -> None:
@@ -72,13 +73,13 @@ def _scatter(ax: Any, found: Mapping[tuple, dict], colours: Any, rings: Sequence
 
     done = {place: row["metric"] for place, row in found.items() if row["status"] == "done"}
     for place in done:
-        ax.plot(*place, "o", color=colours.to_rgba(done[place]), markersize=6, markeredgecolor="0.4",
-                markeredgewidth=0.4)  # fmt: skip
+        ax.plot(*place, "o", color=colours.to_rgba(done[place]), markersize=pt(6), markeredgecolor="0.4",
+                markeredgewidth=pt(0.4))  # fmt: skip
     for place in found.keys() - done.keys():
-        ax.plot(*place, **CROSS)
-    for place, ring in rings:
+        ax.plot(*place, **cross())
+    for place, mark in rings:
         if place in found:
-            ax.plot(*place, **ring | {"markersize": 9})
+            ax.plot(*place, **mark | {"markersize": pt(9)})
     clients, servers = zip(*found, strict=True)
     for axis, scale, rates in ((ax.xaxis, ax.set_xscale, clients), (ax.yaxis, ax.set_yscale, servers)):
         if min(rates) > 0:

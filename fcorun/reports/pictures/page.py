@@ -1,23 +1,22 @@
-"""What all pictures have in common: looks, a style, pages measured in inches."""
+"""What all pictures have in common: looks, pages measured in inches, titles, legends, files."""
 
 import io
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from fcorun.reports.pictures.style import pt, style
 
 # Okabe and Ito's palette, told apart by colour-blind readers too, and lines told apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
 _MARKERS = "os^DvPX<"
 
-COLUMN, PAGE = 3.3, 6.9  # the width of a column of print, and of two
+_LINE, _LETTERS = 0.13, 16.5  # on paper: inches of a line of a title, letters an inch
+
 FORMATS = ("png", "pdf", "svg")
-STYLE: dict[Any, Any] = {
-    **{"font.size": 7.5, "axes.labelsize": 7.5, "axes.titlesize": 7.5, "legend.fontsize": 7, "lines.linewidth": 1.3},
-    **{"xtick.labelsize": 6.5, "ytick.labelsize": 6.5, "axes.linewidth": 0.6, "lines.markersize": 3.5},
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25},
-    **{"grid.linewidth": 0.5, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "axes.axisbelow": True},
-}
 
 
 @dataclass(frozen=True)
@@ -42,32 +41,59 @@ def look(i: int) -> Look:
 def page(
     count: int,
     across: int,
-    width: float,
     *,
     height: float,
-    left: float = 0.5,
+    title: Sequence[str] = (),
+    wide: bool = False,
+    left: float = 0.55,
     right: float = 0.08,
     top: float = 0.08,
-    bottom: float = 0.42,
-    gap: tuple[float, float] = (0.58, 0.5),
+    bottom: float = 0.45,
+    gap: tuple[float, float] = (0.6, 0.55),
 ) -> tuple[Any, list[Any]]:
-    """A figure of ``count`` panels, ``across`` in a row, and its axes. All lengths in inches; ``height`` a panel's.
+    """A figure of ``count`` panels, ``across`` in a row, and its axes, as wide as a column of the style if a row has
+    one panel and it is not to be ``wide``, else as its page. All lengths in inches on paper; ``height`` a panel's.
 
-    ``left`` ... ``bottom`` are margins around all panels, ``gap`` what lies between two columns and two rows.
+    ``left`` ... ``bottom`` are margins around all panels, ``gap`` what lies between two columns and two rows. The
+    paragraphs of ``title`` stand above all of that.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = -(-count // across)
+    rows, scale, width = -(-count // across), style().scale, style().width(2 if wide else across)
+    lines = [line for text in title for line in textwrap.wrap(text, int(_LETTERS * width))]
+    top += _LINE * len(lines)
     tall = top + bottom + rows * height + (rows - 1) * gap[1]
-    figure = Figure(figsize=(width, tall), dpi=300)
+    figure = Figure(figsize=(width * scale, tall * scale))
     FigureCanvasAgg(figure)
+    if lines:
+        figure.suptitle("\n".join(lines), y=1 - 0.03 / tall, parse_math=False)
     each = (width - left - right - (across - 1) * gap[0]) / across
     axes = []
     for i in range(count):
         x, y = left + (i % across) * (each + gap[0]), bottom + (rows - 1 - i // across) * (height + gap[1])
         axes.append(figure.add_axes((x / width, y / tall, each / width, height / tall)))
     return figure, axes
+
+
+def label_y(ax: Any, words: str) -> None:
+    """Label the y axis, in lines no longer than it is high, which end before a symbol or an explanation."""
+    most = _LETTERS * ax.get_position().height * ax.figure.get_figheight() / style().scale
+    if any(len(_shown(line)) > most for line in words.split("\n")):
+        words = words.replace("  ", "\n").replace(": ", ":\n")
+    lines: list[str] = []
+    for part in words.split("\n"):
+        first, *more = part.split(" ")
+        lines.append(first)
+        for word in more:
+            longer = f"{lines[-1]} {word}"
+            lines = [*lines[:-1], longer] if len(_shown(longer)) <= most else [*lines, word]
+    ax.set_ylabel("\n".join(lines))
+
+
+def _shown(text: str) -> str:
+    """The letters of a label that has mathematics in it: |w$_j$| is |wj|."""
+    return re.sub(r"\\mathrm|[${}_^]", "", text)
 
 
 def columns(count: int) -> int:
@@ -94,7 +120,14 @@ def legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handleleng
 
 
 def content(figure: Any, format: str = "png") -> bytes:
-    """A figure as the content of a file, with room for all labels whatever their length."""
+    """A figure as the content of a file: as wide as it is, or wider where a label sticks out, and as high as what it
+    shows."""
+    from matplotlib.transforms import Bbox
+
+    shown, (width, _) = figure.get_tightbbox(), figure.get_size_inches()  # "tight" would draw it twice
+    out = pt(0.03)
+    left, right = (min(0.0, shown.x0 - out), max(width, shown.x1 + out))
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=format, bbox_inches=figure.get_tightbbox().padded(0.03))  # "tight" draws it twice
+    box = Bbox.from_extents(left, shown.y0 - out, right, shown.y1 + out)
+    figure.savefig(buffer, format=format, bbox_inches=box)
     return buffer.getvalue()

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from fcorun.reports.pictures.axis import scale_y
-from fcorun.reports.pictures.maps import CLIENT, CROSS, RING, SERVER, TIE, UPRIGHT, Cells, Place, heat_map, say_lacking
-from fcorun.reports.pictures.page import COLUMN, PAGE, legend, page
+from fcorun.reports.pictures.maps import CLIENT, SERVER, UPRIGHT, Cells, Place, cross, heat_map, ring, say_lacking
+from fcorun.reports.pictures.page import legend, page
+from fcorun.reports.pictures.style import pt, style
 from fcorun.reports.pictures.view import View
 from fcorun.reports.spread import over
 from fcorun.reports.table import SEEDS, Frame
@@ -79,22 +80,22 @@ def _heat_maps(view: View, folded: Frame, algos: list[str]) -> Any | None:
     beyond = bool(len(values)) and values.max() > high
 
     across = 2 if len(algos) == 4 else min(len(algos), 3)
-    width = COLUMN if across == 1 else PAGE
-    bottom = 0.68 if any(len({client for client, _ in found}) > UPRIGHT for found in at.values()) else 0.45
-    figure, axes = page(len(algos), across, width, height=1.9, left=0.55, right=0.85, top=0.2, bottom=bottom,
-                        gap=(0.5, 0.17 + bottom))  # fmt: skip
+    bottom = 0.72 if any(len({client for client, _ in found}) > UPRIGHT for found in at.values()) else 0.47
+    figure, axes = page(len(algos), across, height=1.9, left=0.58, right=0.9, top=0.2, bottom=bottom,
+                        gap=(0.55, 0.17 + bottom))  # fmt: skip
     best, ties = _best(view, folded, [CLIENT, SERVER])
     for ax, algo in zip(axes, algos, strict=True):
         heat_map(ax, at[algo], colours, best[algo], ties.get(algo, []))
         say_lacking(ax, at[algo], view.records)
-        ax.set_title(view.table.title(algo), pad=3)
+        ax.set_title(view.table.title(algo), pad=pt(3))
     for ax in axes[::across]:
         ax.set_ylabel(_WORDS[SERVER])
     for i in range(len(algos)):
         if i + across >= len(algos):
             axes[i].set_xlabel(_WORDS[CLIENT])
     low, high = axes[-1].get_position().y0, axes[0].get_position().y1
-    bar = figure.add_axes((1 - 0.77 / width, low, 0.09 / width, high - low))
+    width = style().width(across)
+    bar = figure.add_axes((1 - 0.82 / width, low, 0.09 / width, high - low))
     figure.colorbar(colours, cax=bar, label=_axis(view), extend="max" if beyond else "neither")
     bar.grid(False)
     _marks(figure, view, folded, [CLIENT, SERVER])
@@ -117,8 +118,8 @@ def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
     """The metric against each rate that some algorithm has several of."""
     rates = [rate for rate in (CLIENT, SERVER) if any(rate in own for own in vary.values())]
     most = max(view.table.frame[rate].nunique() for rate in rates)
-    figure, axes = page(len(rates), len(rates), PAGE if len(rates) > 1 else COLUMN, height=1.9, left=0.72,
-                        bottom=0.68 if most > UPRIGHT else 0.45, gap=(0.8, 0.5))  # fmt: skip
+    figure, axes = page(len(rates), len(rates), height=1.9, left=0.72, bottom=0.72 if most > UPRIGHT else 0.47,
+                        gap=(0.8, 0.5))  # fmt: skip
     for ax, rate in zip(axes, rates, strict=True):
         tops, ties = _best(view, folded, [rate])
         spread: list[float] = []
@@ -135,11 +136,11 @@ def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
             if len(without):  # it has no place on the axis
                 level = without.max() if view.higher else without.min()
                 told = f"{view.table.title(algo)}, auto" + (" (best)" if tops.get(algo) == (None,) else "")
-                ax.axhline(level, color=look.colour, linestyle=":", linewidth=1, label=told)
+                ax.axhline(level, color=look.colour, linestyle=":", linewidth=pt(1), label=told)
                 spread.append(level)
-            for place, ring in ((tops.get(algo), RING), *((tie, TIE) for tie in ties.get(algo, []))):
+            for place, mark in ((tops.get(algo), ring()), *((tie, ring(tie=True)) for tie in ties.get(algo, []))):
                 if place in found:
-                    ax.plot(*place, found[place]["metric"], **ring)
+                    ax.plot(*place, found[place]["metric"], **mark)
             line = len({colour for *_, colour in crosses})
             crosses += [(place[0], line, look.colour) for place, row in found.items() if row["status"] != "done"]
         tried = sorted(view.table.frame[rate].dropna().unique())
@@ -169,7 +170,7 @@ def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
     ax.add_patch(Rectangle(place, 1, share, transform=ax.transAxes, color="0.94", linewidth=0, zorder=0.1))
     for x, line, colour in crosses:
         height = 0.045 + 0.055 * line
-        ax.plot(x, height if low else 1 - height, **CROSS | {"color": colour}, transform=ax.get_xaxis_transform())
+        ax.plot(x, height if low else 1 - height, **cross(colour), transform=ax.get_xaxis_transform())
 
 
 def _best(view: View, folded: Frame, rates: list[str]) -> tuple[dict[str, tuple], dict[str, list[tuple]]]:
@@ -211,11 +212,11 @@ def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Seque
     seeds = folded["rows"].map(len).max()
     tops, ties = _best(view, folded, rates)
     if not axes or any(None not in place for place in tops.values()):
-        shown["best"] = Line2D([], [], **RING)
+        shown["best"] = Line2D([], [], **ring())
     if any(ties.values()):
-        shown["tied with it"] = Line2D([], [], **TIE)
+        shown["tied with it"] = Line2D([], [], **ring(tie=True))
     if (folded["status"] == "diverged").any():
-        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **CROSS)
+        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **cross())
     several = folded[(folded["status"] == "done") & (folded["seeds"] > 1)]
     if axes and len(several) and several["agree"].all():
         shown[f"{seeds} seeds agree"] = Line2D([], [], linestyle="none")

@@ -4,7 +4,8 @@ from typing import Any
 
 from fcorun.metrics import PERSONAL, structure
 from fcorun.reports.pictures.axis import scale_y
-from fcorun.reports.pictures.page import COLUMN, legend, page
+from fcorun.reports.pictures.page import label_y, legend, page
+from fcorun.reports.pictures.style import pt
 from fcorun.reports.pictures.view import View
 from fcorun.reports.table import Frame
 
@@ -15,17 +16,20 @@ def draw(view: View) -> Any | None:
     if found is None:
         return None
     x, quality, folded = found
-    figure, (ax,) = page(1, 1, COLUMN, height=2.0, bottom=0.56)
+    figure, (ax,) = page(1, 1, height=2.0, left=0.68, bottom=0.58)
     for name in (name for name in view.looks if (folded["algo"] == name).any()):
         points, look = folded[folded["algo"] == name], view.looks[name]
-        ax.scatter(points[x], points["metric"], s=14, marker=look.marker, facecolor="none", edgecolor=look.colour,
-                   linewidth=0.8, label=table.title(name))  # fmt: skip
+        ax.scatter(points[x], points["metric"], s=pt(3.7) ** 2, marker=look.marker, facecolor="none",
+                   edgecolor=look.colour, linewidth=pt(0.8), label=table.title(name))  # fmt: skip
     best = {tuple(row["rows"]) for row in view.best_rows()}
     ringed = folded[[tuple(rows) in best for rows in folded["rows"]]]
-    ring = ax.scatter(ringed[x], ringed["metric"], s=55, facecolor="none", edgecolor="black", linewidth=0.9)
+    ring = ax.scatter(
+        ringed[x], ringed["metric"], s=pt(7.4) ** 2, facecolor="none", edgecolor="black", linewidth=pt(0.9)
+    )
     ring.set_label(f"best by {view.metric}" + (f", {view.problem}" if view.problem else ""))
     scale_y(ax, list(folded["metric"]) if table.metrics[quality].log else [])
-    ax.set(xlabel=table.words(x, tail=True), ylabel=table.words(quality))
+    ax.set(xlabel=table.words(x, tail=True))
+    label_y(ax, table.words(quality))
     legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
     return figure
 

@@ -12,7 +12,6 @@ from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch
-from fcorun.selection.fitting import with_value
 
 _TOLERANCE, _ITERATIONS = 1e-6, 5000
 
@@ -27,15 +26,15 @@ def supports(experiment: Experiment, data: FederatedData, number: str, value: fl
     rows, found, sure = dealt(data.offsets), [], []
     with jax.enable_x64(True):
         problem = problem_of(experiment, data)
-        reg = with_value(problem.regularizer, number, value)
+        reg = problem.regularizer.with_value(number, value)
         made = solver.programs(replace(problem, regularizer=reg), data.x.shape[1])
         for m, own in enumerate(rows):
             there, each = own >= 0, np.maximum(own, 0)
             x = data.x[each].astype(np.float64) if data.x.dtype.kind == "f" else data.x[each]
             y = data.y[each].astype(np.int32 if data.task == "multiclass" else np.float64)
             weight = there / there.sum() * (1 if data.within is None else data.within[each])
-            beside = None if data.offset is None else jnp.asarray(data.offset[each], jnp.float64)
-            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=beside)
+            offset = None if data.offset is None else jnp.asarray(data.offset[each], jnp.float64)
+            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)
             numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
             mine = replace(problem, regularizer=replace(reg, **numbers))
             for now in solver.minimize(mine, batch, _TOLERANCE, _ITERATIONS, made=made):  # noqa: B007

@@ -1,17 +1,15 @@
 """What a stability selection is asked for, and what it is when it is done."""
 
 from dataclasses import dataclass
-from pathlib import Path as FilePath
 from typing import Literal
 
 import numpy as np
 
 from fcorun.config import Count, Positive
-from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.selection.path import Path
+from fcorun.models.coefficients import feature_names
 from fcorun.selection.stability.stable import Stability
-from fcorun.selection.study import Study
+from fcorun.selection.study import Done
 
 
 @dataclass(frozen=True)
@@ -43,32 +41,21 @@ class Options:
             raise UserError(f"threshold={self.threshold:g} must be over 0.5, or no bound holds, and at most 1")
 
 
-@dataclass(frozen=True)
-class Stable:
+@dataclass(frozen=True, kw_only=True)
+class Stable(Done):
     """A stability selection that is done.
 
     Attributes:
-        study: its parts and its folder.
         found: which features are stable.
-        counts: how many runs ended in each way of ENDS.
         clients: the similarity of the supports of clients' own solutions at the end of the region, (M, M), NaN where
             there is none; None where there are no such solutions.
-        cost: of all runs.
-        remarks: a sentence each.
     """
 
-    study: Study
     options: Options
-    path: Path
     found: Stability
     clients: np.ndarray | None
-    cost: dict[str, int]
-    remarks: list[str]
 
     @property
-    def folder(self) -> FilePath:
-        return self.study.folder
-
-    @property
-    def data(self) -> FederatedData:
-        return self.study.data
+    def features(self) -> tuple[str, ...]:
+        """What the features are called, d."""
+        return feature_names(self.data.features, self.data.shape or self.data.x.shape[1:], self.data.grid)

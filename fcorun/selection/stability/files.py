@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fcorun.records.formats import frame_csv, json_text
-from fcorun.selection.coefficients import names_of
 from fcorun.selection.folds import counts
 from fcorun.selection.report import costs
 from fcorun.selection.stability.asked import Stable
@@ -18,11 +17,12 @@ MARK = "stability.json"
 
 def write(of: Stable, seconds: float) -> None:
     """Write stability.csv, a row for each feature, the most frequent first, those without penalty last; clients.csv,
-    how alike clients' own supports are; stability.png; and stability.json."""
+    how alike clients' own supports are; the picture; and stability.json."""
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
         write_whole(of.folder / "clients.csv", frame_csv(_clients(of)))
-    write_whole(of.folder / "stability.png", draw(of))
+    for name, picture in draw(of).items():
+        write_whole(of.folder / name, picture)
     found, place = of.found, of.found.region - 1
     content = {
         "identity": of.study.identity,
@@ -39,7 +39,7 @@ def write(of: Stable, seconds: float) -> None:
         "unpenalised": free(of),
         "q": float(found.q[place]),
         "bound": float(found.bound[place]),
-        "stable": [name for name, stable in zip(names_of(of.data), found.stable.tolist(), strict=True) if stable],
+        "stable": [name for name, stable in zip(of.features, found.stable.tolist(), strict=True) if stable],
         "jaccard": mean_of(of.clients),
         "cost": of.cost,
         "remarks": [*assumptions(of), *of.remarks],
@@ -50,7 +50,7 @@ def write(of: Stable, seconds: float) -> None:
 
 def free(of: Stable) -> list[str]:
     """The features that are not penalised."""
-    return [name for name, there in zip(names_of(of.data), of.found.free, strict=True) if there]
+    return [name for name, there in zip(of.features, of.found.free, strict=True) if there]
 
 
 def mean_of(alike: np.ndarray | None) -> float | None:
@@ -61,7 +61,7 @@ def mean_of(alike: np.ndarray | None) -> float | None:
 
 def tell_stable(of: Stable) -> Iterator[str]:
     """The stable features, the bound with what it rests on, clients, remarks, what it cost, and where it lies."""
-    found, names = of.found, names_of(of.data)
+    found, names = of.found, of.features
     order = np.argsort(-found.most, kind="stable")
     stable = [f"{names[j]} ({found.most[j]:.2f})" for j in order if found.stable[j]]
     shown = ", ".join(stable[:20]) + (f", and {len(stable) - 20} more" if len(stable) > 20 else "")
@@ -76,7 +76,7 @@ def tell_stable(of: Stable) -> Iterator[str]:
                f"{mean:.2f} of what either chooses (Jaccard index, mean over pairs)")  # fmt: skip
     yield from of.remarks
     yield f"this cost {costs(of.cost)}"
-    files = ["stability.csv", *(["clients.csv"] if of.clients is not None else []), "stability.png"]
+    files = ["stability.csv", *(["clients.csv"] if of.clients is not None else []), "stability.png and .pdf"]
     yield f"{of.folder}/ holds {', '.join(files)}"
 
 
@@ -108,7 +108,7 @@ def _features(of: Stable) -> Any:
     first = np.where(reached.any(axis=0), of.path.values[reached.argmax(axis=0)], np.nan)
     frame = pd.DataFrame(
         {
-            "feature": names_of(of.data),
+            "feature": of.features,
             "stable": found.stable,
             **({"penalised": ~found.free} if found.free.any() else {}),
             "frequency": found.most,

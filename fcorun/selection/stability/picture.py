@@ -1,38 +1,33 @@
 """The picture of a stability selection: how often features are chosen, and how alike clients are."""
 
-import textwrap
 from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.page import PAGE, STYLE, content, look, page
-from fcorun.selection.coefficients import names_of
-from fcorun.selection.picture import SYMBOLS, along, beside, short, title_of
+from fcorun.reports.pictures.page import content, look, page
+from fcorun.reports.pictures.style import drawn_in, pt
+from fcorun.selection.picture import SYMBOLS, along, label_ends, short, title_of
 from fcorun.selection.stability.asked import Stable
 
 SHOWN = 8  # features that are called by name
-_NAMED, _NUMBERED = 12, 10  # clients that are called by name, and whose indices are written
-_LETTER = 0.043  # inches
+_NAMED, _NUMBERED = 12, 8  # clients that are called by name, and whose indices are written
+_LETTER = 0.05  # inches
 
 
-def draw(of: Stable) -> bytes:
-    """stability.png, as the content of a file."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
+def draw(of: Stable) -> dict[str, bytes]:
+    """stability.png and stability.pdf, the contents of these files."""
+    with drawn_in(of.study.experiment.settings.style):
         what = f"stability selection on {of.options.subsamples} halves by {of.options.by}"
-        title = textwrap.wrap(f"{title_of(of.study.experiment)}: {what}", int(17 * PAGE))
         two = of.clients is not None
-        features = [short(names_of(of.data)[j]) for j in _most(of)]
+        features = [short(of.features[j]) for j in _most(of)]
         margin = 0.25 + _LETTER * max(map(len, features), default=0)
         gap = margin + 0.15 + _LETTER * max(map(len, _texts(of)), default=0)
-        figure, axes = page(1 + two, 1 + two, PAGE, height=2.4, left=0.6, right=0.55 if two else margin,
-                            top=0.1 + 0.12 * len(title), bottom=0.62, gap=(gap, 0.5))  # fmt: skip
-        figure.suptitle("\n".join(title), y=1 - 0.03 / figure.get_figheight(), fontsize=7, parse_math=False)
+        figure, axes = page(1 + two, 1 + two, height=2.4, title=[f"{title_of(of.study.experiment)}: {what}"], left=0.65,
+                            right=0.6 if two else margin, top=0.12, bottom=0.65, gap=(gap, 0.5))  # fmt: skip
         _frequencies(axes[0], of)
         if two:
             _alike(figure, axes[1], of)
-        return content(figure)
+        return {f"stability.{format}": content(figure, format) for format in ("png", "pdf")}
 
 
 def _frequencies(ax: Any, of: Stable) -> None:
@@ -40,10 +35,10 @@ def _frequencies(ax: Any, of: Stable) -> None:
     found, values, named = of.found, of.path.values, _most(of)
     rest = np.setdiff1d(np.flatnonzero(found.frequency.max(axis=0) > 0), named)
     if len(rest):
-        ax.plot(values, found.frequency[:, rest], color="0.7", linewidth=0.4, rasterized=len(rest) > 500)
+        ax.plot(values, found.frequency[:, rest], color="0.7", linewidth=pt(0.4), rasterized=len(rest) > 500)
     for i, j in enumerate(named):
-        ax.plot(values, found.frequency[:, j], **look(i).line, linewidth=1.8 if found.stable[j] else 0.7)
-    ax.axhline(of.options.threshold, color="0.2", linewidth=0.7, linestyle="--")
+        ax.plot(values, found.frequency[:, j], **look(i).line, linewidth=pt(1.8 if found.stable[j] else 0.8))
+    ax.axhline(of.options.threshold, color="0.2", linewidth=pt(0.7), linestyle="--")
     end = values[found.region - 1]
     if found.region < len(values):
         ax.axvspan(end, values[-1], color="0.92", linewidth=0, zorder=0)
@@ -51,8 +46,8 @@ def _frequencies(ax: Any, of: Stable) -> None:
     ax.set(ylim=(-0.03, 1.03), xlabel=f"{SYMBOLS[of.path.number]}\nthick: stable; white: bound ≤ {of.options.errors:g}",
            ylabel=f"share of {of.options.subsamples} halves\non which a feature is chosen")  # fmt: skip
     ax.margins(x=0)
-    names = names_of(of.data)
-    beside(ax, [(found.frequency[-1, j] - 1e-6 * i, i, short(names[j])) for i, j in enumerate(named)])
+    names = of.features
+    label_ends(ax, [(found.frequency[-1, j] - 1e-6 * i, i, short(names[j])) for i, j in enumerate(named)])
 
 
 def _most(of: Stable) -> list[int]:
@@ -74,15 +69,15 @@ def _alike(figure: Any, ax: Any, of: Stable) -> None:
     ax.set_facecolor("0.85")
     ax.grid(False)
     if texts := _texts(of):
-        ax.set_xticks(range(count), texts, rotation=90, fontsize=6, parse_math=False)
-        ax.set_yticks(range(count), texts, fontsize=6, parse_math=False)
+        ax.set_xticks(range(count), texts, rotation=90, parse_math=False)
+        ax.set_yticks(range(count), texts, parse_math=False)
     if count <= _NUMBERED and of.clients is not None:
         for (a, b), index in np.ndenumerate(of.clients):
             if np.isfinite(index):
-                ax.text(b, a, f"{index:.2f}", ha="center", va="center", fontsize=5.5,
+                ax.text(b, a, f"{index:.2f}", ha="center", va="center",
                         color="black" if index > 0.6 else "white")  # fmt: skip
     value = of.path.values[of.found.region - 1]
     ax.set_xlabel(f"clients by themselves, {of.path.number} {value:.3g}")
     bar = figure.colorbar(shown, ax=ax, fraction=0.046, pad=0.03)
     bar.set_label("Jaccard index of supports (grey: none)")
-    bar.outline.set_linewidth(0.5)
+    bar.outline.set_linewidth(pt(0.5))

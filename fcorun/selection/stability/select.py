@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,24 +15,16 @@ from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
-from fcorun.selection.coefficients import linear
+from fcorun.objectives.base import linear
+from fcorun.selection.checks import begun, check_parts, check_together, standardized_by_itself, unjudged
 from fcorun.selection.fitting import ENDS, Fitted
-from fcorun.selection.folds import filled, halves, told
-from fcorun.selection.path import Path, path_of
+from fcorun.selection.folds import filled, halves
+from fcorun.selection.path import RegularizationPath, path_of
 from fcorun.selection.stability import files
 from fcorun.selection.stability.alone import supports
 from fcorun.selection.stability.asked import Options, Stable
 from fcorun.selection.stability.stable import Stability, jaccard, stability
-from fcorun.selection.study import (
-    Study,
-    Tell,
-    begun,
-    check_parts,
-    check_together,
-    cost,
-    standardized_by_itself,
-    unjudged,
-)
+from fcorun.selection.study import Study, Tell, cost, opening
 
 RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
 
@@ -43,7 +35,7 @@ class Plan:
 
     options: Options
     study: Study
-    path: Path
+    path: RegularizationPath
     said: list[str]
 
     def run(self, tell: Tell = lambda line: None) -> Stable:
@@ -65,7 +57,7 @@ class Plan:
 def select_stable(
     config: Mapping[str, Any],
     options: Options = Options(),  # noqa: B008
-    out: str | FilePath | None = None,
+    out: str | Path | None = None,
     *,
     tell: Tell = lambda line: None,
 ) -> Stable:
@@ -77,11 +69,11 @@ def select_stable(
     return plan(config, options, out).run(tell)
 
 
-def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None = None) -> Plan:
+def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = None) -> Plan:
     """What ``select_stable`` would do. Raises UserError, and writes nothing."""
     experiment, data, fixed = begun(config, "stability")
     names = experiment.names
-    if not linear(problem_of(experiment, data).shapes, data):
+    if not linear(type(experiment.objective)):
         raise UserError(f"objective={names['objective']} has no coefficient for each feature, which could be chosen or "
                         "not: take least_squares, logistic, or another linear model")  # fmt: skip
     path = path_of(experiment, data, options.points, options.range, RATIO)
@@ -98,14 +90,9 @@ def plan(config: Mapping[str, Any], options: Options, out: str | FilePath | None
     study = Study.of("stability", experiment, data, fixed=fixed, asked=[experiment.settings.cutoff, asked],
                      rows=masks, out=out, number=path.number, values=path.values, parts=parts,
                      width=width, mark=files.MARK)  # fmt: skip
-    ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
-    rows = told(experiment, data, "take no part")
-    said = [f"{study.label}: {options.points} values of {path.number} from {ends} ({path.said}), {options.subsamples} "
-            f"halves by {options.by} of {rows}"]  # fmt: skip
+    said = opening(study, path, f"{options.subsamples} halves", options.by, "take no part")
     if (own := len({mask.tobytes() for mask in masks})) < len(masks) and options.by == "clients":
         said.append(f"{own} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out")
-    if options.by == "rows" and experiment.data.within:
-        said.append(f"data={names['data']}: {experiment.data.within}")
     return Plan(options, study, path, [*said, *filled(data), *data.remarks])
 
 
@@ -121,7 +108,9 @@ def _slim(data: FederatedData, cutoff: float, _: str, fitted: Fitted) -> Fitted:
     return replace(fitted, metrics={}, solution={"chosen": (weights > cutoff).any(axis=2)})
 
 
-def _whole(path: Path, fitted: Mapping[str, Fitted], experiment: Experiment) -> tuple[Path, list[str], np.ndarray]:
+def _whole(
+    path: RegularizationPath, fitted: Mapping[str, Fitted], experiment: Experiment
+) -> tuple[RegularizationPath, list[str], np.ndarray]:
     """The path without values at which runs diverged, what is to be said of the runs, what they chose, (S, P, d)."""
     ends = np.stack([each.end for each in fitted.values()])
     chosen = np.stack([each.solution["chosen"] for each in fitted.values()])
@@ -141,7 +130,7 @@ def _whole(path: Path, fitted: Mapping[str, Fitted], experiment: Experiment) -> 
 
 
 def _clients(
-    experiment: Experiment, data: FederatedData, path: Path, found: Stability
+    experiment: Experiment, data: FederatedData, path: RegularizationPath, found: Stability
 ) -> tuple[np.ndarray | None, list[str]]:
     """How alike the supports of clients' own solutions are at the end of the region, and what is to be said of it."""
     if len(data.sizes) < 2:
@@ -159,7 +148,7 @@ def _clients(
     return alike, said
 
 
-def ends(path: Path, found: Stability, errors: float) -> list[str]:
+def ends(path: RegularizationPath, found: Stability, errors: float) -> list[str]:
     """What is to be said of where the region ends."""
     if found.bound[0] > errors:
         return [f"already the first value of the path chooses {found.q[0]:.3g} features on a half, too many for "

@@ -13,8 +13,15 @@ from fcorun.errors import UserError, nearest
 _WIDE = 20  # of offsets: with a log link, means that differ by a factor of 5e8
 
 
-def check_named(ignore: Sequence[str] | None, only: Sequence[str] | None, **aside: str | None) -> None:
-    """Raises UserError where ``ignore`` names what ``only`` does, or one of the columns ``aside``, weight or offset."""
+def check_named(
+    ignore: Sequence[str] | None, only: Sequence[str] | None, taken: dict[str, str | None], **aside: str | None
+) -> None:
+    """Raises UserError where ``ignore`` names what ``only`` does, or one of the columns ``aside``, weight or offset, or
+    where one of these is ``taken`` by target or client."""
+    for option, column in aside.items():
+        for other, name in taken.items():
+            if column is not None and column == name:
+                raise UserError(f"data.{option}={column} is data.{other} too: name a column of its own")
     for name in ignore or ():
         if name in (only or ()):
             raise UserError(f"data.ignore and data.only both name '{name}': name it in one of them")
@@ -24,7 +31,7 @@ def check_named(ignore: Sequence[str] | None, only: Sequence[str] | None, **asid
                                 " data.ignore")  # fmt: skip
 
 
-def apart(rows: Rows, path: str, weight: str | None, offset: str | None) -> tuple[Rows, dict[str, Any]]:
+def weight_and_offset(rows: Rows, path: str, weight: str | None, offset: str | None) -> tuple[Rows, dict[str, Any]]:
     """The rows without these columns and with remarks on them, and the values of those given.
 
     The values are in float64, each (N,), by "weight" and "offset".

@@ -1,0 +1,82 @@
+"""How large pictures are: to be printed in a paper, or shown on slides.
+
+Pictures are laid out in inches and points of a paper; a style says by how much all of that is larger. Which one holds
+is, as matplotlib's own settings are, that of the block in which a picture is drawn.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Style:
+    """What pictures are drawn for.
+
+    Attributes:
+        column, page: inches, the width of a picture with one panel in a row, and with several.
+        scale: how much larger texts, lines and gaps are than on paper.
+    """
+
+    column: float
+    page: float
+    scale: float
+
+    def width(self, across: int) -> float:
+        """Of a picture with so many panels in a row, in inches of the layout, before ``scale``."""
+        return (self.column if across == 1 else self.page) / self.scale
+
+    @property
+    def settings(self) -> dict[Any, Any]:
+        """matplotlib's: on paper labels of axes have 8 points and all else 7. Fonts are embedded in PDF as TrueType:
+        journals take no Type 3."""
+        sizes = {
+            **{
+                "font.size": SMALL,
+                "axes.labelsize": 8,
+                "axes.titlesize": SMALL,
+                "axes.titlepad": 4,
+                "axes.labelpad": 3,
+            },
+            **{"legend.fontsize": SMALL, "legend.title_fontsize": SMALL, "figure.titlesize": SMALL},
+            **{"lines.linewidth": 1.3, "lines.markersize": 3.5, "axes.linewidth": 0.6, "grid.linewidth": 0.5},
+            **{"patch.linewidth": 0.8, "hatch.linewidth": 0.6},
+        }
+        for axis in ("xtick", "ytick"):
+            sizes |= {f"{axis}.labelsize": SMALL, f"{axis}.major.width": 0.6, f"{axis}.minor.width": 0.4}
+            sizes |= {f"{axis}.major.size": 3, f"{axis}.minor.size": 1.8, f"{axis}.major.pad": 3}
+        return {name: value * self.scale for name, value in sizes.items()} | {
+            **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25},
+            **{"axes.axisbelow": True, "pdf.fonttype": 42, "figure.dpi": 300 / self.scale, "savefig.dpi": "figure"},
+        }
+
+
+SMALL = 7.0  # points on paper, of the smallest text
+STYLES = {"paper": Style(3.5, 7.0, 1.0), "slides": Style(6.8, 13.0, 2.0)}
+_now = [STYLES["paper"]]
+_drawing = threading.RLock()  # matplotlib's settings are those of all threads
+
+
+@contextmanager
+def drawn_in(name: str = "paper") -> Iterator[None]:
+    """Pictures that are drawn and become files in this block have the style of this name; one thread at a time."""
+    import matplotlib as mpl
+
+    with _drawing, mpl.rc_context(STYLES[name].settings):
+        _now.append(STYLES[name])
+        try:
+            yield
+        finally:
+            _now.pop()
+
+
+def style() -> Style:
+    """The style that holds."""
+    return _now[-1]
+
+
+def pt(points: float) -> float:
+    """Points of a paper as points of the style that holds."""
+    return points * style().scale

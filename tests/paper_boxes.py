@@ -1,0 +1,56 @@
+"""The boxes of the FedDualAvg paper in plain NumPy, for least squares on the rows that a run draws."""
+
+import numpy as np
+
+from fcorun.experiment.build import engine_for
+
+
+def soft(w, t):
+    """S(w, t) on all but the last entry, the intercept."""
+    return np.append(np.sign(w[:-1]) * np.maximum(np.abs(w[:-1]) - t, 0), w[-1])
+
+
+def boxes(name, x, y, eta_c, eta_s, lam, rounds):
+    """The outputs of an algorithm; ``rounds`` holds cohorts, a cohort holds (share in the mean, batches) of clients."""
+    x = np.column_stack([x, np.ones(len(x))])
+
+    def gradient(w, rows):
+        return 2 * x[rows].T @ (x[rows] @ w - y[rows]) / len(rows)
+
+    state, elapsed, outputs = np.zeros(x.shape[1]), 0.0, [np.zeros(x.shape[1])]
+    for cohort in rounds:
+        update, steps = 0.0, 0.0
+        for share, batches in cohort:
+            local = state
+            for k, rows in enumerate(batches):
+                if name in ("fedavg", "fedmid_osp", "feddualavg_osp"):
+                    local = local - eta_c * gradient(local, rows)
+                elif name == "fedavg_subgradient":
+                    local = local - eta_c * gradient(local, rows)
+                    local = local - eta_c * lam * np.append(np.sign(local[:-1]), 0)
+                elif name == "fedmid":
+                    local = soft(local - eta_c * gradient(local, rows), eta_c * lam)
+                elif name == "feddualavg":
+                    primal = soft(local, (elapsed + eta_c * k) * lam)
+                    local = local - eta_c * gradient(primal, rows)
+            update += share * (local - state)
+            steps += share * len(batches)
+        state = state + eta_s * update
+        elapsed += eta_s * eta_c * steps
+        if name in ("fedmid", "fedmid_osp"):
+            state = soft(state, eta_s * eta_c * steps * lam)
+        outputs.append(soft(state, elapsed * lam) if name.startswith("feddualavg") else state)
+    return np.array(outputs)
+
+
+def drawn(experiment, data):
+    """The rounds of an experiment, as ``boxes`` takes them."""
+    settings = experiment.settings
+    rounds = engine_for(experiment, data).federation.schedule.draw(0, settings.rounds)
+    for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):
+        sizes = data.sizes[cohort] if settings.client_weighting == "examples" else np.ones(len(cohort))
+        if settings.batch_size is None:
+            batches = [[np.arange(*data.offsets[[m, m + 1]])] * settings.local_steps for m in cohort]
+        else:
+            batches = [[r[r >= 0] for r in client if (r >= 0).any()] for client in rows]
+        yield list(zip(sizes / sizes.sum(), batches, strict=True))

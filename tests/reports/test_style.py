@@ -1,0 +1,90 @@
+"""What pictures are drawn for: their widths, the sizes of their texts, the fonts in their files."""
+
+import re
+from typing import get_args
+
+import numpy as np
+import pytest
+from drawn import figure, looked_at
+from fabricate import grid, rows
+from matplotlib.text import Text
+
+from fcorun.config import For
+from fcorun.datasets.grid import Grid
+from fcorun.datasets.scaling import Scaling
+from fcorun.metrics import CATALOGUE
+from fcorun.models.coefficients import Coefficients
+from fcorun.reports.pictures import best, brain, coefficients, curves, rates, structure
+from fcorun.reports.pictures.page import content
+from fcorun.reports.pictures.style import SMALL, STYLES, drawn_in, style
+
+
+def model(features=6, classes=("",), **more) -> Coefficients:
+    weights = np.random.default_rng(0).standard_normal((features, len(classes)))
+    return Coefficients(tuple(f"x{j}" for j in range(features)), classes, weights, np.ones(len(classes)), **more)
+
+
+def voxels() -> Coefficients:
+    mask = np.ones((4, 4, 3), bool)
+    return model(48, ("a", "b"), grid=Grid(mask, np.diag([3.0, 3, 3, 1])))
+
+
+# A picture, from what it is drawn, and the panels that stand side by side.
+RUN = (rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso", 1e-4, "rounds", CATALOGUE)
+SCALED = Scaling(np.zeros(6), np.ones(6), np.ones(6))
+OF_A_RUN = {
+    "curves": (curves.draw, RUN, 3),
+    "coefficients": (coefficients.draw, (model(), "a", 1e-4), 1),
+    "own units": (coefficients.draw, (model(scaling=SCALED), "a", 1e-4), 1),
+    "many": (coefficients.draw, (model(600), "a", 1e-4), 2),
+    "classes": (coefficients.draw, (model(9, ("a", "b", "c")), "a", 1e-4), 3),
+    "matrix": (coefficients.draw, (model(12, shape=(4, 3)), "a", 1e-4), 2),
+    "brain": (brain.draw_brain, (voxels(), "a"), 2),
+}
+OF_A_SWEEP = {"best": (best.draw, 2), "rates": (rates.draw, 2), "structure": (structure.draw, 1)}
+
+
+def drawn(kind: str, name: str):
+    """A picture in a style, and how many panels it has side by side."""
+    if kind in OF_A_RUN:
+        draw, what, across = OF_A_RUN[kind]
+        return looked_at(draw, *what, style=name), across
+    draw, across = OF_A_SWEEP[kind]
+    return figure(draw, grid("s", seeds=(0,)), style=name), across
+
+
+def test_the_styles_are_those_of_the_key():
+    assert tuple(STYLES) == get_args(For)
+
+
+@pytest.mark.parametrize("name", STYLES)
+@pytest.mark.parametrize("kind", [*OF_A_RUN, *OF_A_SWEEP])
+def test_widths_and_sizes_of_texts(kind, name):
+    found, across = drawn(kind, name)
+    wanted = STYLES[name]
+    assert found.get_figwidth() == pytest.approx(wanted.column if across == 1 else wanted.page)
+    texts = [text for text in found.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    assert min(text.get_fontsize() for text in texts) >= SMALL * wanted.scale
+    pdf = content(found, "pdf")
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf)
+    assert box is not None
+    assert float(box[1]) / 72 == pytest.approx(found.get_figwidth(), rel=0.02)  # no label sticks out
+
+
+def test_fonts_are_embedded():
+    for kind in ("curves", "matrix"):
+        with drawn_in("paper"):
+            pdf = content(drawn(kind, "paper")[0], "pdf")
+        assert b"/Type3" not in pdf
+        fonts = re.findall(rb"/BaseFont /(\S+)", pdf)
+        assert fonts
+        assert pdf.count(b"/FontFile2") == len(set(fonts))
+
+
+def test_a_style_holds_in_its_block_only():
+    with drawn_in("slides"):
+        assert style() is STYLES["slides"]
+        with drawn_in("paper"):
+            assert style() is STYLES["paper"]
+        assert style() is STYLES["slides"]
+    assert style() is STYLES["paper"]

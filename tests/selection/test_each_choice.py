@@ -1,0 +1,46 @@
+"""A small path of every algorithm that applies psi, of every penalty with a strength, and of every ball."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers import composed, matrices_only, names, plugin_class, small_for, traits_of
+
+from fcorun.experiment.prepare import prepare
+from fcorun.selection.select import select
+from fcorun.selection.selected import Options
+
+ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "central" in name or name == "one_client"]
+PENALTIES = [name for name in names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name]
+
+
+@pytest.fixture
+def no_refit(monkeypatch):
+    """The refit, an ordinary run, is only prepared."""
+
+    def prepared(config, *_):
+        prepare(config)
+        return SimpleNamespace(status={})
+
+    monkeypatch.setattr("fcorun.selection.select.run", prepared)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_refit")
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_each_algorithm(algo):
+    found = select(small_for(algo), Options(folds=2, points=2), "out")
+    assert np.isfinite(found.choice.mean).all()
+    assert found.cost["runs"] == 6
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_refit")
+@pytest.mark.parametrize("reg", PENALTIES)
+def test_each_penalty(reg):
+    matrix = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
+    more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
+    settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
+    found = select(settings, Options(folds=2, points=3), "out")
+    assert np.isfinite(found.choice.mean).all()
+    assert np.ptp(found.choice.mean) > 0

@@ -1,0 +1,83 @@
+"""Which rows folds and halves hold, and what is said of them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from four_clients import OWNER, config, fold_of, table
+from helpers import composed, fails
+
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.selection.folds import folds_of, halves
+from fcorun.selection.report import tell_selection
+from fcorun.selection.select import plan, select
+from fcorun.selection.selected import Options
+from fcorun.selection.stability.asked import Options as Halves
+from fcorun.selection.stability.select import plan as plan_stable
+
+
+def test_the_rows_are_counted():
+    table()
+    of = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
+    default = "of 49 training rows; 11 rows (data.validation=0.2 by default) are left aside and score the refit"
+    for more, words in (
+        ((), default),
+        (("data.validation=[d]",), "of 47 training rows; 13 rows (data.validation=[d]) are left aside"),
+        (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 rows (data.test=[d]) are left aside"),
+        (("data.validation=0",), "5 folds by rows of 60 training rows"),
+    ):
+        (said,) = [line for line in plan(composed(*of, *more), Options(), "out").said if "training rows" in line]
+        assert words in said
+    assert said.endswith(words)
+    assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").said[0]
+
+
+def test_folds_and_halves():
+    data = load(prepare(config("algo=fedmid", task="binary")))
+    rng = np.random.default_rng(0)
+    fold = folds_of(data, 5, "rows", rng)
+    assert np.ptp(np.bincount(fold)) == 0
+    for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+        assert np.ptp(np.bincount(fold[start:stop], minlength=5)) <= 1
+    by_class = np.array([np.bincount(fold[data.y == c], minlength=5) for c in (0, 1)])
+    assert np.ptp(by_class, axis=1).max() <= 4
+    whole = folds_of(data, 3, "clients", rng)
+    assert all(len(set(whole[a:b])) == 1 for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True))
+    for first, second in zip(*[iter(halves(data, 20, "rows", rng))] * 2, strict=True):
+        assert not (first & second).any()
+        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
+
+
+def test_classes_that_a_fold_would_lack():
+    settings = config("algo=fedmid", task="binary")
+    frame = pd.read_csv("rows.csv")
+    frame["y"] = np.where(frame["site"] == "b", "sick", "well")
+    frame.to_csv("rows.csv", index=False)
+    with fails("class 'sick'", "fold"):
+        select(settings, Options(folds=4, by="clients"), "out")
+    assert not Path("out").exists()
+
+
+def test_folds_by_clients_are_no_more_than_there_are():
+    assert plan(config("algo=fedmid"), Options(by="clients"), "out").options.folds == 4
+    assert plan(config("algo=fedmid"), Options(), "out").options.folds == 5
+    with fails("folds=5 is more than the 4 clients", "at most 4"):
+        plan(config("algo=fedmid"), Options(by="clients", folds=5), "out")
+    with fails("by=clients", "one only: give by=rows"):
+        Options(by="clients").settled(1)
+
+
+def test_clients_that_a_fold_holds_out_are_named():
+    settings = config("algo=centralized")
+    found = select(settings, Options(folds=3, points=2, by="clients"), "out")
+    held = json.loads(Path("out/selection.json").read_text())["held_out"]
+    assert sorted(name for names in held.values() for name in names) == ["a", "b", "c", "d"]
+    _, splits = fold_of(settings, Options(folds=3, by="clients"))
+    for k, (_, test) in enumerate(splits):
+        assert held[f"fold{k + 1}"] == sorted(set(OWNER[test]))
+    said = "\n".join(tell_selection(found))
+    assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
+    assert "3 folds, each of which counts alike" in said
