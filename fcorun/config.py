@@ -46,14 +46,8 @@ _CONDITIONS = {
     "later": lambda v: True,
 }
 AUTO: Any = "auto"  # a number that is worked out before the run
-_NAMES = {
-    float: "a number",
-    int: "a whole number",
-    str: "text",
-    bool: "true or false",
-    list: "a list",
-    dict: "a mapping",
-}
+_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_NAMES |= {list: "a list", dict: "a mapping"}
 
 # Where plug-ins were that older configurations and records name.
 MOVED = {

@@ -37,7 +37,7 @@ def run_one(config: dict[str, Any], folder: Path) -> None:
     from fcorun.cli.console import Console
     from fcorun.experiment.prepare import prepare
     from fcorun.records.folder import RunFolder
-    from fcorun.runs.devices import check_devices
+    from fcorun.runs.memory import check_devices
     from fcorun.runs.run import run
     from fcorun.system.machine import set_up_jax
 

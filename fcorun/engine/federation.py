@@ -176,9 +176,8 @@ class Federation:
     ) -> tuple[Tree, jax.Array]:
         """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
 
-        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. On
-        one of several ``devices``, its part.
-        """
+        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
+        several ``devices`` computes its part."""
         shared = rounds.cohort.ndim == 2
         whole = rows.quadratics if rows.quadratics is not None else whole_batches(self.schedule, rows, self.precision)
         at_once = self.at_once(state["diverged"].shape[0], shared, whole)

@@ -14,9 +14,8 @@ from fcorun.experiment import build, reference
 from fcorun.experiment.ending import UNDRAWN
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
-from fcorun.runs.devices import chosen
 from fcorun.runs.job import Job, Watcher
-from fcorun.runs.memory import cut
+from fcorun.runs.memory import chosen, cut
 from fcorun.system.machine import cores
 
 

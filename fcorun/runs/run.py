@@ -14,9 +14,9 @@ from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED, Record
-from fcorun.runs.devices import check_devices
 from fcorun.runs.execute import execute
 from fcorun.runs.job import Job, Watcher
+from fcorun.runs.memory import check_devices
 from fcorun.system.ahead import PICTURES, import_ahead
 from fcorun.trackers.base import track
 

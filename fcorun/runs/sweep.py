@@ -9,9 +9,9 @@ from fcorun.experiment.build import check_measured
 from fcorun.records.record import Record, load_records
 from fcorun.records.sweeps import kept
 from fcorun.reports.results import report
-from fcorun.runs.devices import check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
+from fcorun.runs.memory import check_devices
 from fcorun.runs.points import Options, Point, look, record_failure, take
 from fcorun.system.ahead import PICTURES, TABLES, import_ahead
 

@@ -9,7 +9,7 @@ from helpers import fails, small
 from fcorun import run
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.devices import check_devices, chosen, read_in_a_round
+from fcorun.runs.memory import check_devices, chosen, read_in_a_round
 from fcorun.system import machine
 
 
