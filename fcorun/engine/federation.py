@@ -106,6 +106,16 @@ class Federation:
         upload, received, report = self.shape_of(trees)
         return Shapes(upload, received, report, asked)
 
+    @cached_property
+    def stateful(self) -> bool:
+        """Whether clients keep anything from round to round."""
+
+        def kept():
+            own = self.algorithm.init(self.problem, self.problem.zeros(self.precision))[1]
+            return own, self.uplink.init(lambda: self.shapes.upload)
+
+        return bool(jax.tree.leaves(self.shape_of(kept)))
+
     def shape_of(self, function: Callable, *arguments: Any) -> Any:
         """The arrays that a function returns, or their shapes."""
         return function(*arguments) if self.debug else jax.eval_shape(function, *arguments)
@@ -133,7 +143,7 @@ class Federation:
     def start(self, numbers: Any, z0: Vector) -> Tree:
         """The state of each run before the first round. ``clients`` holds each client's state and the memory of its
         uplink, with a leading axis M after that of the runs."""
-        clients = len(self.data.sizes)
+        clients = self.data.members
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
@@ -169,7 +179,8 @@ class Federation:
         return self._each(one, (0, 0, 0), numbers, state["server"], state["clients"])
 
     def advance(self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any) -> tuple[Tree, jax.Array]:
-        """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
+        """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3); where clients
+        make their rows, of each place in the cohort.
 
         ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one.
         """
@@ -185,6 +196,7 @@ class Federation:
                 weight = now.weight.astype(self.precision)  # before a division, lest float64 keep seven digits
                 own = {name: jnp.asarray(values) for name, values in self.per_client.items()}
                 kept, own, data = self._take((state["clients"], own, whole), now.cohort)
+                data = data if self.data.population is None else now.cohort
                 on_server = replace(problem.on("server"), share=now.share.astype(self.precision))
                 this = Round(
                     algorithm=algorithm,
@@ -198,6 +210,7 @@ class Federation:
                     clients=self._clients(vmapped, now.cohort, number),
                     uplink=self.uplink,
                     frozen=self.frozen,
+                    made=None if self.data.population is None else self.data.population.rows_of,
                 )
                 drawn = Drawn(all_rows(self.schedule, rows, now.cohort, now.rows), now.keys, now.chances)
                 if self.edge_of is None:
@@ -205,11 +218,15 @@ class Federation:
                 else:
                     edge_of, edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
                     end = this.tree(state["server"], kept, drawn, edge_of[now.cohort], edges)
-                work = work.at[:-1].add(end.spent) if self.every else work.at[now.cohort].add(end.spent)
+                work = (
+                    work.at[:-1].add(end.spent)
+                    if len(self.worked) == len(now.cohort)
+                    else work.at[now.cohort].add(end.spent)
+                )
                 kept = end.into(state, now.cohort, number, self.every)
                 return (kept, number + 1, work.at[-1].add(end.at_server)), None
 
-            idle = jnp.zeros((len(self.data.sizes) + 1, 3), jnp.int32)
+            idle = jnp.zeros((len(self.worked) + 1, 3), jnp.int32)
             state, _, work = lax.scan(one_round, (state, start, idle), rounds)[0]
             return state, work
 
@@ -219,12 +236,17 @@ class Federation:
     @property
     def every(self) -> bool:
         """Whether the cohort is all clients in their order."""
-        return self.schedule.cohort_size == len(self.data.sizes)
+        return self.schedule.cohort_size == self.data.members
+
+    @property
+    def worked(self) -> np.ndarray:
+        """The examples of those whose work is counted apart: of each client, or of each place in the cohort."""
+        return self.data.sizes if self.data.population is None else self.schedule.sizes[: self.schedule.cohort_size]
 
     def _clients(self, vmapped: bool, cohort: jax.Array, number: Any) -> Clients:
         """How the clients of a cohort are computed in a round."""
         if self.debug:
-            names, now = self.data.clients or range(len(self.data.sizes)), int(number) + 1
+            names, now = self.data.clients or range(self.data.members), int(number) + 1
             return one_by_one([names[m] for m in cohort], now, lambda who: self.lost.setdefault(now, who))
         return together if vmapped else in_turn
 

@@ -64,7 +64,8 @@ class Round:
     Attributes:
         problem, on_server: the problem, and as the server sees it.
         x, y: the rows of all clients; ``beside``: their weights and offsets, where they have them.
-        own, whole: of each client of the cohort its numbers of the regularizer, and its whole data or None.
+        own, whole: of each client of the cohort its numbers of the regularizer, and its whole data or None; where rows
+            are ``made``, by a function of the number of a client, that number.
         weight: of each, (S,).
         clients: how they are computed.
         uplink: what happens to their uploads.
@@ -84,6 +85,7 @@ class Round:
     clients: Clients
     uplink: Uplink
     frozen: bool = False
+    made: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
 
     def star(self, server: Tree, kept: Tree, drawn: Drawn) -> Outcome:
         """A round of all clients with the server. What a client keeps is its state and its uplink's memory."""
@@ -139,15 +141,16 @@ class Round:
             client, memory = kept
             work = Work()
             mine = replace(self.problem.with_numbers(own).on("client"), work=work)
+            x, y = (self.x, self.y) if self.made is None else self.made(whole)
             data = LocalData(
-                x=self.x,
-                y=self.y,
+                x=x,
+                y=y,
                 **self.beside,
                 rows=rows,
                 dtype=dtype,
                 repeats=schedule.repeats,
                 uneven=schedule.uneven,
-                all=whole,
+                all=whole if self.made is None else None,
                 frozen=self.frozen,
                 bits=key,
                 chances=chances.astype(dtype),
