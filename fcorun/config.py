@@ -26,6 +26,7 @@ Relaxation = Annotated[float, "positive", "at most 2"]
 Level = Annotated[float, "positive", "less than 1"]
 AutoPositive = Annotated[float, "or auto", "positive"]
 AutoNonNegative = Annotated[float, "or auto", "non-negative"]
+AutoCount = Annotated[int, "or auto", "positive"]
 AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
@@ -88,6 +89,7 @@ class Settings:
     x: Annotated[Axis, "how"] = "rounds"
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
+    clients_at_once: Annotated[AutoCount, "how"] = AUTO
     save_personal: Annotated[bool, "how"] = True
     force: Annotated[bool, "how"] = False
     verbose: Annotated[bool, "how"] = True
