@@ -73,8 +73,8 @@ plt.show()
 # %%
 chosen = records[2]
 weights = pd.read_csv(chosen.folder / "coefficients.csv")
-weights = weights[(weights["parameter"] == "weights") & (weights["value"] != 0)]
-weights = weights.loc[weights["value"].abs().sort_values(ascending=False).index]
+weights = weights.query("parameter == 'weights' and value != 0")
+weights = weights.sort_values("value", key=abs, ascending=False)
 weights[["feature", "value", "value_original"]].head(6).round(3)
 
 # %% [markdown]

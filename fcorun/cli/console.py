@@ -52,9 +52,9 @@ class Console(Watcher):
 
     def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
         settings = job.experiment.settings
-        size = f"{len(data.y)} examples of {len(data.sizes)} clients, {data.x.shape[1]} features"
+        size = f"{data.examples} examples of {data.members} clients, {data.x.shape[1]} features"
         if isinstance(job.experiment.algo, Algorithm):
-            cohort = settings.clients_per_round or len(data.sizes)
+            cohort = settings.clients_per_round or data.members
             size = f"{settings.rounds} rounds, {cohort} clients a round, {size}"
         self.out.print(f"{job.label}: {size}" + (f"; goes on after round {resumed}" if resumed else ""))
         if job.experiment.remark:

@@ -12,6 +12,7 @@ import numpy as np
 from fcorun.config import class_id, meaning
 from fcorun.datasets.encoding import Encoding
 from fcorun.datasets.grid import Grid
+from fcorun.datasets.population import Population
 from fcorun.errors import UserError
 
 
@@ -44,6 +45,8 @@ class FederatedData:
         encoding: how columns of a table became these features, or None.
         limits: the least and the largest value of each of these features in the training rows before they were
             standardized, shape (2, d), where there is an encoding; else None.
+        population: who the clients are, where their rows are made in each round and x, y and offsets are those of a few
+            of them, to measure on; else None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
@@ -76,6 +79,17 @@ class FederatedData:
     remarks: tuple[str, ...] = ()
     encoding: Encoding | None = None
     limits: np.ndarray | None = None
+    population: Population | None = None
+
+    @property
+    def members(self) -> int:
+        """How many clients there are, M."""
+        return len(self.sizes) if self.population is None else self.population.clients
+
+    @property
+    def examples(self) -> int:
+        """How many training rows they have together."""
+        return len(self.y) if self.population is None else self.population.clients * self.population.samples
 
     @property
     def sizes(self) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fcorun.datasets.base import FederatedData, stream
+from fcorun.datasets.population import Population
 from fcorun.system.arrays import aligned
 
 Draw = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
@@ -72,5 +73,27 @@ def alike(draw: Draw, clients: int, rows: tuple[int, int, int], **fields: Any) -
         y_test=y_test,
         clients_test=np.repeat(names, test_samples) if test_samples else None,
         clients=names,
+        **fields,
+    ).validate()
+
+
+def sampled(population: Population, evaluated: int, **fields: Any) -> FederatedData:
+    """Data of a population: the rows of its first ``evaluated`` clients are what losses are measured on, those of as
+    many clients who never train the validation rows; ``fields`` are further ones of FederatedData."""
+    some = min(evaluated, population.clients)
+    (x, y), (x_val, y_val) = population.rows(0, some), population.rows(population.clients, some)
+    if fields.get("task", "regression") != "regression":
+        y, y_val = y.astype(np.int32), y_val.astype(np.int32)
+    each, held = np.arange(some + 1) * population.samples, np.arange(population.clients, population.clients + some)
+    told = f"training figures are of {some:,} of {population.clients:,} clients, validation of {some:,} who never train"
+    return FederatedData(
+        x=x,
+        y=y,
+        offsets=each,
+        x_val=x_val,
+        y_val=y_val,
+        clients_val=np.repeat(held.astype(str), population.samples),
+        population=population,
+        remarks=(told,),
         **fields,
     ).validate()

@@ -95,7 +95,7 @@ def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, d
 def whole_batches(schedule: Schedule, rows: Rows, dtype) -> Batch | None:
     """Each client's data as one batch, stacked, where they are taken at once and need no gathering in each round."""
     sizes = schedule.sizes
-    if not schedule.repeats or (rows.dealt is None and (sizes != sizes[0]).any()):
+    if not schedule.repeats or schedule.made or (rows.dealt is None and (sizes != sizes[0]).any()):
         return None
     once = jnp.ones(len(sizes), jnp.int32)
     if rows.dealt is not None:
@@ -116,8 +116,10 @@ def all_rows(schedule: Schedule, rows: Rows, cohort: jax.Array, drawn: jax.Array
     if not schedule.repeats:
         return drawn
     rounds = drawn.shape[:-2]  # of edges
-    if rows.dealt is None:
-        place, (start, size) = jnp.arange(schedule.batch)[None], (schedule.offsets[:-1], schedule.sizes)
+    if schedule.made:
+        each = jnp.broadcast_to(jnp.arange(schedule.batch), (len(cohort), 1, schedule.batch))
+    elif rows.dealt is None:
+        place, (start, size) = jnp.arange(schedule.batch)[None], (schedule.starts, schedule.sizes)
         start, size = jnp.asarray(start, jnp.int32)[cohort][:, None], jnp.asarray(size)[cohort][:, None]
         each = jnp.where(place < size, start + place, -1)[:, None, :]
     else:

@@ -134,7 +134,7 @@ class Engine:
             done = min(done + self.eval_every - done % self.eval_every, self.rounds)
             rounds = devices.everywhere(self._draw(done, seeds))  # so that the next rounds are drawn meanwhile
             examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
-            gradients = examples.sum(axis=1) + passes[:, :-1] @ self.federation.data.sizes
+            gradients = examples.sum(axis=1) + passes[:, :-1] @ self.federation.schedule.worked
             now = snapshot(state, now.work + np.stack([gradients, proxes.sum(axis=1)], axis=1))
 
     def _draw(self, done: int, seeds: Sequence[int]) -> Rounds | None:

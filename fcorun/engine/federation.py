@@ -136,7 +136,7 @@ class Federation:
     def start(self, numbers: Any, z0: Vector) -> Tree:
         """The state of each run before the first round. ``clients`` holds each client's state and the memory of its
         uplink, with a leading axis M after that of the runs."""
-        clients = len(self.data.sizes)
+        clients = self.data.members
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
@@ -174,7 +174,8 @@ class Federation:
     def advance(
         self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any, devices: Devices = ALONE
     ) -> tuple[Tree, jax.Array]:
-        """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
+        """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3); where
+        clients make their rows, of each place in the cohort.
 
         ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
         several ``devices`` computes its part."""
@@ -189,7 +190,7 @@ class Federation:
                 state, number, work = carry
                 weight = now.weight.astype(self.precision)  # before a division, lest float64 keep seven digits
                 own = {name: jnp.asarray(values) for name, values in self.per_client.items()}
-                kept, own = self._take((state["clients"], own), now.cohort)
+                kept, own = jax.tree.map(lambda v: v if self.every else v[now.cohort], (state["clients"], own))
                 on_server = replace(problem.on("server"), share=now.share.astype(self.precision))
                 this = Round(
                     algorithm=algorithm,
@@ -199,11 +200,12 @@ class Federation:
                     **{"x": rows.x, "y": rows.y, "beside": rows.beside},
                     own=own,
                     whole=whole,
-                    cohort=None if self.every else now.cohort,
+                    cohort=None if self.every and not self.schedule.made else now.cohort,
                     weight=weight,
                     clients=devices.clients(self._clients(at_once, now.cohort, number)),
                     uplink=self.uplink,
                     frozen=self.frozen,
+                    made=self.data.population and self.data.population.rows_of,
                 )
                 drawn = Drawn(all_rows(self.schedule, rows, now.cohort, now.rows), now.keys, now.chances)
                 if self.edge_of is None:
@@ -211,11 +213,11 @@ class Federation:
                 else:
                     edge_of, edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
                     end = this.tree(state["server"], kept, drawn, edge_of[now.cohort], edges)
-                work = work.at[:-1].add(end.spent) if self.every else work.at[now.cohort].add(end.spent)
+                work = work.at[slice(-1) if self.schedule.made or self.every else now.cohort].add(end.spent)
                 kept = end.into(state, now.cohort, number, self.every)
                 return (kept, number + 1, work.at[-1].add(end.at_server)), None
 
-            idle = jnp.zeros((len(self.data.sizes) + 1, 3), jnp.int32)
+            idle = jnp.zeros((len(self.schedule.worked) + 1, 3), jnp.int32)
             state, _, work = lax.scan(one_round, (state, start, idle), rounds)[0]
             return state, devices.total(work)
 
@@ -225,7 +227,7 @@ class Federation:
     @property
     def every(self) -> bool:
         """Whether the cohort is all clients in their order."""
-        return self.schedule.cohort_size == len(self.data.sizes)
+        return self.schedule.cohort_size == self.data.members
 
     def at_once(self, runs: int, shared: bool, whole: Tree = None) -> int:
         """How many clients of a cohort are computed at once in a program of so many runs, whose minibatches may be
@@ -234,17 +236,14 @@ class Federation:
             return min(self.clients_at_once, self.schedule.cohort_size)
         if shared and runs > 1 and jax.default_backend() == "cpu":
             return 1
-        batch, parameters = self.schedule.batch * self.data.x[0].size, size_of(self.problem.zeros(self.precision))
+        rows = self.schedule.batch if self.data.population is None else self.data.population.samples
+        batch, parameters = rows * self.data.x[0].size, size_of(self.problem.zeros(self.precision))
         batch = batch * np.dtype(self.precision).itemsize if whole is None else size_of(whole) // len(self.data.sizes)
         return width(self.schedule.cohort_size, room() // (runs * (batch + parameters)))
 
     def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> Clients:
         """How the clients of a cohort are computed in a round."""
         if self.debug:
-            names, now = self.data.clients or range(len(self.data.sizes)), int(number) + 1
+            names, now = self.data.clients or range(self.data.members), int(number) + 1
             return one_by_one([names[m] for m in cohort], now, lambda who: self.lost.setdefault(now, who))
         return in_chunks(at_once)
-
-    def _take(self, tree: Tree, cohort: jax.Array) -> Tree:
-        """What the cohort has of a tree of all clients."""
-        return tree if self.every else jax.tree.map(lambda v: v[cohort], tree)

@@ -69,10 +69,15 @@ def traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
     )
 
 
+def stateful(federation: Federation, point: Numbers) -> bool:
+    """Whether clients keep anything from round to round."""
+    return bool(jax.tree.leaves(_state(federation, point)["clients"]))
+
+
 def form(federation: Federation) -> str:
     """Equal for parts of the same data whose programs are one, given arguments of the same shapes."""
     schedule = federation.schedule
-    shape = [len(federation.data.sizes), schedule.cohort_size, schedule.repeats, schedule.uneven]
+    shape = [federation.data.members, schedule.cohort_size, schedule.repeats, schedule.uneven]
     own = {name: values.tolist() for name, values in federation.per_client.items()}
     edges = None if federation.edge_of is None else federation.edge_of.tolist()
     validated = None if federation.data.offsets_val is None else (federation.evaluation.held > 0).tolist()

@@ -66,6 +66,7 @@ class Round:
         x, y: the rows of all clients; ``beside``: their weights and offsets, where they have them.
         own: of each client of the cohort its numbers of the regularizer.
         whole: of all clients their whole data, or None; ``cohort`` (S,) says whose are taken, None: those of all.
+        made: makes the rows x (n, d) and y (n,) of a client from its number, where they are not stored.
         weight: of each, (S,).
         clients: how they are computed.
         uplink: what happens to their uploads.
@@ -86,6 +87,7 @@ class Round:
     clients: Clients
     uplink: Uplink
     frozen: bool = False
+    made: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
 
     def star(self, server: Tree, kept: Tree, drawn: Drawn) -> Outcome:
         """A round of all clients with the server. What a client keeps is its state and its uplink's memory."""
@@ -146,9 +148,10 @@ class Round:
             client, memory = kept
             work = Work()
             mine = replace(self.problem.with_numbers(own).on("client"), work=work)
+            x, y = (self.x, self.y) if self.made is None else self.made(its)
             data = LocalData(
-                x=self.x,
-                y=self.y,
+                x=x,
+                y=y,
                 **self.beside,
                 rows=rows,
                 dtype=dtype,

@@ -54,23 +54,39 @@ class Schedule:
     edge_rounds: int | None = None  # on a tree: rounds of an edge with its clients in each round
     names: tuple[str, ...] = ()  # of the clients; empty: they go by their numbers
     masses: np.ndarray | None = None  # what each client's rows weigh together; None: their number
+    made: int = 0  # how many clients, where each makes as many rows as the first of these and counts them from 0
     places: np.ndarray | None = None  # where its rows stand among those that are stored; None: in their order
 
     @cached_property
     def sizes(self) -> np.ndarray:
+        if self.made:
+            return np.broadcast_to(self.offsets[1] - self.offsets[0], self.made)
         return np.diff(self.offsets)
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first row of each client, shape (M,)."""
+        return np.broadcast_to(0, self.made) if self.made else self.offsets[:-1]
+
+    @property
+    def worked(self) -> np.ndarray:
+        """The rows of those whose work is counted apart: of each client, or where they make them of the cohort."""
+        return self.sizes[: self.cohort_size] if self.made else self.sizes
 
     @cached_property
     def weights(self) -> np.ndarray:
         """The weight of each client in the mean, up to a factor, shape (M,)."""
         if self.client_weighting != "examples":
-            return np.ones(len(self.sizes))
+            return np.broadcast_to(1.0, len(self.sizes))
         return self.sizes if self.masses is None else self.masses
 
     @cached_property
-    def identities(self) -> np.ndarray:
-        """What stands for each client in its random numbers, shape (M,)."""
+    def _identities(self) -> np.ndarray:
         return streams.identities(self.names or range(len(self.sizes)))
+
+    def identities(self, clients: np.ndarray) -> np.ndarray:
+        """What stands for these clients, (N,), in their random numbers."""
+        return streams.identities(clients) if self.made else self._identities[clients]
 
     @property
     def cohort_size(self) -> int:
@@ -85,8 +101,9 @@ class Schedule:
     def steps(self) -> np.ndarray:
         """Local steps of each client, shape (M,)."""
         if self.local_steps is not None:
-            return np.full(len(self.sizes), self.local_steps)
-        return -(-self.sizes // self.batch) * (self.local_epochs or 1)
+            return np.broadcast_to(self.local_steps, len(self.sizes))
+        each = self.sizes[:1] if self.made else self.sizes
+        return np.broadcast_to(-(-each // self.batch) * (self.local_epochs or 1), len(self.sizes))
 
     @cached_property
     def repeats(self) -> int | None:
@@ -106,13 +123,15 @@ class Schedule:
         A mean of gradients with weights p_i varies as one of 1 / sum p_i^2: those in a short batch count for more, and
         those of clients whose weight is more than their rows. An edge may have a client only.
         """
-        full, rest = np.divmod(self.sizes, self.batch)
-        short = np.where(rest > 0, self.steps // (full + (rest > 0)), 0)
-        drawn = self.steps**2 / ((self.steps - short) / self.batch + short / np.maximum(rest, 1))
-        drawn = np.minimum(drawn, self.sizes)
+        some = slice(self.cohort_size if self.made else None)  # all are alike
+        sizes, steps, weights = self.sizes[some], self.steps[some], self.weights[some]
+        full, rest = np.divmod(sizes, self.batch)
+        short = np.where(rest > 0, steps // (full + (rest > 0)), 0)
+        drawn = steps**2 / ((steps - short) / self.batch + short / np.maximum(rest, 1))
+        drawn = np.minimum(drawn, sizes)
         if self.edge_rounds is not None:
             return float(drawn.min())
-        return float((drawn / self.weights).min() * np.sort(self.weights)[: self.cohort_size].sum())
+        return float((drawn / weights).min() * np.sort(weights)[: self.cohort_size].sum())
 
     def of(self, seed: int) -> "Schedule":
         """That of another seed."""
@@ -150,7 +169,7 @@ class Schedule:
     def _local(self, clients: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the batches of these clients (...), each in its round, and the bits of a key for each."""
         shape, clients, numbers = clients.shape, clients.ravel(), numbers.ravel()
-        identity = self.identities[clients]
+        identity = self.identities(clients)
         keys = streams.states(_KEY, self.seed, numbers, identity).view(np.uint32).reshape(*shape, 2)
         if self.repeats:
             return np.empty((*shape, 0), np.int32), keys
@@ -160,7 +179,7 @@ class Schedule:
             there = np.flatnonzero(sizes == size)
             steps, width = int(self.steps[clients[there[0]]]), max(_CACHED // int(size), 1)
             for some in (there[i : i + width] for i in range(0, len(there), width)):
-                rows[some, :steps] = self._cut(starts[some], self.offsets[clients[some]], int(size), steps)
+                rows[some, :steps] = self._cut(starts[some], self.starts[clients[some]], int(size), steps)
         if self.places is not None:
             rows = np.where(rows >= 0, self.places[rows], -1).astype(np.int32)
         return rows.reshape(*shape, *rows.shape[1:]), keys

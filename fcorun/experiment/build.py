@@ -13,6 +13,7 @@ from fcorun.engine.arrays import Among
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, row_weights
 from fcorun.engine.federation import Federation
+from fcorun.engine.footprint import stateful
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
@@ -106,7 +107,7 @@ def known_of(experiment: Experiment, data: FederatedData) -> Known:
         most=most,
         steps=int(schedule.steps.max()) * (edge_rounds or 1),
         whole=None if schedule.repeats else curvature_of(experiment, data, whole=True)[1],
-        partial=edge_rounds is not None or schedule.cohort_size < len(data.sizes),
+        partial=edge_rounds is not None or schedule.cohort_size < data.members,
         rows=None if schedule.repeats else schedule.sure_rows,
         averaged=reg.applied_by == "client" and "client" in sides and not isinstance(reg, NoRegularizer),
         pooled=partial(_once, (*_key(experiment), weighting), work),
@@ -125,6 +126,7 @@ def schedule_of(experiment: Experiment, data: FederatedData, among: Among | None
     settings = experiment.settings
     return Schedule(
         offsets=data.offsets,
+        made=0 if data.population is None else data.population.clients,
         seed=settings.seed,
         clients_per_round=settings.clients_per_round,
         batch_size=settings.batch_size,
@@ -158,6 +160,10 @@ def engine_for(experiment: Experiment, data: FederatedData, among: Among | None 
         among=among,
         clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
+    if data.population is not None and stateful(federation, experiment.numbers()):
+        names = experiment.names
+        raise UserError(f"algo={names['algo']} keeps a state for each client, and of the {data.members:,} of "
+                        f"data={names['data']} nothing is stored: choose another method or data set")  # fmt: skip
     return Engine(federation, settings.rounds, settings.eval_every)
 
 

@@ -174,18 +174,37 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
         raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
                         "none or one a class: leave it out")  # fmt: skip
     by_number(experiment.reg, experiment.objective, data)
+    if data.population is not None:
+        _check_population(experiment, data.population.clients)
     if asked is None or not isinstance(experiment.algo, Algorithm):
         return
-    if asked > len(data.sizes):
+    if asked > data.members:
         raise UserError(
-            f"clients_per_round={asked} is more than the {len(data.sizes)} clients of "
+            f"clients_per_round={asked} is more than the {data.members} clients of "
             f"data={names['data']}; lower it, or set it to null for all of them"
         )
-    if asked < len(data.sizes) and not experiment.algo.traits.partial:
+    if asked < data.members and not experiment.algo.traits.partial:
         raise UserError(
             f"algo={names['algo']} needs all clients in every round; give clients_per_round=null, or an "
             "algo that takes a part of them"
         )
+
+
+def _check_population(experiment: Experiment, clients: int) -> None:
+    """Refuse what needs all rows, or something of each client, where rows are made and forgotten."""
+    names, algo = experiment.names, experiment.algo
+    wanted = " and ".join(getattr(algo, "needs_curvature", []))
+    needs = {
+        f"algo={names['algo']} takes the rows of all clients": isinstance(algo, Baseline),
+        f"algo={names['algo']} keeps a model for each client": getattr(algo, "personalises", False),
+        f"auto of algo={names['algo']} takes bounds on all clients' losses (give {wanted})": bool(wanted),
+        "reference=true solves the problem on all rows": experiment.settings.reference,
+        f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,
+        "reg.per_client gives each client numbers": bool(experiment.reg.per_client),
+    }
+    if found := [need for need, there in needs.items() if there]:
+        raise UserError(f"data={names['data']} makes the rows of {clients:,} clients when a round needs them and "
+                        f"stores none, but {found[0]}; choose a smaller data set")  # fmt: skip
 
 
 def check_stop(experiment: Experiment) -> None:

@@ -40,8 +40,9 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         **{name: last.get(name) for name in COUNTERS[2:] if name in last or "edge" not in name},
         "seconds": times,
         "data": {
-            "clients": len(data.sizes),
-            "examples": len(data.y),
+            "clients": data.members,
+            "examples": data.examples,
+            **({} if data.population is None else {"evaluated_examples": len(data.y)}),
             "validation_examples": 0 if data.y_val is None else len(data.y_val),
             **({} if data.y_test is None else {"test_examples": len(data.y_test)}),
             "features": int(data.x.shape[1]),

@@ -38,6 +38,9 @@ def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, Federate
         raise UserError(f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
                         "give stop={change:1e-5}, or null")  # fmt: skip
     data = load(experiment)
+    if data.population is not None:
+        raise UserError(f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
+                        "clients: choose a smaller data set")  # fmt: skip
     fixed = replace(experiment, reg=experiment.reg.with_value(number, 1.0))
     return replace(experiment, settings=replace(settings, reference=False)), data, fixed
 

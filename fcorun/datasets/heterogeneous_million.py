@@ -1,0 +1,74 @@
+"""Classification by as many clients as one likes, each with a true model of its own, made when a round needs it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fcorun.config import Count, Index, NonNegative
+from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.population import Population
+from fcorun.datasets.synthetic import sampled
+from fcorun.errors import UserError
+
+
+@dataclass(frozen=True)
+class HeterogeneousMillion(Dataset):
+    """The law of ``fcorun.datasets.heterogeneous`` with two classes, drawn from the seed and a client's number alone.
+
+    Client m has the coefficients w_m = shared * s + dense * u_m + sparse * v_m, as there, a mean
+    mu_m ~ N(0, mean_scale^2 I), rows x ~ N(mu_m, I) and labels from the sigmoid of x'w_m. No rows are stored but those
+    that losses are measured on.
+
+    Attributes:
+        clients: number of clients, M.
+        samples: rows of each client.
+        features: number of features, d.
+        shared, dense, sparse: strengths of the three parts.
+        shared_nonzeros: how many coefficients of s are not 0.
+        nonzeros: how many coefficients of each v_m are not 0.
+        mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
+        evaluated: training figures are of the first so many clients, validation of as many who never train.
+        seed: of the data alone.
+    """
+
+    source = "ours"
+
+    clients: Count = 1_000_000
+    samples: Count = 32
+    features: Count = 64
+    shared: NonNegative = 1.0
+    dense: NonNegative = 0.5
+    sparse: NonNegative = 1.0
+    shared_nonzeros: Count = 8
+    nonzeros: Count = 2
+    mean_scale: NonNegative = 0.3
+    evaluated: Count = 100
+    seed: Index = 0
+
+    def __post_init__(self):
+        for key in ("nonzeros", "shared_nonzeros"):
+            if getattr(self, key) > self.features:
+                raise UserError(f"data.{key}={getattr(self, key)} is more than data.features={self.features}: "
+                                f"give at most {self.features}")  # fmt: skip
+
+    def load(self) -> FederatedData:
+        """The rows of ``evaluated`` clients, the population, and as ``truth`` shared * s and 0."""
+        import jax
+        import jax.numpy as jnp
+
+        d, rng = self.features, stream(self.seed, "heterogeneous_million", "shared")
+        shared = rng.permutation(np.arange(d) < self.shared_nonzeros) * rng.choice([-1.0, 1.0], d) * self.shared
+        shared = shared.astype(np.float32)
+
+        def rows_of(number):
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), number), 6)
+            places = jax.random.permutation(keys[0], jnp.arange(d) < self.nonzeros)
+            own = shared + self.dense * jax.random.normal(keys[1], (d,), "float32") / d**0.5
+            own = own + self.sparse * places * jax.random.rademacher(keys[2], (d,), "float32")
+            x = self.mean_scale * jax.random.normal(keys[3], (d,), "float32")
+            x = x[None] + jax.random.normal(keys[4], (self.samples, d), "float32")
+            return x, (jax.random.logistic(keys[5], (self.samples,), "float32") < x @ own).astype("float32")
+
+        data = Population(self.clients, self.samples, rows_of)
+        truth = {"weights": shared, "bias": np.zeros((), np.float32)}
+        return sampled(data, self.evaluated, task="binary", classes=(0, 1), truth=truth)
