@@ -46,12 +46,8 @@ _CONDITIONS = {
 }
 AUTO: Any = "auto"  # a number that is worked out before the run
 _NAMES = {
-    float: "a number",
-    int: "a whole number",
-    str: "text",
-    bool: "true or false",
-    list: "a list",
-    dict: "a mapping",
+    **{float: "a number", int: "a whole number", str: "text", bool: "true or false"},
+    **{list: "a list", dict: "a mapping"},
 }
 
 # Where plug-ins were that older configurations and records name.
@@ -60,8 +56,7 @@ MOVED = {
     "fcorun.topology.Tree": "fcorun.networks.tree.Tree",
 }
 
-# Keys of a section that are no fields of its plug-in: what it is called, where its class is, what others may look up,
-# what pictures call it.
+# Keys of a section that are no fields of its plug-in: its name, its class, what others look up, its name in pictures.
 LABELS = ("name", "class", "natural", "title")
 
 
