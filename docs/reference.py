@@ -6,6 +6,7 @@ What it writes is not kept in git. It reads what ``fcorun help`` and ``fcorun li
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -237,14 +238,16 @@ def _home(name: str) -> str:
 
 
 def _beside(name: str) -> str:
-    """A page that lies beside docs/, its links seen from docs/reference."""
-    text = (
-        (DOCS.parent / name)
-        .read_text(encoding="utf-8")
-        .replace("](docs/", "](../")
-        .replace("](README.md)", "](../index.md)")
-    )
-    return text.replace("](CONTRIBUTING.md)", "](contributing.md)").replace("](CHANGELOG.md)", "](changelog.md)")
+    """A page that lies beside docs/, its links seen from docs/reference; of a file of no page its name."""
+    pages = {"README.md": "../index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+
+    def link(found: re.Match[str]) -> str:
+        text, target = found.groups()
+        if target.startswith("http") or target in pages:
+            return f"[{text}]({pages.get(target, target)})"
+        return f"[{text}](../{target[5:]})" if target.startswith("docs/") else f"{text} (`{target}`)"
+
+    return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", link, (DOCS.parent / name).read_text(encoding="utf-8"))
 
 
 def _sources() -> str:
