@@ -26,6 +26,7 @@ Relaxation = Annotated[float, "positive", "at most 2"]
 Level = Annotated[float, "positive", "less than 1"]
 AutoPositive = Annotated[float, "or auto", "positive"]
 AutoNonNegative = Annotated[float, "or auto", "non-negative"]
+AutoCount = Annotated[int, "or auto", "positive"]
 AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
@@ -45,10 +46,8 @@ _CONDITIONS = {
     "later": lambda v: True,
 }
 AUTO: Any = "auto"  # a number that is worked out before the run
-_NAMES = {
-    **{float: "a number", int: "a whole number", str: "text", bool: "true or false"},
-    **{list: "a list", dict: "a mapping"},
-}
+_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_NAMES |= {list: "a list", dict: "a mapping"}
 
 # Where plug-ins were that older configurations and records name.
 MOVED = {
@@ -85,6 +84,8 @@ class Settings:
     style: Annotated[For, "how"] = "paper"
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
+    devices: Annotated[Literal["all"] | AutoCount, "how"] = AUTO
+    clients_at_once: Annotated[AutoCount, "how"] = AUTO
     save_personal: Annotated[bool, "how"] = True
     force: Annotated[bool, "how"] = False
     verbose: Annotated[bool, "how"] = True

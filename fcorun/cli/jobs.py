@@ -37,6 +37,7 @@ def run_one(config: dict[str, Any], folder: Path) -> None:
     from fcorun.cli.console import Console
     from fcorun.experiment.prepare import prepare
     from fcorun.records.folder import RunFolder
+    from fcorun.runs.memory import check_devices
     from fcorun.runs.run import run
     from fcorun.system.machine import set_up_jax
 
@@ -49,6 +50,7 @@ def run_one(config: dict[str, Any], folder: Path) -> None:
     with Console(verbose) as console:
         if config.get("dry_run") is True:
             experiment = prepare(config)
+            check_devices([experiment])
             found = RunFolder(folder, experiment.identity).look(experiment.settings.force)
             state = {"finished": "done", "resume": "goes on", "new": "to run"}[found]
             console.out.print(f"{experiment.label}: {state} ({shown})")

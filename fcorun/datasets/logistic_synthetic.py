@@ -7,6 +7,7 @@ import numpy as np
 from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.synthetic import alike
+from fcorun.system.arrays import aligned
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class LogisticSynthetic(Dataset):
 
         def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
             rng = stream(self.seed, "logistic_synthetic", part)
-            x = rng.standard_normal((self.clients, rows, self.features))
+            x = rng.standard_normal(out=aligned((self.clients, rows, self.features), np.float64))
             likely = (1 + np.tanh(np.einsum("mnd,md->mn", x, own) / 2)) / 2
             y = rng.random((self.clients, rows)) < likely
             return x.reshape(-1, self.features), y.ravel().astype(np.int32)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fcorun.datasets.base import FederatedData, stream
+from fcorun.system.arrays import aligned
 
 Draw = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
 
@@ -40,7 +41,8 @@ def linear(name: str, weights: np.ndarray, of: Clients, scales: np.ndarray | flo
 
     def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
         rng = stream(of.seed, name, part)
-        x = rng.standard_normal((of.clients, rows, features), dtype=np.float32)
+        x = aligned((of.clients, rows, features), np.float32)
+        rng.standard_normal(out=x, dtype=np.float32)
         x += means
         x *= np.float32(scales)
         x = x.reshape(-1, features)

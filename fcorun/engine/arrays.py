@@ -10,6 +10,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.problem.problem import Batch
 from fcorun.problem.quadratic import Quadratic
+from fcorun.system.arrays import aligned
 
 
 class Among(NamedTuple):
@@ -44,7 +45,11 @@ def on_device(x: np.ndarray, dtype) -> jax.Array:
 
     By ``device_put``, since ``jnp.asarray`` may compile a program for each new shape.
     """
-    return jax.device_put(x if x.dtype.kind in "bui" and x.dtype.itemsize <= 2 else x.astype(dtype, copy=False))
+    if x.dtype == dtype or (x.dtype.kind in "bui" and x.dtype.itemsize <= 2):
+        return jax.device_put(x)
+    found = aligned(x.shape, dtype)
+    np.copyto(found, x, casting="unsafe")
+    return jax.device_put(found)
 
 
 def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:

@@ -16,6 +16,8 @@ from jax import lax
 
 from fcorun.errors import WHERE
 
+_IN_CACHE = 2**22  # bytes: measured; half and twice as much do as well
+_ON_GPU = 2**30  # for the sake of memory alone; not measured
 _THEIRS = ("site-packages", "<", "lib/python")  # parts of the names of files that are nobody's own
 
 Tree = Any
@@ -24,30 +26,58 @@ Clients = Callable[[Local, tuple, jax.Array], tuple[Tree, Tree, jax.Array]]
 
 
 def together(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
-    """All at once, a ``vmap``: best for one run, on a GPU, and for runs with minibatches of their own."""
+    """All at once, a ``vmap``."""
     uploads, kept, work = jax.vmap(local)(*each)
     return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
 
 
-def in_turn(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
-    """One after the other, a ``scan``: best for a wide grid on a CPU, whose runs share the client's minibatches."""
+def in_chunks(width: int) -> Clients:
+    """``width`` at a time, a ``scan`` over ``vmap``s, so that what they compute with stays in the cache.
 
-    def body(total, inputs):
-        mine, share = inputs
-        upload, *rest = local(*mine)
-        total = jax.tree.map(lambda t, u: t + _outer(share, u), total, upload)
-        return total, tuple(rest)
+    Width 1 is best for a wide grid on a CPU, whose runs share the client's minibatches. The last chunk goes back to
+    where it is full: clients in it that have been there have a share of 0 in it, and keep the same.
+    """
 
-    one_client = jax.tree.map(lambda v: v[0], each)
-    uploads = jax.eval_shape(local, *one_client)[0]
-    empty = jax.tree.map(lambda s: jnp.zeros((*shares.shape[:-1], *s.shape), s.dtype), uploads)
-    mean, (kept, work) = lax.scan(body, empty, (each, shares.T))
-    return mean, kept, work
+    def computed(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+        count = shares.shape[-1]
+        if width >= count:
+            return together(local, each, shares)
+
+        def some(first: Any) -> tuple:
+            mine = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, first, width), each)
+            if width > 1:
+                return jax.vmap(local)(*mine)
+            return jax.tree.map(lambda v: v[None], local(*jax.tree.map(lambda v: v[0], mine)))
+
+        def chunk(found, start):
+            total, rest = found
+            first = jnp.minimum(start, count - width)
+            share = lax.dynamic_slice_in_dim(shares, first, width, axis=-1)
+            share = jnp.where(first + jnp.arange(width) >= start, share, 0)
+            uploads, *more = some(first)
+            total = jax.tree.map(lambda t, u: t + jnp.tensordot(share, u, axes=1), total, uploads)
+            return (total, jax.tree.map(lambda v, n: lax.dynamic_update_slice_in_dim(v, n, first, 0), rest, more)), None
+
+        uploads, *rest = jax.eval_shape(some, 0)
+        empty = jax.tree.map(lambda s: jnp.zeros((*shares.shape[:-1], *s.shape[1:]), s.dtype), uploads)
+        rest = jax.tree.map(lambda s: jnp.zeros((count, *s.shape[1:]), s.dtype), rest)
+        (mean, (kept, work)), _ = lax.scan(chunk, (empty, rest), jnp.arange(0, count, width))
+        return mean, kept, work
+
+    return computed
 
 
-def _outer(share: jax.Array, u: jax.Array) -> jax.Array:
-    """share * u; where there are edges, u by the share of each along a leading axis."""
-    return share.reshape(share.shape + (1,) * u.ndim) * u.reshape((1,) * share.ndim + u.shape)
+def room() -> int:
+    """How many bytes the minibatches and models of the clients at once may have."""
+    return _IN_CACHE if jax.default_backend() == "cpu" else _ON_GPU
+
+
+def width(count: int, most: int) -> int:
+    """How many of ``count`` clients make a chunk of at most ``most``: more than half of that, so that the fewest are
+    computed twice."""
+    if most >= count:
+        return count
+    return min(range(max(most // 2, 1), max(most, 1) + 1), key=lambda each: (-(-count // each) * each, -each))
 
 
 def one_by_one(who: Sequence, number: int, lost: Callable[[str], Any]) -> Clients:

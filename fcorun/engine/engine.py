@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from fcorun.algorithms.base import Tree
+from fcorun.engine.devices import Devices
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.schedule import Rounds
 
@@ -68,12 +69,14 @@ class Programs:
 class Engine:
     """Runs of a federation, evaluated every ``eval_every`` rounds.
 
-    Several threads may call ``run`` at once; they share the compiled programs.
+    Several threads may call ``run`` at once; they share the compiled programs. On several ``devices``, a batch of runs
+    is dealt out to them if each then has as many, else the clients of each round are.
     """
 
     federation: Federation
     rounds: int
     eval_every: int
+    devices: int = 1
     programs: Programs = field(default_factory=Programs, repr=False)
 
     def start(self, points: Sequence[Numbers], seeds: Sequence[int] | None = None) -> Tree:
@@ -100,33 +103,36 @@ class Engine:
         snapshot is then that one again. Ends early when every run has diverged.
         """
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
-        numbers = self.federation.stack(points)
+        devices = Devices.of(1 if self.federation.debug else self.devices, len(points))
         with self.programs.guard:  # one thread makes them
             rows, extra = self.federation.arrays
         state = self.start(points, seeds) if state is None else jax.device_put(state)
+        numbers = self.federation.stack(points)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
-        measured = (rows.x, rows.y, extra)
-        evaluate = self._program(self.federation.evaluate, numbers, state, *measured)
+        measured, rows = devices.where_measured((rows.x, rows.y, extra)), devices.everywhere(rows)
+        numbers, state = devices.by_run((numbers, state))
+        function = devices.evaluate(self.federation.evaluate)
+        evaluate = self._program(function, *devices.first((numbers, state)), *measured)
         clock = time.perf_counter() - seconds
 
         def snapshot(state, work):
-            found = evaluate(numbers, state, *measured)
+            found = evaluate(*devices.first((numbers, state)), *measured)
             now = _judged(found, state, done, work)
             return replace(now, seconds=time.perf_counter() - clock)
 
         now = snapshot(state, work)
-        rounds = self._draw(done, seeds)
+        rounds = devices.everywhere(self._draw(done, seeds))
         while True:
             paused = time.perf_counter()
             yield now
             if rounds is None or now.diverged.all():
                 return
-            given = (numbers, now.state, rows, rounds, np.int32(done))
-            advance = self._program(self.federation.advance, *given)
+            given = (numbers, devices.by_run(now.state), rows, rounds, devices.everywhere(np.int32(done)))
+            advance = self._program(devices.advance(self.federation.advance, rounds.cohort.ndim == 2), *given)
             clock += time.perf_counter() - paused
             state, more = advance(*given)  # returns before it has finished,
             done = min(done + self.eval_every - done % self.eval_every, self.rounds)
-            rounds = self._draw(done, seeds)  # so that the next rounds are drawn meanwhile
+            rounds = devices.everywhere(self._draw(done, seeds))  # so that the next rounds are drawn meanwhile
             examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
             gradients = examples.sum(axis=1) + passes[:, :-1] @ self.federation.data.sizes
             now = snapshot(state, now.work + np.stack([gradients, proxes.sum(axis=1)], axis=1))

@@ -1,9 +1,9 @@
 """What is traced: runs of one algorithm on one problem and data set, as pure functions of arrays.
 
 Rounds run inside ``lax.scan`` between evaluations. Of G runs, the numbers (rates, strengths) are a ``vmap`` axis and
-the minibatches are shared, so that a matrix-vector product becomes a matrix-matrix one. The clients of a round are a
-``vmap`` for one run and a ``scan`` for several: on the CPU that is 1.3 and 2.5 times faster than the other way. Runs of
-different seeds have minibatches of their own, and their clients are a ``vmap``.
+the minibatches are shared, so that a matrix-vector product becomes a matrix-matrix one. The clients of a round go
+through in chunks: of one run as many at once as stay in the cache, of several on a CPU one at a time, which is 1.3 and
+2.5 times faster than the other way. Runs of different seeds have minibatches of their own, and share the cache.
 """
 
 import math
@@ -18,10 +18,11 @@ import numpy as np
 from jax import lax
 
 from fcorun.algorithms.base import Algorithm, Tree
-from fcorun.algorithms.local_data import Watched
+from fcorun.algorithms.local_data import Watched, size_of
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Among, Rows, all_rows, on_device, stored, targets, whole_batches
-from fcorun.engine.clients import Clients, in_turn, one_by_one, together
+from fcorun.engine.clients import Clients, in_chunks, one_by_one, room, width
+from fcorun.engine.devices import ALONE, Devices, over_runs
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.round import Drawn, Round
 from fcorun.engine.schedule import START, Rounds, Schedule
@@ -57,6 +58,7 @@ class Federation:
         frozen: whether the server's model stays there.
         debug: whether nothing is traced, clients come one by one, and ``lost`` says who was not finite, by round.
         among: where the rows stand, if the data are a part of others whose rows are on the device.
+        clients_at_once: how many clients of a cohort are computed at once; None: as many as stay in the cache.
     """
 
     problem: Problem
@@ -71,6 +73,7 @@ class Federation:
     frozen: bool = False
     debug: bool = False
     among: Among | None = None
+    clients_at_once: int | None = None
     lost: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -143,7 +146,7 @@ class Federation:
             kept = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), kept)
             return {"server": server, "clients": kept, "diverged": jnp.zeros((), jnp.int32)}
 
-        return self._each(init, (0, 0), numbers, z0)
+        return over_runs(init, (0, 0), numbers, z0, in_turn=self.debug)
 
     def evaluate(self, numbers: Any, state: Tree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
         """Of each run the metrics, the solution, and the clients' own models."""
@@ -166,16 +169,18 @@ class Federation:
             own_metrics = self.evaluation.measure_personal(problem, models, own, rows=(x, y), extra=extra)
             return metrics | own_metrics, dict(w), dict(models)
 
-        return self._each(one, (0, 0, 0), numbers, state["server"], state["clients"])
+        return over_runs(one, (0, 0, 0), numbers, state["server"], state["clients"], in_turn=self.debug)
 
-    def advance(self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any) -> tuple[Tree, jax.Array]:
+    def advance(
+        self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any, devices: Devices = ALONE
+    ) -> tuple[Tree, jax.Array]:
         """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
 
-        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one.
-        """
+        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
+        several ``devices`` computes its part."""
         shared = rounds.cohort.ndim == 2
         whole = rows.quadratics if rows.quadratics is not None else whole_batches(self.schedule, rows, self.precision)
-        vmapped = state["diverged"].shape[0] == 1 or not shared or jax.default_backend() != "cpu"
+        at_once = self.at_once(state["diverged"].shape[0], shared, whole)
 
         def one(numbers, state, rounds):
             algorithm, problem = self.bind(numbers)
@@ -184,7 +189,7 @@ class Federation:
                 state, number, work = carry
                 weight = now.weight.astype(self.precision)  # before a division, lest float64 keep seven digits
                 own = {name: jnp.asarray(values) for name, values in self.per_client.items()}
-                kept, own, data = self._take((state["clients"], own, whole), now.cohort)
+                kept, own = self._take((state["clients"], own), now.cohort)
                 on_server = replace(problem.on("server"), share=now.share.astype(self.precision))
                 this = Round(
                     algorithm=algorithm,
@@ -193,9 +198,10 @@ class Federation:
                     schedule=self.schedule,
                     **{"x": rows.x, "y": rows.y, "beside": rows.beside},
                     own=own,
-                    whole=data,
+                    whole=whole,
+                    cohort=None if self.every else now.cohort,
                     weight=weight,
-                    clients=self._clients(vmapped, now.cohort, number),
+                    clients=devices.clients(self._clients(at_once, now.cohort, number)),
                     uplink=self.uplink,
                     frozen=self.frozen,
                 )
@@ -211,38 +217,33 @@ class Federation:
 
             idle = jnp.zeros((len(self.data.sizes) + 1, 3), jnp.int32)
             state, _, work = lax.scan(one_round, (state, start, idle), rounds)[0]
-            return state, work
+            return state, devices.total(work)
 
         axes = (0, 0, None if shared else 0)
-        return self._each(one, axes, numbers, state, rounds, alone=True)
+        return over_runs(one, axes, numbers, state, rounds, in_turn=self.debug or state["diverged"].shape[0] == 1)
 
     @property
     def every(self) -> bool:
         """Whether the cohort is all clients in their order."""
         return self.schedule.cohort_size == len(self.data.sizes)
 
-    def _clients(self, vmapped: bool, cohort: jax.Array, number: Any) -> Clients:
+    def at_once(self, runs: int, shared: bool, whole: Tree = None) -> int:
+        """How many clients of a cohort are computed at once in a program of so many runs, whose minibatches may be
+        ``shared``; ``whole`` is the data of all clients where they are taken at once, or None."""
+        if self.clients_at_once is not None:
+            return min(self.clients_at_once, self.schedule.cohort_size)
+        if shared and runs > 1 and jax.default_backend() == "cpu":
+            return 1
+        batch, parameters = self.schedule.batch * self.data.x[0].size, size_of(self.problem.zeros(self.precision))
+        batch = batch * np.dtype(self.precision).itemsize if whole is None else size_of(whole) // len(self.data.sizes)
+        return width(self.schedule.cohort_size, room() // (runs * (batch + parameters)))
+
+    def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> Clients:
         """How the clients of a cohort are computed in a round."""
         if self.debug:
             names, now = self.data.clients or range(len(self.data.sizes)), int(number) + 1
             return one_by_one([names[m] for m in cohort], now, lambda who: self.lost.setdefault(now, who))
-        return together if vmapped else in_turn
-
-    def _each(self, function: Any, axes: tuple, *given: Any, alone: bool = False) -> Any:
-        """``function`` of each of the runs along these axes of what is given, stacked; ``alone`` spares one run the
-        ``vmap``, which would turn its products into matrix-matrix ones of width 1."""
-        leading = {leaf.shape[0] for tree, axis in zip(given, axes, strict=True) if axis == 0
-                   for leaf in jax.tree.leaves(tree)}  # fmt: skip
-        runs = leading.pop() if leading else 1
-        if not (self.debug or (alone and runs == 1)):
-            return jax.vmap(function, axes)(*given)
-
-        def run(place):
-            picked = (tree if axis is None else jax.tree.map(lambda v: v[place], tree)
-                      for tree, axis in zip(given, axes, strict=True))  # fmt: skip
-            return function(*picked)
-
-        return jax.tree.map(lambda *v: jnp.stack(v), *map(run, range(runs)))
+        return in_chunks(at_once)
 
     def _take(self, tree: Tree, cohort: jax.Array) -> Tree:
         """What the cohort has of a tree of all clients."""

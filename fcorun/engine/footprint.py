@@ -31,8 +31,7 @@ def bytes_each(federation: Federation, point: Numbers, seeds: Sequence[int]) -> 
     data, schedule, among = federation.data, federation.schedule, federation.among
     rows = len(data.y) + (0 if data.y_val is None else len(data.y_val)) if among is None else len(among.y)
     outputs = len(data.classes) if len(data.classes) > 2 else 1
-    apart = len(set(seeds)) > 1 or jax.default_backend() != "cpu"
-    clients = schedule.cohort_size if apart else 0  # at a time, beside one
+    clients = federation.at_once(len(seeds), len(set(seeds)) == 1)
     batch = schedule.batch * data.x.shape[1]
     state = size_of(_state(federation, point))
     return (6 + clients) * state + (4 * rows * outputs + clients * batch) * np.dtype(federation.precision).itemsize

@@ -64,7 +64,8 @@ class Round:
     Attributes:
         problem, on_server: the problem, and as the server sees it.
         x, y: the rows of all clients; ``beside``: their weights and offsets, where they have them.
-        own, whole: of each client of the cohort its numbers of the regularizer, and its whole data or None.
+        own: of each client of the cohort its numbers of the regularizer.
+        whole: of all clients their whole data, or None; ``cohort`` (S,) says whose are taken, None: those of all.
         weight: of each, (S,).
         clients: how they are computed.
         uplink: what happens to their uploads.
@@ -80,6 +81,7 @@ class Round:
     beside: dict[str, jax.Array]
     own: dict[str, jax.Array]
     whole: Any
+    cohort: jax.Array | None
     weight: jax.Array
     clients: Clients
     uplink: Uplink
@@ -90,7 +92,7 @@ class Round:
         received, counted = self.algorithm.broadcast(server), Work()
         share = self.weight / self.weight.sum()
         local = self._local(drawn.chances, lambda _: received)
-        each = (self.own, self.whole, kept, drawn.rows, drawn.keys)
+        each = (self.own, self._each, kept, drawn.rows, drawn.keys)
         mean, kept, spent = self.clients(local, each, share)
         if self.frozen:
             return Outcome(server, kept, spent, jnp.zeros_like(spent[0]))
@@ -117,7 +119,7 @@ class Round:
             def received(edge):
                 return algorithm.broadcast(jax.tree.map(lambda v: v[edge], edges))
 
-            each = (self.own, self.whole, kept, drawn.rows, drawn.keys, edge_of)
+            each = (self.own, self._each, kept, drawn.rows, drawn.keys, edge_of)
             means, kept, more = self.clients(self._local(drawn.chances, received), each, shares)
             edges, counts = jax.vmap(at_edge)(edges, means)
             counts = jnp.where(total[:, None] > 0, counts, 0).sum(axis=0, dtype=jnp.int32)
@@ -131,11 +133,16 @@ class Round:
         server = algorithm.cloud(replace(self.on_server, work=counted), server, mean)
         return Outcome(server, kept, spent, work + counted.totals())
 
+    @property
+    def _each(self) -> Any:
+        """What says which whole data a client has: these themselves, or its number."""
+        return self.whole if self.cohort is None else self.cohort
+
     def _local(self, chances: jax.Array, received: Callable[[Any], Tree]) -> Callable[..., tuple]:
         """The function that computes one client; ``received(edge)`` says what comes down to it."""
         schedule, dtype = self.schedule, self.weight.dtype
 
-        def local(own, whole, kept, rows, key, edge=None):
+        def local(own, its, kept, rows, key, edge=None):
             client, memory = kept
             work = Work()
             mine = replace(self.problem.with_numbers(own).on("client"), work=work)
@@ -147,7 +154,7 @@ class Round:
                 dtype=dtype,
                 repeats=schedule.repeats,
                 uneven=schedule.uneven,
-                all=whole,
+                all=its if self.cohort is None else jax.tree.map(lambda v: v[its], self.whole),
                 frozen=self.frozen,
                 bits=key,
                 chances=chances.astype(dtype),

@@ -156,6 +156,7 @@ def engine_for(experiment: Experiment, data: FederatedData, among: Among | None 
         frozen=settings.frozen,
         debug=settings.debug,
         among=among,
+        clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
     return Engine(federation, settings.rounds, settings.eval_every)
 

@@ -64,6 +64,7 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
     smaller programs; late in a run that would not pay.
     """
     engine, settings = crew.engine, jobs[0].experiment.settings
+    width += -width % engine.devices if width > engine.devices else 0  # each device has as many runs
     with jax.enable_x64(engine.federation.precision == "float64"):
         points = _filled([job.experiment.numbers() for job in jobs], width)
         seeds = _filled([job.experiment.settings.seed for job in jobs], width)

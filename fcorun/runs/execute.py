@@ -7,7 +7,7 @@ import jax
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.federation import Federation
+from fcorun.engine.engine import Engine
 from fcorun.engine.footprint import drawn, traffic, upload_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
@@ -15,7 +15,7 @@ from fcorun.experiment.ending import UNDRAWN
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
 from fcorun.runs.job import Job, Watcher
-from fcorun.runs.memory import cut
+from fcorun.runs.memory import chosen, cut
 from fcorun.system.machine import cores
 
 
@@ -28,12 +28,14 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         for job in jobs:
             solve(job, data, watch)
         return
-    engine = build.engine_for(jobs[0].experiment, data)
-    parts = cores() if jax.default_backend() == "cpu" and not engine.federation.debug else 1
+    engine, settings = build.engine_for(jobs[0].experiment, data), jobs[0].experiment.settings
     with jax.enable_x64(engine.federation.precision == "float64"):
+        devices = 1 if engine.federation.debug else chosen(settings.devices, engine, len(jobs))
+        engine = replace(engine, devices=devices)
+        parts = max(cores() // devices, 1) if jax.default_backend() == "cpu" and not engine.federation.debug else 1
         batches = [[job] for job in jobs] if engine.federation.debug else cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}
-        _foretell(engine.federation, jobs, len(seeds) > 1)
+        _foretell(engine, jobs, len(seeds) > 1)
         crew = Crew(engine, {seed: traffic(engine.federation, engine.rounds, seed) for seed in seeds}, watch)
     if len(batches) == 1:
         while batches:
@@ -42,12 +44,13 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         _run_side_by_side(crew, batches, parts)
 
 
-def _foretell(federation: Federation, jobs: list[Job], several: bool) -> None:
+def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
     """Note what is known of the jobs before they run; remark it where ``several`` seeds change nothing."""
-    chance = drawn(federation)
+    federation, chance = engine.federation, drawn(engine.federation)
     for job in jobs:
         assert isinstance(job.experiment.algo, Algorithm)
         job.up, job.drawn = upload_bytes(federation, job.experiment.algo), chance
+        job.devices = engine.devices
         if several and not chance:
             job.remark(f"the seed changes nothing here: {UNDRAWN}")
 

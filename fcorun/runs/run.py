@@ -16,6 +16,7 @@ from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED, Record
 from fcorun.runs.execute import execute
 from fcorun.runs.job import Job, Watcher
+from fcorun.runs.memory import check_devices
 from fcorun.system.ahead import PICTURES, import_ahead
 from fcorun.trackers.base import track
 
@@ -90,6 +91,7 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     if any(job.picture for job in jobs):
         import_ahead(*PICTURES)
     first = jobs[0].experiment
+    check_devices([first])
     data = load(first)
     if isinstance(first.algo, Baseline):
         first.algo.rows(data.offsets)  # refuses a client that is not there, before anything is written

@@ -56,6 +56,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
             **({"client_names": list(data.clients)} if data.limits is not None and data.clients else {}),
         },
         **machine(),
+        "devices": job.devices,
     }
 
 

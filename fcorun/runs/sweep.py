@@ -11,6 +11,7 @@ from fcorun.records.sweeps import kept
 from fcorun.reports.results import report
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
+from fcorun.runs.memory import check_devices
 from fcorun.runs.points import Options, Point, look, record_failure, take
 from fcorun.system.ahead import PICTURES, TABLES, import_ahead
 
@@ -31,7 +32,10 @@ def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: Sw
         _list(points, watch)
         return 1 if failed else 0
     if any(p.found != "finished" for p in points if p.error is None):
-        check_measured([p.experiment for p in points if p.experiment and p.error is None], options.metric)
+        begun = [p.experiment for p in points if p.experiment and p.error is None]
+        check_measured(begun, options.metric)
+        if options.executor == "inline":  # else it is up to the machine that runs them
+            check_devices(begun)
     take(folder, points, options)
     if not (failed and options.fail_fast):
         _dispatch([p for p in points if p.error is None and p.found != "finished"], options, watch)

@@ -1,5 +1,6 @@
 """What the machine has: cores, free memory, and how JAX is set up on it."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -29,8 +30,18 @@ def free_memory() -> int:
     return min(free, limit - used)
 
 
+def cores_as_devices() -> None:
+    """Make each core of a CPU a device, unless JAX has begun to compute, or $XLA_FLAGS says how many there are."""
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", cores())
+
+
 def set_up_jax() -> None:
-    """Keep compiled programs on disk, so that the second start of the same kind of run does not compile."""
+    """Make cores devices, and keep compiled programs on disk, so that the second start of the same kind of run does
+    not compile."""
+    cores_as_devices()
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

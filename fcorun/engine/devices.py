@@ -1,0 +1,148 @@
+"""The runs of one program, and several devices for it, to which these or the clients of each round are dealt out.
+
+All devices have all rows: on a CPU, whose devices are its cores, these are the same memory, on GPUs a copy each. So a
+device computes any client, and each has as many of a cohort as the others.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from fcorun.engine.clients import Clients, Local
+
+_AXIS = "devices"
+Tree = Any
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The first ``count`` devices, to which ``runs`` are dealt out, which need nothing of each other; or else the
+    clients of each round."""
+
+    count: int = 1
+    runs: bool = False
+
+    @classmethod
+    def of(cls, count: int, runs: int) -> "Devices":
+        """For a program of so many runs: these are dealt out where each device gets as many."""
+        return cls(count, runs > 1 and runs % count == 0)
+
+    @property
+    def _mesh(self) -> Mesh:
+        return Mesh(np.array(jax.devices()[: self.count]), (_AXIS,))
+
+    @property
+    def _dealt(self) -> P:
+        """Where an axis of the runs lies."""
+        return P(_AXIS) if self.runs else P()
+
+    def everywhere(self, tree: Tree) -> Tree:
+        """What all devices have."""
+        return self._put(tree, P())
+
+    def by_run(self, tree: Tree) -> Tree:
+        """What has a leading axis of the runs."""
+        return self._put(tree, self._dealt)
+
+    def _put(self, tree: Tree, where: P) -> Tree:
+        if self.count == 1:
+            return tree
+        place, host = NamedSharding(self._mesh, where), jax.default_backend() == "cpu"
+
+        def put(v: Any) -> jax.Array:
+            if isinstance(v, jax.Array) and v.sharding == place:
+                return v
+            return jax.device_put(np.asarray(v) if host else v, place)  # an array of NumPy is not copied on a CPU
+
+        return jax.tree.map(put, tree)
+
+    def where_measured(self, tree: Tree) -> Tree:
+        """What all devices have that measure: the first one, unless runs are dealt out."""
+        return self.everywhere(tree) if self.runs else tree
+
+    def first(self, tree: Tree) -> Tree:
+        """What is measured there, as the first device has it, or by run."""
+        return tree if self.count == 1 or self.runs else jax.tree.map(lambda v: v.addressable_data(0), tree)
+
+    def advance(self, function: Callable, shared: bool) -> Callable:
+        """``Federation.advance`` on them; ``shared`` says whether the runs share the drawn rounds."""
+        if self.count == 1:
+            return function
+
+        def advance(*given: Any) -> Any:
+            return function(*given, self)
+
+        drawn = P() if shared else self._dealt
+        return self._on_each(advance, (self._dealt, self._dealt, P(), drawn, P()))
+
+    def evaluate(self, function: Callable) -> Callable:
+        """``Federation.evaluate`` on them."""
+        return self._on_each(function, (self._dealt, self._dealt, P(), P(), P())) if self.runs else function
+
+    def _on_each(self, function: Callable, given: tuple) -> Callable:
+        return jax.shard_map(function, mesh=self._mesh, in_specs=given, out_specs=self._dealt, check_vma=False)
+
+    def clients(self, computed: Clients) -> Clients:
+        """``computed`` for each device's block of the cohort, and one sum of the means over the devices. The last block
+        goes back to where it is full: clients in it that another device has have a share of 0 there.
+
+        The work that is returned is that of a device's own clients: ``total`` adds it up.
+        """
+        if self.count == 1 or self.runs:
+            return computed
+
+        def in_blocks(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+            count = shares.shape[-1]
+            width = -(-count // self.count)
+            begin = lax.axis_index(_AXIS) * width
+            first = jnp.minimum(begin, count - width)
+            own = first + jnp.arange(width) >= begin
+            mine = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, first, width), each)
+            share = jnp.where(own, lax.dynamic_slice_in_dim(shares, first, width, axis=-1), 0)
+            mean, kept, work = computed(local, mine, share)
+            flat, back = ravel_pytree(mean)
+            client = np.arange(count)
+            block = client // width
+            places = block * width + client - np.minimum(block * width, count - width)
+
+            def gathered(v: jax.Array) -> jax.Array:
+                found = lax.all_gather(v, _AXIS, tiled=True)
+                return found if len(found) == count else found[places]
+
+            work = lax.dynamic_update_slice_in_dim(jnp.zeros((count, 3), work.dtype), work * own[:, None], first, 0)
+            return back(lax.psum(flat, _AXIS)), jax.tree.map(gathered, kept), work
+
+        return in_blocks
+
+    def total(self, work: jax.Array) -> jax.Array:
+        """The work of each client and, last, of the server, (M + 1, 3), over all devices."""
+        if self.count == 1 or self.runs:
+            return work
+        return work.at[:-1].set(lax.psum(work[:-1], _AXIS))
+
+
+ALONE = Devices()
+
+
+def over_runs(function: Callable, axes: tuple, *given: Any, in_turn: bool = False) -> Any:
+    """``function`` of each of the runs along these axes of what is given, stacked, by a ``vmap``; or ``in_turn``, which
+    spares one run the ``vmap``, that would turn its products into matrix-matrix ones of width 1."""
+    if not in_turn:
+        return jax.vmap(function, axes)(*given)
+    leading = {leaf.shape[0] for tree, axis in zip(given, axes, strict=True) if axis == 0
+               for leaf in jax.tree.leaves(tree)}  # fmt: skip
+
+    def run(place):
+        picked = (tree if axis is None else jax.tree.map(lambda v: v[place], tree)
+                  for tree, axis in zip(given, axes, strict=True))  # fmt: skip
+        return function(*picked)
+
+    return jax.tree.map(lambda *v: jnp.stack(v), *map(run, range(leading.pop() if leading else 1)))

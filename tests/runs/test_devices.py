@@ -1,0 +1,68 @@
+"""How many devices compute what: as asked for, or as many as have enough to do."""
+
+import json
+
+import jax
+import pytest
+from helpers import fails, small
+
+from fcorun import run
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.prepare import prepare
+from fcorun.runs.memory import check_devices, chosen, read_in_a_round
+from fcorun.system import machine
+
+
+def engine(*overrides: str):
+    experiment = prepare(small(*overrides))
+    return engine_for(experiment, load(experiment))
+
+
+@pytest.fixture
+def eight(monkeypatch):
+    monkeypatch.setattr(jax, "local_device_count", lambda: 8)
+
+
+LARGE = ("data.features=2048", "data.nonzeros=5", "data.samples=384", "batch_size=32", "clients_per_round=null")
+
+
+def test_what_a_round_reads():
+    assert read_in_a_round(engine("batch_size=4", "clients_per_round=5")) == 5 * 3 * 4 * 20 * 4
+    whole = engine("algo=fedgd", "algo.step=0.01", "batch_size=null", "clients_per_round=null")
+    assert read_in_a_round(whole) == 6 * 12 * 20 * 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "runs", "overrides", "expected"),
+    [(1, 1, LARGE, 1), (3, 1, (), 3), ("all", 1, (), 8), ("all", 4, (), 8), ("auto", 1, (), 1), ("auto", 1, LARGE, 4),
+     ("auto", 2, LARGE, 1)],
+)  # fmt: skip
+def test_as_many_as_have_enough_to_do(asked, runs, overrides, expected, eight):
+    assert chosen(asked, engine(*overrides), runs) == expected
+
+
+def test_no_more_than_there_are(eight):
+    for fine in ("auto", "all", 8, 1):
+        check_devices([prepare(small(f"devices={fine}"))])
+    with fails("devices=9", "8"):
+        check_devices([prepare(small("devices=9"))])
+    check_devices([prepare(small("algo=centralized", "devices=9"))])  # it computes on none of them
+
+
+def test_a_run_is_the_same_on_any_number():
+    assert len({prepare(small(f"devices={n}")).identity for n in ("auto", "all", 1, 9)}) == 1
+
+
+def test_the_record_says_how_many(tmp_path):
+    folder = run(small(), tmp_path / "run").folder
+    assert json.loads((folder / "summary.json").read_text())["devices"] == 1
+
+
+@pytest.mark.parametrize(("flags", "expected"), [("", {"jax_num_cpu_devices": 5}), ("given", {})])
+def test_cores_are_devices_unless_told_otherwise(flags, expected, monkeypatch):
+    asked = {}
+    monkeypatch.setenv("FCORUN_CORES", "5")
+    monkeypatch.setenv("XLA_FLAGS", flags and "--xla_force_host_platform_device_count=3")
+    monkeypatch.setattr(machine.jax.config, "update", asked.__setitem__)
+    machine.cores_as_devices()
+    assert asked == expected
