@@ -23,7 +23,7 @@ from fcorun.cli.commands import COMMANDS
 from fcorun.cli.keys import GROUPS, Key, choice, default_choices, default_told, plugin_class, root_keys
 from fcorun.composing.folders import choices
 from fcorun.figures import spec
-from fcorun.sources.catalogue import catalogue, source_of
+from fcorun.sources.catalogue import UNPUBLISHED, Source, catalogue, source_of
 
 TITLES = {
     "algo": "Algorithms",
@@ -252,16 +252,20 @@ def _beside(name: str) -> str:
 
 def _sources() -> str:
     used: dict[str, list[str]] = {}
+    without: list[str] = []
     for group in GROUPS:
         for name in choices(group):
-            kind = plugin_class(group, _choice_of(group, name))
-            for entry in source_of(kind).entries if kind else ():
-                used.setdefault(entry.key, []).append(f"[{group}={name}]({_place(group, name)})")
+            kind, link = plugin_class(group, _choice_of(group, name)), f"[{group}={name}]({_place(group, name)})"
+            source = source_of(kind) if kind else Source()
+            for entry in source.entries:
+                used.setdefault(entry.key, []).append(link)
+            if source.text.startswith(UNPUBLISHED):
+                without.append(f"- {link}: {marked(source.text)}")
     lines = ["# Sources", "", "`fcorun cite DIR` prints those of the records in `DIR`.", ""]
     for key, entry in catalogue().items():
         lines += [f"## {key}", "", marked(entry.label) + (f": {', '.join(used[key])}" if key in used else ""), ""]
         lines += ["```bibtex", entry.text, "```", ""]
-    return joined(lines)
+    return joined(lines, "## Without a paper of their own", "", without)
 
 
 if __name__ == "__main__":
