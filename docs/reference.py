@@ -6,6 +6,7 @@ What it writes is not kept in git. It reads what ``fcorun help`` and ``fcorun li
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -22,7 +23,7 @@ from fcorun.cli.commands import COMMANDS
 from fcorun.cli.keys import GROUPS, Key, choice, default_choices, default_told, plugin_class, root_keys
 from fcorun.composing.folders import choices
 from fcorun.figures import spec
-from fcorun.sources.catalogue import catalogue, source_of
+from fcorun.sources.catalogue import UNPUBLISHED, Source, catalogue, source_of
 
 TITLES = {
     "algo": "Algorithms",
@@ -237,28 +238,34 @@ def _home(name: str) -> str:
 
 
 def _beside(name: str) -> str:
-    """A page that lies beside docs/, its links seen from docs/reference."""
-    text = (
-        (DOCS.parent / name)
-        .read_text(encoding="utf-8")
-        .replace("](docs/", "](../")
-        .replace("](README.md)", "](../index.md)")
-    )
-    return text.replace("](CONTRIBUTING.md)", "](contributing.md)").replace("](CHANGELOG.md)", "](changelog.md)")
+    """A page that lies beside docs/, its links seen from docs/reference; of a file of no page its name."""
+    pages = {"README.md": "../index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+
+    def link(found: re.Match[str]) -> str:
+        text, target = found.groups()
+        if target.startswith("http") or target in pages:
+            return f"[{text}]({pages.get(target, target)})"
+        return f"[{text}](../{target[5:]})" if target.startswith("docs/") else f"{text} (`{target}`)"
+
+    return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", link, (DOCS.parent / name).read_text(encoding="utf-8"))
 
 
 def _sources() -> str:
     used: dict[str, list[str]] = {}
+    without: list[str] = []
     for group in GROUPS:
         for name in choices(group):
-            kind = plugin_class(group, _choice_of(group, name))
-            for entry in source_of(kind).entries if kind else ():
-                used.setdefault(entry.key, []).append(f"[{group}={name}]({_place(group, name)})")
+            kind, link = plugin_class(group, _choice_of(group, name)), f"[{group}={name}]({_place(group, name)})"
+            source = source_of(kind) if kind else Source()
+            for entry in source.entries:
+                used.setdefault(entry.key, []).append(link)
+            if source.text.startswith(UNPUBLISHED):
+                without.append(f"- {link}: {marked(source.text)}")
     lines = ["# Sources", "", "`fcorun cite DIR` prints those of the records in `DIR`.", ""]
     for key, entry in catalogue().items():
         lines += [f"## {key}", "", marked(entry.label) + (f": {', '.join(used[key])}" if key in used else ""), ""]
         lines += ["```bibtex", entry.text, "```", ""]
-    return joined(lines)
+    return joined(lines, "## Without a paper of their own", "", without)
 
 
 if __name__ == "__main__":

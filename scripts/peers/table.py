@@ -34,7 +34,8 @@ so the final objectives must agree; they are computed by one function, in float6
 
 Measured on {date} by `{command}`: {processor}, {cores} cores, no accelerator used; {system}.{load}
 
-A run here is one run. What fcorun is made for is many at once, as one program; the README says what that takes.
+A run here is one run. What fcorun is made for is many at once, as one program; [Measurements](measurements.md) say what
+that takes.
 """
 
 

@@ -22,7 +22,7 @@ def test_the_site_builds_without_a_warning_and_is_whole(tmp_path):
     """Built in a process of its own, as a reader builds it."""
     site = tmp_path / "site"
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, site]
-    built = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    built = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (built.returncode, built.stderr) == (0, "")
     has_every_choice_with_its_code(site)
     has_every_key_command_figure_and_source(site)
@@ -72,10 +72,12 @@ def test_every_algorithm_has_its_mathematics(name):
     assert "$" in (DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").read_text(encoding="utf-8")
 
 
-def test_every_picture_of_the_pages_is_there():
-    for path in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
-        for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
-            assert (path.parent / target).is_file(), (path, target)
+def test_what_the_readme_points_to_is_there():
+    """Sphinx asks as much of the pages of the site."""
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    targets = [target for target in re.findall(r"\]\(([^)]+)\)", text) if not target.startswith("http")]
+    assert len(targets) > 20
+    assert [target for target in targets if not (DOCS.parent / target).is_file()] == []
 
 
 @pytest.mark.slow
