@@ -25,7 +25,7 @@ from sklearn.metrics import roc_auc_score
 import fcorun
 
 os.chdir(tempfile.mkdtemp())
-table = load_breast_cancer(as_frame=True).frame
+table = load_breast_cancer(as_frame=True)["frame"]
 table["target"] = np.where(table["target"] == 0, "malignant", "benign")
 rng = np.random.default_rng(0)
 table["clinic"] = rng.choice(["Aarau", "Basel", "Lys", "Thun"], len(table), p=[0.4, 0.3, 0.2, 0.1])
