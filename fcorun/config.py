@@ -55,8 +55,7 @@ MOVED = {
     "fcorun.topology.Tree": "fcorun.networks.tree.Tree",
 }
 
-# Keys of a section that are no fields of its plug-in: what it is called, where its class is, what others may look up,
-# what pictures call it.
+# Keys of a section that are no fields of its plug-in: its name, its class, what others look up, its name in pictures.
 LABELS = ("name", "class", "natural", "title")
 
 

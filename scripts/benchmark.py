@@ -1,4 +1,4 @@
-"""The figures of the README: ratios, measured in one run on one machine, compile time apart.
+"""The figures of docs/measurements.md: ratios, measured in one run on one machine, compile time apart.
 
 Times are the least of several repetitions, taken in turns, since what else runs on the machine only ever adds.
 """

@@ -1,5 +1,7 @@
 """Figures that a test looks at, their texts all inside the page."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 from matplotlib.text import Text
@@ -26,6 +28,16 @@ def looked_at(draw, *arguments, style: str = "paper") -> Any:
             assert not outside(found)
             assert content(found).startswith(b"\x89PNG")
     return found
+
+
+def printed(path: str | Path) -> float:
+    """How wide a PDF is, in inches; its fonts are embedded, none of Type 3."""
+    pdf = Path(path).read_bytes()
+    fonts = re.findall(rb"/BaseFont /(\S+)", pdf)
+    assert fonts
+    assert b"/Type3" not in pdf
+    assert pdf.count(b"/FontFile2") == len(set(fonts))
+    return float(re.findall(rb"/MediaBox \[ ?0 0 ([\d.]+)", pdf)[0]) / 72
 
 
 def best_of(records, metric="support_f1", **more):

@@ -114,6 +114,13 @@ def source_told(group: str, found: Choice) -> str:
         return f"not known: {error}"
 
 
+def default_told(value: str) -> str:
+    """A key's value as it is written, in words where it is none or that of another key."""
+    if value == "???":
+        return "none, it must be given"
+    return re.sub(r"\$\{oc\.select:([^,}]+),([^}]+)\}", r"that of \1, else \2", value)
+
+
 def _with_defaults(section: str, keys: dict[str, Key]) -> dict[str, Key]:
     """The keys, and those fields of the class that no file holds, with their defaults."""
     path = keys[f"{section}.class"].value if f"{section}.class" in keys else ""

@@ -37,7 +37,9 @@ class Regularizer(ABC):
         ordered: whether psi goes by the order of the entries, which voxels of images do not have.
         source: where it comes from, as fcorun.sources.catalogue says; not inherited.
 
-    Optional methods, asked for by name where something needs them:
+    Something may ask for others by name.
+
+    Optional methods:
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
         on_graph(neighbours): psi on a graph of the d features, those next to each, shape (d, k), d for none; called
             where data are images, whose voxels are neighbours when they share a face.

@@ -138,7 +138,7 @@ class Fitter:
         points, settings = [self._point(experiment, data, value) for value in self.values], experiment.settings
         threads = cores() if jax.default_backend() == "cpu" else 1
         taken = bytes_of_part(engine.federation, among.x is not self._shared.get("x"))
-        width = min(room(engine, points[0], [settings.seed], settings.memory, threads, taken), len(points))
+        width = min(room(engine, points[0], [settings.seed], settings.memory, threads, taken=taken), len(points))
         width = -(-len(points) // -(-len(points) // width))  # batches of one size
         found = []
         for i in range(0, len(points), width):

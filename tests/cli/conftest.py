@@ -1,33 +1,5 @@
 """The command in this process."""
 
-import signal
-import sys
+from command import fcorun
 
-import pytest
-from hydra.core.global_hydra import GlobalHydra
-
-from fcorun.cli.main import main
-
-
-@pytest.fixture
-def fcorun(monkeypatch, capsys):
-    """A function that runs the command in this process: (exit code, output, errors)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fcorun", *arguments])
-        monkeypatch.setattr(sys, "path", [*sys.path])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-        GlobalHydra.instance().clear()
-        capsys.readouterr()
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-            GlobalHydra.instance().clear()
-        return code, *capsys.readouterr()
-
-    return call
+__all__ = ["fcorun"]

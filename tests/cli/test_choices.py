@@ -19,6 +19,7 @@ pytestmark = pytest.mark.undrawn
 
 REST = {
     "lasso": ["data.features=20", "data.clients=6", "data.samples=12", "clients_per_round=3", "data.nonzeros=5"],
+    "least_squares": ["data.samples=120"],
     "table": ["data.path=rows.csv", "data.target=y", "data.client=site", "data.standardize=pooled"],
 }
 
@@ -29,7 +30,7 @@ NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62")  # which test_haxby.py,
 @pytest.mark.parametrize("name", [name for name in names("data") if name not in NEED_FILES])
 def test_every_data_set_runs(fcorun, name):
     table("rows.csv")
-    rest = REST["lasso" if name.startswith("lasso") else name] if name.startswith(("lasso", "table")) else []
+    rest = next((less for kind, less in REST.items() if name.startswith(kind)), [])
     code, _, err = fcorun(f"data={name}", *rest, "rounds=2", "hydra.run.dir=here")
     assert code == 0, err
     assert Record(Path("here")).config["data"]["name"] == name

@@ -10,7 +10,7 @@ from fcorun.config import MOVED
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 
-# What the README and the docstrings tell users to import.
+# What the documentation and the docstrings tell users to import.
 PUBLIC = [
     *(f"fcorun.{name}" for name in ("compose", "run", "grid", "run_grid", "load_records", "Record", "UserError")),
     *("fcorun.Watcher", "fcorun.__version__", "fcorun.config.Positive", "fcorun.config.Path", "fcorun.metrics.Metric"),

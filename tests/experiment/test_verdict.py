@@ -59,8 +59,10 @@ def test_a_default_run_is_near_the_optimum_or_says_that_it_is_not(algo, task, ra
         assert "data.standardize=pooled" in said
 
 
-@pytest.mark.parametrize("rounds", [("local_epochs=3",), ("local_epochs=2", "batch_size=4", "clients_per_round=2")])
-@pytest.mark.parametrize("algo", RATED)
+PART = ("local_epochs=2", "batch_size=4", "clients_per_round=2")
+
+
+@pytest.mark.parametrize(("algo", "rounds"), [*((a, ("local_epochs=3",)) for a in PSI), *((a, PART) for a in RATED)])
 def test_no_rate_diverges_whatever_a_round_is(algo, rounds, tmp_path):
     if algo == "fedcomposite" and "clients_per_round=2" in rounds:
         pytest.skip("it needs all clients")

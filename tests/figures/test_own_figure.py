@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 from helpers import fails
@@ -14,7 +13,6 @@ from fcorun.composing.folders import choices, conf_dir, own
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import load, names
 
-README = Path(__file__).resolve().parents[2] / "README.md"
 SMALL = (
     *("data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12", "data.validation_samples=4"),
     *("clients_per_round=3", "batch_size=5", "rounds=10", "tail_rounds=5", "verbose=false"),
@@ -40,31 +38,6 @@ def write(name: str, text: str, root: bool = True) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(("# @package _global_\n" if root else "") + text)
     return path
-
-
-def block(language: str, after: str) -> str:
-    """The first block of code in the README after some text."""
-    text = README.read_text()
-    found = re.search(rf"```{language}\n(.*?)```", text[text.index(after) :], re.DOTALL)
-    assert found
-    return found[1]
-
-
-@pytest.mark.slow
-def test_the_example_of_the_readme(compiled_fast, capsys):
-    Path("proxsgd.py").write_text(block("python", "`proxsgd.py`:"))
-    write("algo/proxaverage.yaml", block("yaml", "`myconf/algo/proxaverage.yaml`:"), root=False)
-    write("experiment/mine.yaml", block("yaml", "`myconf/experiment/mine.yaml`"), root=False)
-    assert main(["figure", "mine", "--config-dir", "myconf", "--out", "here", *SMALL]) == 0
-    (folder,) = Path("here").glob("mine-*")
-    assert {path.name for path in folder.iterdir()} >= {"figure.png", "figure.pdf", "table.csv", "claims.csv"}
-    told = pd.read_csv(folder / "claims.csv", keep_default_na=False)
-    assert list(told["algo"]) == ["feddualavg", "proxaverage"]
-    assert "not measured" not in set(told["holds"])
-    assert dict(pd.read_csv(folder / "table.csv")[["algo", "seeds"]].to_numpy()) == {
-        "proxaverage": 3, "feddualavg": 3, "centralized": 1
-    }  # fmt: skip
-    assert f"{folder}/figure.png in " in capsys.readouterr().out
 
 
 @pytest.mark.slow

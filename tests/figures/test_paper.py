@@ -49,7 +49,7 @@ def test_norm_balls_on_real_digits(reg, radius, rates):
     """Feasible at every evaluation; at their tuned rates FedDualAvg's loss is at most FedMiD's."""
     if not (REAL / "fed_emnist_digitsonly_train.h5").exists():
         pytest.skip(f"no federated EMNIST in {REAL}")
-    common = (f"data.root={REAL}", "data.fraction_clients=1", f"reg={reg}", f"reg.radius={radius}", "rounds=100")
+    common = (f"data.root={REAL}", "data.fraction_clients=1", f"reg={reg}", f"reg.radius={radius}", "rounds=50")
     losses = {}
     for algo, rate in zip(("feddualavg", "fedmid"), rates, strict=True):
         config = compose(["data=femnist", *common, f"algo={algo}", f"algo.client_lr={rate}", "algo.server_lr=1"])

@@ -76,7 +76,7 @@ def test_the_picture_has_what_it_says(records):
     assert len({line.get_color() for line in right.lines}) == 3
     tree = max(right.lines[-1].get_xdata()) * 1000
     assert tree == 6 * (2 * 6 + 2 * 2) * 9 * 4  # rounds, clients and edges both ways, parameters, bytes
-    assert right.get_xlabel() == "communication, up and down (kB)"
+    assert right.get_xlabel() == "communication, up and down\n(kB)"
     assert {row["algo"] for row in personalised.margins(runs, [r.config["data"]["seed"] for r in records])} == {
         "pfedmac_sh"}  # fmt: skip
 

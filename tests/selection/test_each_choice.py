@@ -1,5 +1,6 @@
 """A small path of every algorithm that applies psi, of every penalty with a strength, and of every ball."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from helpers import composed, matrices_only, names, plugin_class, small_for, traits_of
 
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.select import select
+from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
 
 ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "central" in name or name == "one_client"]
@@ -35,12 +36,16 @@ def test_each_algorithm(algo):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_refit")
 @pytest.mark.parametrize("reg", PENALTIES)
 def test_each_penalty(reg):
+    """Its path on one fold; what else a selection does is of no penalty."""
     matrix = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
     more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
-    found = select(settings, Options(folds=2, points=3), "out")
-    assert np.isfinite(found.choice.mean).all()
-    assert np.ptp(found.choice.mean) > 0
+    planned = plan(settings, Options(folds=2, points=3), "out")
+    study = replace(planned.study, parts={"fold1": planned.study.parts["fold1"]})
+    with study.claimed():
+        (fitted,) = study.fits(lambda _, each: each, print).values()
+    scores = fitted.metrics[planned.metric]
+    assert np.isfinite(scores).all()
+    assert np.ptp(scores) > 0

@@ -122,4 +122,4 @@ def test_a_part_takes_the_memory_of_all_rows():
         assert bytes_of_part(small.federation, True) == X.size * 8
         assert bytes_of_part(small.federation, False) == 0
         needed = (3 * each[0] + X.size * 8) / 2**30
-        assert room(small, experiment.numbers(), [0], needed, 1, X.size * 8) == 3
+        assert room(small, experiment.numbers(), [0], needed, 1, taken=X.size * 8) == 3

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from drawn import printed
 from four_clients import NAMES, SCORE, config, table
 from helpers import fails, given
 
@@ -17,6 +18,7 @@ from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.verdict import Verdict
 from fcorun.records.formats import read_rows
+from fcorun.reports.pictures.style import STYLES
 from fcorun.selection import picture
 from fcorun.selection.choice import choose, of_unfinished
 from fcorun.selection.report import tell_selection
@@ -29,8 +31,18 @@ def test_what_it_leaves(monkeypatch):
     settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
     told = []
     found = select(settings, Options(folds=3, points=5), "out", tell=told.append)
-    there = {"selection.csv", "curve.csv", "path.csv", "selection.png", "selection.json", "fits", "refit"}
+    there = {
+        "selection.csv",
+        "curve.csv",
+        "path.csv",
+        "selection.png",
+        "selection.pdf",
+        "selection.json",
+        "fits",
+        "refit",
+    }
     assert {path.name for path in Path("out").iterdir()} == there
+    assert printed("out/selection.pdf") == pytest.approx(STYLES["paper"].page, rel=0.02)
     assert len(pd.read_csv("out/selection.csv")) == 4 * 5
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["feature"].dropna()) <= set(NAMES)
@@ -51,7 +63,8 @@ def test_what_it_leaves(monkeypatch):
 
     # again: nothing is computed; another rule takes another strength
     monkeypatch.setattr("fcorun.selection.fitting.Fitter.fit", lambda *_: pytest.fail("computed again"))
-    again = select(settings, Options(folds=3, points=5, rule="one_se"), "out")
+    again = select(settings | {"style": "slides"}, Options(folds=3, points=5, rule="one_se"), "out")
+    assert printed("out/selection.pdf") == pytest.approx(STYLES["slides"].page, rel=0.02)
     assert again.choice.mean.tolist() == found.choice.mean.tolist()
     assert again.choice.chosen == again.choice.simplest
     with fails("out=out", "another study"):
@@ -169,14 +182,15 @@ def test_three_classes(monkeypatch):
     assert found.choice.higher
     assert "maximum: strength=" in "\n".join(tell_selection(found))
     figures: list[Any] = []
-    monkeypatch.setattr(picture, "content", lambda figure: figures.append(figure) or b"")
+    monkeypatch.setattr(picture, "content", lambda figure, format: figures.append(figure) or b"")
     picture.draw(found, None)
     (ax,) = figures[0].axes
     assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
     error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
     assert marks
     assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
-    assert figures[0].get_suptitle() == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
+    title = figures[0].get_suptitle().replace("\n", " ")
+    assert title == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={found.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
     weights = found.fitted["all"].solution["weights"][2]

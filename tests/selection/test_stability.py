@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from drawn import printed
 from helpers import composed, fails
 from matplotlib.text import Text
 from sklearn.linear_model import Lasso
@@ -16,6 +17,7 @@ from fcorun import run
 from fcorun.datasets.base import FederatedData, stream
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.reports.pictures.style import STYLES
 from fcorun.selection.folds import halves
 from fcorun.selection.stability import picture
 from fcorun.selection.stability.asked import Options
@@ -83,6 +85,7 @@ def test_what_it_leaves(monkeypatch):
     options = Options(subsamples=10, points=6, errors=2)
     found = select_stable(config("algo=centralized"), options, "out")
     assert {"stability.csv", "clients.csv", "stability.png", "stability.json"} < {p.name for p in Path("out").iterdir()}
+    assert printed("out/stability.pdf") == pytest.approx(STYLES["paper"].page, rel=0.02)
     frame = pd.read_csv("out/stability.csv")
     assert set(frame["feature"]) == set(NAMES)
     assert set(frame["feature"][frame["stable"]]) >= {"age", "dose"}
@@ -101,7 +104,9 @@ def test_what_it_leaves(monkeypatch):
 
     # with another threshold nothing is computed
     monkeypatch.setattr("fcorun.selection.fitting.Fitter.fit", lambda *_: pytest.fail("computed again"))
-    more = select_stable(config("algo=centralized"), Options(subsamples=10, points=6, errors=9, threshold=0.9), "out")
+    slides = config("algo=centralized", "style=slides")
+    more = select_stable(slides, Options(subsamples=10, points=6, errors=9, threshold=0.9), "out")
+    assert printed("out/stability.pdf") == pytest.approx(STYLES["slides"].page, rel=0.02)
     assert more.found.region >= found.found.region
 
 
@@ -137,9 +142,10 @@ def test_no_coefficients():
 def texts(monkeypatch, module, draws):
     """What a picture says, and its axes."""
     figures = []
-    monkeypatch.setattr(module, "content", lambda figure: figures.append(figure) or b"")
+    monkeypatch.setattr(module, "content", lambda figure, format: figures.append(figure) or b"")
     draws()
-    (figure,) = figures
+    figure, same = figures  # png and pdf
+    assert same is figure
     return [text.get_text() for text in figure.findobj(Text) if text.get_text()], figure.axes
 
 

@@ -15,6 +15,7 @@ from fcorun.datasets.part import part
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
+from fcorun.reports.page.build import library
 from fcorun.selection.fitting import Fitter
 from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
@@ -197,3 +198,27 @@ def test_gaps_that_are_filled_by_all_rows_are_said(tmp_path):
     halves = plan_halves(settings, Halves(subsamples=2, points=2))
     told = [*plan(settings, Options(folds=2, points=2)).said, *halves.said]
     assert sum(line.startswith("gaps are filled by all training rows") for line in told) == 2
+
+
+@pytest.mark.drawn
+@pytest.mark.skipif(library() is None, reason="plotly is not installed: pip install 'fcorun[report]'")
+@pytest.mark.parametrize(("command", "own"), [("select", "folds=3"), ("stability", "subsamples=2")])
+def test_a_study_leaves_its_page(command, own, capsys):
+    config()
+    given = [
+        "algo=centralized",
+        "data=table",
+        "data.path=rows.csv",
+        "data.target=y",
+        "data.client=site",
+        "points=3",
+        own,
+    ]
+    assert main([command, *given, "out=out", "report=false"]) == 0
+    assert not Path("out/report.html").exists()
+    assert main([command, *given, "out=out", "dry_run=true"]) == 0
+    assert not Path("out/report.html").exists()
+    assert main([command, *given, "out=out"]) == 0
+    text = Path("out/report.html").read_text()
+    assert f"{command} algo=centralized data=table" in text
+    assert "report.html in out/" in capsys.readouterr().out

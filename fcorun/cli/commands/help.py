@@ -1,6 +1,5 @@
 """fcorun help: what a key means, a group, or a choice."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import getdoc
@@ -9,7 +8,7 @@ from rich.markup import escape
 
 from fcorun.cli.commands import COMMANDS
 from fcorun.cli.commands.common import Parser, console
-from fcorun.cli.keys import GROUPS, Choice, Key, choice, default_choices, root_keys, source_told
+from fcorun.cli.keys import GROUPS, Choice, Key, choice, default_choices, default_told, root_keys, source_told
 from fcorun.composing.folders import choices, own
 from fcorun.config import LABELS
 from fcorun.errors import UserError, nearest
@@ -67,7 +66,7 @@ def _of_choice(group: str, name: str) -> Iterator[str]:
     if source := source_told(group, found):
         yield f"  source: {source}"
     for key, about in found.keys.items():
-        yield f"  {key}={_default(about.value)}" + _about(about)
+        yield f"  {key}={default_told(about.value)}" + _about(about)
 
 
 def _of_group(group: str) -> Iterator[str]:
@@ -118,18 +117,12 @@ def _is_label(key: str) -> bool:
 def _said(key: str, about: Key, *where: str) -> Iterator[str]:
     yield key + _about(about)
     if not _is_label(key):
-        yield f"  default: {_default(about.value)}"
+        yield f"  default: {default_told(about.value)}"
     yield from (f"  of {each}" for each in where)
 
 
 def _about(key: Key) -> str:
     return "".join(f": {text}" for text in (key.comment, key.kind and f"({key.kind})") if text).replace(": (", " (")
-
-
-def _default(value: str) -> str:
-    if value == "???":
-        return "none, it must be given"
-    return re.sub(r"\$\{oc\.select:([^,}]+),([^}]+)\}", r"that of \1, else \2", value)
 
 
 def _unknown(key: str, found: dict[str, Choice]) -> str:

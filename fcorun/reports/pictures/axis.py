@@ -43,7 +43,7 @@ def whole_x(ax: Any, x: str) -> None:
     """Ticks of an x axis that fit side by side; of rounds, whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
-    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=x in _WHOLE, min_n_ticks=1))
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=x in _WHOLE, min_n_ticks=1))
 
 
 def scale_y(ax: Any, values: Sequence[float], share: bool = False) -> None:

@@ -1,0 +1,265 @@
+"""The pages of docs/reference, from configuration files, docstrings and the command itself, at each build.
+
+What it writes is not kept in git. It reads what ``fcorun help`` and ``fcorun list`` read.
+"""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from inspect import getsourcefile
+from pathlib import Path
+from unittest.mock import patch
+
+import yaml
+from markup import documented, joined, listing, marked, short, table, tree
+
+from fcorun.cli.abilities import LEGENDS, abilities
+from fcorun.cli.commands import COMMANDS
+from fcorun.cli.keys import GROUPS, Key, choice, default_choices, default_told, plugin_class, root_keys
+from fcorun.composing.folders import choices
+from fcorun.figures import spec
+from fcorun.sources.catalogue import catalogue, source_of
+
+TITLES = {
+    "algo": "Algorithms",
+    "reg": "Regularizers",
+    "data": "Data sets",
+    "objective": "Objectives",
+    "mirror": "Mirror maps",
+    "topology": "Topologies",
+    "tracker": "Trackers",
+    "hydra/launcher": "Launcher",
+    "hydra/sweeper": "Sweepers",
+}
+_choice_of, _root_keys = cache(choice), cache(root_keys)
+DOCS = Path(__file__).parent
+PAGED = ("algo",)  # each of these choices has a page of its own
+CONTRACTS = ("algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "networks", "trackers")
+PUBLIC = ("compose", "run", "grid", "run_grid", "load_records", "Record", "Watcher", "UserError")
+
+
+def write(docs: Path) -> None:
+    """Write the pages into ``docs``/reference; those that are the same stay as they are, others there go."""
+    folder, found = docs / "reference", dict(pages())
+    for path in folder.rglob("*.md") if folder.is_dir() else ():
+        if str(path.relative_to(folder)) not in found:
+            path.unlink()
+    for name, text in found.items():
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Each page: its place in docs/reference, and its text."""
+    groups = [group for group in GROUPS if group in TITLES]
+    yield "index.md", _index(groups)
+    for group in groups:
+        yield f"{_page(group)}.md", _group(group)
+        for name in choices(group) if group in PAGED else ():
+            yield _place(group, name), joined(_choice(group, name, "#"))
+    yield "keys.md", _keys()
+    yield "commands.md", _commands()
+    yield "gallery.md", _gallery()
+    yield "python.md", _python()
+    yield "contracts.md", _contracts()
+    yield "sources.md", _sources()
+    yield "contributing.md", _beside("CONTRIBUTING.md")
+    yield "changelog.md", _beside("CHANGELOG.md")
+
+
+def _page(group: str) -> str:
+    return group.rpartition("/")[2]
+
+
+def _index(groups: list[str]) -> str:
+    more = {"keys": "Keys", "commands": "Commands", "gallery": "Gallery of figures", "python": "From Python",
+            "contracts": "Contracts of plug-ins", "sources": "Sources, as BibTeX"}  # fmt: skip
+    lines = ["# Reference", "", "Made from the configuration files, the docstrings and the command itself.", ""]
+    lines += [f"- [{TITLES[group]}]({_page(group)}.md): `{group}=`" for group in groups]
+    lines += [f"- [{title}]({name}.md)" for name, title in more.items()]
+    return joined(lines, "", tree([*map(_page, groups), *(name for name in more if name != "gallery")]))
+
+
+def _group(group: str) -> str:
+    """The page of a shelf: a table of its choices, then these, or links to their pages."""
+    found = {name: _choice_of(group, name) for name in choices(group)}
+    rows = [
+        (f"[{name}]({_place(group, name)})", marked(each.head), marked(", ".join(abilities(group, each))))
+        for name, each in found.items()
+    ]
+    default = default_choices().get(group)
+    said = f"`{group}={default}` where none is given. " if default in found else ""
+    legend = f"{marked(LEGENDS[group]).capitalize()}." if group in LEGENDS else ""
+    lines = [f"# {TITLES[group]}", ""]
+    lines += [f"`fcorun list {group}` lists them, `fcorun help {group}=NAME` explains one. {said}{legend}", ""]
+    lines += table((group, "what it is", "needs and can"), rows)
+    if general := [(f"`{key}`", *_told(about)) for key, about in _root_keys().items() if key.startswith(f"{group}.")]:
+        lines += ["Keys of all of them:", "", *table(("key", "default", "meaning"), general)]
+    if group in PAGED:
+        lines += ["## Notation", "", (DOCS / "equations" / "notation.md").read_text(encoding="utf-8")]
+        return joined(lines, tree([f"{group}-{name}" for name in found]))
+    return joined(lines, *(_choice(group, name, "##") for name in found))
+
+
+def _choice(group: str, name: str, level: str) -> list[str]:
+    """A choice: what it is, its keys, its mathematics, what its class says, and its code."""
+    found, path = _choice_of(group, name), choices(group)[name]
+    lines = [f"{level} {group}={name}", "", marked(found.head), ""]
+    if able := abilities(group, found):
+        lines += [f"Needs and can: {marked(', '.join(able))}.", ""]
+    kind = plugin_class(group, found)
+    source = source_of(kind) if kind else None
+    if source and source.text:
+        links = " ".join(f"[\\[{entry.key}\\]](sources.md#{entry.key})" for entry in source.entries)
+        lines += [f"Source: {marked(source.text)}. {links}", ""]
+    keys = [(f"`{key}`", *_told(about)) for key, about in found.keys.items()]
+    lines += table(("key", "default", "meaning"), keys)
+    if kind and (equations := DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").is_file():
+        lines += [f"{level}# The mathematics", "", "[What the symbols mean](algo.md#notation).", ""]
+        lines += [equations.read_text(encoding="utf-8"), ""]
+    if kind and (file := getsourcefile(kind)):
+        lines += documented("autoclass", f"{kind.__module__}.{kind.__qualname__}", ":no-index:")
+        lines += [f"`{short(Path(file))}`:", "", *listing(file, "python")]
+    return [*lines, f"`{short(path)}`:", "", *listing(path, "yaml")]
+
+
+def _place(group: str, name: str) -> str:
+    """Where a choice is, seen from the other pages."""
+    return f"{group}-{name}.md" if group in PAGED else f"{_page(group)}.md#{_anchor(group, name)}"
+
+
+def _told(about: Key) -> tuple[str, str]:
+    """A key's default and meaning."""
+    default = default_told(about.value)
+    shown = marked(default) if default != about.value or not default else f"`{default}`"
+    kind = f" ({marked(about.kind)})" if about.kind else ""
+    return shown.replace("|", "\\|") if shown.startswith("`") else shown, marked(about.comment) + kind
+
+
+def _anchor(group: str, name: str) -> str:
+    return f"{group}-{name}".replace("/", "-").replace("_", "-")
+
+
+def _keys() -> str:
+    rows = [(f"`{key}`", *_told(about)) for key, about in _root_keys().items() if about.value]
+    lines = ["# Keys of every run", "", "`fcorun KEY=VALUE ...`; `fcorun help KEY` explains one, `fcorun --cfg job` "
+             "prints all with their values.", "", *table(("key", "default", "meaning"), rows)]  # fmt: skip
+    for name, kind in (("figure", spec.Figure), ("figure.claims", spec.Claim)):
+        lines += [
+            f"## The section {name}",
+            "",
+            "```{eval-rst}",
+            f".. autoclass:: {kind.__module__}.{kind.__qualname__}",
+        ]
+        lines += ["   :no-index:", "```", ""]
+    return joined(lines)
+
+
+def _commands() -> str:
+    lines = [
+        "# Commands",
+        "",
+        "`fcorun KEY=VALUE ...` makes a run, `fcorun -m KEY=VALUE,VALUE ...` a sweep. The others:",
+        "",
+    ]
+    for name in COMMANDS:
+        shown = _printed(lambda name=name: import_module(f"fcorun.cli.commands.{name}").run(["--help"]))
+        lines += [f"## fcorun {name}", "", "```text", shown.rstrip(), "```", ""]
+    return joined(lines)
+
+
+def _printed(call: Callable[[], object]) -> str:
+    """What a call prints on a terminal of 100 columns without colours."""
+    with (
+        patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}),
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.suppress(SystemExit),
+    ):
+        call()
+    return out.getvalue()
+
+
+def _gallery() -> str:
+    lines = [
+        "# Gallery of figures",
+        "",
+        "Each is a file in `conf/experiment`, is made by `fcorun figure NAME`, and says of",
+    ]
+    lines += ["each claim whether it holds. [Figures](../guide/figures.md) tells how, with times and verdicts.", ""]
+    for name, path in spec.names().items():
+        figure = yaml.safe_load(path.read_text(encoding="utf-8"))["figure"]
+        title, head = marked(figure["title"]), marked(_choice_of("experiment", name).head)
+        lines += [f"## {name}", "", f"**{title}**", "", head, ""]
+        if (DOCS / f"{name}.png").is_file():
+            lines += [f"![{title}](../{name}.png)", ""]
+        lines += ["```text", f"fcorun figure {name}", "```", ""]
+        if runs := figure.get("runs"):
+            lines += [f"It is drawn from the runs of [{marked(runs)}](#{runs.replace('_', '-')}).", ""]
+        claims = figure.get("claims", [])
+        lines += ["Claims:", ""] * bool(claims)
+        lines += [f"- {marked(claim['says'])}" + _note(claim.get("note")) for claim in claims]
+        if "printed_note" in figure:
+            lines += ["", f"The printed best rates: {marked(figure['printed_note'])}."]
+        lines += [""]
+    return joined(lines)
+
+
+def _note(text: str | None) -> str:
+    return f" ({marked(text)})" if text else ""
+
+
+def _python() -> str:
+    lines = ["# From Python", "", "What `import fcorun` gives. [From Python](../guide/python.md) shows it at work.", ""]
+    for name in PUBLIC:
+        kind = "function" if name.islower() else "class"
+        members = [":members:"] * (name in ("Record", "Watcher"))
+        lines += [f"## {name}", "", *documented(f"auto{kind}", _home(name), *members)]
+    return joined(lines)
+
+
+def _contracts() -> str:
+    lines = ["# Contracts of plug-ins", "", "[A new plug-in](../guide/plugins.md) shows how to write one.", ""]
+    for room in CONTRACTS:
+        lines += [f"## fcorun.{room}.base", "", *documented("automodule", f"fcorun.{room}.base", ":members:")]
+    return joined(lines)
+
+
+def _home(name: str) -> str:
+    import fcorun
+
+    return f"{getattr(fcorun, name).__module__}.{name}"
+
+
+def _beside(name: str) -> str:
+    """A page that lies beside docs/, its links seen from docs/reference."""
+    text = (
+        (DOCS.parent / name)
+        .read_text(encoding="utf-8")
+        .replace("](docs/", "](../")
+        .replace("](README.md)", "](../index.md)")
+    )
+    return text.replace("](CONTRIBUTING.md)", "](contributing.md)").replace("](CHANGELOG.md)", "](changelog.md)")
+
+
+def _sources() -> str:
+    used: dict[str, list[str]] = {}
+    for group in GROUPS:
+        for name in choices(group):
+            kind = plugin_class(group, _choice_of(group, name))
+            for entry in source_of(kind).entries if kind else ():
+                used.setdefault(entry.key, []).append(f"[{group}={name}]({_place(group, name)})")
+    lines = ["# Sources", "", "`fcorun cite DIR` prints those of the records in `DIR`.", ""]
+    for key, entry in catalogue().items():
+        lines += [f"## {key}", "", marked(entry.label) + (f": {', '.join(used[key])}" if key in used else ""), ""]
+        lines += ["```bibtex", entry.text, "```", ""]
+    return joined(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(write(DOCS))

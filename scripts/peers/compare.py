@@ -1,0 +1,113 @@
+"""LASSO I by fcorun and by other frameworks: the same data, rounds and minibatches; time a round and final objective.
+
+Makes an environment for each framework, hands out the tasks in turn, several times, and writes docs/peers.md.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from environments import PEERS, Peer, install, run, version
+from export import COHORTS, export
+from table import table
+from task import METHODS, Task, objective, steady
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "fcorun-peers")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"whom, of {', '.join(PEERS)}; default: all of them")
+    parser.add_argument("--rounds", type=int, default=100, help="of each run, at least 20")
+    parser.add_argument("--repetitions", type=int, default=3, help="runs of each; the least time counts")
+    parser.add_argument("--limit", type=float, default=600, help="seconds that an installation or a run may take")
+    parser.add_argument("--venvs", type=Path, default=cache, help=f"folder of the environments; default: {cache}")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "peers.md", help="the table")
+    asked = parser.parse_args()
+    names = asked.names or list(PEERS)
+    for name in names:
+        if name not in PEERS:
+            parser.exit(2, f"there is no competitor '{name}' (valid: {', '.join(PEERS)})\n")
+    if asked.rounds < 20 or asked.repetitions < 1:
+        parser.exit(2, "give at least --rounds 20, for the first tenth is not timed, and --repetitions 1\n")
+    chosen = {name: PEERS[name] for name in names}
+    rows, file = [], asked.venvs / "rows.jsonl"
+    asked.venvs.mkdir(parents=True, exist_ok=True)
+    for row in compare(chosen, asked.rounds, asked.repetitions, asked.venvs, asked.limit):
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))  # the first one grows
+    asked.out.write_text(table(rows))
+    print(f"{asked.out}, from {file}")
+
+
+def compare(
+    peers: dict[str, Peer], rounds: int, repetitions: int, venvs: Path, limit: float
+) -> Iterator[dict[str, Any]]:
+    """A row that says where and when, and one for each run or failure, as they come."""
+    command = f"python scripts/peers/compare.py {' '.join(sys.argv[1:])}".strip()
+    about: dict[str, Any] = {"rounds": rounds, "date": str(date.today()), **machine(), "command": command}
+    yield about
+    pythons: dict[str, Path] = {}
+    for name, peer in peers.items():
+        python, reason = install(peer, venvs / name, limit)
+        if reason:
+            yield {"peer": name, "reason": reason}
+        else:
+            pythons[name] = python
+            about.setdefault("versions", {})[name] = version(peer, python)
+    tasks = [(method, clients) for clients in COHORTS for method in METHODS]
+    with tempfile.TemporaryDirectory() as top:
+        files = {task: Path(top, f"{task[0]}-{task[1]}.npz") for task in tasks}
+        for task, file in files.items():
+            export(*task, rounds).write(file)
+        for method, clients in tasks * repetitions:
+            for name in list(pythons):
+                found = measured(peers[name], pythons[name], files[method, clients], limit)
+                if "reason" in found:  # it would fail again
+                    del pythons[name]
+                about["load_after"] = os.getloadavg()[1]
+                yield {"peer": name, "method": method, "clients": clients, **found}
+
+
+def measured(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, Any]:
+    """Milliseconds a round, the other seconds of the process, and the final objective; or the reason for none."""
+    out, begun = file.with_name("out.npz"), time.perf_counter()
+    out.unlink(missing_ok=True)
+    reason = run(peer, python, file, out, limit)
+    seconds = time.perf_counter() - begun
+    if reason or not out.exists():
+        return {"reason": reason or "it left nothing"}
+    task = Task.read(file)
+    with np.load(out) as left:
+        each = steady(left["marks"], left["marked"], warm=task.rounds // 10)
+        value = objective(task, left["weights"], left["bias"])
+        nonzeros = int(np.count_nonzero(left["weights"]))
+    return {"round_ms": 1e3 * each, "rest_s": seconds - each * task.rounds, "objective": value, "nonzeros": nonzeros}
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": (models or [platform.processor() or platform.machine()])[0],
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()}, Python {platform.python_version()}",
+        "load_before": os.getloadavg()[1],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Who is compared, with which packages, each in an environment of its own; and who is not, and why."""
+
+import os
+import signal
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+class Peer(NamedTuple):
+    """A competitor: its script, and what its environment holds; without needs, the environment of this process."""
+
+    title: str
+    script: str
+    needs: tuple[str, ...] = ()
+
+
+TORCH = "torch==2.13.0"
+PEERS = {
+    "fcorun": Peer("fcorun", "with_fcorun.py"),
+    "jax": Peer("JAX, by hand", "with_jax.py"),
+    "numpy": Peer("NumPy, by hand", "with_numpy.py"),
+    "fedjax": Peer(
+        "FedJAX",
+        "with_fedjax.py",
+        ("fedjax==0.0.17", "jax==0.4.13", "jaxlib==0.4.13", "dm-haiku==0.0.10", "numpy<2", "scipy<1.13"),
+    ),
+    "fedlab": Peer("FedLab", "with_fedlab.py", ("fedlab==1.3.0", TORCH)),
+    "pfl": Peer("pfl-research", "with_pfl.py", ("pfl==0.6.0", TORCH)),
+    "fedml": Peer("FedML", "with_fedml.py", ("fedml==0.9.6", TORCH, "setuptools<81")),
+    "flower": Peer("Flower", "with_flower.py", ("flwr[simulation]==1.41.0",)),
+}
+ELSEWHERE = {  # what is not compared: why, and how to come by it
+    "fl-sim": "not in the package index: `git clone https://github.com/wenh06/fl-sim && pip install ./fl-sim`",
+    "PFLlib": "not in the package index, and no package: `git clone https://github.com/TsingZ0/PFLlib`",
+}
+
+
+def install(peer: Peer, folder: Path, limit: float) -> tuple[Path, str]:
+    """The interpreter of a peer's environment, made in ``folder`` where it is missing; and why it failed, or "".
+
+    What was installed is noted beside it, so that it is made anew only when the needs change.
+    """
+    if not peer.needs:
+        return Path(sys.executable), ""
+    python, note = folder / "bin" / "python", folder / "installed.txt"
+    if note.exists() and note.read_text().splitlines() == list(peer.needs):
+        return python, ""
+    venv.create(folder, with_pip=True, clear=True)
+    failed = call([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *peer.needs], limit)
+    if not failed:
+        note.write_text("\n".join(peer.needs))
+    return python, failed and f"not installed: {failed}"
+
+
+def run(peer: Peer, python: Path, task: Path, out: Path, limit: float) -> str:
+    """Have a peer do a task, in a process of its own; why it failed, or ""."""
+    return call([python, HERE / peer.script, task, out], limit, own=not peer.needs)
+
+
+def version(peer: Peer, python: Path) -> str:
+    """That of its first package; of JAX, NumPy and fcorun, that in use here."""
+    name = peer.needs[0].split("==")[0].split("[")[0] if peer.needs else peer.script[len("with_") : -len(".py")]
+    asked = f"from importlib.metadata import version; print(version({name!r}))"
+    return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def call(command: list, limit: float, own: bool = False) -> str:
+    """Run a command and all it starts for at most ``limit`` seconds; the last line of its errors if it fails, or ""."""
+    environment = os.environ | CPU | QUIET
+    if not own:  # other packages than those of this process
+        environment = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        errors = process.communicate(timeout=limit)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return f"not done after {limit:.0f} s"
+    lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return (lines or [f"exit code {process.returncode}"])[-1] if process.returncode else ""

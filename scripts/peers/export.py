@@ -1,0 +1,32 @@
+"""LASSO I of the paper as tasks for everybody: rows, cohorts and minibatches that fcorun draws."""
+
+from task import Task
+
+from fcorun.composing.compose import compose
+from fcorun.experiment.build import load, schedule_of
+from fcorun.experiment.prepare import prepare
+
+COHORTS = (10, 64)
+
+
+def overrides(method: str, clients: int, rounds: int) -> list[str]:
+    """What the command line of fcorun is given for a task."""
+    rates = ["algo.client_lr=5e-4", "algo.server_lr=1"]  # a rate of 1e-3 makes FedAvg(∂) diverge with 10 clients
+    return [f"algo={method}", "data=lasso", f"clients_per_round={clients}", f"rounds={rounds}", *rates]
+
+
+def export(method: str, clients: int, rounds: int, *more: str) -> Task:
+    """The task of a method with so many clients a round; ``more`` overrides change the data."""
+    experiment = prepare(compose([*overrides(method, clients, rounds), "verbose=false", *more]))
+    data, numbers = load(experiment), experiment.numbers()
+    drawn = schedule_of(experiment, data).draw(0, rounds)
+    return Task(
+        x=data.x,
+        y=data.y,
+        offsets=data.offsets,
+        cohort=drawn.cohort,
+        rows=drawn.rows,
+        method=method,
+        strength=numbers["reg"]["strength"],
+        client_lr=numbers["algo"]["client_lr"],
+    )

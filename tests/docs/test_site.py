@@ -1,0 +1,94 @@
+"""The site builds without a warning and has every plug-in, and the notebook is what its text gives."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from helpers import names, plugin_class
+from pages import alike
+
+from fcorun.cli.commands import COMMANDS
+from fcorun.cli.keys import GROUPS, root_keys
+from fcorun.sources.catalogue import catalogue
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_is_whole(tmp_path):
+    """Built in a process of its own, as a reader builds it."""
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, site]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (built.returncode, built.stderr) == (0, "")
+    has_every_choice_with_its_code(site)
+    has_every_key_command_figure_and_source(site)
+    loads_nothing_from_elsewhere(site)
+
+
+def page(site: Path, name: str) -> str:
+    return (site / f"{name}.html").read_text(encoding="utf-8")
+
+
+def has_every_choice_with_its_code(site: Path) -> None:
+    for group in GROUPS:
+        for name in names(group):
+            text = page(site, f"reference/algo-{name}" if group == "algo" else f"reference/{group.rpartition('/')[2]}")
+            assert f"{group}={name}<" in text
+    assert "soft_threshold" in page(site, "reference/reg")
+    assert "<math" in page(site, "reference/algo-feddualavg")
+
+
+def has_every_key_command_figure_and_source(site: Path) -> None:
+    keys, commands = page(site, "reference/keys"), page(site, "reference/commands")
+    assert all(f">{key}<" in keys for key, about in root_keys().items() if about.value)
+    assert all(f"usage: fcorun {command}" in commands for command in COMMANDS)
+    gallery, sources = page(site, "reference/gallery"), page(site, "reference/sources")
+    assert all(f"fcorun figure {name}\n" in gallery for name in names("experiment"))
+    assert all(f'id="{key}"' in sources for key in catalogue())
+
+
+def loads_nothing_from_elsewhere(site: Path) -> None:
+    """Scripts, styles, fonts and pictures are the site's own; what draws diagrams is fetched, if it can be."""
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        found = re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?://[^"]+)"', text)
+        assert found == [] or path.stem == "architecture", path
+    assert "@import url(http" not in "".join(path.read_text() for path in site.rglob("*.css"))
+
+
+def test_the_guide_names_every_choice():
+    told = (DOCS / "guide" / "choices.md").read_text(encoding="utf-8")
+    groups = ("algo", "topology", "data", "reg", "mirror")
+    assert [name for group in groups for name in names(group) if f"`{name}`" not in told] == []
+
+
+@pytest.mark.parametrize("name", names("algo"))
+def test_every_algorithm_has_its_mathematics(name):
+    kind = plugin_class("algo", name)
+    assert "$" in (DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").read_text(encoding="utf-8")
+
+
+def test_every_picture_of_the_pages_is_there():
+    for path in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
+        for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).is_file(), (path, target)
+
+
+@pytest.mark.slow
+def test_the_notebook_is_what_its_text_gives(compiled_fast, tmp_path):
+    """Its cells are those of the text, and what they print today is what it shows, numbers to a tenth."""
+    command = [sys.executable, str(DOCS / "make_notebook.py"), str(tmp_path / "new.ipynb")]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert made.returncode == 0, made.stderr
+    shown, found = (nbformat.read(path, as_version=4) for path in (DOCS / "four_clinics.ipynb", tmp_path / "new.ipynb"))
+    assert [cell.source for cell in shown.cells] == [cell.source for cell in found.cells]
+    for one, other in zip(shown.cells, found.cells, strict=True):
+        for before, now in zip(one.get("outputs", []), other.get("outputs", []), strict=True):
+            assert (before.output_type, [*before.get("data", {})]) == (now.output_type, [*now.get("data", {})])
+            texts = [of.get("text") or of["data"]["text/plain"] for of in (before, now)]
+            for line, line_now in zip(*(text.splitlines() for text in texts), strict=True):
+                assert alike(line, line_now), (line, line_now)

@@ -1,0 +1,125 @@
+"""The comparison with other frameworks: all are given the same, judged by one function, and what fails is told."""
+
+import math
+import runpy
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import fcorun
+
+PEERS = Path(__file__).resolve().parents[1] / "scripts" / "peers"
+SCRIPTS = sorted(PEERS.glob("with_*.py"))
+SMALL = ("data.clients=4", "data.samples=23", "data.features=6", "data.nonzeros=2", "data.validation_samples=2")
+ABOUT = {
+    "rounds": 100,
+    "date": "2026-11-22",
+    "command": "python scripts/peers/compare.py",
+    "processor": "a processor",
+    "cores": 2,
+    "system": "Linux",
+    "load_before": 0.1,
+    "versions": {"fcorun": "0.1.0", "numpy": "2.0"},
+}
+
+
+@pytest.fixture(scope="module")
+def peers():
+    """The modules of the comparison, which find each other in their folder."""
+    sys.path.insert(0, str(PEERS))
+    yield SimpleNamespace(
+        **{name: import_module(name) for name in ("compare", "environments", "export", "table", "task")}
+    )
+    sys.path.remove(str(PEERS))
+
+
+@pytest.mark.parametrize("method", ["fedavg_subgradient", "feddualavg"])
+def test_a_task_is_fcoruns_own_run(peers, method, tmp_path, monkeypatch):
+    """Its NumPy steps come to fcorun's solution, and the common objective to fcorun's number."""
+    peers.export.export(method, 3, 4, *SMALL).write(tmp_path / "task.npz")
+    monkeypatch.setattr(sys, "argv", ["with_numpy.py", str(tmp_path / "task.npz"), str(tmp_path / "out.npz")])
+    runpy.run_path(str(PEERS / "with_numpy.py"))
+    left, task = np.load(tmp_path / "out.npz"), peers.task.Task.read(tmp_path / "task.npz")
+    record = fcorun.run(
+        fcorun.compose([*peers.export.overrides(method, 3, 4), "verbose=false", *SMALL]), tmp_path / "r"
+    )
+    for name in ("weights", "bias"):
+        np.testing.assert_allclose(left[name], record.solution[name], rtol=1e-4, atol=1e-6)
+    found = peers.task.objective(task, record.solution["weights"], record.solution["bias"])
+    assert found == pytest.approx(record.metrics["objective"].iloc[-1], rel=1e-6)
+    assert found < record.metrics["objective"].iloc[0]
+    assert left["marked"].tolist() == [1, 2, 3, 4]
+
+
+def test_the_first_rounds_are_not_timed(peers):
+    assert peers.task.steady(np.array([9.0, 10.0, 12.0, 14.0]), np.array([1, 2, 3, 4]), warm=2) == 2.0
+    assert peers.task.steady(np.array([3.0, 5.0]), np.array([10, 100]), warm=10) == pytest.approx(2 / 90)
+
+
+def row(peer, objective=2.0, round_ms=1.0, method="feddualavg"):
+    return {"peer": peer, "method": method, "clients": 10, "round_ms": round_ms, "rest_s": 3.0, "objective": objective}
+
+
+def test_the_table_has_the_least_times_and_their_ratios(peers):
+    page = peers.table.table([ABOUT, row("fcorun", round_ms=4), row("fcorun"), row("numpy", 2.000001, 250.0)])
+    assert "| fcorun | 0.1.0 | none | | | | 1.0 | 1.0 | 3.0 | 2 |" in page
+    assert "| NumPy, by hand | 2.0 | none | | | | 250 | 250 | 3.0 | 2 |" in page
+    assert "10 of 64" in page
+    assert "64 of 64" not in page
+    assert "do not agree" not in page
+    assert "Other work" not in page
+    assert "Other work ran" in peers.table.table([{**ABOUT, "load_before": 3.0}, row("fcorun")])
+
+
+@pytest.mark.parametrize("value", [2.1, math.nan])
+def test_the_table_says_whose_objective_is_another(peers, value):
+    page = peers.table.table([ABOUT, row("fcorun"), row("numpy", value)])
+    assert (
+        "**Objectives that do not agree with fcorun's**, relatively: NumPy, by hand, FedDualAvg with 10 clients" in page
+    )
+
+
+def test_the_table_says_who_failed_and_why(peers):
+    failed = [{"peer": "flower", "reason": "not installed: no such wheel"}]
+    failed += [{"peer": "numpy", "method": "feddualavg", "clients": 10, "reason": "not done after 600 s"}]
+    page = peers.table.table([ABOUT, row("fcorun"), *failed])
+    assert "- Flower: not installed: no such wheel\n" in page
+    assert "- NumPy, by hand, FedDualAvg with 10 clients, and what came after: not done after 600 s\n" in page
+    assert "| Flower |  | none | | | | none | | | |" in page
+    assert all(f"- {name}: " in page for name in peers.environments.ELSEWHERE)
+
+
+def test_each_script_is_compared_with_pinned_packages(peers):
+    assert sorted(peer.script for peer in peers.environments.PEERS.values()) == [path.name for path in SCRIPTS]
+    for peer in peers.environments.PEERS.values():
+        assert all("==" in need or "<" in need for need in peer.needs)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_each_script_lists_its_modifications(peers, script):
+    assert f"`{script.name}`" in peers.table.modifications()
+    text = script.read_text().split('"""')[1]
+    assert "\n\nModifications:\n- " in text
+
+
+def test_a_failure_is_told_in_its_last_line(peers, tmp_path):
+    call = peers.environments.call
+    assert call([sys.executable, "-c", "import sys; sys.exit('first\\nno such wheel')"], 60) == "no such wheel"
+    assert call([sys.executable, "-c", "import os; os._exit(3)"], 60) == "exit code 3"
+    assert call([sys.executable, "-c", "import time; time.sleep(60)"], 0.2) == "not done after 0 s"
+    peers.export.export("feddualavg", 3, 20, *SMALL).write(tmp_path / "task.npz")
+    (tmp_path / "idle.py").write_text("")
+    idle = peers.environments.Peer("Idle", str(tmp_path / "idle.py"))
+    found = peers.compare.measured(idle, Path(sys.executable), tmp_path / "task.npz", 60)
+    assert found == {"reason": "it left nothing"}
+
+
+def test_an_unknown_competitor_is_one_sentence():
+    found = subprocess.run([sys.executable, PEERS / "compare.py", "flour"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith("there is no competitor 'flour' (valid: fcorun, ")
