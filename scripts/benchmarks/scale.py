@@ -1,41 +1,43 @@
 """Time and memory of a round against the number of clients."""
 
-import csv
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.measure import FCORUN, shell
+import jax
+import numpy as np
+
+from benchmarks.measure import FCORUN, in_turns, make_engine, shell
+from fcorun.engine.devices import Devices
+from fcorun.system.machine import cores_as_devices
+
+cores_as_devices()  # before anything is computed
 
 CLIENTS = (64, 256, 1024, 4096)
-ROUNDS = 20
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "scale.png"
-WAYS = {
-    "all clients at once": ("devices=1", "clients_at_once={clients}"),
-    "in chunks, one device": ("devices=1",),
-    "in chunks, each core a device": ("devices=all",),
-}
+ONCE, CHUNKS, CORES = "all clients at once", "in chunks, one device", "in chunks, each core a device"
 
 
 def scale() -> Iterator[str]:
     """Rounds of `lasso` with 64 to 4,096 clients, all of them in each; draws docs/scale.png."""
-    seconds = {(way, clients): float("inf") for way in WAYS for clients in CLIENTS}
-    memory = dict.fromkeys(seconds, float("inf"))
+    ways = [(way, clients) for clients in CLIENTS for way in (ONCE, CHUNKS, CORES)]  # whose rows are the same
+    found = in_turns(8, **{f"{way}/{clients}": _rounds(way, clients) for way, clients in ways})
+    seconds = {(way, clients): found[f"{way}/{clients}"] / clients * 64 for way, clients in ways}
+    for way, clients in ways:
+        told = f"{seconds[way, clients] * 1e3:.2f} ms | {seconds[way, clients] / seconds[way, CLIENTS[0]]:.2f}"
+        yield f"| a round of {clients} clients, {way}, per 64 clients | {told} |"
+    memory, base = {}, 0.0
     with tempfile.TemporaryDirectory() as top:
-        for _ in range(3):
-            for way, clients in seconds:
-                found = _measured(way, clients, Path(top))
-                seconds[way, clients] = min(seconds[way, clients], found[0])
-                memory[way, clients] = min(memory[way, clients], found[1])
-    for way, clients in seconds:
-        each, first = (seconds[way, n] / n * 64 for n in (clients, CLIENTS[0]))
-        told = f"{each * 1e3:.2f} ms | {each / first:.2f} times that of 64"
-        yield f"| a round of {clients} clients, {way}, a 64 clients | {told} |"
-    for way, clients in memory:
-        rows = _rows(clients)
-        told = f"{memory[way, clients]:.0f} MiB | {memory[way, clients] / rows:.2f} times its rows"
-        yield f"| peak memory of a run of {clients} clients, {way} | {told} |"
+        for clients in (1, *CLIENTS):
+            given = ["data=lasso", f"data.clients={clients}", "clients_per_round=null", "verbose=false", "rounds=2"]
+            command = [*FCORUN, "algo=feddualavg", *given, f"hydra.run.dir=run{clients}"]
+            memory[clients] = shell(command, Path(top), Path(top, "cache"))[1]
+            base = base or memory[clients]
+            told = f"{(memory[clients] - base) / _rows(clients):.2f} times its rows beyond that of 1 client"
+            yield f"| peak memory of a run of {clients} clients | {memory[clients]:.0f} MiB | {told} |"
     _draw(seconds, memory)
 
 
@@ -44,14 +46,24 @@ def _rows(clients: int) -> float:
     return clients * (128 + 32) * 1024 * 4 / 2**20
 
 
-def _measured(way: str, clients: int, top: Path) -> tuple[float, float]:
-    """Seconds of a round, with a twentieth of an evaluation; MiB of the process."""
-    given = ["data=lasso", f"data.clients={clients}", "clients_per_round=null", "force=true", "verbose=false"]
-    given += [f"rounds={ROUNDS}", f"eval_every={ROUNDS}", *(each.format(clients=clients) for each in WAYS[way])]
-    memory = shell([*FCORUN, "algo=feddualavg", *given, "hydra.run.dir=run"], top, top / "cache")[1]
-    with Path(top, "run", "metrics.csv").open(newline="") as file:
-        first, *_, last = csv.DictReader(file)
-    return (float(last["seconds"]) - float(first["seconds"])) / ROUNDS, memory
+def _rounds(way: str, clients: int) -> Callable[[], float]:
+    """Seconds of a round, without evaluation and compiling."""
+    count = max(1, 1024 // clients)
+    at_once = str(clients) if way == ONCE else "auto"
+    given = (f"data.clients={clients}", f"rounds={count}", f"eval_every={count}", f"clients_at_once={at_once}")
+    engine, points = make_engine("clients_per_round=null", *given)
+    devices = Devices.of(jax.local_device_count() if way == CORES else 1, 1)
+    engine, federation = replace(engine, devices=devices.count), engine.federation
+    numbers, state = devices.by_run((federation.stack(points), engine.start(points)))
+    drawn = devices.everywhere((federation.arrays[0], federation.schedule.draw(0, count), np.int32(0)))
+    program = jax.jit(devices.advance(federation.advance, shared=True)).lower(numbers, state, *drawn).compile()
+
+    def run() -> float:
+        begun = time.perf_counter()
+        jax.block_until_ready(program(numbers, state, *drawn))
+        return (time.perf_counter() - begun) / count
+
+    return run
 
 
 def _draw(seconds: dict, memory: dict) -> None:
@@ -59,20 +71,19 @@ def _draw(seconds: dict, memory: dict) -> None:
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     times, sizes = figure.subplots(1, 2)
-    styles = zip(WAYS, (("#d55e00", "s", ":"), ("#0072b2", "o", "-"), ("#009e73", "^", "--")), strict=True)
-    for way, (color, marker, line) in styles:
-        style = {"color": color, "marker": marker, "linestyle": line, "label": way}
-        times.plot(CLIENTS, [seconds[way, n] / n * 64e3 for n in CLIENTS], **style)
-        sizes.plot(CLIENTS, [memory[way, n] / 1024 for n in CLIENTS], **style)
-    sizes.plot(CLIENTS, [_rows(n) / 1024 for n in CLIENTS], color="#555555", linewidth=1, label="the rows alone")
+    styles = {ONCE: ("#d55e00", "s", ":"), CHUNKS: ("#0072b2", "o", "-"), CORES: ("#009e73", "^", "--")}
+    for way, (color, marker, line) in styles.items():
+        each = [seconds[way, clients] * 1e3 for clients in CLIENTS]
+        times.plot(CLIENTS, each, color=color, marker=marker, linestyle=line, label=way)
+    sizes.plot(CLIENTS, [memory[n] / 1024 for n in CLIENTS], color="#0072b2", marker="o", label="the process")
+    sizes.plot(CLIENTS, [_rows(n) / 1024 for n in CLIENTS], color="#555555", linestyle="--", label="the rows")
     times.set(ylabel="time of a round per 64 clients (ms)", ylim=(0, None))
-    sizes.set(ylabel="peak memory (GiB)", yscale="log")
+    sizes.set(ylabel="peak memory (GiB)", ylim=(0, None))
     for axes in (times, sizes):
         axes.set(xlabel="clients $M$, all in each round", xscale="log", xticks=CLIENTS, xticklabels=map(str, CLIENTS))
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    times.legend(frameon=False, fontsize=8)
-    sizes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8)
     figure.suptitle(f"FedDualAvg on LASSO, 128 rows of 1,024 features a client, {os.cpu_count()} cores", fontsize=10)
     figure.savefig(PICTURE, dpi=150)
