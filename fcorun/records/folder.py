@@ -1,6 +1,7 @@
 """The folder of a run that is being computed."""
 
 import contextlib
+import os
 import time
 import traceback
 from collections.abc import Iterable
@@ -46,6 +47,12 @@ class RunFolder:
             )
         return "finished" if record.finished else "resume"
 
+    def asked_for(self) -> None:
+        """Note that the run that is here was asked for again: of records of one configuration, by different code or on
+        other data, tables take that which was asked for last."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / "status.json")
+
     def _first_file(self) -> str:
         """A file that is there and that a run would replace; empty for none."""
         return next((name for name in FILES if (self.folder / name).exists()), "")
@@ -78,6 +85,7 @@ class RunFolder:
             self.release()
             raise
         if found == "finished":
+            self.asked_for()
             self.release()
         return found
 

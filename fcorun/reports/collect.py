@@ -119,15 +119,9 @@ def _held(config: dict[str, Any]) -> dict[str, Any]:
 
 def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
     """Records in the order of what was varied: by algorithm, those of ``first`` before others, by data, then by each
-    key; of two with the same configuration, of another version or other content of the data, the later one only."""
-    newest: dict[str, tuple] = {}
-    for record in records:
-        config = record.flat_config
-        told = sorted((key, repr(value)) for key, value in config.items() if key not in how_keys())
-        same = repr(told) if config and record.finished else str(record.folder)
-        if same not in newest or _when(newest[same][0]) < _when(record):
-            newest[same] = record, config
-    varied = _varied([config for _, config in newest.values()])
+    key; of one configuration those of ``latest``."""
+    found = [(record, record.flat_config) for record in latest(records)]
+    varied = _varied([config for _, config in found])
     places = {algo: place for place, algo in enumerate(first)}
 
     def place(found: tuple[Record, dict[str, Any]]) -> tuple:
@@ -136,11 +130,33 @@ def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record
         keys = [_rank(config.get(_setting(key))) for key in varied]
         return (places.get(algo, len(places)), algo, data, keys, str(record.folder))
 
-    return [record for record, _ in sorted(newest.values(), key=place)]
+    return [record for record, _ in sorted(found, key=place)]
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """Of finished records with the same configuration, of other code or other content of the data, the one that was
+    asked for last."""
+    newest: dict[str, Record] = {}
+    for record in records:
+        config = record.flat_config
+        told = sorted((key, repr(value)) for key, value in config.items() if key not in how_keys())
+        same = repr(told) if config and record.finished else str(record.folder)
+        if same not in newest or _when(newest[same]) < _when(record):
+            newest[same] = record
+    return list(newest.values())
+
+
+def set_aside(records: Sequence[Record]) -> str:
+    """That some of these records are not those of ``latest``, or nothing."""
+    count = len(records) - len(latest(records))
+    if not count:
+        return ""
+    return (f"{count} of {len(records)} records are of other code or other data than one of the same configuration "
+            "that was asked for later: left out")  # fmt: skip
 
 
 def _when(record: Record) -> float:
-    """When a record was last written, in seconds."""
+    """When a record was last written, or asked for, in seconds."""
     try:
         return (record.folder / "status.json").stat().st_mtime
     except OSError:

@@ -121,7 +121,10 @@ def look(points: Sequence[Point], folder: Path, options: Options) -> None:
             point.found = "finished"
             continue
         try:
-            point.found = RunFolder(point.folder, point.experiment.identity).look(options.force)
+            there = RunFolder(point.folder, point.experiment.identity)
+            point.found = there.look(options.force)
+            if point.found == "finished" and not options.dry_run:
+                there.asked_for()
             other = seen.setdefault(point.folder, point)
             if other.experiment is not None and other.experiment.identity != point.experiment.identity:
                 raise UserError(f"hydra.sweep.subdir gives {point.folder} to different runs; put ${{run_id:}} into it")

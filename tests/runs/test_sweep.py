@@ -244,3 +244,30 @@ def test_what_is_the_same_run_is_run_once_and_said(capsys):
     assert "algo=centralized is the same for all of seed: run once" in out
     command(*axes, "hydra.sweep.dir=s", "dry_run=true")
     assert capsys.readouterr().out.startswith("14 done, 0 to run")
+
+
+def test_code_that_is_changed_and_restored(user_module, capsys):
+    source = (
+        "from dataclasses import dataclass\n"
+        "from fcorun.algorithms.fedavg import FedAvg\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(FedAvg):\n"
+        "    def output(self, problem, server):\n"
+        "        return FACTOR * server\n"
+    )
+    axes = ("algo=fedavg", "algo.class=mine.Mine", "algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s")
+    ends = []
+    for factor in ("1.0", "0.5", "1.0"):
+        user_module("mine", source.replace("FACTOR", factor))
+        assert command(*axes) == 0
+        ends.append(list(table("s")["final_objective"]))
+    assert ends[0] != ends[1]
+    assert ends[2] == ends[0]  # of the records that were just said to be done
+    said = capsys.readouterr().out
+    assert "2 of 4 records are of other code or other data" in said
+    assert main(["weights", "s", "--out", "w.csv"]) == 0
+    assert set(pd.read_csv("w.csv")["runs"]) == {1}
+    assert main(["report", "s", "--out", "r.html"]) == 0
+    page = Path("r.html").read_text()
+    assert "not begun" not in page
+    assert "2 of 4 records are of other code" in page

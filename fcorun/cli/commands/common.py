@@ -12,6 +12,7 @@ from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record, load_records
+from fcorun.reports.collect import latest, set_aside
 
 # how a table is written, by the ending of its file
 WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
@@ -71,6 +72,13 @@ def distinct(records: Sequence[Record], out: Console) -> list[Record]:
     if len(kept) < len(records):
         out.print(f"{len(records) - len(kept)} of {len(records)} records are of runs that lie here twice: left out")
     return [record for record in records if id(record) in kept]
+
+
+def current(records: Sequence[Record], out: Console) -> list[Record]:
+    """Of one configuration by different code, or on other data, the record that was asked for last."""
+    if aside := set_aside(records):
+        out.print(aside)
+    return latest(records)
 
 
 def console(verbose: bool = True) -> Console:

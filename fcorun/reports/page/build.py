@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 from fcorun.records.record import Record
 from fcorun.records.sweeps import MARK, Asked, kept
 from fcorun.reports.citations import bibliography
-from fcorun.reports.collect import ordered, table
+from fcorun.reports.collect import ordered, set_aside, table
 from fcorun.reports.page import about, curves, maps, models, runs, studies
 from fcorun.reports.page.parts import Page, embedded, notes, paragraph, rich_table
 from fcorun.reports.pictures.draw import problems
@@ -53,10 +53,10 @@ def page(
                         "such as outputs")  # fmt: skip
     if records:
         asked = _asked(folders).unless(metric=metric, tail_rounds=tail_rounds)
-        records = ordered(records, asked.algos)
+        aside, records = set_aside(records), ordered(records, asked.algos)
         root = folders[0] if len(folders) == 1 else None
         found = table(records, asked.tail_rounds, root=root)
-        told += [runs.sentence(records, found), runs.states(found, asked.runs)]
+        told += [runs.sentence(records, found), runs.states(found, _absent(folders, asked)), aside]
         told += [studies.show(out, folder) for folder in there]
         _add_runs(out, records, found, asked)
         out.add("configuration", "Configuration", about.configuration(records, comments or {}))
@@ -72,6 +72,12 @@ def _asked(folders: Sequence[Path]) -> Asked:
     """What was asked for of these folders; of a figure, of its runs."""
     marked = [place for folder in folders for place in (folder, folder / "runs") if (place / MARK).exists()]
     return kept(*marked)
+
+
+def _absent(folders: Sequence[Path], asked: Asked) -> list[str]:
+    """The runs that were asked for and have no record."""
+    places = [place for folder in folders for place in (folder, folder / "runs")]
+    return [run for run in asked.runs if not any((place / run).is_dir() for place in places)]
 
 
 def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) -> None:

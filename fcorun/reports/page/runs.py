@@ -59,10 +59,9 @@ def _values(values: Sequence[Any]) -> str:
     return f"{len(kept)} values"
 
 
-def states(runs: Table, asked: Sequence[str]) -> str:
-    """How runs ended, where not all are done; ``asked`` are the folders of a sweep, of which some may not be there."""
-    ends, statuses = Counter(runs.frame["status"]), list(runs.frame["status"])
-    missing = len(set(asked)) - sum(any(name.endswith(place) for name in runs.frame["folder"]) for place in set(asked))
+def states(runs: Table, absent: Sequence[str]) -> str:
+    """How runs ended, where not all are done; ``absent`` are those of a sweep that are not there."""
+    ends, statuses, missing = Counter(runs.frame["status"]), list(runs.frame["status"]), len(set(absent))
     told = [f"{ends[name]} {name}" for name in STATUSES if ends[name]]
     told += [f"{missing} not begun" if missing > 0 else ""]
     open_ = missing > 0 or any(status not in (*FINISHED, "failed") for status in statuses)
