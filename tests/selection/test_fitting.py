@@ -111,7 +111,7 @@ def test_classes():
 def test_a_part_takes_the_memory_of_all_rows():
     """Every run predicts for all rows, those that a part leaves aside too; rows standardized anew are more of them."""
     np.savez("all.npz", X=X, y=SCORE, client=OWNER, validation=np.zeros(len(SCORE), bool))
-    experiment = prepare(config("all.npz", *CASES["minibatches"], "data.standardize=pooled"))
+    experiment = prepare(config("all.npz", *CASES["minibatches"], "data.standardize=pooled", "clients_at_once=1"))
     data, none = load(experiment), np.zeros(len(SCORE), bool)
     fitter = Fitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
     few = part(data, OWNER == 0, none)
