@@ -15,7 +15,7 @@ covariates that matter and six that do not. What is run is, on the command line,
 where the factors leave the baseline hazard unpenalised. exp(weight) is a hazard ratio: of one unit of a covariate.
 """
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -121,4 +121,6 @@ def main(folder: Path) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "hazard_ratios"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("hazard_ratios"), help="where its files go")
+    main(parser.parse_args().folder)

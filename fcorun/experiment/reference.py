@@ -78,6 +78,20 @@ def strength_max(experiment: Experiment, data: FederatedData, cure: str = "leave
     return largest
 
 
+def strength_max_of_clients(experiment: Experiment, data: FederatedData, cure: str) -> float:
+    """The smallest strength at which 0 is optimal for each client alone, on its rows. Raises UserError as
+    ``strength_max``."""
+    found = 0.0
+    with jax.enable_x64(True):
+        problem, batch = problem_of(experiment, data), gathered(data, experiment.settings.client_weighting)
+        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
+            own = jnp.where((jnp.arange(len(data.y)) >= start) & (jnp.arange(len(data.y)) < stop), batch.weight, 0)
+            found = max(found, solver.strength_max(problem, batch._replace(weight=own / own.sum())))
+    if not np.isfinite(found):
+        raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {cure}")
+    return found
+
+
 def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) -> Path:
     reg = {k: v for k, v in meaning(experiment.reg).items() if k not in without}
     parts = [

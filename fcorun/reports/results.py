@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table as Shown
 
 from fcorun.experiment.ending import ADVICE, UNDRAWN
-from fcorun.metrics import structure
+from fcorun.metrics import PERSONAL, structure
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
 from fcorun.reports.collect import ordered, set_aside, table
@@ -100,8 +100,19 @@ def remarks(runs: Table, metric: str) -> list[str]:
     lines = [str(edge) for edge in edges(runs, metric)]
     if functions := runs.functions(metric):
         lines.append(f"each {' and '.join(functions)} by itself: their {metric} is not of the same function")
-    lines += unlike(runs, metric)
+    lines += unlike(runs, metric) + _unsent(runs, metric)
     return list(dict.fromkeys([*lines, *_early(runs), *unfinished(runs, metric), *_undrawn(runs)]))
+
+
+def _unsent(runs: Table, metric: str) -> list[str]:
+    """A line on algorithms with own models that send nothing, where they are judged by a shared one."""
+    alone = (runs.column("bytes_up") == 0) & (runs.column("final_personal_train_loss") > float("-inf"))
+    names = sorted(set(runs.frame["algo"][alone]))
+    if not names or metric.startswith(PERSONAL):
+        return []
+    own = f"{PERSONAL}{metric}"
+    cure = f"; metric={own} judges own models" if own in runs.tails else ""
+    return [f"{', '.join(names)}: clients send nothing, so {metric} is that of the model all started from{cure}"]
 
 
 def unlike(runs: Table, metric: str) -> list[str]:

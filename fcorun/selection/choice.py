@@ -89,6 +89,10 @@ def remarks(choice: Choice, path: RegularizationPath, fitted: dict[str, Fitted],
         )
         said.append(f"the {choice.names['min']} lies at the beginning of the path, {path.number}={path.values[0]:.4g}, "
                     f"{what}: these rows do not show that a feature helps, or the path begins too late")  # fmt: skip
+    elif choice.chosen == 0:
+        said.append(f"{choice.names['one_se']} reaches to the beginning of the path, the simplest solution: of "
+                    "folds that differ so much the rule says little; "
+                    f"rule=min takes {path.values[choice.best]:.4g}")  # fmt: skip
     if np.nanmax(choice.mean) == np.nanmin(choice.mean):
         said.append("all strengths are tied")
     ends = np.stack([each.end for each in fitted.values()])

@@ -84,10 +84,12 @@ def _largest(experiment: Experiment, data: FederatedData, number: str) -> tuple[
         raise UserError(f"objective={experiment.names['objective']} is not convex, so that no {number} of reg={name} "
                         f"is known to begin or end a path: {give}")  # fmt: skip
     if number == "strength":
-        found = reference.strength_max(replace(experiment, reg=reg.with_value(number, 1.0)), data, give)
+        unit, own = replace(experiment, reg=reg.with_value(number, 1.0)), experiment.algo.personalises
+        found = (reference.strength_max_of_clients if own else reference.strength_max)(unit, data, give)
         if found <= 0:
             raise UserError(f"0 is optimal with reg={name} of any strength: the features say nothing of the target")
-        return found, "the smallest strength at which all penalised coefficients are 0, on all training rows"
+        whose = ", for each client alone" if own else ""
+        return found, f"the smallest strength at which all penalised coefficients are 0, on all training rows{whose}"
     return _free_radius(experiment, data), "about the radius of the solution without constraint on all training rows"
 
 

@@ -271,3 +271,11 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
     page = Path("r.html").read_text()
     assert "not begun" not in page
     assert "2 of 4 records are of other code" in page
+
+
+def test_a_model_that_nobody_trains_is_said_to_be_none(capsys):
+    axes = ("algo=local,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s")
+    assert command(*axes, "metric=val_loss") == 0
+    assert "local: clients send nothing, so val_loss is that of the model all started from" in capsys.readouterr().out
+    assert main(["results", "s", "--metric", "personal_val_loss"]) == 0
+    assert "send nothing" not in capsys.readouterr().out

@@ -231,3 +231,14 @@ def test_the_command(capsys, monkeypatch):
     assert (code, len(err.splitlines())) == (2, 1)
     assert "notes.txt" in err
     assert [path.name for path in Path("taken").iterdir()] == ["notes.txt"]
+
+
+def test_a_path_of_own_models_begins_where_all_of_them_are_0(monkeypatch):
+    table()
+    settings = config("algo=local", "data.validation=0", "rounds=400")
+    planned = plan(settings, Options(points=3, folds=2))
+    assert "for each client alone" in planned.path.said
+    for factor, some in ((1.001, False), (0.97, True)):
+        strength = float(planned.path.values[0] * factor)
+        record = run({**settings, "reg": {**settings["reg"], "strength": strength}})
+        assert (np.abs(record.personal["weights"]) > 1e-6).any() == some

@@ -54,6 +54,10 @@ def run(argv: Sequence[str]) -> int:
         _show(table(of_one, choice.tail_rounds, root=root), choice.metric and metric, out)
     if asked.paired:
         _tell_pairs(runs, metric, pairs(runs, metric), out)
+        if "data.seed" in runs.frame and any({"data.path", "data.root"} & set(r.flat_config) for r in records):
+            out.print(
+                "data.seed deals the same rows out anew: such repetitions are not independent, and p is too small"
+            )
     if asked.out is not None:
         write_whole(asked.out, _WRITERS[asked.out.suffix](runs, metric))
         wide = f"{len(runs)} runs, {len(runs.frame.columns)} columns"

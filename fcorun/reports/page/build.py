@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fcorun.errors import UserError
+from fcorun.records.formats import read_json
 from fcorun.records.record import Record
 from fcorun.records.sweeps import MARK, Asked, kept
 from fcorun.reports.citations import bibliography
@@ -56,6 +57,7 @@ def page(
         aside, records = set_aside(records), ordered(records, asked.algos)
         root = folders[0] if len(folders) == 1 else None
         found = table(records, asked.tail_rounds, root=root)
+        asked = asked.unless(metric=asked.metric or _chosen_by(there, found))
         told += [runs.sentence(records, found), runs.states(found, _absent(folders, asked)), aside]
         told += [studies.show(out, folder) for folder in there]
         _add_runs(out, records, found, asked)
@@ -72,6 +74,12 @@ def _asked(folders: Sequence[Path]) -> Asked:
     """What was asked for of these folders; of a figure, of its runs."""
     marked = [place for folder in folders for place in (folder, folder / "runs") if (place / MARK).exists()]
     return kept(*marked)
+
+
+def _chosen_by(folders: Sequence[Path], found: Table) -> str | None:
+    """The metric by which selections have chosen, where they agree and runs have measured it."""
+    by = {str(about["metric"]) for folder in folders if (about := read_json(folder / studies.SELECTION))}
+    return next(iter(by)) if len(by) == 1 and by <= set(found.tails) else None
 
 
 def _absent(folders: Sequence[Path], asked: Asked) -> list[str]:
