@@ -228,7 +228,10 @@ def _contracts() -> str:
     lines = ["# Contracts of plug-ins", "", "[A new plug-in](../guide/plugins.md) shows how to write one.", ""]
     for room in CONTRACTS:
         lines += [f"## fcorun.{room}.base", "", *documented("automodule", f"fcorun.{room}.base", ":members:")]
-    return joined(lines)
+    lines += ["## What methods are given", ""]
+    for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.vector.Vector"):
+        lines += documented("autoclass", f"fcorun.{kind}", ":members:", ":no-index:")
+    return joined([*lines, *documented("autoclass", "fcorun.algorithms.local_data.LocalData", ":members:", ":no-index:")])
 
 
 def _home(name: str) -> str:

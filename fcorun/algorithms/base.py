@@ -91,7 +91,7 @@ class Known:
 
     @property
     def cohort(self) -> float:
-        """No cohort's mean loss bends more: that is F, if all clients are in it."""
+        """How much the mean loss of a cohort bends at most, which is F if all clients are in it."""
         return self.client if self.partial or self.pooled is None else min(self.pooled(), self.client)
 
     def expected(self, bend: float) -> float:
@@ -140,7 +140,7 @@ class Method:
 
     @property
     def needs_curvature(self) -> list[str]:
-        """For what it wants ``problem.curvature``: what to give where that is not known. By default for any "auto"."""
+        """What to give where ``problem.curvature``, which it wants for these, is not known; by default for any "auto"."""
         return [f"a value for algo.{name}" for name in self.automatic]
 
     def auto(self, known: Known) -> dict[str, float]:

@@ -54,7 +54,7 @@ class LocalData:
 
     @property
     def key(self) -> jax.Array:
-        """A key for ``jax.random``, from the seed, the round and the client's name alone: another one in each round (on
+        """A key for ``jax.random``, from the seed, the round and the client's name alone, another one in each round (on
         a tree in each round of an edge), and of each client. For noise and stochastic rounding."""
         key = jax.random.wrap_key_data(jnp.asarray(self.bits, jnp.uint32), impl="threefry2x32")
         return jax.random.fold_in(key, 1)  # the key itself is the uplink's
