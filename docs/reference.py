@@ -231,7 +231,9 @@ def _contracts() -> str:
     lines += ["## What methods are given", ""]
     for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.vector.Vector"):
         lines += documented("autoclass", f"fcorun.{kind}", ":members:", ":no-index:")
-    return joined([*lines, *documented("autoclass", "fcorun.algorithms.local_data.LocalData", ":members:", ":no-index:")])
+    return joined(
+        [*lines, *documented("autoclass", "fcorun.algorithms.local_data.LocalData", ":members:", ":no-index:")]
+    )
 
 
 def _home(name: str) -> str:

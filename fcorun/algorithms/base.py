@@ -140,7 +140,7 @@ class Method:
 
     @property
     def needs_curvature(self) -> list[str]:
-        """What to give where ``problem.curvature``, which it wants for these, is not known; by default for any "auto"."""
+        """What to give where ``problem.curvature``, wanted for these, is not known; by default for any "auto"."""
         return [f"a value for algo.{name}" for name in self.automatic]
 
     def auto(self, known: Known) -> dict[str, float]:

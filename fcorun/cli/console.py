@@ -91,7 +91,7 @@ class Console(Watcher):
         if job.diverged:
             self.out.print(
                 f"diverged: the state was not finite in round {job.diverged}{job.where}; try a smaller algo.client_lr "
-                "or algo.server_lr" + ("; if no rate helps, debug=true says where it began" if job.diverged == 1 else "")
+                "or algo.server_lr" + ("; if none helps, debug=true says where it began" if job.diverged == 1 else "")
             )
             if job.end == "reused" and job.experiment.settings.debug:
                 self.out.print("nothing was computed: debug=true force=true says in which client and line that began")

@@ -125,9 +125,14 @@ class Experiment:
         """What a user should know of this combination before it runs, or nothing."""
         if isinstance(self.algo, Baseline) and self.settings.stop:
             return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
-        if not self.minimises_psi and not isinstance(self.reg, NoRegularizer):
+        if self.leaves_psi_out:
             return f"algo={self.names['algo']} leaves psi out: reg={self.names['reg']} is measured, not minimised"
         return ""
+
+    @property
+    def leaves_psi_out(self) -> bool:
+        """Whether there is a psi that the algorithm does not apply."""
+        return not self.minimises_psi and not isinstance(self.reg, NoRegularizer)
 
     @property
     def minimises_psi(self) -> bool:

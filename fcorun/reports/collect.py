@@ -23,8 +23,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
     none that matters), above (by which share the objective ended above the optimum, where that was worked out, for this
     run or for another one on the same problem, and is more than a hundredth), certified (whether a baseline's solution
-    is), rounds, final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of the last ``tail_rounds``
-    rounds; by default as many as the run was told), seconds (without set-up and compilation), then the other counters
+    is), leaves_psi_out (where some do), rounds, final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of
+    the last ``tail_rounds`` rounds; by default as many as the run was told), seconds (without set-up and compilation), then the other counters
     (bytes_up, ...).
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
     """
@@ -51,6 +51,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
                 "falling": (summary.get("unfinished") or {}).get("fell"),
                 "above": _above(summary.get("certificate") or {}),
                 "certified": _certified(summary.get("certificate") or {}),
+                "leaves_psi_out": summary.get("leaves_psi_out"),
                 done: summary.get("round"),
                 "seconds": summary.get("seconds", {}).get("steady"),
                 **{name: summary.get(name) for name in COUNTERS[2:]},
@@ -60,7 +61,8 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     measured = [f"{kind}_{name}" for kind in _KINDS for name in metrics.in_order(names)]
     measured = [name for name in measured if any(name in row for row in rows)]
     counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
-    ends = ("status", "reason", "drawn", "falling", "above", "certified", done)
+    without = ("leaves_psi_out",) if any(row["leaves_psi_out"] for row in rows) else ()
+    ends = ("status", "reason", "drawn", "falling", "above", "certified", *without, done)
     columns = ["folder", "algo", "data", *varied, *ends, *measured, "seconds", *counters]
     frame: Frame = pd.DataFrame(rows, columns=columns)
     for name in (done, *counters, *varied):

@@ -100,7 +100,7 @@ def remarks(runs: Table, metric: str) -> list[str]:
     lines = [str(edge) for edge in edges(runs, metric)]
     if functions := runs.functions(metric):
         lines.append(f"each {' and '.join(functions)} by itself: their {metric} is not of the same function")
-    lines += unlike(runs, metric) + _unsent(runs, metric)
+    lines += unlike(runs, metric) + _unsent(runs, metric) + _psi_left_out(runs)
     return list(dict.fromkeys([*lines, *_early(runs), *unfinished(runs, metric), *_undrawn(runs)]))
 
 
@@ -113,6 +113,14 @@ def _unsent(runs: Table, metric: str) -> list[str]:
     own = f"{PERSONAL}{metric}"
     cure = f"; metric={own} judges own models" if own in runs.tails else ""
     return [f"{', '.join(names)}: clients send nothing, so {metric} is that of the model all started from{cure}"]
+
+
+def _psi_left_out(runs: Table) -> list[str]:
+    """A line on algorithms that leave psi out, beside others that do not."""
+    names = sorted(set(runs.frame["algo"][runs.column("leaves_psi_out") == 1]))
+    if not names or len(names) == runs.frame["algo"].nunique():
+        return []
+    return [f"{', '.join(names)}: psi is left out, so that another problem is solved than by the others"]
 
 
 def unlike(runs: Table, metric: str) -> list[str]:

@@ -32,6 +32,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "tail_rounds": settings.tail_rounds,
         "cutoff": settings.cutoff,
         "strength": problem_of(job.experiment, data).regularizer.strength_given,
+        **({"leaves_psi_out": True} if job.experiment.leaves_psi_out else {}),
         "reference": job.optimum,
         "certificate": job.certificate,
         "unfinished": job.unfinished,

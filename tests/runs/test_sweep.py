@@ -279,3 +279,12 @@ def test_a_model_that_nobody_trains_is_said_to_be_none(capsys):
     assert "local: clients send nothing, so val_loss is that of the model all started from" in capsys.readouterr().out
     assert main(["results", "s", "--metric", "personal_val_loss"]) == 0
     assert "send nothing" not in capsys.readouterr().out
+
+
+def test_who_leaves_psi_out_is_said_beside_others(capsys):
+    assert command("algo=scaffold,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s") == 0
+    assert "scaffold: psi is left out, so that another problem is solved than by the others" in capsys.readouterr().out
+    assert main(["results", "s"]) == 0
+    assert "scaffold: psi is left out" in capsys.readouterr().out
+    assert command("algo=scaffold,fedavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=t") == 0
+    assert "another problem" not in capsys.readouterr().out
