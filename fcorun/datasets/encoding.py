@@ -87,9 +87,9 @@ class Encoding:
         """The features of the rows of a pandas.DataFrame, shape (rows, features), of a real dtype.
 
         Columns are found by name. What a user should know of these rows is added to ``remarks``: gaps that were
-        filled, and levels that no training row has; what is to be known of a single row to its list in ``of_rows``, one
-        for each row. Raises UserError, which begins with ``where``, for a column that is
-        not there, a value that is no finite number, and a gap that nothing is known to fill with.
+        filled, and levels that no training row has; and what is to be known of a single row to its list in ``of_rows``.
+        Raises UserError, which begins with ``where``, for a column that is not there, a value that is no finite number,
+        and a gap that nothing is known to fill with.
         """
         lost = [column.name for column in self.columns if column.name not in frame]
         if lost:
@@ -98,15 +98,14 @@ class Encoding:
             raise UserError(f"{where}: there is no column {some(list(map(repr, lost)))} to make features of; {hint}")
         filled: list[str] = []
         unseen: list[str] = []
-        told_of = [[] for _ in range(len(frame))] if of_rows is None else of_rows
         parts = []
         for column in self.columns:
             if column.kind == "number":
                 found, empty = _numbers(column, frame[column.name], where)
             else:
                 found, empty, new = _levels(column, frame[column.name], where)
-                unseen += _unseen(column, new, told_of)
-            filled += _filled(column, empty, told_of)
+                unseen += _unseen(column, new, of_rows)
+            filled += _filled(column, empty, of_rows)
             parts += [*found, empty] if column.indicator else found
         if remarks is not None:
             remarks += [f"gaps are filled: {some(filled, _NAMED)}"] if filled else []
@@ -160,7 +159,7 @@ def _levels(column: Column, series: Any, where: str) -> tuple[list[np.ndarray], 
     return [(values == level).astype(np.int8) for level in column.coded], empty, new
 
 
-def _unseen(column: Column, new: Mapping[str, list[int]], of_rows: list[list[str]]) -> list[str]:
+def _unseen(column: Column, new: Mapping[str, list[int]], of_rows: list[list[str]] | None) -> list[str]:
     """A remark on levels that no training row has, by their rows, whose lists in ``of_rows`` say so too."""
     if not new:
         return []
@@ -170,14 +169,13 @@ def _unseen(column: Column, new: Mapping[str, list[int]], of_rows: list[list[str
         meant = f"did you mean '{like[folded(level)]}'?" if folded(level) in like else ""
         told.append(f"'{level}' in {in_rows(rows)}{meant and f' ({meant})'}")
         coded = f"coded as none{reference and f', which counts as {reference}'}"
-        for row in rows:
-            of_rows[row].append(f"{column.name} '{level}' unknown{meant and f', {meant}'}: {coded}")
+        _to_rows(of_rows, rows, f"{column.name} '{level}' unknown{meant and f', {meant}'}: {coded}")
     same = f", as {reference} is" if reference else ""
     return [f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are coded as none "
             f"of its levels, with 0{same}"]  # fmt: skip
 
 
-def _filled(column: Column, empty: np.ndarray, of_rows: list[list[str]]) -> list[str]:
+def _filled(column: Column, empty: np.ndarray, of_rows: list[list[str]] | None) -> list[str]:
     """What is said of the gaps of a column, where they are filled; their rows' lists in ``of_rows`` say so too."""
     rows = np.flatnonzero(empty).tolist()
     if not rows:
@@ -185,9 +183,14 @@ def _filled(column: Column, empty: np.ndarray, of_rows: list[list[str]]) -> list
     by = "" if column.fill is None else f"{column.fill:.6g}" if column.kind == "number" else f"'{column.fill}'"
     ways = [f"filled by {by}"] if by else []
     ways += ["marked as missing"] if column.indicator else []
-    for row in rows:
-        of_rows[row].append(f"{column.name} empty: {' and '.join(ways)}")
+    _to_rows(of_rows, rows, f"{column.name} empty: {' and '.join(ways)}")
     return [f"'{column.name}' by {by} in {in_rows(rows)}"] if by else []
+
+
+def _to_rows(of_rows: list[list[str]] | None, rows: list[int], told: str) -> None:
+    if of_rows is not None:
+        for row in rows:
+            of_rows[row].append(told)
 
 
 def _empty(column: Column, empty: np.ndarray, where: str) -> np.ndarray:

@@ -41,6 +41,7 @@ def predict(
 
     shared = estimator(record)  # refuses a record that cannot predict
     offset, frame = _offset(frame, record, where)
+    offset = offset if _same_order(shared, record) else -offset
     of_rows: list[list[str]] = [[] for _ in range(len(frame))]
     x, remarks = raw_features(frame, record, where, of_rows)
     owner = np.full(len(frame), None, object) if owner is None else owner
@@ -138,6 +139,12 @@ def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
     if not column:
         return np.zeros(len(frame)), rest
     return finite_numbers(frame[column], f"{where}: column '{column}'").astype(float), rest
+
+
+def _same_order(model: Any, record: Record) -> bool:
+    """Whether the second of an estimator's classes, which are in order, is the positive one of its record too."""
+    told = record.summary["data"]["classes"]
+    return len(told) != 2 or str(model.classes_[1]) == told[1]
 
 
 def _by(model: Any, x: Any, offset: np.ndarray) -> Any:

@@ -100,8 +100,8 @@ def test_own_models_and_scalings(call):
     assert found["client"].fillna("").tolist() == ["b", "z", "", "a"]
     assert found["remarks"].fillna("").tolist() == ["", "client 'z' not in training", "no client", ""]
     assert said[0] == (
-        "fcorun: 2 rows (2, 3) of 4 are of clients that the record does not know ('z') and get the shared model and the "
-        "means and deviations of all clients, which may be far from their own"
+        "fcorun: 2 rows (2, 3) of 4 are of clients that the record does not know ('z') and get the shared model and "
+        "the means and deviations of all clients, which may be far from their own"
     )
     assert said[1] == "fcorun: the shared model is 0 but for its intercept: it predicts the same for every row"
     for place, site in enumerate("b--a"):
