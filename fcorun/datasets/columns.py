@@ -75,8 +75,9 @@ def _culprit(series: Any, values: np.ndarray, bad: np.ndarray) -> tuple[int, Lit
     there = ~gaps(series)
     text = series.astype(str).where(there)
     truth = _truth(text).notna().to_numpy()
-    if 2 * truth.sum() > there.sum():
-        return int((there & ~truth).argmax()), "truth"
+    if truth.any() and truth.sum() >= (there & ~bad).sum():
+        neither = bad & ~truth
+        return int((neither if neither.any() else there & ~truth).argmax()), "truth"
     odd = bad & ~text.str.fullmatch(_COMMA_NUMBER).to_numpy(dtype=bool, na_value=False)
     whole = np.isnan(values) | (values == np.floor(values))  # a point of decimals beside them makes commas no such
     if odd.any() and (bad & ~odd).any() and whole.all():
@@ -131,8 +132,9 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
         value, client = str(series.iloc[row]), "" if clients is None else f" (client {clients[row]})"
         commas = not others and "," in value and re.fullmatch(_LIKE_A_NUMBER, value)
         point = ", with a point for its decimals and none for thousands," if commas else ""
-        raise UserError(f"{column} holds numbers, but '{value}' in row {row + 1}{client}: make it a number{point} or "
-                        f"leave it empty, or give levels names that are no numbers; {leave}")  # fmt: skip
+        what, made = ("true and false", "one of them") if others == "truth" else ("numbers", f"a number{point}")
+        raise UserError(f"{column} holds {what}, but '{value}' in row {row + 1}{client}: make it {made} or leave it "
+                        f"empty, or give levels names that are no numbers; {leave}")  # fmt: skip
     return "levels"
 
 

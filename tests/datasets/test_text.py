@@ -11,7 +11,7 @@ from helpers import fails
 from table_files import SORTED, X, Y, frame, priced, save
 
 from fcorun.cli.commands import main
-from fcorun.datasets.columns import numeric
+from fcorun.datasets.columns import kind_of, numeric
 from fcorun.datasets.remarks import identifiers, look_alikes
 from fcorun.datasets.table import Table
 from fcorun.records.record import load_records
@@ -186,8 +186,12 @@ def test_a_bad_cell_of_new_rows_is_the_one_that_is_named():
     truths = pd.Series(["True", "False", "TRUE", None, "ja", "False"])
     with fails("column 'd' holds 'ja' in row 5: make it true or false, as the others are"):
         numeric(truths, "column 'd'")
+    with fails("column 'd' holds 'ja' in row 2: make it true or false, as the others are"):
+        numeric(pd.Series(["True", "ja"]), "column 'd'")
     with fails("holds '1' in row 3: make it true or false"):
         numeric(pd.Series(["True", "False", "1"]), "column 'd'")
+    with fails("column 'd' holds true and false, but '1' in row 3: make it one of them or leave it empty"):
+        kind_of(pd.Series(["True", "False", "1"], name="d"), "data.path=t.csv", None)
     with fails("holds 'true' in row 3: make it a number"):
         numeric(pd.Series(["1", "0", "true"]), "column 'd'")
     with fails("holds '<0,5' in row 2: make it a number"):
