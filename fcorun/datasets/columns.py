@@ -13,6 +13,7 @@ MOST_LEVELS = 100  # more, or more than half as many as rows, are names of somet
 _FEW_ROWS = 20  # of fewer, nothing is said about how many levels there are
 _DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
 _LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
+_COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # of which the comma may be that of decimals
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -44,7 +45,7 @@ def as_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
     found: Any = pd.to_numeric(text, errors="coerce")
     bad = there & found.isna().to_numpy()
     if bad.any():
-        truth = text.str.strip().str.casefold().map(_TRUTH)
+        truth = _truth(text)
         if (truth.notna().to_numpy() | ~there).all():
             return truth.to_numpy(dtype=float), np.zeros(len(bad), bool)
     return found.to_numpy(dtype=float), bad
@@ -54,9 +55,34 @@ def numeric(series: Any, where: str) -> np.ndarray:
     """A column as numbers, NaN in gaps, shape (N,). Raises UserError, which begins with ``where``."""
     values, bad = as_numbers(series)
     if bad.any():
-        row = int(bad.argmax())
-        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it a number")
+        row, others = _culprit(series, values, bad)
+        made = "true or false, as the others are" if others == "truth" else "a number"
+        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it {made}")
     return values
+
+
+def _truth(text: Any) -> Any:
+    """1 where a column of text says true, 0 where it says false, NaN elsewhere."""
+    return text.str.strip().str.casefold().map(_TRUTH)
+
+
+def _culprit(series: Any, values: np.ndarray, bad: np.ndarray) -> tuple[int, Literal["truth", "commas", ""]]:
+    """The place of the cell for which a column is not one of numbers, and what the others are that would be: truth
+    values, or numbers with decimal commas; ``values`` and ``bad`` are those of ``as_numbers``.
+
+    One such cell keeps all others as text, which are as they should be and not to be named.
+    """
+    there = ~gaps(series)
+    text = series.astype(str).where(there)
+    truth = _truth(text).notna().to_numpy()
+    if truth.any() and truth.sum() >= (there & ~bad).sum():
+        neither = bad & ~truth
+        return int((neither if neither.any() else there & ~truth).argmax()), "truth"
+    odd = bad & ~text.str.fullmatch(_COMMA_NUMBER).to_numpy(dtype=bool, na_value=False)
+    whole = np.isnan(values) | (values == np.floor(values))  # a point of decimals beside them makes commas no such
+    if odd.any() and (bad & ~odd).any() and whole.all():
+        return int(odd.argmax()), "commas"
+    return int(bad.argmax()), ""
 
 
 def texts(series: Any) -> np.ndarray:
@@ -94,7 +120,7 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
         raise UserError(f"{column} holds dates or times: {dates}")
     if isinstance(series.dtype, _categorical()):
         return "levels"
-    _, bad = as_numbers(series)
+    values, bad = as_numbers(series)
     if not bad.any():
         return "number"
     there = ~gaps(series)
@@ -102,12 +128,13 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
     if text.str.fullmatch(_DATE).mean() > 0.5:
         raise UserError(f"{column} holds dates ('{text.iloc[0]}'): {dates}")
     if (text.str.fullmatch(_LIKE_A_NUMBER) | ~bad[there]).mean() >= 0.2:
-        row = int(bad.argmax())
+        row, others = _culprit(series, values, bad)
         value, client = str(series.iloc[row]), "" if clients is None else f" (client {clients[row]})"
-        commas = "," in value and re.fullmatch(_LIKE_A_NUMBER, value)
+        commas = not others and "," in value and re.fullmatch(_LIKE_A_NUMBER, value)
         point = ", with a point for its decimals and none for thousands," if commas else ""
-        raise UserError(f"{column} holds numbers, but '{value}' in row {row + 1}{client}: make it a number{point} or "
-                        f"leave it empty, or give levels names that are no numbers; {leave}")  # fmt: skip
+        what, made = ("true and false", "one of them") if others == "truth" else ("numbers", f"a number{point}")
+        raise UserError(f"{column} holds {what}, but '{value}' in row {row + 1}{client}: make it {made} or leave it "
+                        f"empty, or give levels names that are no numbers; {leave}")  # fmt: skip
     return "levels"
 
 

@@ -1,7 +1,6 @@
 """How the columns of a table become features: the same for training, validation and new rows."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.columns import Kind, gaps, numeric, texts
-from fcorun.datasets.remarks import folded, some
+from fcorun.datasets.remarks import folded, in_rows, some
 from fcorun.errors import UserError, nearest
 
 FILE = "encoding.json"  # of a record
@@ -78,12 +77,19 @@ class Encoding:
         told = [asdict(c) | {"levels": list(c.levels)} for c in self.columns]
         return {"columns": told, "features": list(self.names)}
 
-    def apply(self, frame: Any, remarks: list[str] | None = None, where: str = "data") -> np.ndarray:
+    def apply(
+        self,
+        frame: Any,
+        remarks: list[str] | None = None,
+        where: str = "data",
+        of_rows: list[list[str]] | None = None,
+    ) -> np.ndarray:
         """The features of the rows of a pandas.DataFrame, shape (rows, features), of a real dtype.
 
         Columns are found by name. What a user should know of these rows is added to ``remarks``: gaps that were
-        filled, and levels that no training row has. Raises UserError, which begins with ``where``, for a column that is
-        not there, a value that is no finite number, and a gap that nothing is known to fill with.
+        filled, and levels that no training row has; and what is to be known of a single row to its list in ``of_rows``.
+        Raises UserError, which begins with ``where``, for a column that is not there, a value that is no finite number,
+        and a gap that nothing is known to fill with.
         """
         lost = [column.name for column in self.columns if column.name not in frame]
         if lost:
@@ -94,11 +100,12 @@ class Encoding:
         unseen: list[str] = []
         parts = []
         for column in self.columns:
-            encode = _numbers if column.kind == "number" else _levels
-            found, empty = encode(column, frame[column.name], where, unseen)
-            if empty.any() and column.fill is not None:
-                told = f"{column.fill:.6g}" if column.kind == "number" else f"'{column.fill}'"
-                filled.append(f"'{column.name}' by {told} in {_rows(int(empty.sum()))}")
+            if column.kind == "number":
+                found, empty = _numbers(column, frame[column.name], where)
+            else:
+                found, empty, new = _levels(column, frame[column.name], where)
+                unseen += _unseen(column, new, of_rows)
+            filled += _filled(column, empty, of_rows)
             parts += [*found, empty] if column.indicator else found
         if remarks is not None:
             remarks += [f"gaps are filled: {some(filled, _NAMED)}"] if filled else []
@@ -129,7 +136,7 @@ def check_finite(values: np.ndarray, name: str, where: str) -> None:
         raise UserError(f"{where}: column '{name}' is infinite in row {row}; mend it or drop the row")
 
 
-def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
+def _numbers(column: Column, series: Any, where: str) -> tuple[list[np.ndarray], np.ndarray]:
     """The feature of a column of numbers, and where it has gaps."""
     values = numeric(series, f"{where}: column '{column.name}'")
     if values.dtype.kind != "f":
@@ -141,21 +148,49 @@ def _numbers(column: Column, series: Any, where: str, unseen: list[str]) -> tupl
     ], empty
 
 
-def _levels(column: Column, series: Any, where: str, unseen: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
-    """The features of a column of levels, and where it has gaps."""
+def _levels(column: Column, series: Any, where: str) -> tuple[list[np.ndarray], np.ndarray, dict[str, list[int]]]:
+    """The features of a column of levels, where it has gaps, and the rows of levels that training has not."""
     empty = _empty(column, gaps(series), where)
     values = np.where(empty, column.fill, texts(series)) if column.fill is not None else texts(series)
-    new = Counter(value for value in values.tolist() if value is not None and value not in column.levels)
-    if new:
-        like = {folded(level): level for level in column.levels}
-        told = []
-        for level, count in sorted(new.items()):
-            meant = f"; did you mean '{like[folded(level)]}'?" if folded(level) in like else ""
-            told.append(f"'{level}' ({_rows(count)}{meant})")
-        same = f", as '{next(iter(column.levels))}' is" if len(column.levels) <= 2 else ""
-        unseen.append(f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are "
-                      f"coded as none of its levels, with 0{same}")  # fmt: skip
-    return [(values == level).astype(np.int8) for level in column.coded], empty
+    new: dict[str, list[int]] = {}
+    for row, value in enumerate(values.tolist()):
+        if value is not None and value not in column.levels:
+            new.setdefault(value, []).append(row)
+    return [(values == level).astype(np.int8) for level in column.coded], empty, new
+
+
+def _unseen(column: Column, new: Mapping[str, list[int]], of_rows: list[list[str]] | None) -> list[str]:
+    """A remark on levels that no training row has, by their rows, whose lists in ``of_rows`` say so too."""
+    if not new:
+        return []
+    like, told = {folded(level): level for level in column.levels}, []
+    reference = f"'{next(iter(column.levels))}'" if len(column.levels) <= 2 else ""
+    for level, rows in sorted(new.items()):
+        meant = f"did you mean '{like[folded(level)]}'?" if folded(level) in like else ""
+        told.append(f"'{level}' in {in_rows(rows)}{meant and f' ({meant})'}")
+        coded = f"coded as none{reference and f', which counts as {reference}'}"
+        _to_rows(of_rows, rows, f"{column.name} '{level}' unknown{meant and f', {meant}'}: {coded}")
+    same = f", as {reference} is" if reference else ""
+    return [f"column '{column.name}' has levels that no training row has, {some(told, _NAMED)}: they are coded as none "
+            f"of its levels, with 0{same}"]  # fmt: skip
+
+
+def _filled(column: Column, empty: np.ndarray, of_rows: list[list[str]] | None) -> list[str]:
+    """What is said of the gaps of a column, where they are filled; their rows' lists in ``of_rows`` say so too."""
+    rows = np.flatnonzero(empty).tolist()
+    if not rows:
+        return []
+    by = "" if column.fill is None else f"{column.fill:.6g}" if column.kind == "number" else f"'{column.fill}'"
+    ways = [f"filled by {by}"] if by else []
+    ways += ["marked as missing"] if column.indicator else []
+    _to_rows(of_rows, rows, f"{column.name} empty: {' and '.join(ways)}")
+    return [f"'{column.name}' by {by} in {in_rows(rows)}"] if by else []
+
+
+def _to_rows(of_rows: list[list[str]] | None, rows: list[int], told: str) -> None:
+    if of_rows is not None:
+        for row in rows:
+            of_rows[row].append(told)
 
 
 def _empty(column: Column, empty: np.ndarray, where: str) -> np.ndarray:
@@ -165,7 +200,3 @@ def _empty(column: Column, empty: np.ndarray, where: str) -> np.ndarray:
         raise UserError(f"{where}: column '{column.name}' is missing in row {row}, and nothing is known to fill it in, "
                         "for training had data.missing=refuse: fill it in or drop the row")  # fmt: skip
     return empty
-
-
-def _rows(count: int) -> str:
-    return f"{count} row{'' if count == 1 else 's'}"

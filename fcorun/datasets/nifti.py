@@ -49,7 +49,7 @@ class Nifti(Dataset):
         mask: an image that is not 0 where voxels are features. None: made by nilearn of all images that are listed,
             by ``mask_strategy``: what at least half of the files have in it.
         resample: whether images on another grid than the mask, or without one than the first image, are brought to it.
-        task, validation, scaling, seed: as of data=table.
+        task, validation, scaling, seed, positive: as of data=table.
         standardize: "per_run" brings each voxel to mean 0 and sample deviation 1 over the images of a run that are
             listed, as nilearn does it (zscore_sample); the others are as of data=table. None: per_run with a ``run``,
             else none.
@@ -73,6 +73,7 @@ class Nifti(Dataset):
     scaling: Path | None = None
     seed: Index = 0
     test: Annotated[float | list[str] | None, "later"] = None
+    positive: Annotated[str | bool | None, "later"] = None
 
     def __post_init__(self):
         if self.standardize == "per_run" and self.run is None:
@@ -136,6 +137,7 @@ class Nifti(Dataset):
             standardize=way,
             scaling=self.scaling,
             seed=self.seed,
+            positive=self.positive,
         )
 
     def _listed(self) -> dict[str, Names]:

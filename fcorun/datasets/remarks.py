@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-_SHOWN = 3  # of a kind
+_SHOWN = 3  # of a kind, or of rows
 
 
 def look_alikes(what: str, names: Iterable) -> list[str]:
@@ -109,3 +109,11 @@ def some(found: Sequence[str], shown: int = _SHOWN) -> str:
     """The first few, and how many more there are."""
     more = len(found) - shown
     return ", ".join(found[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def in_rows(places: Sequence[int]) -> str:
+    """How many rows, and the numbers of the first, from 1; ``places`` are from 0, in order."""
+    first = ", ".join(str(place + 1) for place in places[:_SHOWN])
+    if len(places) == 1:
+        return f"row {first}"
+    return f"{len(places)} rows ({first}{', ...' if len(places) > _SHOWN else ''})"

@@ -18,7 +18,7 @@ from fcorun.datasets.readers import Rows, find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.datasets.splits import Splits
-from fcorun.datasets.targets import encoded_targets
+from fcorun.datasets.targets import encoded_targets, positive_last
 from fcorun.datasets.weight_offset import check_named, weight_and_offset
 from fcorun.errors import UserError
 
@@ -56,6 +56,8 @@ class Table(Dataset):
         weight: a column that is no feature but what each row weighs in all means of losses and scores, 0 or more; of
             clients, in "examples" weighting, the sums count. Features are standardized by the rows as they are.
         offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
+        positive: which of two labels is the positive class, whose index is 1: coefficients, probabilities and
+            sensitivity speak for it. None: the last in order. Clients and held-out rows are the same for both.
     """
 
     source = "yours"
@@ -78,6 +80,7 @@ class Table(Dataset):
     test: Annotated[float | list[str] | None, "later"] = None
     weight: ColumnName = None
     offset: ColumnName = None
+    positive: Annotated[str | bool | None, "later"] = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -88,6 +91,9 @@ class Table(Dataset):
         if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
             raise UserError(f"data.partition={self.partition} needs classes and data.task=regression has none: "
                             "give data.partition=sorted")  # fmt: skip
+        if self.positive is not None and self.task != "binary":
+            raise UserError(f"data.positive={self.positive} is one of two labels, and the task is data.task="
+                            f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
 
     def following(self, record: str) -> "Table":
         """With the encoding of ``record``, if it has one and none is given."""
@@ -111,6 +117,7 @@ class Table(Dataset):
         target = f"target '{self.target}'" if self.target else "target y"
         y, classes = encoded_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
         names, owner = self._owners(rows, y)
+        y, classes = positive_last(y, classes, self.positive, f"{target} of {self.path}")
         validation, test = Splits(self.validation, self.test).masks(
             self.path, (rows.validation, rows.test), names, owner, named=rows.client is not None, seed=self.seed
         )

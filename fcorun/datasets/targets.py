@@ -3,7 +3,7 @@
 import numpy as np
 
 from fcorun.datasets.remarks import look_alikes
-from fcorun.errors import UserError
+from fcorun.errors import UserError, nearest
 
 
 def encoded_targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, tuple]:
@@ -28,3 +28,14 @@ def encoded_targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, t
     if task == "multiclass" and y.dtype.kind == "f":
         raise UserError(f"{where} holds fractions ({y[y != np.floor(y)][0]}), not labels; give data.task=regression")
     return indices.astype(np.int32), tuple(classes.tolist())
+
+
+def positive_last(y: np.ndarray, classes: tuple, positive: str | bool | None, where: str) -> tuple[np.ndarray, tuple]:
+    """Class indices y, shape (N,), and the two classes, so that the one called ``positive`` is the second; None: as
+    they are. Raises UserError, which ends with ``where``, for a name that is none of theirs."""
+    if positive is None:
+        return y, classes
+    names = [str(label) for label in classes]
+    if str(positive) not in names:
+        raise UserError(f"data.positive={positive} is no label of {where}; {nearest(positive, names)}")
+    return (y, classes) if str(positive) == names[1] else ((1 - y).astype(y.dtype), classes[::-1])

@@ -54,9 +54,11 @@ class Start:
             raise UserError(f"start={folder} is of features that were standardized otherwise: give "
                             f"data.standardize={ways[0]}{by}")  # fmt: skip
         labels = self.record.summary["data"]["classes"]
-        if labels != [str(label) for label in data.classes]:
+        ours = [str(label) for label in data.classes]
+        if labels != ours:
+            cure = f"; give data.positive={labels[1]}" if len(labels) == 2 and labels == ours[::-1] else ""
             raise UserError(f"start={folder} knows the classes {', '.join(labels) or 'none'}, and these data have "
-                            f"{', '.join(map(str, data.classes)) or 'none'}: they must be the same")  # fmt: skip
+                            f"{', '.join(ours) or 'none'}: they must be the same{cure}")  # fmt: skip
         return found
 
 

@@ -59,6 +59,9 @@ def estimator(record: Record, client: str | None = None) -> Any:
     the rest and for other linear classifiers, which have no ``predict_proba``, and ``MLPClassifier``. The run has found
     what they hold; their options, by which they or a clone would be fitted anew, are scikit-learn's own.
 
+    ``classes_`` are in order, as scikit-learn's metrics take them to be; ``coef_`` speaks for the second of two. Where
+    ``data.positive`` is the first, it is minus that of coefficients.csv.
+
     Args:
         client: takes that client's own model where the record has one, else the shared one, and standardizes as that
             client does, if each did so by itself. None, or a client that the record does not know: the shared model,
@@ -170,8 +173,16 @@ def _linear(told: _Told, task: str) -> Any:
         found = LogisticRegression(fit_intercept=objective.intercept)
     else:
         found = SGDClassifier(fit_intercept=objective.intercept)
-    found.classes_, found.coef_, found.intercept_ = told.classes, np.ascontiguousarray(weights.T), bias
+    classes, weights, bias = _in_order(told.classes, weights, bias)
+    found.classes_, found.coef_, found.intercept_ = classes, np.ascontiguousarray(weights.T), bias
     return found
+
+
+def _in_order(classes: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two classes in order, with the last layer's weights (d, 1) and bias (1,) that speak for the second of them."""
+    if len(classes) != 2 or classes[0] < classes[1]:
+        return classes, weights, bias
+    return classes[::-1], 0.0 - weights, 0.0 - bias  # and no -0.0
 
 
 def _network(told: _Told) -> Any:
@@ -183,6 +194,8 @@ def _network(told: _Told) -> Any:
     first = told.in_units(params["weights1"], params["bias1"])
     rest = [(params[f"weights{i + 1}"], params[f"bias{i + 1}"]) for i in range(1, layers)]
     units = [(np.asarray(w, float).reshape(len(w), -1), np.asarray(b, float).reshape(-1)) for w, b in (first, *rest)]
+    classes, *last = _in_order(classes, *units[-1])
+    units[-1] = (last[0], last[1])
     found: Any = MLPClassifier(tuple(told.objective.hidden), activation="relu")
     found.coefs_, found.intercepts_ = [w for w, _ in units], [b for _, b in units]
     found.n_layers_, found.n_outputs_ = layers + 1, len(units[-1][1])

@@ -8,7 +8,7 @@ import numpy as np
 from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.datasets.encoding import Encoding, read_encoding
 from fcorun.datasets.frames import finite_numbers
-from fcorun.datasets.remarks import folded, some
+from fcorun.datasets.remarks import folded, in_rows, some
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL
 from fcorun.models.estimator import estimator, own_clients
@@ -24,7 +24,9 @@ def predict(
 
     The columns of the predictions, a row each, are ``row`` (from 1), ``client`` where that is known, ``prediction`` (a
     number, or the label of a class) and ``probability_LABEL`` of each class; of a record with own models ``model``, own
-    or shared; of one standardized per_client ``scaling``, own or mean: of the client, or of all clients.
+    or shared; of one standardized per_client ``scaling``, own or mean: of the client, or of all clients. Where anything
+    is doubtful of some row, a last column ``remarks`` says what, and is empty for the others: levels, clients and
+    numbers that training did not have, gaps that were filled.
 
     Args:
         record: one that is done.
@@ -39,7 +41,9 @@ def predict(
 
     shared = estimator(record)  # refuses a record that cannot predict
     offset, frame = _offset(frame, record, where)
-    x, remarks = raw_features(frame, record, where)
+    offset = offset if _same_order(shared, record) else -offset
+    of_rows: list[list[str]] = [[] for _ in range(len(frame))]
+    x, remarks = raw_features(frame, record, where, of_rows)
     owner = np.full(len(frame), None, object) if owner is None else owner
     own, scaled = own_clients(record), [str(name) for name in record.scaling.get("client", ())]
     known = {*own, *scaled}
@@ -55,18 +59,23 @@ def predict(
     for name, there, other in (("model", own, "shared"), ("scaling", scaled, "mean")):
         if there:
             out[name] = np.where(np.isin(of, there), "own", other)
-    return out, [
+    said = [
         *remarks,
-        *_of_unknown(owner, of == "", bool(own), bool(scaled)),
-        *_far(record, x),
-        *([] if own or scaled else _new_clients(record, owner)),
+        *_of_unknown(owner, of == "", bool(own), bool(scaled), of_rows),
+        *_far(record, x, of_rows),
+        *([] if own or scaled else _new_clients(record, owner, of_rows)),
         *_doubts(record, shared if "" in of else None, bool(own)),
     ]
+    if any(of_rows):
+        out["remarks"] = ["; ".join(told) for told in of_rows]
+    return out, said
 
 
-def raw_features(frame: Any, record: Record, where: str) -> tuple[Any, list[str]]:
+def raw_features(
+    frame: Any, record: Record, where: str, of_rows: list[list[str]] | None = None
+) -> tuple[Any, list[str]]:
     """The features of new rows as the record's data had them before standardization, a DataFrame of numbers in their
-    order, and what is said of the columns.
+    order, and what is said of the columns; of single rows, to their lists in ``of_rows``.
 
     Text is coded and gaps are filled as in the record. Where the record or the rows have no names, columns are taken in
     their order. Raises UserError.
@@ -91,7 +100,8 @@ def raw_features(frame: Any, record: Record, where: str) -> tuple[Any, list[str]
             remarks.append(f"ignored, for the record has no such features: {_list(others)}")
         frame = frame[names]
         if encoding:
-            return pd.DataFrame(encoding.apply(frame, remarks, where).astype(float), columns=encoding.names), remarks
+            found = encoding.apply(frame, remarks, where, of_rows).astype(float)
+            return pd.DataFrame(found, columns=encoding.names), remarks
     else:
         if frame.shape[1] != count:
             raise UserError(f"{where} has {frame.shape[1]} columns of features, and the record has {count}: "
@@ -131,6 +141,12 @@ def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
     return finite_numbers(frame[column], f"{where}: column '{column}'").astype(float), rest
 
 
+def _same_order(model: Any, record: Record) -> bool:
+    """Whether the second of an estimator's classes, which are in order, is the positive one of its record too."""
+    told = record.summary["data"]["classes"]
+    return len(told) != 2 or str(model.classes_[1]) == told[1]
+
+
 def _by(model: Any, x: Any, offset: np.ndarray) -> Any:
     """What a model predicts for rows x, a DataFrame, with offsets ``offset`` (n,)."""
     import pandas as pd
@@ -145,7 +161,7 @@ def _by(model: Any, x: Any, offset: np.ndarray) -> Any:
     return pd.DataFrame(found)
 
 
-def _of_unknown(owner: np.ndarray, unknown: np.ndarray, own: bool, scaled: bool) -> list[str]:
+def _of_unknown(owner: np.ndarray, unknown: np.ndarray, own: bool, scaled: bool, of_rows: list[list[str]]) -> list[str]:
     """What is said of rows whose client the record does not know, where that makes a difference."""
     if not unknown.any() or not (own or scaled):
         return []
@@ -153,20 +169,30 @@ def _of_unknown(owner: np.ndarray, unknown: np.ndarray, own: bool, scaled: bool)
     whose = f"of clients that the record does not know ({_list(named)})" if named else "without a client"
     taken = ["the shared model"] if own else []
     taken += ["the means and deviations of all clients, which may be far from their own"] if scaled else []
-    return [f"{unknown.sum()} of {len(owner)} rows are {whose} and get {' and '.join(taken)}"]
+    rows = np.flatnonzero(unknown).tolist()
+    for row in rows:
+        of_rows[row].append("no client" if owner[row] is None else f"client '{owner[row]}' not in training")
+    get = "gets" if len(rows) == 1 else "get"
+    return [f"{_of_all(rows, owner)} {whose} and {get} {' and '.join(taken)}"]
 
 
-def _new_clients(record: Record, owner: np.ndarray) -> list[str]:
+def _new_clients(record: Record, owner: np.ndarray, of_rows: list[list[str]]) -> list[str]:
     """What is said of rows of clients on whose rows the one model was not trained."""
     known = record.summary["data"].get("client_names", ())
-    new = [name is not None and name not in known for name in owner] if known else []
-    if not any(new):
+    rows = [row for row, name in enumerate(owner) if name is not None and name not in known] if known else []
+    if not rows:
         return []
-    return [f"{sum(new)} of {len(owner)} rows are of clients that training did not have "
-            f"({_list(list(dict.fromkeys(owner[new])))}): how well the model does there is not known"]  # fmt: skip
+    for row in rows:
+        of_rows[row].append(f"client '{owner[row]}' not in training")
+    return [f"{_of_all(rows, owner)} of clients that training did not have "
+            f"({_list(list(dict.fromkeys(owner[rows])))}): how well the model does there is not known"]  # fmt: skip
 
 
-def _far(record: Record, x: Any) -> list[str]:
+def _of_all(rows: list[int], owner: np.ndarray) -> str:
+    return f"{in_rows(rows)} of {len(owner)} {'is' if len(rows) == 1 else 'are'}"
+
+
+def _far(record: Record, x: Any, of_rows: list[list[str]]) -> list[str]:
     """What is said of numbers that lie further outside of those of training than a tenth of their range; records of
     before do not know these."""
     limits, encoding = record.summary["data"].get("limits"), _encoding(record)
@@ -176,10 +202,13 @@ def _far(record: Record, x: Any) -> list[str]:
     for name, least, most in zip(encoding.names, *limits, strict=True):
         if any(name == column.name and column.kind == "number" for column in encoding.columns):
             values, slack = x[name].to_numpy(), (most - least) / 10
-            far = values[(values < least - slack) | (values > most + slack)]
-            if len(far):
-                rows = f" and {len(far) - 1} more" if len(far) > 1 else ""
-                told.append(f"'{name}' {far[0]:.6g}{rows} (training: {least:.6g} to {most:.6g})")
+            rows = np.flatnonzero((values < least - slack) | (values > most + slack)).tolist()
+            for row in rows:
+                of_rows[row].append(f"{name} {values[row]:.6g} outside of {least:.6g} to {most:.6g}")
+            if rows:
+                others = f", and others in {in_rows(rows[1:])}" if len(rows) > 1 else ""
+                told.append(f"'{name}' {values[rows[0]]:.6g} in {in_rows(rows[:1])}{others} "
+                            f"(training: {least:.6g} to {most:.6g})")  # fmt: skip
     if not told:
         return []
     return [f"far outside of what training had, where a model only extrapolates: {some(told, _NAMED)}; are they in the "

@@ -23,9 +23,9 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
     none that matters), above (by which share the objective ended above the optimum, where that was worked out, for this
     run or for another one on the same problem, and is more than a hundredth), certified (whether a baseline's solution
-    is), leaves_psi_out (where some do), rounds, final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations of
-    the last ``tail_rounds`` rounds; by default as many as the run was told), seconds (without set-up and compilation), then the other counters
-    (bytes_up, ...).
+    is), leaves_psi_out (where some do), rounds, final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations
+    of the last ``tail_rounds`` rounds; by default as many as the run was told), seconds (without set-up and
+    compilation), then the other counters (bytes_up, ...).
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
     """
     import pandas as pd

@@ -61,16 +61,22 @@ def test_what_training_did_not_have_is_said(call):
     rows = pd.read_csv("rows.csv")["u"]
     span = f"(training: {rows.min():.6g} to {rows.max():.6g})"
     Path("new.csv").write_text("u,v,site\n55,1,a\n0.5,1,north\n700,1,north\n")
-    _, _, said = call("here", "new.csv")
+    _, out, said = call("here", "new.csv")
     assert said == [
-        f"fcorun: far outside of what training had, where a model only extrapolates: 'u' 0.5 and 1 more {span}; are "
-        "they in the same units?",
-        "fcorun: 2 of 3 rows are of clients that training did not have ('north'): how well the model does there is "
-        "not known",
+        f"fcorun: far outside of what training had, where a model only extrapolates: 'u' 0.5 in row 2, and others in "
+        f"row 3 {span}; are they in the same units?",
+        "fcorun: 2 rows (2, 3) of 3 are of clients that training did not have ('north'): how well the model does "
+        "there is not known",
     ]
+    found = pd.read_csv(io.StringIO(out), keep_default_na=False)
+    limits = f"outside of {rows.min():.6g} to {rows.max():.6g}; client 'north' not in training"
+    assert found["remarks"].tolist() == ["", f"u 0.5 {limits}", f"u 700 {limits}"]
+    assert list(found)[-1] == "remarks"
     most = rows.max() + 0.05 * np.ptp(rows)
     Path("new.csv").write_text(f"u,v\n{most},1\n")
-    assert call("here", "new.csv")[2] == []
+    _, out, said = call("here", "new.csv")
+    assert said == []
+    assert "remarks" not in out
 
 
 def test_one_row_into_a_file(call):
@@ -92,9 +98,10 @@ def test_own_models_and_scalings(call):
     assert found["model"].tolist() == ["own", "shared", "shared", "own"]
     assert found["scaling"].tolist() == ["own", "mean", "mean", "own"]
     assert found["client"].fillna("").tolist() == ["b", "z", "", "a"]
+    assert found["remarks"].fillna("").tolist() == ["", "client 'z' not in training", "no client", ""]
     assert said[0] == (
-        "fcorun: 2 of 4 rows are of clients that the record does not know ('z') and get the shared model and the means "
-        "and deviations of all clients, which may be far from their own"
+        "fcorun: 2 rows (2, 3) of 4 are of clients that the record does not know ('z') and get the shared model and "
+        "the means and deviations of all clients, which may be far from their own"
     )
     assert said[1] == "fcorun: the shared model is 0 but for its intercept: it predicts the same for every row"
     for place, site in enumerate("b--a"):
@@ -196,10 +203,13 @@ def test_names_but_for_capitals_and_columns_that_may_be_empty(call):
     given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "algo=centralized"]
     run(compose([*given, "data.missing=median"]), "here")
     Path("new.csv").write_text("age,sex,bmi\n50,M,NA\n40,x,25\n")
-    code, _, said = call("here", "new.csv")
+    code, out, said = call("here", "new.csv")
     assert code == 0
-    assert any("gaps are filled: 'bmi' by" in line for line in said)
-    assert any("'M' (1 row; did you mean 'm'?), 'x' (1 row): they are coded" in line for line in said)
+    assert any(line.startswith("fcorun: gaps are filled: 'bmi' by") and line.endswith("in row 1") for line in said)
+    assert any("'M' in row 1 (did you mean 'm'?), 'x' in row 2: they are coded" in line for line in said)
+    remarks = pd.read_csv(io.StringIO(out))["remarks"].tolist()
+    assert "sex 'M' unknown, did you mean 'm'?: coded as none, which counts as 'f'; bmi empty: filled by" in remarks[0]
+    assert remarks[1] == "sex 'x' unknown: coded as none, which counts as 'f'"
     Path("new.csv").write_text("Age,sex\n50,m\n")
     lacks = "fcorun: new.csv lacks 'age', 'bmi': give all features of the record, by name, in any order"
     filled = "where nothing is known, give an empty column, filled as in the record: 'bmi'"

@@ -188,9 +188,10 @@ def test_levels_that_training_has_not_are_said_and_coded_as_none(tmp_path):
     table.loc[held, "ward"] = ["moon", "lung", "lung", *["icu"] * (held.sum() - 3)]
     data = loaded(save(tmp_path, "t.csv", table))
     ward, sex = (r for r in data.remarks if "no training row has" in r)
-    assert "column 'ward' has levels that no training row has, 'lung' (2 rows), 'moon' (1 row)" in ward
+    assert "column 'ward' has levels that no training row has, 'lung' in 2 rows (" in ward
+    assert f"'moon' in row {np.flatnonzero(held)[0] + 1}: they are" in ward
     assert "coded as none of its levels, with 0" in ward
-    assert "column 'sex' has levels that no training row has, 'X' (2 rows)" in sex
+    assert "column 'sex' has levels that no training row has, 'X' in 2 rows (" in sex
     assert sex.endswith("with 0, as 'F' is")
     found = columns_of(data, given(data.x_val))
     wards = np.sum([found[name] for name in data.features if name.startswith("ward=")], axis=0)
@@ -212,7 +213,29 @@ def test_a_gap_in_new_rows_where_training_had_none(tmp_path):
         assert x[0, encoding.names.index("lab")] == pytest.approx(lab, rel=1e-14)
         most = training["ward"].mode()[0]
         assert x[1, encoding.names.index(f"ward={most}")] == 1
-        assert remarks == [f"gaps are filled: 'ward' by '{most}' in 1 row, 'lab' by {lab:.6g} in 1 row"]
+        assert remarks == [f"gaps are filled: 'ward' by '{most}' in row 2, 'lab' by {lab:.6g} in row 1"]
+
+
+def test_what_is_said_of_single_rows():
+    columns = (Column("lab", fill=2.5, indicator=True), Column("sex", "levels", ("f", "m"), fill="f"),
+               Column("ward", "levels", ("er", "icu", "x y"), indicator=True))  # fmt: skip
+    new = pd.DataFrame({"lab": [1, None, 3, 4], "sex": ["m", "M ", "d", None], "ward": ["er", "X  Y", None, "moon"]})
+    told: list[list[str]] = [[] for _ in range(4)]
+    x = Encoding(columns).apply(new, of_rows=told)
+    assert told == [
+        [],
+        ["lab empty: filled by 2.5 and marked as missing",
+         "sex 'M' unknown, did you mean 'm'?: coded as none, which counts as 'f'",
+         "ward 'X  Y' unknown, did you mean 'x y'?: coded as none"],
+        ["sex 'd' unknown: coded as none, which counts as 'f'", "ward empty: marked as missing"],
+        ["sex empty: filled by 'f'", "ward 'moon' unknown: coded as none"],
+    ]  # fmt: skip
+    np.testing.assert_array_equal(x, Encoding(columns).apply(new))
+    remarks: list[str] = []
+    many = pd.DataFrame({"lab": 1.0, "sex": ["m", *["d"] * 5], "ward": "er"})
+    Encoding(columns).apply(many, remarks)
+    assert remarks == ["column 'sex' has levels that no training row has, 'd' in 5 rows (2, 3, 4, ...): they are coded "
+                       "as none of its levels, with 0, as 'f' is"]  # fmt: skip
 
 
 # ---------------------------------------------------------------- what is chosen, and what is said

@@ -61,6 +61,9 @@ def test_the_options_of_tables_hold(tmp_path):
     assert len(given(held.y_val)) == 8
     ages = Nifti(str(table), mask=mask, target="age", task="regression", validation=0).load()
     assert ages.y[:3].tolist() == [20, 21, 22]
+    labels = [Nifti(str(table), mask=mask, validation=0, positive=each).load() for each in held.classes]
+    assert [each.classes[1] for each in labels] == [*held.classes]
+    np.testing.assert_array_equal(labels[0].y, 1 - labels[1].y)
     pooled = Nifti(str(table), mask=mask, standardize="pooled", validation=0).load()
     assert given(pooled.standardized)["by"] == "pooled"
     np.testing.assert_allclose(pooled.x.mean(axis=0), 0, atol=1e-5)

@@ -36,6 +36,32 @@ def test_binary_labels(tmp_path, labels, classes):
         np.testing.assert_array_equal(data.y, expected)
 
 
+@pytest.mark.parametrize(
+    ("labels", "first"), [(["ja", "nein", "nein"], "ja"), ([0, 1, 1], "0"), ([False, True, True], False)]
+)
+def test_which_label_is_positive(tmp_path, labels, first):
+    path = save(tmp_path, "t.csv", frame(price=labels * 2).drop(columns="site"))
+    dealt = {"task": "binary", "client": None, "partition": "by_label", "clients": 2, "validation": 0.4}
+    last, other = (priced(path, **dealt, positive=label).load() for label in (None, first))
+    assert other.classes == last.classes[::-1] == (labels[1], labels[0])
+    assert other.y.dtype == np.int32
+    np.testing.assert_array_equal(other.y, 1 - last.y)
+    np.testing.assert_array_equal(given(other.y_val), 1 - given(last.y_val))
+    for name in ("x", "x_val", "offsets"):  # and nothing else is dealt otherwise
+        np.testing.assert_array_equal(getattr(other, name), getattr(last, name))
+    named = priced(path, **dealt, positive=labels[1] if isinstance(labels[1], bool) else str(labels[1])).load()
+    np.testing.assert_array_equal(named.y, last.y)
+    with fails("data.positive=maybe is no label of target 'price' of ", str(labels[0]), str(labels[1])):
+        priced(path, **dealt, positive="maybe").load()
+
+
+def test_which_label_of_arrays_is_positive(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.eye(6), y=[1, -1] * 3)
+    data = Table(str(tmp_path / "t.npz"), clients=2, task="binary", validation=0.0, positive="-1").load()
+    assert data.classes == (1, -1)
+    assert data.y.tolist() == (data.x[:, 1::2].sum(axis=1) == 1).astype(int).tolist()
+
+
 def test_class_seen_in_validation_only_keeps_its_index(tmp_path):
     path = save(tmp_path, "t.csv", frame(price=["q", "p", "r", "q", "r", "p"], site=[*"abcabb"]))
     data = priced(path, task="multiclass", validation=["c"]).load()

@@ -11,6 +11,7 @@ from helpers import fails
 from table_files import SORTED, X, Y, frame, priced, save
 
 from fcorun.cli.commands import main
+from fcorun.datasets.columns import kind_of, numeric
 from fcorun.datasets.remarks import identifiers, look_alikes
 from fcorun.datasets.table import Table
 from fcorun.records.record import load_records
@@ -170,3 +171,30 @@ def test_a_target_of_two_values_is_pointed_out(tmp_path):
     path = save(tmp_path, "t.csv", pd.DataFrame({"x": np.arange(20) / 3, "y": [0, 1] * 10}))
     assert "data.task=binary" in Table(path, "y", clients=2, validation=0).load().remarks[0]
     assert Table(path, "y", clients=2, validation=0, task="binary").load().remarks == ()
+
+
+@pytest.mark.parametrize("bad", ["<0,5", "n/k", "1.234,5"])
+def test_one_bad_cell_among_decimal_commas_is_the_one_that_is_named(tmp_path, bad):
+    cells = ["2,73", "1,5", "0,25", "3,5", "1,125", bad, "2", "4,5"]
+    rows = "".join(f"{cell};{i},5;{i}\n" for i, cell in enumerate(cells))
+    (tmp_path / "t.csv").write_text("lactate;v;price\n" + rows)
+    with fails("column 'lactate'", f"'{bad}' in row 6: make it a number or leave it empty"):
+        Table(str(tmp_path / "t.csv"), "price", clients=2).load()
+
+
+def test_a_bad_cell_of_new_rows_is_the_one_that_is_named():
+    truths = pd.Series(["True", "False", "TRUE", None, "ja", "False"])
+    with fails("column 'd' holds 'ja' in row 5: make it true or false, as the others are"):
+        numeric(truths, "column 'd'")
+    with fails("column 'd' holds 'ja' in row 2: make it true or false, as the others are"):
+        numeric(pd.Series(["True", "ja"]), "column 'd'")
+    with fails("holds '1' in row 3: make it true or false"):
+        numeric(pd.Series(["True", "False", "1"]), "column 'd'")
+    with fails("column 'd' holds true and false, but '1' in row 3: make it one of them or leave it empty"):
+        kind_of(pd.Series(["True", "False", "1"], name="d"), "data.path=t.csv", None)
+    with fails("holds 'true' in row 3: make it a number"):
+        numeric(pd.Series(["1", "0", "true"]), "column 'd'")
+    with fails("holds '<0,5' in row 2: make it a number"):
+        numeric(pd.Series(["2,73", "<0,5", "3"]), "column 'lactate'")
+    with fails("holds '2,73' in row 2: make it a number"):  # beside points, it is one of two bad ones
+        numeric(pd.Series(["1.5", "2,73", "<0,5"]), "column 'lactate'")

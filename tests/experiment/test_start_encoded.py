@@ -64,7 +64,7 @@ def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tm
     expected = (given(old.encoding).apply(new) - np.array(scaled["mean_"])) / np.array(scaled["scale_"])
     np.testing.assert_allclose(data.x, expected, rtol=1e-12, atol=1e-12)
     log = (record.folder / "run.log").read_text()
-    assert "column 'ward' has levels that no training row has, 'moon' (3 rows)" in log
+    assert "column 'ward' has levels that no training row has, 'moon' in 3 rows (" in log
     assert "'age' by " in log
     assert "columns that the record has no features of are left out: 'unit'" in log
     assert prepare(record.config).identity == record.status["identity"]

@@ -107,6 +107,47 @@ def test_mlp(trained, task, standardize):
     assert not hasattr(model, "coef_")
 
 
+MLP = ["objective=mlp", "objective.hidden=[5,4]", "algo.client_lr=1e-2", "algo.server_lr=1", "reg.strength=1e-4"]
+
+
+@pytest.mark.parametrize(
+    ("algo", "more"),
+    [("centralized", ["data.standardize=pooled", "data.offset=beside"]), ("local", ["data.standardize=per_client"]),
+     ("fedavg", [*MLP, "data.standardize=pooled"])],
+)  # fmt: skip
+def test_the_positive_class_is_that_of_labels_in_another_order(visits, algo, more):
+    """A run with the first label as the positive class is that on a table where it is called so as to be the last."""
+    told = ["data=table", "data.path=t.csv", "data.target=y", "data.client=site", "data.task=binary", "data.test=0.2"]
+    told += [f"algo={algo}", "precision=float64", *more, *([] if algo == "centralized" else ["rounds=3"])]
+    table = visits().assign(beside=lambda t: t.crp / 10)
+    beside = [] if "data.offset=beside" in more else ["data.ignore=[beside]"]
+    table.to_csv("t.csv", index=False)
+    record = run(compose([*told, *beside, "data.positive=fit"]))
+    table.replace({"y": {"ill": "an illness"}}).to_csv("t.csv", index=False)
+    wanted = run(compose([*told, *beside]))
+    assert record.summary["data"]["classes"] == ["ill", "fit"]
+    assert record.scores["positive"].unique().tolist() == ["fit"]
+    pd.testing.assert_frame_equal(record.scores, wanted.scores)
+    for name, values in wanted.solution.items():
+        np.testing.assert_array_equal(record.solution[name], values)
+    if algo == "centralized":
+        coefficients = (record.folder / "coefficients.csv").read_text()
+        assert coefficients == (wanted.folder / "coefficients.csv").read_text()
+        assert ",fit," in coefficients
+    owner = table.site.to_numpy(object)
+    (found, _), (same, _) = (predict(each, table.drop(columns=["y", "site"]), owner) for each in (record, wanted))
+    renamed = same.replace({"prediction": {"an illness": "ill"}})
+    renamed = renamed.rename(columns={"probability_an illness": "probability_ill"})
+    pd.testing.assert_frame_equal(found[renamed.columns], renamed, rtol=1e-12)
+    assert 0.1 < (found["prediction"] == "fit").mean() < 0.9
+    model = record.estimator()
+    assert model.classes_.tolist() == ["fit", "ill"]  # in order, for scikit-learn's metrics
+    if algo == "centralized":
+        assert model.score(table[X], table.y) > 0.6
+        assert roc_auc_score(table.y, model.predict_proba(table[X])[:, 1]) > 0.6
+        np.testing.assert_allclose(model.coef_, -wanted.estimator().coef_, rtol=1e-12)
+
+
 def _back(record, x):
     told = record.summary["data"]["standardized"]
     return x * np.array(told["scale_"]) + told["mean_"]
