@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union
 
 import yaml
 
-from fcorun.composing.folders import choices, conf_dir
+from fcorun.composing.folders import choices, conf_dir, head
 from fcorun.config import Settings, locate, type_hints
 from fcorun.errors import UserError
 from fcorun.sections import SECTIONS
@@ -94,7 +94,7 @@ def choice(group: str, name: str) -> Choice:
         if (usual := _USUAL.get(name)) and not said.startswith(usual):
             said = "; ".join(filter(None, [usual, said]))
         keys[name] = Key(said, value, _kind(hints.get(last) if first == section else None, said) or known.kind)
-    return Choice(" ".join(_head(text)), _with_defaults(section, keys))
+    return Choice(head(path), _with_defaults(section, keys))
 
 
 def plugin_class(group: str, found: Choice) -> type | None:
@@ -131,14 +131,6 @@ def _with_defaults(section: str, keys: dict[str, Key]) -> dict[str, Key]:
             written = yaml.safe_dump(default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
             keys[key] = Key(_USUAL.get(key, ""), written, _kind(hints.get(name), ""))
     return keys
-
-
-def _head(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            return
-        if "@package" not in line:
-            yield line.lstrip("# ")
 
 
 def _lines(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:

@@ -1,5 +1,6 @@
 """Where configuration files lie: in fcorun, and in a folder of the user's own."""
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -50,6 +51,12 @@ def choices(group: str) -> dict[str, Path]:
     """The choices of a group, such as algo or experiment, by name; the user's own go before fcorun's."""
     folders = [Path(conf_dir()), *filter(None, [own_dir()])]
     return {path.stem: path for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
+
+
+def head(path: Path) -> str:
+    """What a configuration file says at its head: the comments before its first key, as one line."""
+    comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.lstrip("# ") for line in comments if "@package" not in line)
 
 
 def replaced() -> list[str]:

@@ -1,6 +1,6 @@
 """Whether what a paper says of a figure holds in the records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from fcorun.records.record import Record
 from fcorun.reports.spread import band
 from fcorun.reports.table import Frame, Table
 
-COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note")
+COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "changed")
 Runs = dict[str, list[list[dict[str, float]]]]
 
 
@@ -38,31 +38,19 @@ def measured(of: Drawing) -> Measured:
     for algo, record in zip(of.tuned.frame["algo"], of.tuned_records, strict=True):
         runs.setdefault(algo, []).append(record.rows)
     tuned = fco.with_averages(of) if of.figure.draw == "averaging" else of.tuned
-    seeds = [_seed(of.figure, record) for record in of.tuned_records]
+    seeds = [seed_of(of.figure, record) for record in of.tuned_records]
     return Measured(of.grid, tuned, runs, [record.rows for record in of.grid_records], seeds)
 
 
-def _seed(figure: Figure, record: Record) -> Any:
+def seed_of(figure: Figure, record: Record) -> Any:
     """The seed of a run; None if that changes nothing in it."""
     same = silent(record.rows[-1]) or record.summary.get("drawn") is False
     return None if figure.seeded == "seed" and same else record.flat_config.get(figure.seeded)
 
 
-def check(
-    name: str, figure: Figure, found: Measured, best: dict[str, Any], tied: Mapping[str, Sequence[Any]] | None = None
-) -> list[dict]:
-    """A row a claim, then one for each algorithm whose best rates the paper prints; ``best`` holds the best rates of
-    each algorithm, ``tied`` those that are as good."""
-    rows = [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, found)} for c in figure.claims]
-    for algo, rates in (figure.printed or {}).items():
-        ours = [best[algo], *(tied or {}).get(algo, [])] if algo in best else []
-        told = " or ".join(f"({client:g}, {server:g})" for client, server in ours) or "not measured"
-        same = any(np.allclose(each, rates, rtol=1e-6) for each in ours)
-        holds = "not measured" if not ours else "yes" if same else "no"
-        note = figure.printed_note if holds == "no" else ""
-        rows.append({"figure": name, "algo": algo, "says": "best (client_lr, server_lr)", "measured": told,
-                     "wanted": f"({rates[0]:g}, {rates[1]:g})", "holds": holds, "test": "", "note": note})  # fmt: skip
-    return rows
+def check(name: str, figure: Figure, found: Measured) -> list[dict]:
+    """A row a claim."""
+    return [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, found)} for c in figure.claims]
 
 
 def _checked(claim: Claim, found: Measured) -> dict[str, str]:

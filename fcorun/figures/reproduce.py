@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,19 +17,20 @@ import pandas as pd
 import yaml
 
 from fcorun.composing.algorithms import algorithms
-from fcorun.composing.folders import choices, own_dir
+from fcorun.composing.folders import choices, conf_dir, head, own_dir
 from fcorun.composing.overrides import key_of
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import checks, claims
+from fcorun.figures import checks, claims, printed
 from fcorun.figures.draw import PICTURES, fast_mark
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit, personalised, theory
-from fcorun.figures.spec import Figure, load
+from fcorun.figures.printed import RATES
+from fcorun.figures.spec import Figure, find, load, without_notes
 from fcorun.metrics import silent
-from fcorun.records.formats import frame_csv
+from fcorun.records.formats import frame_csv, json_text
 from fcorun.records.record import Record
 from fcorun.records.sweeps import kept
 from fcorun.reports.collect import table
@@ -38,7 +41,7 @@ from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
 
-RATES = ("client_lr", "server_lr")
+JUDGED = {"metric", "tail_rounds"}  # change no run, but what is best and all that is claimed of it
 VERDICTS: dict[str, Callable[[Drawing], list[dict[str, str]]]] = {
     "bounds": lambda of: theory.verdicts(of.grid_records),
     "fixed_points": lambda of: fedsplit.fixed_points(of.grid_records),
@@ -63,8 +66,9 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv.
 
     Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
-    ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that change what is run make
-    the figure one of our own, in NAME-HASH, and marked so. Raises UserError for a figure that is not there, or whose
+    ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that change what is run, or
+    by what it is judged, make the figure one of our own, in NAME-HASH, and marked so. Notes on claims are of the
+    paper's figure, and are left out of all others. Raises UserError for a figure that is not there, or whose
     runs cannot be had.
     """
     figure, _ = load(name, _plain(overrides))
@@ -74,12 +78,15 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     _check(figure, experiment, f"experiment={name}", [*smaller, *overrides])
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
+    places -= JUDGED
     own = sorted(text for text in overrides if key_of(text) not in places)
     ending = ("-fast" if fast else "") + (f"-{hashlib.sha256(repr(own).encode()).hexdigest()[:6]}" if own else "")
     mark = " ".join([*(["fast version:"] if fast else []), *smaller, *(["with", *own] if own else [])])
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
     if fast:
         figure = replace(figure, seeds=figure.seeds[:2])
+    if mark:
+        figure = without_notes(figure)
     of = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, mark, config["style"])
@@ -88,11 +95,18 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
     write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, of.lost)))
     rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
-    tied = {row["algo"]: [of.grid_records[each[0]].config["algo"] for each in row["tied"]] for row in best}
-    tied = {algo: [tuple(own[key] for key in RATES) for own in tied[algo]] for algo in rates}
-    rows += claims.check(name + ending, figure, claims.measured(of), rates, tied)
+    rows += [*claims.check(name + ending, figure, claims.measured(of)), *printed.check(name + ending, of)]
+    rows = [row | {"changed": " ".join([*(["fast"] if fast else []), *own])} for row in rows]
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
+    write_whole(folder / "figure.json", json_text(_about(name, figure, mark)))
     return Made(folder, rows, _remarks(of), not of.failed, [*of.grid_records, *of.tuned_records])
+
+
+def _about(name: str, figure: Figure, mark: str) -> dict[str, Any]:
+    """What a page says of a figure: ``ours`` is whether its file is fcorun's, ``changed`` what is not as in it."""
+    path = find(name)
+    return {"name": name, "title": figure.title, "about": head(path), "changed": mark,
+            "ours": path.is_relative_to(conf_dir())}  # fmt: skip
 
 
 def _check(figure: Figure, experiment: Experiment, file: str, overrides: Sequence[str]) -> None:
@@ -151,10 +165,13 @@ def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
     files = ["--config-dir", str(own)] if (own := own_dir()) else []
     given = [text for text in overrides if key_of(text) != "report"]  # a figure has one page, beside its picture
     command = [sys.executable, "-m", "fcorun", "-m", *files, *given, "report=false", f"hydra.sweep.dir='{place}'"]
-    with subprocess.Popen(command) as child:
+    with subprocess.Popen(command, process_group=0) as child:  # so that Ctrl-C reaches it once, by way of us
         while child.poll() is None:
-            with contextlib.suppress(KeyboardInterrupt):  # the child is told as well, keeps checkpoints, and says so
+            try:
                 child.wait()
+            except KeyboardInterrupt:  # it keeps checkpoints, and says so
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGINT)
     if child.returncode in (130, -2):
         raise KeyboardInterrupt
     found = folder / "results.csv"

@@ -61,7 +61,8 @@ class Figure:
         seeded: what they are seeds of: cohorts and minibatches, or the data.
         fast: overrides for a smaller version, run within a minute.
         printed: the best rates that the paper prints, {algorithm: [client_lr, server_lr]}.
-        printed_note: what is known of those that are not the best here.
+        printed_note: what is known of those that are not the best here; like a claim's ``note``, said of the unchanged
+            figure alone.
         claims: what the paper says.
     """
 
@@ -89,6 +90,11 @@ class Figure:
                 raise UserError(f"figure.printed.{algo}={rates} must be [client_lr, server_lr]")
         object.__setattr__(self, "claims", claims)
         object.__setattr__(self, "panels", [RENAMED.get(name, name) for name in self.panels])
+
+
+def without_notes(figure: Figure) -> Figure:
+    """A figure without what is known of its claims: that is of its runs as they stand in the file."""
+    return replace(figure, printed_note="", claims=[replace(claim, note="") for claim in figure.claims])
 
 
 def names() -> dict[str, Path]:

@@ -70,6 +70,8 @@ def evil(folder):
     Path(folder, "figure", "figure.png").write_bytes(b"\x89PNG")
     claim = dict.fromkeys(("figure", "algo", "says", "measured", "wanted", "holds", "test", "note"), EVIL)
     Path(folder, "figure", "claims.csv").write_text(csv_text([claim]))
+    about = dict.fromkeys(("title", "about", "changed"), EVIL)
+    Path(folder, "figure", "figure.json").write_text(json.dumps(about))
 
 
 def test_names_are_text_wherever_they_stand(report):
@@ -289,6 +291,8 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
         folder.mkdir()
         (folder / "figure.png").write_bytes(b"\x89PNG")
         (folder / "claims.csv").write_text(csv_text([claim]))
+        about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
+        (folder / "figure.json").write_text(json.dumps(about))
         return Made(folder, [claim], records=records)
 
     monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", reproduce)
@@ -298,7 +302,10 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
         text = (folder / "report.html").read_text()
         assert "12 runs of feddualavg and fedmid on lasso" in text
         assert "Figure fco_fig3a: 1 claim (1 no)." in text
-        assert "<td>it is the best</td>" in text
+        assert "<h1>fco_fig3a: A title</h1>" in text
+        assert "<p>What it is. This is not the figure as its file has it, but: with metric=a. Figure fco" in text
+        assert "fcorun&#x27;s own choice" in text
+        assert "<td>fedmid</td><td>no</td><td>it is the best</td>" in text  # the verdict is seen on a phone
         assert "report.html in figures/fco_fig3a/" in capsys.readouterr().out
 
 

@@ -114,7 +114,7 @@ def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, se
     )
     tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
     found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), {"a": [list(rows)]}, [list(rows)] * 2, seeds)
-    (row,) = claims.check("fig", Figure("t", claims=[one]), found, {})
+    (row,) = claims.check("fig", Figure("t", claims=[one]), found)
     return row
 
 
@@ -178,7 +178,7 @@ def test_a_claim_is_judged_over_seeds():
     found = claims.Measured(Table(frame), Table(frame), {}, seeds=[0, 1, 2, 0, 1, 2, 0])
 
     def told(**changes):
-        (row,) = claims.check("fig", Figure("t", claims=[claim(**changes)]), found, {})
+        (row,) = claims.check("fig", Figure("t", claims=[claim(**changes)]), found)
         return row["holds"], row["test"], row["note"]
 
     assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds", "")  # although the bands overlap
@@ -229,20 +229,8 @@ def test_rounds_are_those_of_the_point_that_is_there_first():
     grid = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": [1.0, 2.0, 3.0],
                          "status": ["done", "done", "diverged"], "tail_support_f1": [0.6, 1.0, 0.0]})  # fmt: skip
     found = claims.Measured(Table(grid), Table(grid), {"a": [slow]}, [fast, slow, [{"round": 0, "support_f1": 1.0}]])
-    (row,) = claims.check("fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), found, {})
+    (row,) = claims.check("fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), found)
     assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5 5", "yes")
-
-
-def test_printed_rates():
-    figure = Figure("t", printed={"a": [0.01, 1], "b": [0.1, 1]})
-    nothing = claims.Measured(Table(pd.DataFrame({"algo": []})), Table(pd.DataFrame({"algo": []})), {})
-    rows = claims.check("fig", figure, nothing, {"a": (0.01, 1.0)})
-    assert [row["holds"] for row in rows] == ["yes", "not measured"]
-    (row,) = claims.check("fig", Figure("t", printed={"a": [0.01, 1]}), nothing, {"a": (0.001, 1.0)})
-    assert (row["holds"], row["measured"], row["wanted"]) == ("no", "(0.001, 1)", "(0.01, 1)")
-    tied = {"a": [(0.01, 1.0)]}
-    (row,) = claims.check("fig", Figure("t", printed={"a": [0.01, 1]}), nothing, {"a": (0.001, 1.0)}, tied)
-    assert (row["holds"], row["measured"]) == ("yes", "(0.001, 1) or (0.01, 1)")
 
 
 def test_sweeps_bring_their_axes_along(tmp_path):

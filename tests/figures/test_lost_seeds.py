@@ -1,5 +1,6 @@
 """What a figure says of methods whose runs with further seeds are not all there, or not at their end."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -11,13 +12,14 @@ from fcorun.records.record import load_records
 from fcorun.reports.collect import table
 
 FIGURE = """# @package _global_
+# Of nobody.
 metric: support_f1
 hydra: {sweeper: {params: {algo: "fedavg,fedmid"}}}
 figure:
   title: Mine
   seeds: [1, 2]
   panels: [support_f1]
-  claims: [{says: better, algo: fedmid, metric: support_f1, above: [fedavg]}]
+  claims: [{says: better, algo: fedmid, metric: support_f1, above: [fedavg], note: known}]
 """
 SUFFICES = {"fedmid": {0: 0.1, 1: 0.2, 2: 0.3}, "fedavg": {0: 0.4, 1: 0.5, 2: 0.6}}
 
@@ -27,7 +29,7 @@ def made(monkeypatch, capsys):
     """A function that makes a figure of records by hand: the exit code, what was said, claims.csv, table.csv. The runs
     of fedmid with further seeds come to this end; those that ``broke`` could not be composed."""
 
-    def make(end="done", broke=False, **more):
+    def make(end="done", broke=False, given=(), **more):
         def sweep(folder, overrides):
             seeds = [1, 2] if folder.name == "seeds" else [0]
             for algo, levels in SUFFICES.items():
@@ -42,8 +44,9 @@ def made(monkeypatch, capsys):
         monkeypatch.setattr("fcorun.figures.reproduce._sweep", sweep)
         Path("myconf/experiment").mkdir(parents=True)
         Path("myconf/experiment/mine.yaml").write_text(FIGURE)
-        code = main(["figure", "mine", "--config-dir", "myconf", "--out", "here"])
-        told = [pd.read_csv(f"here/mine/{name}.csv", keep_default_na=False) for name in ("claims", "table")]
+        code = main(["figure", "mine", "--config-dir", "myconf", "--out", "here", *given])
+        (folder,) = Path("here").glob("mine*")
+        told = [pd.read_csv(folder / f"{name}.csv", keep_default_na=False) for name in ("claims", "table")]
         return code, capsys.readouterr().out, told[0].iloc[0], told[1].set_index("algo")
 
     return make
@@ -92,3 +95,25 @@ def test_those_that_diverged_are_a_result(made):
     assert code == 0
     assert "fedmid has 1 of 3 seeds: 2 of its runs diverged" in out
     assert summary.loc["fedmid", "seeds_lost"] == 2
+
+
+NOTHING = [(), ("x=bytes", "style=slides", "verbose=false")]
+OTHERS = [("metric=objective",), ("tail_rounds=5",), ("seed=3", "metric=objective"), ("--fast",)]
+
+
+@pytest.mark.parametrize("given", [*NOTHING, *OTHERS], ids=lambda given: " ".join(given) or "nothing")
+def test_what_is_judged_otherwise_is_another_figure(made, given):
+    """In a folder of its own, without what is known of the original; what is only drawn otherwise is not."""
+    _, out, claim, _ = made(given=given, support_f1=0.1)  # equal: not distinguishable, of which the note tells
+    (folder,) = Path("here").glob("mine*")
+    about = json.loads((folder / "figure.json").read_text())
+    assert claim["holds"] == "not distinguishable"
+    assert (about["name"], about["title"], about["about"], about["ours"]) == ("mine", "Mine", "Of nobody.", False)
+    if given in NOTHING:
+        assert (folder.name, claim["note"], claim["changed"], about["changed"]) == ("mine", "known", "", "")
+        assert "of what does not hold: known" in out
+    else:
+        changed = " ".join(sorted(text.replace("--", "") for text in given))
+        assert (claim["note"], claim["changed"]) == ("", changed)
+        assert folder.name.startswith("mine-")
+        assert about["changed"] == ("fast version:" if given == ("--fast",) else f"with {changed}")

@@ -1,7 +1,9 @@
 """fcorun figure: figures of papers, and of one's own."""
 
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     wanted = [name for name in asked.figures if "=" not in name]
     if not wanted and asked.figures:
         parser.error("which figure? without arguments they are listed")
-    with own(asked.config_dir):
+    with own(asked.config_dir), _interruptible():
         if not wanted:
             _list(console())
             return 0
@@ -42,6 +44,21 @@ def run(argv: Sequence[str]) -> int:
             find(name)
         overrides = [text for text in asked.figures if "=" in text]
         return _make(wanted, asked.out, asked.fast, overrides)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Within it, signals that end a process are Ctrl-C, which sweeps are told of; but those that nohup ignores."""
+    kinds = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+    for kind, handler in before.items():
+        if kind != signal.SIGHUP or handler != signal.SIG_IGN:
+            signal.signal(kind, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def _list(out: Console) -> None:

@@ -45,7 +45,7 @@ def averaging(of: Drawing) -> Any:
     from matplotlib.colors import ListedColormap
 
     alone, cutoff = solutions_alone(of), of.grid.cutoff
-    strips = [(f"client {m + 1} alone", w) for m, w in alone.items()]
+    strips = [(f"client {m} alone", w) for m, w in alone.items()]
     strips.append(("mean of the clients' solutions", np.mean(list(alone.values()), axis=0)))
     for row in of.points.best_rows():
         if row["algo"] != "one_client":

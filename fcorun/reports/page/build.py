@@ -58,15 +58,15 @@ def page(
         root = folders[0] if len(folders) == 1 else None
         found = table(records, asked.tail_rounds, root=root)
         asked = asked.unless(metric=asked.metric or _chosen_by(there, found))
-        told += [runs.sentence(records, found), runs.states(found, _absent(folders, asked)), aside]
         told += [studies.show(out, folder) for folder in there]
+        told += [runs.sentence(records, found), runs.states(found, _absent(folders, asked)), aside]
         _add_runs(out, records, found, asked)
         out.add("configuration", "Configuration", about.configuration(records, comments or {}))
         out.add("versions", "Versions", about.versions(records))
         out.add("cite", "To cite", f'<pre tabindex="0">{escape(bibliography(records))}</pre>')
     else:
         told += [studies.show(out, folder) for folder in there]
-    title = ", ".join(folder.resolve().name for folder in folders)
+    title = ", ".join(map(studies.title, folders))
     return _html(out, title, [line for line in told if line], script)
 
 

@@ -12,13 +12,22 @@ from fcorun.reports.pictures.page import COLOURS
 FIGURE, SELECTION, STABILITY = "claims.csv", "selection.json", "stability.json"  # what marks the folder of each
 MARKS = (FIGURE, SELECTION, STABILITY)
 _LINES = 40  # coefficients, or features, of which a chart has a line
-_TESTS = ("algo", "says", "measured", "wanted", "holds", "test", "note")
+ABOUT = "figure.json"
+_TESTS = ("algo", "holds", "says", "measured", "wanted", "test", "note")  # holds is seen on a phone, too
+_THRESHOLDS = ("Thresholds of claims, numbers and factors, are fcorun's own choice where what is said of the figure "
+               "above does not say that they are printed.")  # fmt: skip
 
 
 def studies(folders: Sequence[Path]) -> list[Path]:
     """The folders in and under these that hold one of them; not that in which figures lie side by side."""
     found = {path.parent for folder in folders for mark in MARKS for path in folder.rglob(mark)}
     return sorted(folder for folder in found if not (folder / FIGURE).exists() or (folder / "figure.png").exists())
+
+
+def title(folder: Path) -> str:
+    """What a page of this folder alone is called: of a figure its title, else its name."""
+    told = read_json(folder / ABOUT).get("title")
+    return f"{folder.resolve().name}: {told}" if told else folder.resolve().name
 
 
 def show(page: Page, folder: Path) -> str:
@@ -36,16 +45,19 @@ def _figure(page: Page, folder: Path, name: str) -> str:
     counts = ", ".join(f"{holds.count(word)} {word}" for word in dict.fromkeys(holds))
     rows = [[row.get(key, "") for key in _TESTS] for row in claims]
     best = csv_rows(folder / "table.csv")
+    about = read_json(folder / ABOUT)
     page.add(
-        f"figure-{len(page.sections)}", f"Figure {name}",
+        f"figure-{len(page.sections)}", f"Figure {title(folder)}",
         embedded_picture(folder / "figure.png", f"figure.png of {name}"),
+        notes([_THRESHOLDS] if about.get("ours") and claims else []),
         table(_TESTS, rows, caption=f"What is claimed of it, and whether it holds: {counts or 'nothing'}"),
         folded("table.csv: its best points", table([*best[0]], [[*map(value_of, row.values())] for row in best]))
         if best else "",
     )  # fmt: skip
-    if not claims:
-        return f"Figure {name}, of which nothing is claimed."
-    return f"Figure {name}: {len(claims)} claim{'s' * (len(claims) != 1)} ({counts})."
+    many = f"{len(claims)} claim{'s' * (len(claims) != 1)} ({counts})."
+    told = f"Figure {name}: {many}" if claims else f"Figure {name}, of which nothing is claimed."
+    changed = f"This is not the figure as its file has it, but: {mark}." if (mark := about.get("changed")) else ""
+    return " ".join(str(text) for text in (about.get("about"), changed, told) if text)
 
 
 def _selection(page: Page, folder: Path, name: str) -> str:
