@@ -49,7 +49,7 @@ def _figure(page: Page, folder: Path, name: str) -> str:
     page.add(
         f"figure-{len(page.sections)}", f"Figure {title(folder)}",
         embedded_picture(folder / "figure.png", f"figure.png of {name}"),
-        notes([_THRESHOLDS] if about.get("ours") and claims else []),
+        notes([_THRESHOLDS] if about.get("ours") and claims else []) +
         table(_TESTS, rows, caption=f"What is claimed of it, and whether it holds: {counts or 'nothing'}"),
         folded("table.csv: its best points", table([*best[0]], [[*map(value_of, row.values())] for row in best]))
         if best else "",
