@@ -111,10 +111,14 @@ def test_a_damaged_record_is_no_start(name, damage, trained, tmp_path):
 def test_labels_of_a_start_must_be_those_of_the_data(tmp_path):
     config = ragged(tmp_path, "algo=fedavg", "objective=logistic", "rounds=2", task="binary")
     record = run(config, "one")
-    summary = record.summary
+    summary, labels = record.summary, record.summary["data"]["classes"]
     summary["data"]["classes"] = ["cat", "dog"]
     (record.folder / "summary.json").write_text(json.dumps(summary))
     with fails("start=", "cat, dog", "must be the same"):
+        run(config | {"start": str(record.folder)}, "two")
+    summary["data"]["classes"] = labels[::-1]
+    (record.folder / "summary.json").write_text(json.dumps(summary))
+    with fails("start=", f"they must be the same; give data.positive={labels[0]}"):
         run(config | {"start": str(record.folder)}, "two")
 
 
