@@ -77,7 +77,8 @@ def _against_bytes(of: Drawing, ax: Any, seeds: int) -> None:
         if not sent[-1]:
             ax.axhline(values[-1], color=look.colour, linestyle=look.dash, linewidth=pt(1))
             ax.annotate(f"{of.grid.title(algo)}, nothing sent", (0.03, values[-1]), (0, pt(2)),
-                        xycoords=("axes fraction", "data"), textcoords="offset points")  # fmt: skip
+                        xycoords=("axes fraction", "data"), textcoords="offset points", zorder=10,
+                        bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.5})  # fmt: skip
             continue
         ax.plot(sent[1:] / factor, values[1:], color=look.colour, linestyle=DASHES[0], linewidth=pt(0.9),
                 marker=look.marker, markevery=(i % 4, 6), markersize=pt(2.5))  # fmt: skip
