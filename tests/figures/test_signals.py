@@ -30,11 +30,12 @@ def test_a_sweep_is_told_and_the_figure_ends_as_by_the_keyboard(kind, monkeypatc
             time.sleep(0.01)
         os.kill(os.getpid(), kind)
 
-    before = signal.getsignal(kind)
+    outer, before = signal.signal(kind, signal.default_int_handler), signal.default_int_handler  # nohup ignores some
     thread = threading.Thread(target=interrupt)
     thread.start()
     assert main(["figure", "fco_fig2", "report=false"]) == 130
     thread.join()
     assert Path("told").exists()
     assert signal.getsignal(kind) == before
+    signal.signal(kind, outer)
     assert not list(Path("outputs").rglob("claims.csv"))
