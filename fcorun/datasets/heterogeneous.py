@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.synthetic import alike
+from fcorun.datasets.synthetic import alike, check_nonzeros
 from fcorun.errors import UserError
 
 
@@ -53,10 +53,7 @@ class Heterogeneous(Dataset):
     population: Index = 0
 
     def __post_init__(self):
-        for key in ("nonzeros", "shared_nonzeros"):
-            if (getattr(self, key) or 0) > self.features:
-                raise UserError(f"data.{key}={getattr(self, key)} is more than data.features={self.features}: "
-                                f"give at most {self.features}")  # fmt: skip
+        check_nonzeros(self, "nonzeros", "shared_nonzeros")
         if self.classes < 2:
             raise UserError(f"data.classes={self.classes} leaves nothing to tell apart: give at least 2")
 

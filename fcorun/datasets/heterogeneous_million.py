@@ -7,8 +7,7 @@ import numpy as np
 from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.population import Population
-from fcorun.datasets.synthetic import sampled
-from fcorun.errors import UserError
+from fcorun.datasets.synthetic import check_nonzeros, sampled
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,7 @@ class HeterogeneousMillion(Dataset):
     seed: Index = 0
 
     def __post_init__(self):
-        for key in ("nonzeros", "shared_nonzeros"):
-            if getattr(self, key) > self.features:
-                raise UserError(f"data.{key}={getattr(self, key)} is more than data.features={self.features}: "
-                                f"give at most {self.features}")  # fmt: skip
+        check_nonzeros(self, "nonzeros", "shared_nonzeros")
 
     def load(self) -> FederatedData:
         """The rows of ``evaluated`` clients, the population, and as ``truth`` shared * s and 0."""

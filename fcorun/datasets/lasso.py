@@ -6,7 +6,7 @@ import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.synthetic import linear
+from fcorun.datasets.synthetic import check_nonzeros, linear
 from fcorun.errors import UserError
 
 
@@ -44,11 +44,7 @@ class Lasso(Dataset):
     test_samples: LaterIndex = 0
 
     def __post_init__(self):
-        if self.nonzeros > self.features:
-            raise UserError(
-                f"data.nonzeros={self.nonzeros} is more than data.features={self.features}: "
-                f"give at most {self.features}"
-            )
+        check_nonzeros(self, "nonzeros")
         if self.condition < 1:
             raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
 

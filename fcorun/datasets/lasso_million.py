@@ -7,8 +7,7 @@ import numpy as np
 from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.population import Population
-from fcorun.datasets.synthetic import sampled
-from fcorun.errors import UserError
+from fcorun.datasets.synthetic import check_nonzeros, sampled
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ class LassoMillion(Dataset):
     seed: Index = 0
 
     def __post_init__(self):
-        if self.nonzeros > self.features:
-            raise UserError(f"data.nonzeros={self.nonzeros} is more than data.features={self.features}: "
-                            f"give at most {self.features}")  # fmt: skip
+        check_nonzeros(self, "nonzeros")
 
     def load(self) -> FederatedData:
         """The rows of ``evaluated`` clients, the population, and the true ``weights`` (d,) and ``bias`` ()."""

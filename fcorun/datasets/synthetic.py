@@ -7,6 +7,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData, stream
 from fcorun.datasets.population import Population
+from fcorun.errors import UserError
 from fcorun.system.arrays import aligned
 
 Draw = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
@@ -75,6 +76,14 @@ def alike(draw: Draw, clients: int, rows: tuple[int, int, int], **fields: Any) -
         clients=names,
         **fields,
     ).validate()
+
+
+def check_nonzeros(of: Any, *keys: str) -> None:
+    """Raises UserError where one of these options of a data set asks for more coefficients than it has ``features``."""
+    for key in keys:
+        if (getattr(of, key) or 0) > of.features:
+            raise UserError(f"data.{key}={getattr(of, key)} is more than data.features={of.features}: "
+                            f"give at most {of.features}")  # fmt: skip
 
 
 def sampled(population: Population, evaluated: int, **fields: Any) -> FederatedData:
