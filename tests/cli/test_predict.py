@@ -18,7 +18,7 @@ SITES = np.repeat(["a", "b", "c"], 30)
 
 
 @pytest.fixture
-def call(capsys):
+def applied(capsys):
     """A function that runs fcorun predict: its exit code, what it printed, its remarks."""
 
     def go(*argv):
@@ -40,10 +40,10 @@ def learn(folder, *more, algo="centralized"):
     return run(compose([f"algo={algo}", *given, *few, "precision=float64", *more]), folder)
 
 
-def test_columns_by_name(call):
+def test_columns_by_name(applied):
     record = learn("here", "data.standardize=pooled")
     Path("new.csv").write_text("note,v,u,y\nx,1.1,55,yes\ny,0.9,41.5,no\n")
-    code, out, said = call("here", "new.csv")
+    code, out, said = applied("here", "new.csv")
     assert code == 0
     assert said == ["fcorun: column 'y' is the outcome: ignored",
                     "fcorun: ignored, for the record has no such features: 'note'"]  # fmt: skip
@@ -56,12 +56,12 @@ def test_columns_by_name(call):
     assert found["prediction"].tolist() == ["yes", "no"]
 
 
-def test_what_training_did_not_have_is_said(call):
+def test_what_training_did_not_have_is_said(applied):
     learn("here", "data.standardize=pooled")
     rows = pd.read_csv("rows.csv")["u"]
     span = f"(training: {rows.min():.6g} to {rows.max():.6g})"
     Path("new.csv").write_text("u,v,site\n55,1,a\n0.5,1,north\n700,1,north\n")
-    _, out, said = call("here", "new.csv")
+    _, out, said = applied("here", "new.csv")
     assert said == [
         f"fcorun: far outside of what training had, where a model only extrapolates: 'u' 0.5 in row 2, and others in "
         f"row 3 {span}; are they in the same units?",
@@ -74,26 +74,26 @@ def test_what_training_did_not_have_is_said(call):
     assert list(found)[-1] == "remarks"
     most = rows.max() + 0.05 * np.ptp(rows)
     Path("new.csv").write_text(f"u,v\n{most},1\n")
-    _, out, said = call("here", "new.csv")
+    _, out, said = applied("here", "new.csv")
     assert said == []
     assert "remarks" not in out
 
 
-def test_one_row_into_a_file(call):
+def test_one_row_into_a_file(applied):
     learn("here")
     Path("new.csv").write_text("u,v\n55,1.1\n")
-    code, out, said = call("here", "new.csv", "--out", "out.parquet")
+    code, out, said = applied("here", "new.csv", "--out", "out.parquet")
     assert (code, out, said) == (0, "", ["fcorun: out.parquet: 1 predictions"])
     assert pd.read_parquet("out.parquet").shape == (1, 4)
-    code, _, said = call("here", "new.csv", "--out", "out.parquet")
+    code, _, said = applied("here", "new.csv", "--out", "out.parquet")
     assert (code, said) == (2, ["fcorun: --out out.parquet exists; give --force to replace it, or another name"])
-    assert call("here", "new.csv", "--out", "out.parquet", "--force")[0] == 0
+    assert applied("here", "new.csv", "--out", "out.parquet", "--force")[0] == 0
 
 
-def test_own_models_and_scalings(call):
+def test_own_models_and_scalings(applied):
     record = learn("here", "data.standardize=per_client", algo="local")
     Path("new.csv").write_text("site,u,v\nb,55,1.1\nz,55,1.1\n,55,1.1\na,55,1.1\n")
-    _, out, said = call("here", "new.csv")
+    _, out, said = applied("here", "new.csv")
     found = pd.read_csv(io.StringIO(out))
     assert found["model"].tolist() == ["own", "shared", "shared", "own"]
     assert found["scaling"].tolist() == ["own", "mean", "mean", "own"]
@@ -109,38 +109,38 @@ def test_own_models_and_scalings(call):
         wanted = model.predict_proba(pd.DataFrame({"u": [55], "v": [1.1]}))[0]
         np.testing.assert_allclose(found.iloc[place, 3:5].astype(float), wanted, rtol=1e-12)
     Path("other.csv").write_text("where,u,v\nb,55,1.1\n")
-    code, out, said = call("here", "other.csv", "--client", "where")
+    code, out, said = applied("here", "other.csv", "--client", "where")
     assert (code, said) == (0, [])
     assert out.splitlines()[1].startswith("1,b,")
 
 
-def test_models_that_were_not_kept_and_what_is_known_of_the_run(call):
+def test_models_that_were_not_kept_and_what_is_known_of_the_run(applied):
     record = learn("here", "save_personal=false", algo="ditto")
     status = json.loads((record.folder / "status.json").read_text()) | {"reason": "not certified"}
     (record.folder / "status.json").write_text(json.dumps(status))
     Path("new.csv").write_text("u,v\n55,1.1\n")
-    code, out, said = call("here", "new.csv")
+    code, out, said = applied("here", "new.csv")
     assert code == 0
     assert "model" not in out.splitlines()[0]
     assert said[0].startswith("fcorun: the clients' own models were not kept (save_personal=false)")
     assert said[1:] == ["fcorun: of the record: not certified"]
 
 
-def test_files_without_names(call):
+def test_files_without_names(applied):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((30, 3)).round(3)
     np.savez("rows.npz", X=x, y=x @ [1.0, 2, 3])
     record = run(compose(["data=table", "data.path=rows.npz", "data.clients=3", "algo=centralized"]), "here")
     np.savez("new.npz", X=x[:2])
     wanted = x[:2] @ record.solution["weights"] + record.solution["bias"]
-    code, out, said = call("here", "new.npz")
+    code, out, said = applied("here", "new.npz")
     np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["prediction"], wanted, rtol=1e-5)
     assert said[0] == "fcorun: features of the record have no names: columns are taken in their order"
     Path("new.svm").write_text("0 1:0.5\n0 2:1\n")  # what is left out is 0, also at the end
     wanted = [[0.5, 0, 0], [0, 1, 0]] @ record.solution["weights"] + record.solution["bias"]
-    np.testing.assert_allclose(pd.read_csv(io.StringIO(call("here", "new.svm")[1]))["prediction"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(applied("here", "new.svm")[1]))["prediction"], wanted, rtol=1e-5)
     np.savez("new.npz", X=x[:, :2])
-    code, _, said = call("here", "new.npz")
+    code, _, said = applied("here", "new.npz")
     assert (code, said) == (2, ["fcorun: new.npz has 2 columns of features, and the record has 3: give as many"])
 
 
@@ -168,7 +168,7 @@ BAD = [
 ]  # fmt: skip
 
 
-def test_bad_input_is_told_in_one_line(call):
+def test_bad_input_is_told_in_one_line(applied):
     learn("here")
     Path("bare").mkdir()
     shutil.copytree("here", "scans")
@@ -180,7 +180,7 @@ def test_bad_input_is_told_in_one_line(call):
         Path(name).write_text(text)
     before = sorted(map(str, Path().rglob("*")))
     for arguments, sentence in BAD:
-        code, out, said = call(*arguments.split())
+        code, out, said = applied(*arguments.split())
         assert (arguments, code, out, said) == (arguments, 2, "", [sentence])
     assert sorted(map(str, Path().rglob("*"))) == before
 
@@ -194,7 +194,7 @@ def test_from_python():
         predict(record, pd.DataFrame({"v": [1.0]}))
 
 
-def test_names_but_for_capitals_and_columns_that_may_be_empty(call):
+def test_names_but_for_capitals_and_columns_that_may_be_empty(applied):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.normal(50, 9, 40), "sex": np.resize(["f", "m"], 40), "bmi": rng.normal(26, 4, 40),
                           "site": np.resize(["a", "b", "c", "d"], 40), "y": rng.normal(size=40)})  # fmt: skip
@@ -203,7 +203,7 @@ def test_names_but_for_capitals_and_columns_that_may_be_empty(call):
     given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "algo=centralized"]
     run(compose([*given, "data.missing=median"]), "here")
     Path("new.csv").write_text("age,sex,bmi\n50,M,NA\n40,x,25\n")
-    code, out, said = call("here", "new.csv")
+    code, out, said = applied("here", "new.csv")
     assert code == 0
     assert any(line.startswith("fcorun: gaps are filled: 'bmi' by") and line.endswith("in row 1") for line in said)
     assert any("'M' in row 1 (did you mean 'm'?), 'x' in row 2: they are coded" in line for line in said)
@@ -213,6 +213,6 @@ def test_names_but_for_capitals_and_columns_that_may_be_empty(call):
     Path("new.csv").write_text("Age,sex\n50,m\n")
     lacks = "fcorun: new.csv lacks 'age', 'bmi': give all features of the record, by name, in any order"
     filled = "where nothing is known, give an empty column, filled as in the record: 'bmi'"
-    assert call("here", "new.csv")[2] == [f"{lacks}; did you mean 'Age' for 'age'?; {filled}"]
+    assert applied("here", "new.csv")[2] == [f"{lacks}; did you mean 'Age' for 'age'?; {filled}"]
     Path("new.csv").write_text("age,sex,bmi\n50,m,\n")
-    assert call("here", "new.csv")[0] == 0
+    assert applied("here", "new.csv")[0] == 0

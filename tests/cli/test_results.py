@@ -1,0 +1,115 @@
+"""fcorun results, on records that are made up."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fabricate import config, grid, record, rows
+
+from fcorun.records.record import Record
+
+
+def test_results_show_every_run(call):
+    there = grid("s")
+    record("s/failed-1", status="failed", reason="no")
+    code, out, err = call("results", "s")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert len(lines) == 3 + len(there) + 1 + 1 + 2  # heads, runs, caption, edges
+    marked = [line.split() for line in lines if line.startswith("* fed") or line.startswith("*  fed")]
+    assert [words[1:5] for words in marked] == [
+        [algo, str(seed), "0.2", "1"] for algo in ("feddualavg", "fedmid") for seed in range(3)
+    ]
+    assert all(r.folder.name in out for r in there)
+    assert "by support_f1; mean over the last 20 rounds; an entry counts above cutoff=0.0001" in lines[-3]
+
+
+def test_results_judge_as_asked(call):
+    grid("s", seeds=(0,))
+    _, out, _ = call("results", "s", "--metric", "objective", "--tail-rounds", "10")
+    assert "by objective; mean over the last 10 rounds" in out
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
+def test_results_go_to_a_file(call, name):
+    grid("s", seeds=(0,))
+    record("s/mixed", config(batch_size="all"))
+    assert call("results", "s", "--out", name)[0] == 0
+    frame = pd.read_csv(name) if name.endswith("csv") else pd.read_parquet(name)
+    assert len(frame) == 13
+    one = frame[frame["folder"] == "feddualavg-0-0.2-1.0"].iloc[0]
+    assert one["tail_support_f1"] == Record(Path("s/feddualavg-0-0.2-1.0")).summary["tail"]["support_f1"]
+    before = Path(name).read_bytes()
+    code, _, err = call("results", "s", "--out", name, "--metric", "objective")
+    assert (code, err) == (2, f"fcorun: --out {name} exists; give --force to replace it, or another name\n")
+    assert Path(name).read_bytes() == before
+    assert call("results", "s", "--out", name, "--force", "--tail-rounds", "10")[0] == 0
+    assert Path(name).read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["results"], "required: DIR"),
+        (["results", "nowhere"], "there is no folder nowhere"),
+        (["results", "empty"], "empty holds no records"),
+        (["results", "s", "--metric", "f2"], "metric=f2 was not measured"),
+        (["results", "s", "--metric", "density"], "better in no direction"),
+        (["results", "s", "--tail-rounds", "0"], "--tail-rounds: 0 must be a whole number"),
+        (["results", "s", "--out", "a.txt"], "--out a.txt must end in .csv, .parquet or .tex"),
+        (["results", "s", "--out", "no/a.csv"], "there is no folder no"),
+        (["plot", "nowhere"], "there is no folder nowhere"),
+        (["plot", "s", "--out", "s"], "--out s holds records, whose own pictures are there"),
+        (["plot", "s", "--out", "file"], "--out file is a file"),
+        (["plot", "s", "--out", "full"], "--out full exists; give --force"),
+        (["plot", "s", "--out", "new", "--metric", "density"], "better in no direction"),
+        (["cite"], "required: DIR"),
+        (["cite", "nowhere"], "there is no folder nowhere"),
+        (["cite", "empty"], "empty holds no records"),
+        (["list", "alg"], "list has no group 'alg': did you mean 'algo'?"),
+        (["list", "algo", "--config-dir", "no"], "config-dir no: there is no such folder"),
+        (["rm", "s"], "required: --status"),
+        (["rm", "s", "--status", "bad"], "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_sentence(call, argv, said):
+    record("s/a")
+    Path("empty").mkdir()
+    Path("file").touch()
+    Path("full").mkdir()
+    Path("full/best.png").touch()
+    code, out, err = call(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("fcorun: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert not Path("new").exists()
+
+
+def test_results_test_seed_by_seed(call):
+    for seed in range(6):
+        record(f"s/a{seed}", config(seed=seed), rows(1 + 0.1 * seed))
+        record(f"s/b{seed}", config("fedmid", seed=seed), rows(2 + 0.3 * seed))
+    _, out, _ = call("results", "s", "--metric", "objective", "--paired")
+    (line,) = [line for line in out.splitlines() if line.startswith("feddualavg - fedmid")]
+    assert line.split()[3:] == ["6", "-1.875", "6", "of", "6", "0.03125", "0.03125"]
+    _, out, _ = call("results", "s/a0", "s/b0", "--paired")
+    assert "too few seeds" in out
+    assert "no two algorithms" in call("results", "s/a0", "s/a1", "--paired")[1]
+
+
+def test_the_best_points_go_into_a_paper(call):
+    grid("s")
+    assert call("results", "s", "--out", "table.tex")[0] == 0
+    assert Path("table.tex").read_text().count("&") == 15  # heads and two algorithms
+
+
+def test_a_run_that_lies_in_two_folders_counts_once(call):
+    grid("s", seeds=(0,))
+    shutil.copytree("s", "t")
+    record("t/more", config("fedavg"))
+    _, out, _ = call("results", "s", "t", "--out", "all.csv")
+    assert "12 of 25 records are of runs that lie here twice: left out" in out
+    assert len(pd.read_csv("all.csv")) == 13
+    assert "twice" not in call("results", "t")[1]
