@@ -121,7 +121,7 @@ class Engine:
             return replace(now, seconds=time.perf_counter() - clock)
 
         now = snapshot(state, work)
-        rounds = devices.everywhere(self._draw(done, seeds))
+        rounds = devices.rounds(self._draw(done, seeds))
         while True:
             paused = time.perf_counter()
             yield now
@@ -132,7 +132,7 @@ class Engine:
             clock += time.perf_counter() - paused
             state, more = advance(*given)  # returns before it has finished,
             done = min(done + self.eval_every - done % self.eval_every, self.rounds)
-            rounds = devices.everywhere(self._draw(done, seeds))  # so that the next rounds are drawn meanwhile
+            rounds = devices.rounds(self._draw(done, seeds))  # so that the next rounds are drawn meanwhile
             examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
             gradients = examples.sum(axis=1) + passes[:, :-1] @ self.federation.schedule.worked
             now = snapshot(state, now.work + np.stack([gradients, proxes.sum(axis=1)], axis=1))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,12 @@ from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.algorithms.local_data import Watched, size_of
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Among, Rows, all_rows, on_device, stored, targets, whole_batches
-from fcorun.engine.clients import Clients, in_chunks, one_by_one, room, width
+from fcorun.engine.clients import Clients, chunk_bytes, in_chunks, one_by_one, width
 from fcorun.engine.devices import ALONE, Devices, over_runs
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.round import Drawn, Round
 from fcorun.engine.schedule import START, Rounds, Schedule
+from fcorun.engine.traffic import Shapes
 from fcorun.errors import UserError
 from fcorun.networks.base import Uplink
 from fcorun.networks.plain import Plain
@@ -34,15 +35,6 @@ from fcorun.problem.quadratic import decomposed
 from fcorun.problem.vector import Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
-
-
-class Shapes(NamedTuple):
-    """The shapes of uploads, of what is broadcast, of what an edge reports; the random numbers that clients ask for."""
-
-    upload: Tree
-    broadcast: Tree
-    report: Tree
-    asked: set[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +79,8 @@ class Federation:
         """The rows, with the losses decomposed where that is of use, and what the evaluation needs; on the device."""
         losses, traits = None, self.algorithm.traits
         examples, parameters = self.data.sizes.max(), sum(math.prod(shape) for shape in self.problem.shapes.values())
-        if (traits.proximal and self.schedule.repeats) or (traits.deterministic and examples > parameters):
+        wanted = (traits.proximal and self.schedule.repeats) or (traits.deterministic and examples > parameters)
+        if wanted and self.data.population is None:
             losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
         extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
         return stored(self.data, losses, self.among, self.precision), extra
@@ -236,10 +229,15 @@ class Federation:
             return min(self.clients_at_once, self.schedule.cohort_size)
         if shared and runs > 1 and jax.default_backend() == "cpu":
             return 1
+        each = self.client_bytes(whole) + size_of(self.problem.zeros(self.precision))
+        return width(self.schedule.cohort_size, chunk_bytes() // (runs * each))
+
+    def client_bytes(self, whole: Tree = None) -> int:
+        """The bytes of what a client takes a step on: a minibatch, the rows that it makes, or its part of ``whole``."""
+        if whole is not None:
+            return size_of(whole) // len(self.schedule.sizes)
         rows = self.schedule.batch if self.data.population is None else self.data.population.samples
-        batch, parameters = rows * self.data.x[0].size, size_of(self.problem.zeros(self.precision))
-        batch = batch * np.dtype(self.precision).itemsize if whole is None else size_of(whole) // len(self.data.sizes)
-        return width(self.schedule.cohort_size, room() // (runs * (batch + parameters)))
+        return rows * self.data.x[0].size * np.dtype(self.precision).itemsize
 
     def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> Clients:
         """How the clients of a cohort are computed in a round."""

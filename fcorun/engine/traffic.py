@@ -2,10 +2,21 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from fcorun.algorithms.base import Tree
 from fcorun.engine.schedule import Schedule
+
+
+class Shapes(NamedTuple):
+    """The shapes of uploads, of what is broadcast, of what an edge reports; the random numbers that clients ask for."""
+
+    upload: Tree
+    broadcast: Tree
+    report: Tree
+    asked: set[str]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ on how many devices, GPUs or the cores of a CPU."""
 from collections.abc import Iterable, Sequence
 
 import jax
-import numpy as np
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.algorithms.local_data import size_of
 from fcorun.config import AUTO
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
@@ -86,9 +84,5 @@ def chosen(asked: int | str, engine: Engine, runs: int) -> int:
 def read_in_a_round(engine: Engine) -> int:
     """The bytes of what the clients of a round take their gradients on, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
-    whole = federation.arrays[0].quadratics
-    if whole is None:
-        each = schedule.batch * federation.data.x[0].size * np.dtype(federation.precision).itemsize
-    else:
-        each = size_of(whole) // len(schedule.sizes)
+    each = federation.client_bytes(federation.arrays[0].quadratics)
     return schedule.cohort_size * int(schedule.steps.max()) * each * (schedule.edge_rounds or 1)

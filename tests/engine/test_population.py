@@ -12,6 +12,8 @@ from fcorun.experiment.prepare import prepare
 
 LITTLE = ["data.clients=12", "data.samples=7", "data.features=10", "data.evaluated=3", "rounds=6", "eval_every=3"]
 
+RATE = "algo.client_lr=0.01"
+
 
 def little(data: str, *overrides: str):
     """An experiment on a small population, and its data."""
@@ -44,20 +46,23 @@ def stored(data):
 @pytest.mark.parametrize(
     "given",
     [
-        ["algo=feddualavg", "batch_size=3"],
-        ["algo=fedmid", "batch_size=null", "local_epochs=2"],
-        ["algo=fedavg", "batch_size=3", "clients_per_round=null", "client_weighting=uniform"],
-        ["algo=fedmid_osp", "batch_size=3", "local_steps=4", "local_epochs=null"],
+        ["algo=feddualavg", "batch_size=3", RATE],
+        ["algo=fedmid", RATE, "batch_size=null", "local_epochs=2"],
+        ["algo=fedavg", RATE, "batch_size=3", "clients_per_round=null", "client_weighting=uniform"],
+        ["algo=fedmid_osp", RATE, "batch_size=3", "local_steps=4", "local_epochs=null"],
+        ["algo=fedprox", "algo.mu=1"],
+        ["algo=fedgd", "algo.step=0.01", "data.samples=20"],
     ],
     ids=lambda given: given[0],
 )
 def test_made_rows_are_as_stored_ones(data, given):
-    experiment, made = little(data, *given, "algo.client_lr=0.01")
+    experiment, made = little(data, *given)
     (w, work), (same, as_much) = ends(experiment, made), ends(experiment, stored(made))
     for name in w:
         np.testing.assert_allclose(w[name], same[name], rtol=2e-6, atol=2e-7)
-    assert (work == as_much).all()
     assert work.sum() > 0
+    if engine_for(experiment, stored(made)).federation.arrays[0].quadratics is None:  # else another way to the same
+        assert (work == as_much).all()
 
 
 def test_a_client_has_the_same_rows_alone_and_among_others():
