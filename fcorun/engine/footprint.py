@@ -69,9 +69,9 @@ def traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
     )
 
 
-def stateful(federation: Federation, point: Numbers) -> bool:
-    """Whether clients keep anything from round to round."""
-    return bool(jax.tree.leaves(_state(federation, point)["clients"]))
+def filed(federation: Federation, point: Numbers) -> bool:
+    """Whether clients keep something from round to round that is in files."""
+    return federation.data.population is not None and bool(jax.tree.leaves(_state(federation, point)["clients"]))
 
 
 def form(federation: Federation) -> str:

@@ -13,7 +13,6 @@ from fcorun.engine.arrays import Among
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, row_weights
 from fcorun.engine.federation import Federation
-from fcorun.engine.footprint import stateful
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
@@ -160,10 +159,6 @@ def engine_for(experiment: Experiment, data: FederatedData, among: Among | None 
         among=among,
         clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
-    if data.population is not None and stateful(federation, experiment.numbers()):
-        names = experiment.names
-        raise UserError(f"algo={names['algo']} keeps a state for each client, and of the {data.members:,} of "
-                        f"data={names['data']} nothing is stored: choose another method or data set")  # fmt: skip
     return Engine(federation, settings.rounds, settings.eval_every)
 
 

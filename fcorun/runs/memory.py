@@ -84,5 +84,6 @@ def chosen(asked: int | str, engine: Engine, runs: int) -> int:
 def read_in_a_round(engine: Engine) -> int:
     """The bytes of what the clients of a round take their gradients on, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
-    each = federation.client_bytes(federation.arrays[0].quadratics)
+    rows = federation.arrays[0]
+    each = federation.client_bytes(rows and rows.quadratics)
     return schedule.cohort_size * int(schedule.steps.max()) * each * (schedule.edge_rounds or 1)
