@@ -1,15 +1,17 @@
 """The rows of all clients on the device, and which of them a client's batch has."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.algorithms.base import Traits
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
-from fcorun.problem.problem import Batch
-from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.quadratic import Quadratic, decomposable
 from fcorun.system.arrays import aligned
 
 
@@ -101,6 +103,13 @@ def dealt(offsets: np.ndarray, places: np.ndarray | None = None, width: int = 0)
     place = np.arange(max(int(np.diff(offsets).max()), width))[None]
     rows = np.where(place < np.diff(offsets)[:, None], offsets[:-1, None] + place, -1)
     return np.where(rows >= 0, rows if places is None else places[rows], -1).astype(np.int32)
+
+
+def decomposes(traits: Traits, schedule: Schedule, problem: Problem, data: FederatedData) -> bool:
+    """Whether decomposed losses are of use to an algorithm of these traits, and can be had."""
+    parameters = sum(math.prod(shape) for shape in problem.shapes.values())
+    wanted = (traits.proximal and schedule.repeats) or (traits.deterministic and data.sizes.max() > parameters)
+    return bool(wanted) and data.population is None and decomposable(problem.objective, data, parameters)
 
 
 def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, dtype) -> Rows | None:

@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm
 from fcorun.algorithms.local_data import size_of
 from fcorun.engine.federation import Federation, Numbers
+from fcorun.engine.stretch.blocks import rows_of_block
 from fcorun.engine.traffic import Traffic
 from fcorun.errors import UserError
 from fcorun.networks.plain import Plain
@@ -30,6 +31,7 @@ def bytes_each(federation: Federation, point: Numbers, seeds: Sequence[int]) -> 
     predictions. Of a part they are of all rows, those that are left aside too."""
     data, among = federation.data, federation.among
     rows = len(data.y) + (0 if data.y_val is None else len(data.y_val)) if among is None else len(among.y)
+    rows = min(rows, rows_of_block(data.x.shape[1], federation.precision)) if data.on_disk else rows
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     clients = federation.at_once(len(seeds), len(set(seeds)) == 1)
     state = size_of(_state(federation, point))

@@ -17,6 +17,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_data
+from fcorun.experiment.on_disk import check_on_disk
 from fcorun.experiment.prepare import unmeasured
 from fcorun.experiment.psi import across_clients, by_number, on_graph
 from fcorun.problem.problem import Problem
@@ -29,6 +30,8 @@ def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
     data = _load_once(Keyed(experiment.fingerprint, experiment.data))
     check_data(experiment, data)
+    if data.on_disk:
+        check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))
     on_graph(experiment.reg, data, experiment.names["reg"])
     return data
 

@@ -145,6 +145,9 @@ def _judge(job: Job, data: FederatedData, solution: Tree) -> None:
     """Say how far from the optimum a run ended whose steps were worked out for it, unless it is there."""
     if not job.diverged and np.isfinite(job.rows[-1]["objective"]) and wanted(job.experiment, job.bounds):
         assert job.bounds is not None
+        if data.on_disk:
+            job.remark("how near the optimum it ended is not judged, for that takes all rows in memory")
+            return
         ends = (job.rows[0]["objective"], job.rows[-1]["objective"])
         verdict = judge(job.experiment, data, solution, ends, job.bounds["least"])
         job.certificate = asdict(verdict)
@@ -165,9 +168,7 @@ def _checkpoint(
             states[g].keep()
 
 
-def _states(
-    engine: Engine, jobs: list[Job], points: list[Numbers], seeds: list[int], done: int
-) -> list[States] | None:
+def _states(engine: Engine, jobs: list[Job], points: list[Numbers], seeds: list[int], done: int) -> list[States] | None:
     """The files with clients' states of a population, which stand beside the checkpoints; the last run's is also that
     of those that fill the program."""
     files = [job.folder.states for job in jobs]

@@ -13,12 +13,11 @@ from fcorun.engine.footprint import bytes_each
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.runs.job import Job
-from fcorun.system.machine import cores_as_devices, free_memory
+from fcorun.system.machine import allowed_memory, cores_as_devices
 
 ALL = "all"
 _WORTH = 2**22  # bytes that a core is to read in a round: with less, measured, the cores' meeting at its end costs more
 _APART = 4  # points a seed, from which on seeds run apart
-_USED = 0.6  # of the memory that is free
 _FEW = 4  # runs that are not worth a thread more
 
 
@@ -30,8 +29,7 @@ def cut(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
 def room(engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, parts: int, taken: int = 0) -> int:
     """How many runs with these seeds fit into the memory of each of ``parts`` threads, at least 1; ``memory`` is in
     GiB, None for what is free, and ``taken`` the bytes of it that each thread has for something else."""
-    allowed = free_memory() * _USED if memory is None else memory * 2**30
-    return max(1, int((allowed / parts - taken) // bytes_each(engine.federation, point, seeds)))
+    return max(1, int((allowed_memory(memory) / parts - taken) // bytes_each(engine.federation, point, seeds)))
 
 
 def _by_seed(jobs: list[Job]) -> list[list[Job]]:
@@ -45,7 +43,7 @@ def _by_seed(jobs: list[Job]) -> list[list[Job]]:
 def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
-    fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts)
+    fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts, engine.budget or 0)
     count = min(parts, max(1, len(jobs) // _FEW))
     width = min(-(-len(jobs) // count), fitting)
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]
