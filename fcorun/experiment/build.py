@@ -28,7 +28,7 @@ from fcorun.system.cache import Keyed
 
 def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
-    data = _load_once(Keyed(experiment.fingerprint, experiment.data))
+    data = _load_once(Keyed(f"{experiment.fingerprint} {experiment.data}", experiment.data))
     check_data(experiment, data)
     if data.on_disk:
         check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))

@@ -32,8 +32,9 @@ def check_on_disk(experiment: Experiment, data: FederatedData, schedule: Schedul
     allowed, width = allowed_memory(settings.memory), data.x.shape[1]
     largest = _COPIES * 8 * int(data.sizes.max()) * width
     if algo.needs_curvature and largest > allowed:
-        raise UserError(f"auto of algo={names['algo']} takes bounds on each client's loss, for which the largest "
-                        f"client needs {_told(largest)} of memory: give {' and '.join(algo.needs_curvature)}")  # fmt: skip
+        wanted = " and ".join(algo.needs_curvature)
+        raise UserError(f"auto of algo={names['algo']} takes bounds on each client's loss, for which the largest one "
+                        f"needs {_told(largest)} of memory: give {wanted}")  # fmt: skip
     if decomposes(algo.traits, schedule, problem, data):
         return
     each = 2 * bytes_of_round(data, schedule, settings.precision)
