@@ -125,8 +125,11 @@ def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, d
     return Rows(on_device(data.x, dtype), targets(data, data.y, dtype), beside, losses, None)
 
 
-def whole_batches(schedule: Schedule, rows: Rows, dtype) -> Batch | None:
-    """Each client's data as one batch, stacked, where they are taken at once and need no gathering in each round."""
+def whole_data(schedule: Schedule, rows: Rows, data: FederatedData, dtype) -> Batch | Quadratic | None:
+    """Each client's loss decomposed, or data as one batch, stacked, where they are taken at once and need no gathering
+    in each round."""
+    if rows.quadratics is not None or data.on_disk:
+        return rows.quadratics
     sizes = schedule.sizes
     if not schedule.repeats or schedule.made or (rows.dealt is None and (sizes != sizes[0]).any()):
         return None

@@ -93,7 +93,8 @@ class Engine:
         measured = (None, None) if rows is None or self.federation.data.on_disk else (rows.x, rows.y)
         numbers, state = devices.by_run((self.federation.stack(points), state))
         states = self.states(points, seeds, [None] * len(points)) if states is None else states
-        stretches = Stretches(self.federation, seeds, self.rounds, self.eval_every, states, self.budget)
+        until = {"rounds": self.rounds, "eval_every": self.eval_every, "budget": self.budget}
+        stretches = Stretches(self.federation, seeds, states, **until)
         course = Course(
             devices=devices,
             numbers=numbers,

@@ -19,7 +19,7 @@ from jax import lax
 from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.algorithms.local_data import size_of
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import Among, Rows, all_rows, decomposes, stored, whole_batches
+from fcorun.engine.arrays import Among, Rows, all_rows, decomposes, stored, whole_data
 from fcorun.engine.clients import Clients, chunk_bytes, in_chunks, one_by_one, width
 from fcorun.engine.devices import ALONE, Devices, over_runs
 from fcorun.engine.evaluate import Evaluation, own_models
@@ -169,9 +169,7 @@ class Federation:
         ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
         several ``devices`` computes its part."""
         shared = rounds.cohort.ndim == 2
-        whole = rows.quadratics
-        if whole is None and not self.data.on_disk:
-            whole = whole_batches(self.schedule, rows, self.precision)
+        whole = whole_data(self.schedule, rows, self.data, self.precision)
         at_once = self.at_once(state["diverged"].shape[0], shared, whole)
 
         def one(numbers, state, rounds):

@@ -43,7 +43,7 @@ def _by_seed(jobs: list[Job]) -> list[list[Job]]:
 def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
-    fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts, engine.budget or 0)
+    fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts, taken=engine.budget or 0)
     count = min(parts, max(1, len(jobs) // _FEW))
     width = min(-(-len(jobs) // count), fitting)
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]

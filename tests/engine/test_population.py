@@ -66,7 +66,7 @@ def test_made_rows_are_as_stored_ones(data, given):
     for name in w:
         np.testing.assert_allclose(w[name], same[name], rtol=2e-6, atol=2e-7)
     assert work.sum() > 0
-    if engine_for(experiment, stored(made)).federation.arrays[0].quadratics is None:  # else another way to the same
+    if given[0] not in ("algo=fedprox", "algo=pfedme"):  # which have closed forms of stored rows, or inner solvers
         assert (work == as_much).all()
 
 
@@ -79,6 +79,16 @@ def test_a_client_has_the_same_rows_alone_and_among_others():
         np.testing.assert_array_equal(one[1], y[7 * number : 7 * number + 7])
     assert len(np.unique(x.round(5), axis=0)) == len(x)  # nobody has another's rows
     np.testing.assert_array_equal(little("lasso_million")[1].x, x[:21])
+
+
+@pytest.mark.parametrize("data", ["lasso_million", "heterogeneous_million"])
+def test_a_client_has_the_same_rows_in_float64(data):
+    population = people(data)
+    rows = population.rows(0, 12)
+    with jax.enable_x64(True):
+        again = population.rows(0, 12)
+    for one, other in zip(rows, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def test_the_law_of_the_rows():

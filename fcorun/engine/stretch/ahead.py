@@ -47,9 +47,9 @@ class Stretches:
 
     federation: Federation
     seeds: Sequence[int]
+    states: Sequence[States] | None
     rounds: int
     eval_every: int
-    states: Sequence[States] | None = None
     budget: int | None = None
 
     def after(self, done: int) -> Stretch | None:
