@@ -144,16 +144,16 @@ class Table(Dataset):
         if kinds is not None:
             encoding, x, remarks = encode(rows.frame, kinds, sites, self.missing, where=self._where)
         features = encoding.names if encoding else ()
-        raw, columns = x[~held], encoding.column_of if encoding and not self.encoding else {}
-        remarks += [*identifiers(x, features), *constants(raw, features, columns)]
-        x, scaled = self._standardized(x, features, names, owner, held)
         order = np.argsort(owner, kind="stable")  # a client whose rows are all held out takes no part in training
         kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
+        raw, columns = x[kept], encoding.column_of if encoding and not self.encoding else {}
+        remarks += [*identifiers(x, features), *constants(raw, features, columns)]
+        x, scaled = self._standardized(x, features, names, owner, held)
         present, counts = np.unique(owner[kept], return_counts=True)
         own = validation.any() and np.isin(owner[checked], present).all()
         called = np.array([*names, ""])  # rows that a file holds out may be nobody's
         return FederatedData(
-            x=x[kept],
+            x=raw if scaled is None else x[kept],
             y=y[kept],
             offsets=np.concatenate([[0], np.cumsum(counts)]),
             task=self.task,
