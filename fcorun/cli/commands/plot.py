@@ -8,7 +8,7 @@ from typing import get_args
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, console, distinct, records_in
+from fcorun.cli.commands.common import Parser, console, current, distinct, records_in
 from fcorun.config import Axis, For
 from fcorun.errors import UserError
 from fcorun.metrics import known
@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     there = records_in(asked.folders)
     out, drawn = console(), set()
     if asked.out is not None:
-        for path in _joint(asked.out, distinct(there, out), asked):
+        for path in _joint(asked.out, current(distinct(there, out), out), asked):
             out.print(escape(str(path)))
         return 0
     for folder in asked.folders:
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
             if _draw(record, asked.x, asked.style, asked.format):
                 drawn.add(record.folder)
         if len(records) > 1:
-            for path in _draw_sweep(folder, records, asked, kept(folder)):
+            for path in _draw_sweep(folder, current(records, out), asked, kept(folder)):
                 out.print(escape(str(path)))
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0
