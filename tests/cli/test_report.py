@@ -317,10 +317,10 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
         (folder / "claims.csv").write_text(csv_text([claim]))
         about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
         (folder / "figure.json").write_text(json.dumps(about))
-        return Made(folder, [claim], records=records)
+        return Made(folder, [claim], records=records, page=not without)
 
     monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", reproduce)
-    assert main(["figure", "fco_fig3a", "--out", "figures", *(["report=false"] if without else [])]) == 0
+    assert main(["figure", "fco_fig3a", "--out", "figures"]) == 0
     assert (folder / "report.html").exists() != without
     if not without:
         text = (folder / "report.html").read_text()
