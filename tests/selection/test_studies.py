@@ -67,7 +67,16 @@ def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
     assert signal.getsignal(kind) == before
     signal.signal(kind, outer)
     assert "interrupted: here keeps 0 of" in capsys.readouterr().out
-    assert json.loads(Path("here", f"{'selection' if command == 'select' else command}.json").read_text())["status"] == "running"
+    (mark,) = Path("here").glob("*.json")
+    assert json.loads(mark.read_text())["status"] == "running"
+
+
+def test_more_devices_than_there_are_are_refused_before():
+    """Folds and halves take threads, but the refit would refuse them in the end."""
+    settings = config("devices=1000")
+    for planned, options in ((plan, Options(folds=3, points=2)), (plan_halves, Halves(subsamples=2, points=2))):
+        with fails("devices=1000 is more than there are", "give at most that, or devices=all"):
+            planned(settings, options)
 
 
 def test_own_supports_are_those_of_weighted_rows():
