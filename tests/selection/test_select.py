@@ -52,7 +52,7 @@ def test_what_it_leaves(monkeypatch):
     assert curve["nonzeros"].iloc[0] == 0
     kept = json.loads(Path("out/selection.json").read_text())
     assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
-    assert kept["seconds"] > found.record.summary["seconds"]["steady"]  # the refit's are among them
+    assert kept["seconds"] > given(found.record).summary["seconds"]["steady"]  # the refit's are among them
     assert kept["cost"]["rounds"] == 20 * 30
     assert kept["rows"] == {"training": 60, "validation": 0, "test": 0}
     # the refit is the ordinary run

@@ -74,9 +74,9 @@ def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
 def test_more_devices_than_there_are_are_refused_before():
     """Folds and halves take threads, but the refit would refuse them in the end."""
     settings = config("devices=1000")
-    for planned, options in ((plan, Options(folds=3, points=2)), (plan_halves, Halves(subsamples=2, points=2))):
+    for planned in (lambda: plan(settings, Options(folds=3)), lambda: plan_halves(settings, Halves(subsamples=2))):
         with fails("devices=1000 is more than there are", "give at most that, or devices=all"):
-            planned(settings, options)
+            planned()
 
 
 def test_own_supports_are_those_of_weighted_rows():
