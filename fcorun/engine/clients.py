@@ -70,8 +70,8 @@ def room() -> int:
 
 
 def width(count: int, most: int) -> int:
-    """How many of ``count`` clients make a chunk of at most ``most``: more than half of that, so that the fewest are
-    computed twice."""
+    """How many of ``count`` clients make a chunk: at most ``most`` and at least half of that, and of these numbers the
+    one with which the fewest clients are computed twice."""
     if most >= count:
         return count
     return min(range(max(most // 2, 1), max(most, 1) + 1), key=lambda each: (-(-count // each) * each, -each))
