@@ -120,13 +120,13 @@ class Federation:
     def start(self, numbers: Any, z0: Vector) -> Tree:
         """The state of each run before the first round. ``clients`` holds each client's state and the memory of its
         uplink, with a leading axis M after that of the runs; of a population one client's, as all begin."""
-        clients = self.data.members if self.data.population is None else 1
+        clients, shapes = self.data.members if self.data.population is None else 1, self.shapes
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
             given = {k: jnp.asarray(v, z0.dtype) for k, v in (self.w0 or {}).items()}
             server, client = algorithm.init(problem, Vector(given) if given else problem.start(z0))
-            kept = client, self.uplink.init(lambda: self.shapes.upload)
+            kept = client, self.uplink.init(lambda: shapes.upload)
             kept = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), kept)
             return {"server": server, "clients": kept, "diverged": jnp.zeros((), jnp.int32)}
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Tree
+from fcorun.algorithms.contract import called
 from fcorun.algorithms.local_data import Watched
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import some_rows
@@ -32,12 +33,10 @@ def shapes_of(
     asked: set[str] = set()
 
     def trees():
-        server, client = algorithm.init(problem, problem.zeros(dtype))
         rows = jnp.zeros((1 if schedule.repeats else int(schedule.steps.max()), 1), jnp.int32)
         steps = {"repeats": schedule.repeats, "uneven": schedule.uneven}
         local = Watched(*some_rows(data, slice(1), dtype), rows, dtype, **steps, asked=asked)
-        received = algorithm.broadcast(server)
-        return algorithm.local(problem, received, client, local)[0], received, algorithm.report(server)
+        return called(algorithm, problem, problem.zeros(dtype), local)
 
     upload, received, report = shape_of(trees)
     return Shapes(upload, received, report, asked)
