@@ -102,7 +102,8 @@ class OnDisk:
                     found = ((found - self.shift) * self.factor).astype(self.dtype)
                 out[some] = found
                 with contextlib.suppress(AttributeError, OSError):  # in memory, or of a system that takes no advice
-                    self.values._mmap.madvise(mmap.MADV_DONTNEED)  # no longer this process's; the system may keep them
+                    file: Any = self.values
+                    file._mmap.madvise(mmap.MADV_DONTNEED)  # no longer this process's; the system may keep them
         return out
 
     def parts(self, most: int = AT_ONCE) -> Iterator[slice]:
@@ -168,7 +169,7 @@ def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:
         return values[places[0] : places[0] + span] if span == len(places) else values[places]
     found = np.empty((len(places), values.shape[1]), values.dtype)
     width, begin = found.strides[0], np.flatnonzero(np.diff(places, prepend=places[0] - 2) != 1)  # of runs of rows
-    ends, into = np.append(begin[1:], len(places)), memoryview(found.reshape(-1).view(np.uint8))
+    ends, into = np.append(begin[1:], len(places)), found.reshape(-1).view(np.uint8).data
     with open(values.filename, "rb", buffering=0) as file:  # type: ignore[arg-type]
         for first, end in zip(begin.tolist(), ends.tolist(), strict=True):
             file.seek(values.offset + int(places[first]) * width)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fcorun.config import Count, Index, Path, Positive
+from fcorun.config import AUTO, Count, Index, Path, Positive
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
@@ -88,7 +88,7 @@ class Table(Dataset):
     weight: ColumnName = None
     offset: ColumnName = None
     positive: Annotated[str | bool | None, "later"] = None
-    resident: Annotated[Literal["auto"] | bool, "how"] = "auto"
+    resident: Annotated[bool, "or auto", "how"] = AUTO
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -178,7 +178,7 @@ class Table(Dataset):
 
     def _standardized(
         self, x: np.ndarray, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
-    ) -> tuple[np.ndarray, dict | None]:
+    ) -> tuple[Any, dict | None]:
         """The features as asked for, shape (N, d), and what is noted of it."""
         if self.standardize == "none":
             return x, None

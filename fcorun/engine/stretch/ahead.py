@@ -92,7 +92,7 @@ class Stretches:
         """The state of the runs with the states of these clients, (P,) of each run."""
         assert self.states is not None
         each = [states.read(some) for states, some in zip(self.states, clients, strict=True)]
-        leaves = [np.stack(leaf) for leaf in zip(*each, strict=True)]
+        leaves = [jax.device_put(np.stack(leaf)) for leaf in zip(*each, strict=True)]
         return state | {"clients": jax.tree.unflatten(jax.tree.structure(state["clients"]), leaves)}
 
     def ended(self, state: Tree, stretch: Stretch, before: Tree, done: int) -> Tree:

@@ -27,12 +27,13 @@ def fetched(
     rows = _whole(schedule, rounds.cohort) if schedule.repeats else rounds.rows
     there = rows >= 0
     taken, flat = rows[there], there.ravel()
+    given: Any = data.x
     x = buffers.next((rows.size, data.x.shape[1]), kept_as(data.x.dtype, dtype))
     if flat.all():
-        data.x[taken].read(x)
+        given[taken].read(x)
     else:
         x[~flat] = 0
-        x[flat] = data.x[taken].read()
+        x[flat] = given[taken].read()
 
     def beside(values: np.ndarray, kind: Any) -> np.ndarray:
         found = np.zeros(rows.size, kind)
