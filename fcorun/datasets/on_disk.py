@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.errors import UserError
+from fcorun.system.files import read_runs
 from fcorun.system.machine import free_memory
 
 AT_ONCE = 2**26  # bytes that are read at a time
@@ -168,11 +169,6 @@ def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:
     if span <= _DENSE * len(places) or not isinstance(values, np.memmap) or not values.flags.c_contiguous:
         return values[places[0] : places[0] + span] if span == len(places) else values[places]
     found = np.empty((len(places), values.shape[1]), values.dtype)
-    width, begin = found.strides[0], np.flatnonzero(np.diff(places, prepend=places[0] - 2) != 1)  # of runs of rows
-    ends, into = np.append(begin[1:], len(places)), found.reshape(-1).view(np.uint8).data
     with open(values.filename, "rb", buffering=0) as file:  # type: ignore[arg-type]
-        for first, end in zip(begin.tolist(), ends.tolist(), strict=True):
-            file.seek(values.offset + int(places[first]) * width)
-            if file.readinto(into[first * width : end * width]) != (end - first) * width:
-                raise OSError(f"{values.filename} has become shorter")
+        read_runs(file, places, found, values.offset)
     return found

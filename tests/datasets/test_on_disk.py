@@ -127,7 +127,8 @@ def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
 
 def test_the_identity_does_not_depend_on_where_rows_are():
     path = folder()
-    prints = {Table(path=path, resident=way).fingerprint() for way in (True, False, "auto")}
+    ways: list = [True, False, "auto"]
+    prints = {Table(path=path, resident=way).fingerprint() for way in ways}
     assert len(prints) == 1
     folder(y=np.zeros(ROWS))
     assert Table(path=path).fingerprint() not in prints

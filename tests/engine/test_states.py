@@ -57,7 +57,7 @@ def test_a_file_goes_on_from_where_it_was_kept_whatever_was_written_since(kept, 
 def test_the_file_takes_what_those_take_who_took_part():
     states = States(FILE, [np.zeros(1000)], 100_000)
     states.write(np.array([99_999, 3]), [np.ones((2, 1000))], 1)
-    assert FILE.stat().st_blocks * 512 < 2**20 < 2**30 < FILE.stat().st_size
+    assert FILE.stat().st_size < 2**20
     np.testing.assert_array_equal(states.read(np.array([3, 4, 99_999]))[0].sum(axis=1), [1000, 0, 1000])
 
 
