@@ -49,7 +49,7 @@ class Engine:
 
     Several threads may call ``run`` at once; they share the compiled programs. On several ``devices``, a batch of runs
     is dealt out to them if each then has as many, else the clients of each round are. ``budget`` is how many bytes rows
-    may take that stay on disk and are fetched; None: any number.
+    may take that stay on disk and are fetched; None: as many as are of use.
     """
 
     federation: Federation

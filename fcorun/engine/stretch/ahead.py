@@ -19,6 +19,8 @@ from fcorun.engine.stretch.rows import bytes_of_round, fetched
 from fcorun.engine.stretch.states import States
 from fcorun.system.arrays import Buffers
 
+_AMPLE = 2**27  # bytes of rows of a stretch: of more, less is read while the device computes
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -43,7 +45,8 @@ class Stretches:
 
     Attributes:
         states: the clients' states of each run, or None: they are resident.
-        budget: bytes that the rows of two stretches may take, of that which runs and of the next; None: any number.
+        budget: bytes that the rows of two stretches may take, of that which runs and of the next; None: as many as are
+            of use.
     """
 
     federation: Federation
@@ -62,9 +65,9 @@ class Stretches:
         federation, apart = self.federation, sorted(set(self.seeds))
         streamed = federation.data.on_disk and federation.arrays[0] is None
         count = left
-        if streamed and self.budget is not None:
+        if streamed:
             each = bytes_of_round(federation.data, federation.schedule, federation.precision) * len(apart)
-            most = max(1, self.budget // 2 // each)
+            most = max(1, min(_AMPLE, _AMPLE if self.budget is None else self.budget // 2) // each)
             whole = min(self.eval_every, self.rounds)
             count = min(left, -(-whole // -(-whole // most)))  # equal ones, for each length is a program of its own
         drawn = {seed: federation.schedule.of(seed).draw(done, count) for seed in apart}
