@@ -111,6 +111,7 @@ class Engine:
         work = np.zeros((len(points), 2), np.int64) if work is None else work
         measured, rows = devices.where_measured((rows.x, rows.y, extra)), devices.everywhere(rows)
         numbers, state = devices.by_run((numbers, state))
+        state = devices.from_first(state)
         function = devices.evaluate(self.federation.evaluate)
         evaluate = self._program(function, *devices.first((numbers, state)), *measured)
         clock = time.perf_counter() - seconds
@@ -131,11 +132,34 @@ class Engine:
             advance = self._program(devices.advance(self.federation.advance, rounds.cohort.ndim == 2), *given)
             clock += time.perf_counter() - paused
             state, more = advance(*given)  # returns before it has finished,
-            done = min(done + self.eval_every - done % self.eval_every, self.rounds)
+            done = self._next(done)
             rounds = devices.everywhere(self._draw(done, seeds))  # so that the next rounds are drawn meanwhile
             examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
             gradients = examples.sum(axis=1) + passes[:, :-1] @ self.federation.schedule.worked
             now = snapshot(state, now.work + np.stack([gradients, proxes.sum(axis=1)], axis=1))
+
+    def follow(
+        self, points: Sequence[Numbers], seeds: Sequence[int], done: int, told: Callable[[], np.ndarray | None]
+    ) -> None:
+        """The part of a host that is not the first in what ``run`` computes there on ``devices`` of all, after ``done``
+        rounds. ``told`` says after each evaluation which runs have diverged, (G,); None that there are no more rounds.
+        """
+        devices = Devices.of(self.devices, len(points))
+        rows = devices.everywhere(self.federation.arrays[0])
+        numbers, state = devices.by_run((self.federation.stack(points), self.start(points, seeds)))
+        state, rounds = devices.from_first(state), self._draw(done, seeds)
+        while rounds is not None and (diverged := told()) is not None:
+            state = devices.by_run(state | {"diverged": diverged})
+            given = (numbers, state, rows, devices.everywhere(rounds), devices.everywhere(np.int32(done)))
+            advance = self._program(devices.advance(self.federation.advance, rounds.cohort.ndim == 2), *given)
+            state, _ = advance(*given)
+            done = self._next(done)
+            rounds = self._draw(done, seeds)
+            jax.block_until_ready(state)
+
+    def _next(self, done: int) -> int:
+        """When there is an evaluation next."""
+        return min(done + self.eval_every - done % self.eval_every, self.rounds)
 
     def _draw(self, done: int, seeds: Sequence[int]) -> Rounds | None:
         """The rounds up to the next evaluation; with a leading axis for the runs, if their seeds differ."""

@@ -17,6 +17,7 @@ from fcorun.engine.traffic import Traffic
 from fcorun.experiment.ending import unfinished
 from fcorun.experiment.verdict import judge, wanted
 from fcorun.runs.finish import finish
+from fcorun.runs.hosts import rounds_of
 from fcorun.runs.job import Job, Watcher
 
 _SHARED = 4  # runs that are worth dividing between two threads
@@ -71,8 +72,9 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
         state, done, seconds, work = _resume(engine, jobs, points)
         saved, now, back = time.perf_counter(), None, []
         engine.federation.lost.clear()
+        computed = rounds_of(engine, points, seeds, state, done, seconds=seconds, work=work)
         try:
-            for now in engine.run(points, seeds, state, done, seconds=seconds, work=work):
+            for now in computed:
                 _note(crew, jobs, now)
                 _finish(crew, jobs, now, [g for g, job in enumerate(jobs) if job.stopped and not job.end])
                 if crew.stop.is_set():
@@ -90,6 +92,8 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
             if now is not None:
                 _checkpoint(jobs, now)
             raise
+        finally:
+            computed.close()
     assert now is not None
     _finish(crew, jobs, now, [g for g, job in enumerate(jobs) if g not in back and not job.end])
     _checkpoint(jobs, now, back)
@@ -142,8 +146,9 @@ def _judge(job: Job, data: FederatedData, solution: Tree) -> None:
 
 def _checkpoint(jobs: list[Job], now: Snapshot, places: Sequence[int] | None = None) -> None:
     """Keep what the jobs that are not over, or those at ``places``, need to go on."""
+    held = [np.asarray(leaf) for leaf in (*jax.tree.leaves(now.state), now.work)]  # of several hosts, this one's
     for g in (g for g, job in enumerate(jobs) if not job.end) if places is None else places:
-        job, leaves = jobs[g], [leaf[g] for leaf in (*jax.tree.leaves(now.state), now.work)]
+        job, leaves = jobs[g], [leaf[g] for leaf in held]
         job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
 
 

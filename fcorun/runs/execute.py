@@ -14,8 +14,10 @@ from fcorun.experiment import build, reference
 from fcorun.experiment.ending import UNDRAWN
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
+from fcorun.runs.hosts import built
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import chosen, cut
+from fcorun.system.hosts import joined
 from fcorun.system.machine import cores
 
 
@@ -32,7 +34,9 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     with jax.enable_x64(engine.federation.precision == "float64"):
         devices = 1 if engine.federation.debug else chosen(settings.devices, engine, len(jobs))
         engine = replace(engine, devices=devices)
-        parts = max(cores() // devices, 1) if jax.default_backend() == "cpu" and not engine.federation.debug else 1
+        alone = jax.default_backend() != "cpu" or engine.federation.debug or joined() is not None
+        parts = 1 if alone else max(cores() // devices, 1)
+        built(engine, jobs[0].experiment)
         batches = [[job] for job in jobs] if engine.federation.debug else cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}
         _foretell(engine, jobs, len(seeds) > 1)
@@ -50,7 +54,7 @@ def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
     for job in jobs:
         assert isinstance(job.experiment.algo, Algorithm)
         job.up, job.drawn = upload_bytes(federation, job.experiment.algo), chance
-        job.devices = engine.devices
+        job.devices, job.hosts = engine.devices, jax.process_count()
         if several and not chance:
             job.remark(f"the seed changes nothing here: {UNDRAWN}")
 

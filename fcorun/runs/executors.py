@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fcorun.errors import Elsewhere, UserError, describe
+from fcorun.errors import Elsewhere, HostLost, UserError, describe
 from fcorun.records.folder import RunFolder
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.points import Options, Point, record_failure
@@ -52,6 +52,8 @@ def run_group(group: list[Point], watch: SweepWatcher) -> None:
             record_failure(point)
     if any(isinstance(p.error, KeyboardInterrupt) for p in group):
         raise KeyboardInterrupt
+    for lost in (p.error for p in group if isinstance(p.error, HostLost)):  # the next group would need that host, too
+        raise lost
 
 
 def by_joblib(groups: Groups, options: Options, watch: SweepWatcher) -> None:

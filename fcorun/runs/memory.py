@@ -1,6 +1,7 @@
 """Which runs go through the machine together: what shares minibatches, fits into memory, and keeps the cores busy; and
 on how many devices, GPUs or the cores of a CPU."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import jax
@@ -60,19 +61,23 @@ def check_devices(experiments: Iterable[Experiment]) -> None:
         if asked in (AUTO, ALL, 1) or not isinstance(experiment.algo, Algorithm):
             continue
         cores_as_devices()
-        there, of = jax.local_device_count(), "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
+        each = Counter(device.process_index for device in jax.devices())
+        there, of = min(each.values()), "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
         if int(asked) > there:
+            where = f" on host {min(each, key=lambda host: each[host])}" if len(each) > 1 else ""
             raise UserError(
-                f"devices={asked} is more than there are, {there} ({of}): give at most that, or devices=all"
+                f"devices={asked} is more than there are{where}, {there} ({of}): give at most that, or devices=all"
             )
 
 
 def chosen(asked: int | str, engine: Engine, runs: int) -> int:
-    """How many devices compute so many runs, as ``asked`` for.
+    """How many devices compute so many runs, as ``asked`` for; on several hosts so many of each, by default all.
 
     Of "auto": on GPUs all for several runs, and one for one run. On a CPU, whose cores several runs share by threads,
     as many for one run as have enough to do in a round.
     """
+    if (hosts := jax.process_count()) > 1:
+        return jax.device_count() if asked in (ALL, AUTO) else int(asked) * hosts
     if asked == ALL:
         cores_as_devices()
         return jax.local_device_count()

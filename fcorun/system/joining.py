@@ -1,0 +1,269 @@
+"""How several hosts come together: asked for by keys, or started by Slurm, Open MPI or Kubernetes."""
+
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from typing import Any
+
+from fcorun.config import Count, Index, Positive, build
+from fcorun.errors import UserError
+from fcorun.system.hosts import GOES_ON, Hosts, joins
+
+_KEYS = ("address", "count", "rank")
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_PACKAGES = ("fcorun", "jax", "jaxlib")
+_GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
+_AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a host without power is gone in 30 seconds
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The keys of ``hosts``.
+
+    Attributes:
+        address: HOST:PORT of the first one.
+        count: how many there are.
+        rank: which one this is.
+        timeout: seconds to wait for the others.
+        gpus: the numbers of those that are this process's own; None: all that it sees.
+    """
+
+    address: str | None = None
+    count: Count | None = None
+    rank: Index | None = None
+    timeout: Positive = 300.0
+    gpus: list[int] | None = None
+
+
+def asked_for(values: Mapping[str, Any] | None) -> Asked | None:
+    """The hosts that keys ask for, or that a cluster has started; None for one alone. Raises UserError."""
+    asked = build(Asked, {k: v for k, v in (values or {}).items() if v is not None}, "hosts")
+    if asked.count == 1:
+        return None
+    if None in (asked.address, asked.count, asked.rank) and _several_tasks():
+        asked = _detected(asked)
+    given = [f"hosts.{key}" for key in _KEYS if getattr(asked, key) is not None]
+    if not given:
+        return None
+    if len(given) < len(_KEYS):
+        raise UserError(f"{', '.join(given)} without the rest: give hosts.address, hosts.count and hosts.rank together")
+    if asked.rank >= asked.count:
+        raise UserError(f"hosts.rank={asked.rank} must be less than hosts.count={asked.count}: the first one is 0")
+    name, _, port = asked.address.rpartition(":")
+    if not (name and port.isdigit() and 0 < int(port) < 2**16):
+        raise UserError(f"hosts.address={asked.address} must be HOST:PORT, of the first host")
+    return asked
+
+
+def refuse_several(what: str, values: Mapping[str, Any] | None) -> None:
+    """Raises UserError where several hosts are asked for, or were started, to do ``what`` one does alone."""
+    if asked_for(values) is not None:
+        raise UserError(f"{what} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
+
+
+def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
+    """Meet the others, check that they are alike, and have JAX compute over all of them.
+
+    To be called before JAX's backend starts. ``command`` is to be the same on all. Raises UserError for hosts that do
+    not come in time or are not alike.
+    """
+    told = {"rank": asked.rank, "name": platform.node(), "count": asked.count, "command": " ".join(command)}
+    told |= {"versions": {package: version(package) for package in _PACKAGES}}
+    hosts, address = (_call if asked.rank else _gather)(asked, told)
+    _start_jax(asked, address)
+    joins(hosts)
+    return hosts
+
+
+def in_a_child() -> None:
+    """Go on in a child process, whose standard output goes nowhere; its parent says what the child had to say, and ends
+    as it does. For a host that does not lead: JAX ends its process by abort() when the first host is gone, with a stack."""
+    heard, said = os.pipe()
+    alive, kept = os.pipe()
+    if child := os.fork():
+        os.close(said)
+        os.close(alive)
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(kind, lambda number, _: os.kill(child, number))
+        with open(heard, "rb") as file:
+            text = file.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.close(kept)
+        if code == -signal.SIGABRT and _GONE in text:
+            text, code = f"fcorun: failed: host 0 was lost; {GOES_ON}\n".encode(), 1
+        sys.stderr.flush()
+        os.write(2, text)
+        raise SystemExit(code if code >= 0 else 128 - code)
+    os.setpgrp()  # a terminal's Ctrl-C goes to the parent, which passes it on
+    for place in (heard, kept):
+        os.close(place)
+    os.dup2(said, 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.close(said)
+
+    def watch() -> None:
+        os.read(alive, 1)  # returns when the parent is gone
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _several_tasks() -> bool:
+    """Whether a cluster has started several tasks that belong together."""
+    there = os.environ
+    slurm = there.get("SLURM_STEP_NUM_TASKS", there.get("SLURM_NTASKS", "1")) if "SLURM_STEP_NODELIST" in there else "1"
+    pods = "KUBERNETES_SERVICE_HOST" in there and "JOB_COMPLETION_INDEX" in there
+    return pods or any(number.isdigit() and int(number) > 1 for number in (slurm, there.get("OMPI_COMM_WORLD_SIZE", "1")))
+
+
+def _detected(asked: Asked) -> Asked:
+    """What was not asked for, as the cluster says. Raises UserError where it does not say all."""
+    from jax._src.clusters import ClusterEnv  # jax.distributed's own, which it does not show
+
+    try:
+        address, count, rank, gpus = ClusterEnv.auto_detect_unset_distributed_params(
+            asked.address, asked.count, asked.rank, None, None, int(asked.timeout)
+        )
+    except Exception as error:
+        raise UserError(f"the hosts of this cluster are not found ({error}): give hosts.address, hosts.count and "
+                        "hosts.rank, or hosts.count=1 to compute on one") from error  # fmt: skip
+    if count == 1:
+        return replace(asked, address=None, count=None, rank=None)
+    return replace(asked, address=address, count=count, rank=rank, gpus=None if gpus is None else list(gpus))
+
+
+def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
+    """On the first host: wait for all others, and tell them where JAX is to meet."""
+    host, _, port = str(asked.address).rpartition(":")
+    assert asked.count is not None
+    try:
+        server = socket.create_server((host if host in _LOCAL else "", int(port)), backlog=asked.count)
+    except OSError as error:
+        raise UserError(f"hosts.address={asked.address}: the port cannot be had ({error.strerror}); give another") from error
+    deadline, there, links = time.monotonic() + asked.timeout, {0: told}, {}
+    try:
+        with server:
+            while missing := [rank for rank in range(asked.count) if rank not in there]:
+                server.settimeout(max(deadline - time.monotonic(), 1e-3))
+                try:
+                    link = _kept(server.accept()[0])
+                except TimeoutError as error:
+                    raise UserError(f"{_listed(missing)} of {asked.count} did not come within hosts.timeout="
+                                    f"{asked.timeout:g} seconds: start all, with one hosts.address") from error  # fmt: skip
+                if (hello := _hello(link)) is None:
+                    continue
+                rank = hello["rank"]
+                if rank in there or hello["count"] != asked.count:
+                    links[-1] = link
+                    what = f"hosts.rank={rank} was given twice, on {hello['name']} and on {there[rank]['name']}"
+                    other = f"hosts.count is {hello['count']} on {hello['name']} and {asked.count} on {told['name']}"
+                    raise UserError(f"{what if rank in there else other}: give each host its own rank and one count")
+                there[rank], links[rank] = hello, link
+        _check_alike([there[rank] for rank in range(asked.count)])
+    except BaseException:
+        for link in links.values():
+            with suppress(OSError):
+                link.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
+        raise
+    hosts = Hosts(0, [there[rank]["name"] for rank in range(asked.count)], links)
+    address = f"{host}:{_free_port()}"
+    hosts.tell("meet", names=hosts.names, address=address)
+    return hosts, address
+
+
+def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
+    """On another host: call the first one until it answers, and hear where JAX is to meet."""
+    host, _, port = str(asked.address).rpartition(":")
+    deadline, silent = time.monotonic() + asked.timeout, f"host 0 did not come: nobody answers at hosts.address={asked.address}"
+    within = f"within hosts.timeout={asked.timeout:g} seconds"
+    while True:
+        try:
+            link = _kept(socket.create_connection((host.strip("[]"), int(port)), timeout=max(deadline - time.monotonic(), 1e-3)))
+            break
+        except OSError as error:
+            if time.monotonic() + _AGAIN > deadline:
+                raise UserError(f"{silent} {within} ({error.strerror or error})") from error
+            time.sleep(_AGAIN)
+    try:
+        link.send_bytes(json.dumps(told).encode())
+        if not link.poll(asked.timeout + _AGAIN):  # the first one waits for those that come after this one
+            raise UserError(f"host 0 did not go on {within}")
+        meet = json.loads(link.recv_bytes())
+    except (EOFError, OSError, ValueError) as error:
+        raise UserError(f"host 0 at hosts.address={asked.address} has ended, or is no fcorun") from error
+    if meet["do"] == "end":  # the first one says why
+        raise SystemExit(meet["code"])
+    assert asked.rank is not None
+    return Hosts(asked.rank, meet["names"], {0: link}), meet["address"]
+
+
+def _kept(connected: socket.socket) -> Connection:
+    """A connection over a socket, which notices when the other side has no power any more."""
+    connected.settimeout(None)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return Connection(connected.detach())
+
+
+def _hello(link: Connection) -> dict | None:
+    """What a host says of itself; None where it is no host of fcorun."""
+    try:
+        return dict(json.loads(link.recv_bytes(2**20))) if link.poll(5) else None
+    except (EOFError, OSError, ValueError, TypeError):
+        return None
+
+
+def _check_alike(there: Sequence[dict]) -> None:
+    """Raises UserError where a host has other versions or another command than the first."""
+    first = there[0]
+    for rank, other in enumerate(there):
+        who, both = f"host {rank} ({other['name']})", f"host 0 ({first['name']})"
+        for package, number in first["versions"].items():
+            if other["versions"].get(package) != number:
+                raise UserError(f"{who} has {package} {other['versions'].get(package)} and {both} has {number}: install the same")
+        if other["command"] != first["command"]:
+            one, two = (set(each["command"].split()) for each in (other, first))
+            differ = (" ".join(sorted(a - b)) or "nothing" for a, b in ((one, two), (two, one)))
+            raise UserError("{} is given {} and {} is given {}: give all the same command, but for hosts.rank".format(
+                            who, next(differ), both, next(differ)))  # fmt: skip
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return f"host{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+def _start_jax(asked: Asked, address: str) -> None:
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM for itself
+    try:
+        jax.distributed.initialize(
+            address,
+            asked.count,
+            asked.rank,
+            local_device_ids=asked.gpus,
+            cluster_detection_method="deactivate",
+            initialization_timeout=max(int(asked.timeout), 1),
+        )
+        jax.devices()  # here, where all are waiting for each other's
+    except RuntimeError as error:
+        raise UserError(f"JAX's processes do not find each other at {address}: {str(error).splitlines()[0]}") from error
