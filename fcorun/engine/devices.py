@@ -26,8 +26,8 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Devices:
-    """The first ``count`` devices, of several hosts as many of each, to which ``runs`` are dealt out, which need nothing of each other; or else the
-    clients of each round."""
+    """The first ``count`` devices, of several hosts as many of each, to which ``runs`` are dealt out, which need
+    nothing of each other; or else the clients of each round."""
 
     count: int = 1
     runs: bool = False

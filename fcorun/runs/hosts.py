@@ -51,12 +51,15 @@ def _check(experiment: Experiment, hosts: Hosts, answer: dict[str, Any], rank: i
     """Raises UserError where a host is not ready for the experiment of the first one."""
     if "refused" in answer:
         raise UserError(f"{hosts.name(rank)}: {answer['refused']}")
-    if answer["fingerprint"] != experiment.fingerprint:
-        name, own = experiment.names["data"], experiment.fingerprint
-        raise UserError(f"{hosts.name(rank)} has other data={name} than {hosts.name(0)}, {answer['fingerprint'][:8]} and "
-                        f"{own[:8]}: give all hosts the same files")  # fmt: skip
+    who, first = hosts.name(rank), hosts.name(0)
+    theirs, own = answer["fingerprint"], experiment.fingerprint
+    if theirs != own:
+        data = experiment.names["data"]
+        raise UserError(
+            f"{who} has other data={data} than {first}, {theirs[:8]} and {own[:8]}: give all the same files"
+        )
     if answer["identity"] != experiment.identity:
-        raise UserError(f"{hosts.name(rank)} has other code of this run than {hosts.name(0)}: give all hosts the same files")
+        raise UserError(f"{who} has other code of this run than {first}: give all the same files")
 
 
 def built(engine: Engine, experiment: Experiment) -> None:
@@ -111,7 +114,8 @@ def follow() -> int:
         else:
             try:
                 if told["do"] == "build":
-                    assert experiment is not None and data is not None
+                    assert experiment is not None
+                    assert data is not None
                     built = replace(experiment, **{name: build_plugin(name, told[name]) for name in _TOLD})
                     engine = replace(engine_for(built, data), devices=told["devices"])
                 elif told["do"] == "run":

@@ -7,21 +7,22 @@ never comes, has other versions or is gone can be named.
 
 import json
 import os
-import select
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from queue import Queue
 from typing import Any
 
 from fcorun.errors import HostLost
 
 GOES_ON = "the same command goes on"
 _GRACE = 20.0  # seconds in which the main thread comes to see that a host is gone, unless it waits for it
-_PATIENCE = 10.0  # seconds until the others are thought to have heard that all is over
+_PATIENCE = 2.0  # seconds in which it comes to hear that all is over
+_OFTEN = 0.02  # seconds between two looks
 
 
 @dataclass
@@ -41,11 +42,11 @@ class Hosts:
     links: dict[int, Connection] = field(repr=False)
     why: str = ""
     over: bool = False
+    heard: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone
+    gone: set[int] = field(default_factory=set)
 
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.names)
+    def __post_init__(self) -> None:
+        self.heard = {rank: Queue() for rank in self.links}
 
     def name(self, rank: int) -> str:
         """A host in words."""
@@ -60,13 +61,17 @@ class Hosts:
             except OSError as error:
                 raise self.lost(rank) from error
 
+    def say(self, **more: Any) -> None:
+        """Answer the first host; if it is gone, that is noticed when it is listened to."""
+        with suppress(OSError):
+            self.links[0].send_bytes(json.dumps(more, default=str).encode())
+
     def hear(self, rank: int = 0) -> dict[str, Any]:
         """What a host says next. Raises HostLost if it is gone or has failed, and KeyboardInterrupt if it was
         interrupted."""
-        try:
-            told = json.loads(self.links[rank].recv_bytes())
-        except (EOFError, OSError) as error:
-            raise self.lost(rank) from error
+        told = self.heard[rank].get()
+        if told is None:
+            raise self.lost(rank)
         if "failed" in told:
             raise self.lost(rank, told["failed"])
         if "interrupted" in told:
@@ -74,20 +79,47 @@ class Hosts:
         return told
 
     def heed(self, patience: float = 0.0) -> None:
-        """Hear what others say unasked for, at most after so many seconds: raises as ``hear`` does."""
-        ranks = {link: rank for rank, link in self.links.items()}
-        for link in wait(list(ranks), patience):
-            self.hear(ranks[link])  # type: ignore[index]
-
-    def say(self, **more: Any) -> None:
-        """Answer the first host; if it is gone, that is noticed when it is listened to."""
-        with suppress(OSError):
-            self.links[0].send_bytes(json.dumps(more, default=str).encode())
+        """Hear what others say unasked for, waiting for it at most so many seconds: raises as ``hear`` does."""
+        deadline = time.monotonic() + patience
+        while True:
+            for rank, said in self.heard.items():
+                if not said.empty():
+                    self.hear(rank)
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(_OFTEN)
 
     def lost(self, rank: int, why: str = "") -> HostLost:
         """The error that says that a host is gone, or why it has failed."""
         self.why = self.why or f"{self.name(rank)} {f'failed: {why}' if why else 'was lost'}; {GOES_ON}"
         return HostLost(self.why)
+
+    def listen(self) -> None:
+        """Take in what the others say, in a thread of its own. It ends this process where the main thread does not come
+        to hear that a host is gone, or that all is over: that may be waiting for that very host, within a round."""
+        ranks: dict[Any, int] = {link: rank for rank, link in self.links.items()}
+        while ranks:
+            for link in wait(list(ranks)):
+                try:
+                    told = json.loads(link.recv_bytes())  # type: ignore[union-attr]
+                except (EOFError, OSError):
+                    told = None
+                self.heard[rank := ranks[link]].put(told)
+                if told is None:
+                    self.gone.add(ranks.pop(link))
+                    _later(_GRACE, self._give_up, rank)
+                elif told and told.get("do") == "end":
+                    _later(_PATIENCE, self._leave_at_last, told)
+
+    def _give_up(self, rank: int) -> None:
+        if not (self.over or self.why):
+            print(f"fcorun: failed: {self.lost(rank)}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def _leave_at_last(self, told: dict[str, Any]) -> None:
+        if told["code"] and not self.over:
+            print(*(["fcorun: failed:", told["why"]] if told["why"] else []), file=sys.stderr, flush=True)
+            os._exit(told["code"])
 
     def end(self, code: int) -> None:
         """No more: tell the others, and leave together. With an exit code other than 0 this process ends here."""
@@ -95,37 +127,23 @@ class Hosts:
 
         self.over = True
         if not self.rank:
-            content = json.dumps({"do": "end", "code": code, "why": self.why}).encode()
-            for link in self.links.values():
-                with suppress(OSError):
-                    link.send_bytes(content)
+            with suppress(HostLost):
+                self.tell("end", code=code, why=self.why)
         if not code:
             jax.distributed.shutdown()
             return
         sys.stdout.flush()
         sys.stderr.flush()
-        if not self.rank:  # JAX ends them by abort() when this process is gone
-            deadline = time.monotonic() + _PATIENCE
-            for link in self.links.values():
-                with suppress(EOFError, OSError):
-                    while link.poll(max(deadline - time.monotonic(), 0)):
-                        link.recv_bytes()
+        deadline = time.monotonic() + 2 * _PATIENCE
+        while not self.rank and len(self.gone) < len(self.links) and time.monotonic() < deadline:
+            time.sleep(_OFTEN)  # JAX ends the others by abort() when this process is gone
         os._exit(code)  # JAX would wait for those that are gone
 
-    def watch(self) -> None:
-        """End this process where a host is gone and the main thread does not come to see it: on a GPU, it may be waiting
-        for that very host."""
-        polled = select.poll()
-        for link in self.links.values():
-            polled.register(link.fileno(), getattr(select, "POLLRDHUP", 0))
-        gone = polled.poll()
-        if self.over:
-            return
-        rank = {link.fileno(): rank for rank, link in self.links.items() if not link.closed}.get(gone[0][0], 0)
-        time.sleep(_GRACE)
-        if not (self.over or self.why):
-            print(f"fcorun: failed: {self.lost(rank)}", file=sys.stderr, flush=True)
-            os._exit(1)
+
+def _later(seconds: float, function: Callable, *given: Any) -> None:
+    timer = threading.Timer(seconds, function, given)
+    timer.daemon = True
+    timer.start()
 
 
 _JOINED: list[Hosts] = []  # of this process: one at most
@@ -139,7 +157,7 @@ def joined() -> Hosts | None:
 def joins(hosts: Hosts) -> None:
     """From now on this process computes with these."""
     _JOINED.append(hosts)
-    threading.Thread(target=hosts.watch, daemon=True).start()
+    threading.Thread(target=hosts.listen, daemon=True).start()
 
 
 def leave(code: int) -> None:
@@ -151,7 +169,7 @@ def leave(code: int) -> None:
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    """Within it nothing reaches the standard output: of its first sum over hosts, JAX's Gloo says there whom it sees."""
+    """Within it nothing reaches the standard output, where JAX's Gloo says whom it sees before its first sum."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -23,6 +23,7 @@ _KEYS = ("address", "count", "rank")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _PACKAGES = ("fcorun", "jax", "jaxlib")
 _GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
+_BACKLOG = 1000  # hosts that call at once
 _AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a host without power is gone in 30 seconds
 
@@ -78,7 +79,7 @@ def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
     To be called before JAX's backend starts. ``command`` is to be the same on all. Raises UserError for hosts that do
     not come in time or are not alike.
     """
-    told = {"rank": asked.rank, "name": platform.node(), "count": asked.count, "command": " ".join(command)}
+    told = {"rank": asked.rank, "name": platform.node(), "count": asked.count, "command": list(command)}
     told |= {"versions": {package: version(package) for package in _PACKAGES}}
     hosts, address = (_call if asked.rank else _gather)(asked, told)
     _start_jax(asked, address)
@@ -88,7 +89,7 @@ def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
 
 def in_a_child() -> None:
     """Go on in a child process, whose standard output goes nowhere; its parent says what the child had to say, and ends
-    as it does. For a host that does not lead: JAX ends its process by abort() when the first host is gone, with a stack."""
+    as it does. For all hosts but the first: when that is gone, JAX ends their processes by abort(), with a stack."""
     heard, said = os.pipe()
     alive, kept = os.pipe()
     if child := os.fork():
@@ -121,10 +122,11 @@ def in_a_child() -> None:
 
 def _several_tasks() -> bool:
     """Whether a cluster has started several tasks that belong together."""
-    there = os.environ
-    slurm = there.get("SLURM_STEP_NUM_TASKS", there.get("SLURM_NTASKS", "1")) if "SLURM_STEP_NODELIST" in there else "1"
+'    there, tasks = os.environ, [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
+    if "SLURM_STEP_NODELIST" in there:  # not of a script of sbatch, which is one process
+        tasks.append(there.get("SLURM_STEP_NUM_TASKS") or there.get("SLURM_NTASKS", ""))
     pods = "KUBERNETES_SERVICE_HOST" in there and "JOB_COMPLETION_INDEX" in there
-    return pods or any(number.isdigit() and int(number) > 1 for number in (slurm, there.get("OMPI_COMM_WORLD_SIZE", "1")))
+    return pods or any(number.isdigit() and int(number) > 1 for number in tasks)
 
 
 def _detected(asked: Asked) -> Asked:
@@ -145,60 +147,69 @@ def _detected(asked: Asked) -> Asked:
 
 def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
     """On the first host: wait for all others, and tell them where JAX is to meet."""
-    host, _, port = str(asked.address).rpartition(":")
-    assert asked.count is not None
+    host, port = _place(asked)
+    links: dict[int, Connection] = {}
     try:
-        server = socket.create_server((host if host in _LOCAL else "", int(port)), backlog=asked.count)
+        with socket.create_server((host if host in _LOCAL else "", port), backlog=_BACKLOG) as server:
+            there = _answered(server, asked, told, links)
+        _check_alike(there)
     except OSError as error:
-        raise UserError(f"hosts.address={asked.address}: the port cannot be had ({error.strerror}); give another") from error
-    deadline, there, links = time.monotonic() + asked.timeout, {0: told}, {}
-    try:
-        with server:
-            while missing := [rank for rank in range(asked.count) if rank not in there]:
-                server.settimeout(max(deadline - time.monotonic(), 1e-3))
-                try:
-                    link = _kept(server.accept()[0])
-                except TimeoutError as error:
-                    raise UserError(f"{_listed(missing)} of {asked.count} did not come within hosts.timeout="
-                                    f"{asked.timeout:g} seconds: start all, with one hosts.address") from error  # fmt: skip
-                if (hello := _hello(link)) is None:
-                    continue
-                rank = hello["rank"]
-                if rank in there or hello["count"] != asked.count:
-                    links[-1] = link
-                    what = f"hosts.rank={rank} was given twice, on {hello['name']} and on {there[rank]['name']}"
-                    other = f"hosts.count is {hello['count']} on {hello['name']} and {asked.count} on {told['name']}"
-                    raise UserError(f"{what if rank in there else other}: give each host its own rank and one count")
-                there[rank], links[rank] = hello, link
-        _check_alike([there[rank] for rank in range(asked.count)])
+        why = os.strerror(error.errno or 0)
+        taken = f"hosts.address={asked.address}: host 0 cannot have the port ({why}); give another, or one rank each"
+        raise UserError(taken) from error
     except BaseException:
         for link in links.values():
             with suppress(OSError):
                 link.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
         raise
-    hosts = Hosts(0, [there[rank]["name"] for rank in range(asked.count)], links)
-    address = f"{host}:{_free_port()}"
+    hosts, address = Hosts(0, [each["name"] for each in there], links), f"{host}:{_free_port()}"
     hosts.tell("meet", names=hosts.names, address=address)
     return hosts, address
 
 
+def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, Connection]) -> list[dict]:
+    """What each host says of itself, by rank; ``links`` takes the connections. Raises UserError."""
+    assert asked.count is not None
+    there, deadline = {0: told}, time.monotonic() + asked.timeout
+    while missing := [rank for rank in range(asked.count) if rank not in there]:
+        server.settimeout(max(deadline - time.monotonic(), 1e-3))
+        try:
+            link = _kept(server.accept()[0])
+        except TimeoutError as error:
+            who = f"host{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {asked.count}"
+            within = f"within hosts.timeout={asked.timeout:g} seconds"
+            raise UserError(f"{who} did not come {within}: start all, with one hosts.address") from error
+        if (hello := _hello(link)) is None:
+            continue
+        rank, name = hello["rank"], hello["name"]
+        links[rank if rank not in links else -1] = link  # the second of two that have one rank is told of the end, too
+        if rank in there:
+            raise UserError(f"hosts.rank={rank} was given to {name} and to {there[rank]['name']}: give each its own")
+        if hello["count"] != asked.count:
+            counts = f"hosts.count is {hello['count']} on {name} and {asked.count} on {told['name']}"
+            raise UserError(f"{counts}: give all the same")
+        there[rank] = hello
+    return [there[rank] for rank in range(asked.count)]
+
+
 def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
     """On another host: call the first one until it answers, and hear where JAX is to meet."""
-    host, _, port = str(asked.address).rpartition(":")
-    deadline, silent = time.monotonic() + asked.timeout, f"host 0 did not come: nobody answers at hosts.address={asked.address}"
+    (host, port), deadline = _place(asked), time.monotonic() + asked.timeout
     within = f"within hosts.timeout={asked.timeout:g} seconds"
     while True:
         try:
-            link = _kept(socket.create_connection((host.strip("[]"), int(port)), timeout=max(deadline - time.monotonic(), 1e-3)))
+            left = max(deadline - time.monotonic(), 1e-3)
+            link = _kept(socket.create_connection((host.strip("[]"), port), timeout=left))
             break
         except OSError as error:
             if time.monotonic() + _AGAIN > deadline:
-                raise UserError(f"{silent} {within} ({error.strerror or error})") from error
+                silent = f"host 0 did not come {within}: nobody answers at hosts.address={asked.address}"
+                raise UserError(f"{silent} ({error.strerror or error})") from error
             time.sleep(_AGAIN)
     try:
         link.send_bytes(json.dumps(told).encode())
         if not link.poll(asked.timeout + _AGAIN):  # the first one waits for those that come after this one
-            raise UserError(f"host 0 did not go on {within}")
+            raise UserError(f"host 0 did not go on {within}: start all at about the same time")
         meet = json.loads(link.recv_bytes())
     except (EOFError, OSError, ValueError) as error:
         raise UserError(f"host 0 at hosts.address={asked.address} has ended, or is no fcorun") from error
@@ -206,6 +217,11 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
         raise SystemExit(meet["code"])
     assert asked.rank is not None
     return Hosts(asked.rank, meet["names"], {0: link}), meet["address"]
+
+
+def _place(asked: Asked) -> tuple[str, int]:
+    host, _, port = str(asked.address).rpartition(":")
+    return host, int(port)
 
 
 def _kept(connected: socket.socket) -> Connection:
@@ -228,21 +244,19 @@ def _hello(link: Connection) -> dict | None:
 
 def _check_alike(there: Sequence[dict]) -> None:
     """Raises UserError where a host has other versions or another command than the first."""
-    first = there[0]
-    for rank, other in enumerate(there):
-        who, both = f"host {rank} ({other['name']})", f"host 0 ({first['name']})"
+    first, *others = there
+    one = f"host 0 ({first['name']})"
+    for other in others:
+        two = f"host {other['rank']} ({other['name']})"
         for package, number in first["versions"].items():
-            if other["versions"].get(package) != number:
-                raise UserError(f"{who} has {package} {other['versions'].get(package)} and {both} has {number}: install the same")
-        if other["command"] != first["command"]:
-            one, two = (set(each["command"].split()) for each in (other, first))
-            differ = (" ".join(sorted(a - b)) or "nothing" for a, b in ((one, two), (two, one)))
-            raise UserError("{} is given {} and {} is given {}: give all the same command, but for hosts.rank".format(
-                            who, next(differ), both, next(differ)))  # fmt: skip
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return f"host{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+            theirs = other["versions"].get(package)
+            if theirs != number:
+                raise UserError(f"{two} has {package} {theirs} and {one} has {number}: install the same on all")
+        mine, theirs = (set(each["command"]) for each in (first, other))
+        if mine != theirs:
+            given = [" ".join(sorted(own - rest)) or "nothing of it" for own, rest in ((theirs, mine), (mine, theirs))]
+            told = f"{two} is given {given[0]}, and {one} {given[1]}"
+            raise UserError(f"{told}: give all the same command, but for hosts.rank")
 
 
 def _free_port() -> int:
