@@ -36,8 +36,10 @@ def refuse_sweep(config: DictConfig) -> None:
 def join_others(hosts: Mapping[str, Any] | None, dry_run: bool) -> None:
     """Come together with the other hosts, if there are any, before JAX begins to compute. On one that is not the first,
     do what that one says to the end: raises SystemExit. Raises UserError as ``join`` does."""
+    from fcorun.system.child import in_a_child
+    from fcorun.system.cluster import asked_for
     from fcorun.system.hosts import joined
-    from fcorun.system.joining import asked_for, in_a_child, join
+    from fcorun.system.joining import join
 
     asked = asked_for(hosts)
     if asked is None or joined():
@@ -107,7 +109,7 @@ def run_points(
     from fcorun.errors import UnknownMetric
     from fcorun.runs.points import Options, value_of
     from fcorun.runs.sweep import run_sweep
-    from fcorun.system.joining import refuse_several
+    from fcorun.system.cluster import refuse_several
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()

@@ -22,8 +22,8 @@ from fcorun.errors import HostLost, UserError, describe
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import plain_of, prepare
+from fcorun.system.cluster import asked_for
 from fcorun.system.hosts import Hosts, joined
-from fcorun.system.joining import asked_for
 
 _TOLD = ("algo", "reg")  # in which numbers are worked out
 _PATIENCE = 5.0  # seconds in which a host that is gone is known to be

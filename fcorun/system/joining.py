@@ -1,76 +1,24 @@
-"""How several hosts come together: asked for by keys, or started by Slurm, Open MPI or Kubernetes."""
+"""How several hosts come together: they call the first one, which checks that they are alike."""
 
 import json
 import os
 import platform
-import signal
 import socket
-import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from importlib.metadata import version
 from multiprocessing.connection import Connection
-from typing import Any
 
-from fcorun.config import Count, Index, Positive, build
 from fcorun.errors import UserError
-from fcorun.system.hosts import GOES_ON, Hosts, joins
+from fcorun.system.cluster import Asked
+from fcorun.system.hosts import Hosts, joins
 
-_KEYS = ("address", "count", "rank")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _PACKAGES = ("fcorun", "jax", "jaxlib")
-_GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
 _BACKLOG = 1000  # hosts that call at once
 _AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a host without power is gone in 30 seconds
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The keys of ``hosts``.
-
-    Attributes:
-        address: HOST:PORT of the first one.
-        count: how many there are.
-        rank: which one this is.
-        timeout: seconds to wait for the others.
-        gpus: the numbers of those that are this process's own; None: all that it sees.
-    """
-
-    address: str | None = None
-    count: Count | None = None
-    rank: Index | None = None
-    timeout: Positive = 300.0
-    gpus: list[int] | None = None
-
-
-def asked_for(values: Mapping[str, Any] | None) -> Asked | None:
-    """The hosts that keys ask for, or that a cluster has started; None for one alone. Raises UserError."""
-    asked = build(Asked, {k: v for k, v in (values or {}).items() if v is not None}, "hosts")
-    if asked.count == 1:
-        return None
-    if None in (asked.address, asked.count, asked.rank) and _several_tasks():
-        asked = _detected(asked)
-    given = [f"hosts.{key}" for key in _KEYS if getattr(asked, key) is not None]
-    if not given:
-        return None
-    if len(given) < len(_KEYS):
-        raise UserError(f"{', '.join(given)} without the rest: give hosts.address, hosts.count and hosts.rank together")
-    if asked.rank >= asked.count:
-        raise UserError(f"hosts.rank={asked.rank} must be less than hosts.count={asked.count}: the first one is 0")
-    name, _, port = asked.address.rpartition(":")
-    if not (name and port.isdigit() and 0 < int(port) < 2**16):
-        raise UserError(f"hosts.address={asked.address} must be HOST:PORT, of the first host")
-    return asked
-
-
-def refuse_several(what: str, values: Mapping[str, Any] | None) -> None:
-    """Raises UserError where several hosts are asked for, or were started, to do ``what`` one does alone."""
-    if asked_for(values) is not None:
-        raise UserError(f"{what} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
 
 
 def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
@@ -85,64 +33,6 @@ def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
     _start_jax(asked, address)
     joins(hosts)
     return hosts
-
-
-def in_a_child() -> None:
-    """Go on in a child process, whose standard output goes nowhere; its parent says what the child had to say, and ends
-    as it does. For all hosts but the first: when that is gone, JAX ends their processes by abort(), with a stack."""
-    heard, said = os.pipe()
-    alive, kept = os.pipe()
-    if child := os.fork():
-        os.close(said)
-        os.close(alive)
-        for kind in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(kind, lambda number, _: os.kill(child, number))
-        with open(heard, "rb") as file:
-            text = file.read()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        os.close(kept)
-        if code == -signal.SIGABRT and _GONE in text:
-            text, code = f"fcorun: failed: host 0 was lost; {GOES_ON}\n".encode(), 1
-        sys.stderr.flush()
-        os.write(2, text)
-        raise SystemExit(code if code >= 0 else 128 - code)
-    os.setpgrp()  # a terminal's Ctrl-C goes to the parent, which passes it on
-    for place in (heard, kept):
-        os.close(place)
-    os.dup2(said, 2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.close(said)
-
-    def watch() -> None:
-        os.read(alive, 1)  # returns when the parent is gone
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _several_tasks() -> bool:
-    """Whether a cluster has started several tasks that belong together."""
-'    there, tasks = os.environ, [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
-    if "SLURM_STEP_NODELIST" in there:  # not of a script of sbatch, which is one process
-        tasks.append(there.get("SLURM_STEP_NUM_TASKS") or there.get("SLURM_NTASKS", ""))
-    pods = "KUBERNETES_SERVICE_HOST" in there and "JOB_COMPLETION_INDEX" in there
-    return pods or any(number.isdigit() and int(number) > 1 for number in tasks)
-
-
-def _detected(asked: Asked) -> Asked:
-    """What was not asked for, as the cluster says. Raises UserError where it does not say all."""
-    from jax._src.clusters import ClusterEnv  # jax.distributed's own, which it does not show
-
-    try:
-        address, count, rank, gpus = ClusterEnv.auto_detect_unset_distributed_params(
-            asked.address, asked.count, asked.rank, None, None, int(asked.timeout)
-        )
-    except Exception as error:
-        raise UserError(f"the hosts of this cluster are not found ({error}): give hosts.address, hosts.count and "
-                        "hosts.rank, or hosts.count=1 to compute on one") from error  # fmt: skip
-    if count == 1:
-        return replace(asked, address=None, count=None, rank=None)
-    return replace(asked, address=address, count=count, rank=rank, gpus=None if gpus is None else list(gpus))
 
 
 def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
