@@ -15,9 +15,9 @@ from fcorun.engine.federation import Numbers
 from fcorun.engine.footprint import structure
 from fcorun.engine.traffic import Traffic
 from fcorun.experiment.ending import unfinished
+from fcorun.experiment.hosts import rounds_of
 from fcorun.experiment.verdict import judge, wanted
 from fcorun.runs.finish import finish
-from fcorun.runs.hosts import rounds_of
 from fcorun.runs.job import Job, Watcher
 
 _SHARED = 4  # runs that are worth dividing between two threads

@@ -12,9 +12,9 @@ from fcorun.engine.footprint import drawn, traffic, upload_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
 from fcorun.experiment.ending import UNDRAWN
+from fcorun.experiment.hosts import built
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
-from fcorun.runs.hosts import built
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import chosen, cut
 from fcorun.system.hosts import joined

@@ -37,16 +37,17 @@ def asked_for(values: Mapping[str, Any] | None) -> Asked | None:
         return None
     if None in (asked.address, asked.count, asked.rank) and _several_tasks():
         asked = _detected(asked)
+    address, count, rank = asked.address, asked.count, asked.rank
     given = [f"hosts.{key}" for key in _KEYS if getattr(asked, key) is not None]
     if not given:
         return None
-    if len(given) < len(_KEYS):
+    if address is None or count is None or rank is None:
         raise UserError(f"{', '.join(given)} without the rest: give hosts.address, hosts.count and hosts.rank together")
-    if asked.rank >= asked.count:
-        raise UserError(f"hosts.rank={asked.rank} must be less than hosts.count={asked.count}: the first one is 0")
-    name, _, port = asked.address.rpartition(":")
+    if rank >= count:
+        raise UserError(f"hosts.rank={rank} must be less than hosts.count={count}: the first one is 0")
+    name, _, port = address.rpartition(":")
     if not (name and port.isdigit() and 0 < int(port) < 2**16):
-        raise UserError(f"hosts.address={asked.address} must be HOST:PORT, of the first host")
+        raise UserError(f"hosts.address={address} must be HOST:PORT, of the first host")
     return asked
 
 
@@ -71,7 +72,12 @@ def _detected(asked: Asked) -> Asked:
 
     try:
         address, count, rank, gpus = ClusterEnv.auto_detect_unset_distributed_params(
-            asked.address, asked.count, asked.rank, None, None, int(asked.timeout)
+            coordinator_address=asked.address,
+            num_processes=asked.count,
+            process_id=asked.rank,
+            local_device_ids=None,
+            cluster_detection_method=None,
+            initialization_timeout=int(asked.timeout),
         )
     except Exception as error:
         raise UserError(f"the hosts of this cluster are not found ({error}): give hosts.address, hosts.count and "

@@ -18,6 +18,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 _PACKAGES = ("fcorun", "jax", "jaxlib")
 _BACKLOG = 1000  # hosts that call at once
 _AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
+_LEAVING = 30  # seconds in which all leave, at the end
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a host without power is gone in 30 seconds
 
 
@@ -68,7 +69,9 @@ def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, 
         except TimeoutError as error:
             who = f"host{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {asked.count}"
             within = f"within hosts.timeout={asked.timeout:g} seconds"
-            raise UserError(f"{who} did not come {within}: start all, with one hosts.address") from error
+            raise UserError(
+                f"{who} did not come {within}: see what they say, and start all with one address"
+            ) from error
         if (hello := _hello(link)) is None:
             continue
         rank, name = hello["rank"], hello["name"]
@@ -166,6 +169,7 @@ def _start_jax(asked: Asked, address: str) -> None:
             asked.rank,
             local_device_ids=asked.gpus,
             cluster_detection_method="deactivate",
+            shutdown_timeout_seconds=_LEAVING,
             initialization_timeout=max(int(asked.timeout), 1),
         )
         jax.devices()  # here, where all are waiting for each other's

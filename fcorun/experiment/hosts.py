@@ -22,7 +22,6 @@ from fcorun.errors import HostLost, UserError, describe
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import plain_of, prepare
-from fcorun.system.cluster import asked_for
 from fcorun.system.hosts import Hosts, joined
 
 _TOLD = ("algo", "reg")  # in which numbers are worked out
@@ -35,7 +34,7 @@ def loaded(experiment: Experiment) -> FederatedData:
     several hosts do not compute."""
     hosts = joined()
     if hosts is None:
-        if asked_for(experiment.settings.hosts):
+        if (experiment.settings.hosts or {}).get("address"):
             raise UserError("hosts.*: several hosts are for the command fcorun: leave them out")
         return load(experiment)
     if experiment.settings.debug:
