@@ -68,7 +68,7 @@ class Devices:
                 return v
             if not place.is_fully_addressable:  # each host has the same
                 v = np.asarray(v)
-                on_each = [jax.device_put(v, device) for device in place.mesh.local_devices]
+                on_each = [jax.device_put(v, device) for device in place.addressable_devices]
                 return jax.make_array_from_single_device_arrays(v.shape, place, on_each)
             return jax.device_put(np.asarray(v) if host else v, place)  # an array of NumPy is not copied on a CPU
 

@@ -7,7 +7,7 @@ first to the others before them, and is the same on all after them. The first on
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +70,7 @@ def built(engine: Engine, experiment: Experiment) -> None:
 
 def rounds_of(
     engine: Engine, points: Sequence[Numbers], seeds: Sequence[int], state: Any, done: int, **counted: Any
-) -> Iterator[Snapshot]:
+) -> Generator[Snapshot]:
     """``engine.run``, computed by all hosts. To be closed. Raises HostLost where one is gone, or this one cannot go on,
     and KeyboardInterrupt where one is interrupted."""
     hosts = joined()

@@ -61,7 +61,9 @@ def check_devices(experiments: Iterable[Experiment]) -> None:
         if asked in (AUTO, ALL, 1) or not isinstance(experiment.algo, Algorithm):
             continue
         cores_as_devices()
-        each = Counter(device.process_index for device in jax.devices())
+        each = {0: jax.local_device_count()}
+        if jax.process_count() > 1:
+            each = Counter(device.process_index for device in jax.devices())
         there, of = min(each.values()), "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
         if int(asked) > there:
             where = f" on host {min(each, key=lambda host: each[host])}" if len(each) > 1 else ""

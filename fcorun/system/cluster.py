@@ -3,12 +3,14 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 from fcorun.config import Count, Index, Positive, build
 from fcorun.errors import UserError
 
 _KEYS = ("address", "count", "rank")
+_UNKNOWN = "several tasks were started together, and where the first one is was not found"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def asked_for(values: Mapping[str, Any] | None) -> Asked | None:
     asked = build(Asked, {k: v for k, v in (values or {}).items() if v is not None}, "hosts")
     if asked.count == 1:
         return None
-    if None in (asked.address, asked.count, asked.rank) and _several_tasks():
+    if None in (asked.address, asked.count, asked.rank) and (_tasks() > 1 or _in_pods()):
         asked = _detected(asked)
     address, count, rank = asked.address, asked.count, asked.rank
     given = [f"hosts.{key}" for key in _KEYS if getattr(asked, key) is not None]
@@ -57,13 +59,18 @@ def refuse_several(what: str, values: Mapping[str, Any] | None) -> None:
         raise UserError(f"{what} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
 
 
-def _several_tasks() -> bool:
-    """Whether a cluster has started several tasks that belong together."""
-    there, tasks = os.environ, [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
-    if "SLURM_STEP_NODELIST" in there:  # not of a script of sbatch, which is one process
-        tasks.append(there.get("SLURM_STEP_NUM_TASKS") or there.get("SLURM_NTASKS", ""))
-    pods = "KUBERNETES_SERVICE_HOST" in there and "JOB_COMPLETION_INDEX" in there
-    return pods or any(number.isdigit() and int(number) > 1 for number in tasks)
+def _tasks() -> int:
+    """How many tasks Slurm or Open MPI have started together."""
+    tasks = [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
+    if "SLURM_STEP_NODELIST" in os.environ:  # not of a script of sbatch, which is one process
+        tasks.append(os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", ""))
+    return max(int(number) if number.isdigit() else 1 for number in tasks)
+
+
+def _in_pods() -> bool:
+    """Whether this is a pod of a job of Kubernetes that numbers its pods, and Kubernetes can be asked about them."""
+    numbered = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
+    return numbered and find_spec("kubernetes") is not None
 
 
 def _detected(asked: Asked) -> Asked:
@@ -80,8 +87,10 @@ def _detected(asked: Asked) -> Asked:
             initialization_timeout=int(asked.timeout),
         )
     except Exception as error:
-        raise UserError(f"the hosts of this cluster are not found ({error}): give hosts.address, hosts.count and "
-                        "hosts.rank, or hosts.count=1 to compute on one") from error  # fmt: skip
+        raise UserError(f"{_UNKNOWN} ({error}): give hosts.address, hosts.count and hosts.rank, or hosts.count=1 for "
+                        "each alone") from error  # fmt: skip
     if count == 1:
         return replace(asked, address=None, count=None, rank=None)
+    if None in (address, count, rank):
+        raise UserError(f"{_UNKNOWN}: give hosts.address, hosts.count and hosts.rank, or hosts.count=1 for each alone")
     return replace(asked, address=address, count=count, rank=rank, gpus=None if gpus is None else list(gpus))
