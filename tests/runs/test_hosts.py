@@ -88,6 +88,8 @@ def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost, compi
     assert len(said.splitlines()) == 1
     status = Record(Path("0/run")).status
     assert status["status"] == ("interrupted" if lost == 0 else "failed")
+    if lost == 0:
+        return  # what is left is what Ctrl-C leaves: test_interruptions.py goes on from it
     (first, out, err), second = ends(start(*asked))
     assert (first, err) == (0, "")
     assert second == (0, "", "")
