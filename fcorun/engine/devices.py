@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fcorun.engine.clients import Clients, Local
-from fcorun.system.hosts import hushed
+from fcorun.system.hosts import hushed, joined
 
 _AXIS = "devices"
 Tree = Any
@@ -35,14 +35,15 @@ class Devices:
     @classmethod
     def of(cls, count: int, runs: int) -> "Devices":
         """For a program of so many runs: these are dealt out where each device gets as many."""
-        return cls(count, count > 1 and runs > 1 and runs % count == 0 and jax.process_count() == 1)
+        return cls(count, count > 1 and runs > 1 and runs % count == 0 and joined() is None)
 
     @property
     def _mesh(self) -> Mesh:
-        there, hosts = jax.devices(), jax.process_count()
-        if hosts > 1 and self.count < len(there):
-            each = self.count // hosts
-            there = [d for host in range(hosts) for d in [d for d in there if d.process_index == host][:each]]
+        there = jax.local_devices()
+        if hosts := joined():
+            own = [[d for d in jax.devices() if d.process_index == rank] for rank in range(hosts.count)]
+            every = self.count == sum(map(len, own))
+            there = [d for of in own for d in (of if every else of[: self.count // hosts.count])]
         return Mesh(np.array(there[: self.count]), (_AXIS,))
 
     @property
@@ -76,7 +77,7 @@ class Devices:
 
     def from_first(self, tree: Tree) -> Tree:
         """What the first host has, everywhere; the others give arrays of the same shapes."""
-        if self.count == 1 or jax.process_count() == 1:
+        if joined() is None:
             return tree
 
         def summed(tree: Tree) -> Tree:

@@ -54,7 +54,8 @@ def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
     for job in jobs:
         assert isinstance(job.experiment.algo, Algorithm)
         job.up, job.drawn = upload_bytes(federation, job.experiment.algo), chance
-        job.devices, job.hosts = engine.devices, jax.process_count()
+        job.devices = engine.devices
+        job.hosts = hosts.count if (hosts := joined()) else 1
         if several and not chance:
             job.remark(f"the seed changes nothing here: {UNDRAWN}")
 

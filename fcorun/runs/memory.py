@@ -16,6 +16,7 @@ from fcorun.engine.footprint import bytes_each
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.runs.job import Job
+from fcorun.system.hosts import joined
 from fcorun.system.machine import cores_as_devices, free_memory
 
 ALL = "all"
@@ -62,7 +63,7 @@ def check_devices(experiments: Iterable[Experiment]) -> None:
             continue
         cores_as_devices()
         each = {0: jax.local_device_count()}
-        if jax.process_count() > 1:
+        if joined():
             each = Counter(device.process_index for device in jax.devices())
         there, of = min(each.values()), "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
         if int(asked) > there:
@@ -78,8 +79,8 @@ def chosen(asked: int | str, engine: Engine, runs: int) -> int:
     Of "auto": on GPUs all for several runs, and one for one run. On a CPU, whose cores several runs share by threads,
     as many for one run as have enough to do in a round.
     """
-    if (hosts := jax.process_count()) > 1:
-        return jax.device_count() if asked in (ALL, AUTO) else int(asked) * hosts
+    if hosts := joined():
+        return jax.device_count() if asked in (ALL, AUTO) else int(asked) * hosts.count
     if asked == ALL:
         cores_as_devices()
         return jax.local_device_count()

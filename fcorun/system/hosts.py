@@ -48,6 +48,11 @@ class Hosts:
     def __post_init__(self) -> None:
         self.heard = {rank: Queue() for rank in self.links}
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
     def name(self, rank: int) -> str:
         """A host in words."""
         return f"host {rank} ({self.names[rank]})"

@@ -19,7 +19,7 @@ _PACKAGES = ("fcorun", "jax", "jaxlib")
 _BACKLOG = 1000  # hosts that call at once
 _AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
 _LEAVING = 30  # seconds in which all leave, at the end
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a host without power is gone in 30 seconds
+_NOTICED = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}  # in 30 seconds
 
 
 def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
@@ -121,7 +121,7 @@ def _kept(connected: socket.socket) -> Connection:
     """A connection over a socket, which notices when the other side has no power any more."""
     connected.settimeout(None)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
+    for name, value in _NOTICED.items():
         if hasattr(socket, name):
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return Connection(connected.detach())
