@@ -144,7 +144,7 @@ class Nifti(Dataset):
         """The columns of the table that are asked for, as text. Raises UserError for what is not there."""
         import pandas as pd
 
-        file, where = find(self.path), f"data.path={self.path}"
+        file, where = find(self.path, endings=TEXT), f"data.path={self.path}"
         ending = file.suffix.lower()
         if ending not in TEXT:
             raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT)}")

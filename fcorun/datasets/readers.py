@@ -143,8 +143,7 @@ def frame_of(
     """A file with named columns, the names being text, and what to know of how it was read.
 
     ``target`` and ``client`` name columns whose text stays as it is, if they are there; ``kinds`` are those of columns
-    that are known. Raises UserError where two
-    columns have the same name, and one of DAMAGE.
+    that are known. Raises UserError where two columns have the same name, and one of DAMAGE.
     """
     import pandas as pd
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.algorithms.base import Algorithm, Tree
+from fcorun.algorithms.contract import called
 from fcorun.algorithms.local_data import Watched, size_of
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Among, Rows, all_rows, on_device, stored, targets, whole_batches
@@ -26,7 +27,6 @@ from fcorun.engine.devices import ALONE, Devices, over_runs
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.round import Drawn, Round
 from fcorun.engine.schedule import START, Rounds, Schedule
-from fcorun.errors import UserError
 from fcorun.networks.base import Uplink
 from fcorun.networks.plain import Plain
 from fcorun.problem.problem import Problem
@@ -98,13 +98,11 @@ class Federation:
         asked: set[str] = set()
 
         def trees():
-            algorithm, problem = self.algorithm, self.problem
-            server, client = algorithm.init(problem, problem.zeros(self.precision))
             x, y = on_device(self.data.x[:1], self.precision), targets(self.data, self.data.y[:1], self.precision)
             rows = jnp.zeros((1 if self.schedule.repeats else int(self.schedule.steps.max()), 1), jnp.int32)
             steps = {"repeats": self.schedule.repeats, "uneven": self.schedule.uneven}
-            data, received = Watched(x, y, rows, self.precision, **steps, asked=asked), algorithm.broadcast(server)
-            return algorithm.local(problem, received, client, data)[0], received, algorithm.report(server)
+            data = Watched(x, y, rows, self.precision, **steps, asked=asked)
+            return called(self.algorithm, self.problem, self.problem.zeros(self.precision), data)
 
         upload, received, report = self.shape_of(trees)
         return Shapes(upload, received, report, asked)
@@ -136,13 +134,13 @@ class Federation:
     def start(self, numbers: Any, z0: Vector) -> Tree:
         """The state of each run before the first round. ``clients`` holds each client's state and the memory of its
         uplink, with a leading axis M after that of the runs."""
-        clients = self.data.members
+        clients, shapes = self.data.members, self.shapes
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
             given = {k: jnp.asarray(v, z0.dtype) for k, v in (self.w0 or {}).items()}
             server, client = algorithm.init(problem, Vector(given) if given else problem.start(z0))
-            kept = client, self.uplink.init(lambda: self.shapes.upload)
+            kept = client, self.uplink.init(lambda: shapes.upload)
             kept = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), kept)
             return {"server": server, "clients": kept, "diverged": jnp.zeros((), jnp.int32)}
 
@@ -163,9 +161,6 @@ class Federation:
                 return algorithm.personal(problem.with_numbers(own).on("client"), server, client)
 
             models = jax.vmap(personal)(own, clients[0])
-            if not isinstance(models, Vector) or set(models) != set(problem.shapes):
-                name, kind = type(algorithm).__name__, type(models).__name__
-                raise UserError(f"personal() of {name} must return parameters like w0, and returned {kind}")
             own_metrics = self.evaluation.measure_personal(problem, models, own, rows=(x, y), extra=extra)
             return metrics | own_metrics, dict(w), dict(models)
 

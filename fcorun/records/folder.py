@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fcorun.errors import UserError, first_line
+from fcorun.errors import UserError, describe
 from fcorun.records import formats, locks
 from fcorun.records.record import FILES, Record
 from fcorun.system.files import write_whole
@@ -131,7 +131,7 @@ class RunFolder:
     def fail(self, error: BaseException, label: str) -> None:
         """Record a failure: the traceback in run.log, one line in status.json."""
         self.log("failed\n" + "".join(traceback.format_exception(error)).rstrip())
-        self.set_status("failed", label, f"{type(error).__name__}: {first_line(error)}")
+        self.set_status("failed", label, describe(error))
 
     def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
         """Keep what is needed to go on from here."""
