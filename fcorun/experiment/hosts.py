@@ -5,7 +5,6 @@ of the engine, with what was "auto" worked out; and of each batch. Rounds are co
 first to the others before them, and is the same on all after them. The first one measures, and says whether to go on.
 """
 
-import signal
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from fcorun.errors import HostLost, UserError, describe
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import plain_of, prepare
+from fcorun.system.child import on_signals
 from fcorun.system.hosts import Hosts, joined
 
 _TOLD = ("algo", "reg")  # in which numbers are worked out
@@ -96,8 +96,7 @@ def follow() -> int:
     """On a host that is not the first: do what that one says; the exit code. Raises HostLost."""
     hosts = joined()
     assert hosts is not None
-    for kind in (signal.SIGINT, signal.SIGTERM):  # the first one ends all, after a round that all have computed
-        signal.signal(kind, lambda *_: hosts.say(interrupted=True))
+    on_signals(lambda *_: hosts.say(interrupted=True))  # the first one ends all, after a round that all have computed
     experiment = data = engine = None
     while True:
         told = hosts.hear()

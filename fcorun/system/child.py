@@ -4,10 +4,18 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 from fcorun.system.hosts import GOES_ON
 
 _GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
+
+
+def on_signals(handler: Callable) -> None:
+    """Have what would end this process do something else; but what is ignored, as HUP under nohup."""
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(kind) != signal.SIG_IGN:
+            signal.signal(kind, handler)
 
 
 def in_a_child() -> None:
@@ -18,8 +26,7 @@ def in_a_child() -> None:
     if child := os.fork():
         os.close(said)
         os.close(alive)
-        for kind in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(kind, lambda number, _: os.kill(child, number))
+        on_signals(lambda number, _: os.kill(child, number))
         with open(heard, "rb") as file:
             text = file.read()
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
