@@ -7,7 +7,7 @@ first to the others before them, and is the same on all after them. The first on
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -40,9 +40,12 @@ def loaded(experiment: Experiment) -> FederatedData:
     if experiment.settings.debug:
         raise UserError("debug=true computes one client after the other, on one host: leave hosts.* out")
     hosts.tell("prepare", config=experiment.config)
-    data = load(experiment)
-    for rank in hosts.links:
-        _check(experiment, hosts, hosts.hear(rank), rank)
+    try:
+        data = load(experiment)
+    finally:
+        answers = {rank: hosts.hear(rank) for rank in hosts.links}
+    for rank, answer in answers.items():
+        _check(experiment, hosts, answer, rank)
     return data
 
 
@@ -97,46 +100,67 @@ def follow() -> int:
     hosts = joined()
     assert hosts is not None
     on_signals(lambda *_: hosts.say(interrupted=True))  # the first one ends all, after a round that all have computed
-    experiment = data = engine = None
-    while True:
-        told = hosts.hear()
-        if told["do"] == "prepare":
-            try:
-                experiment = prepare(told["config"])
-                data = load(experiment)
-                hosts.say(identity=experiment.identity, fingerprint=experiment.fingerprint)
-            except Exception as error:
-                hosts.say(refused=describe(error))
-        elif told["do"] == "end":
-            return _ended(hosts, told)
-        else:
-            try:
-                if told["do"] == "build":
-                    assert experiment is not None
-                    assert data is not None
-                    built = replace(experiment, **{name: build_plugin(name, told[name]) for name in _TOLD})
-                    engine = replace(engine_for(built, data), devices=told["devices"])
-                elif told["do"] == "run":
-                    assert engine is not None
-                    _run(engine, hosts, told)
-            except (MemoryError, jax.errors.JaxRuntimeError) as error:
-                time.sleep(_LATER)
-                hosts.say(failed=describe(error))
+    here = _Here(hosts)
+    try:
+        while True:
+            here.do(here.hear())
+    except SystemExit as end:
+        return int(end.code or 0)
 
 
-def _run(engine: Engine, hosts: Hosts, told: dict[str, Any]) -> None:
-    """A batch's rounds, until the first host says that there are no more."""
+@dataclass
+class _Here:
+    """What a host that is not the first has of the runs: a method for each thing that it may be told to do."""
 
-    def go_on() -> np.ndarray | None:
-        word = hosts.hear()
-        return np.array(word["diverged"], np.int32) if word["do"] == "advance" else None
+    hosts: Hosts
+    experiment: Experiment | None = None
+    data: FederatedData | None = None
+    engine: Engine | None = None
 
-    with jax.enable_x64(engine.federation.precision == "float64"):
-        engine.follow(told["points"], told["seeds"], told["done"], go_on)
+    def hear(self) -> dict[str, Any]:
+        """What the first host says next. Raises SystemExit if it is the end, HostLost if that is so by a loss."""
+        told = self.hosts.hear()
+        if told["do"] == "end":
+            self.hosts.over = True
+            raise HostLost(told["why"]) if told["why"] else SystemExit(told["code"])
+        return told
 
+    def do(self, told: dict[str, Any]) -> None:
+        """Do what is told; what goes wrong is told the first host, who then says the end."""
+        try:
+            getattr(self, told.pop("do"))(**told)
+        except HostLost:
+            raise
+        except Exception as error:
+            time.sleep(_LATER)
+            self.hosts.say(failed=describe(error))
 
-def _ended(hosts: Hosts, told: dict[str, Any]) -> int:
-    hosts.over = True
-    if told["why"]:
-        raise HostLost(told["why"])
-    return told["code"]
+    def prepare(self, config: dict[str, Any]) -> None:
+        """Load the data of an experiment, and say what it is here."""
+        try:
+            self.experiment = prepare(config)
+            self.data = load(self.experiment)
+            self.hosts.say(identity=self.experiment.identity, fingerprint=self.experiment.fingerprint)
+        except Exception as error:
+            self.hosts.say(refused=describe(error))
+
+    def build(self, algo: dict[str, Any], reg: dict[str, Any], devices: int) -> None:
+        """Build its engine, with the numbers that the first host has worked out."""
+        assert self.experiment is not None
+        assert self.data is not None
+        plugins = {"algo": build_plugin("algo", algo), "reg": build_plugin("reg", reg)}
+        self.engine = replace(engine_for(replace(self.experiment, **plugins), self.data), devices=devices)
+
+    def run(self, points: Sequence[Numbers], seeds: Sequence[int], done: int) -> None:
+        """Compute the rounds of a batch, until the first host says that there are no more."""
+        assert self.engine is not None
+
+        def diverged() -> np.ndarray | None:
+            told = self.hear()
+            return np.array(told["diverged"], np.int32) if told["do"] == "advance" else None
+
+        with jax.enable_x64(self.engine.federation.precision == "float64"):
+            self.engine.follow(points, seeds, done, diverged)
+
+    def stop(self) -> None:
+        """The rounds of a batch are over, as they are here."""

@@ -123,7 +123,8 @@ class Hosts:
 
     def _leave_at_last(self, told: dict[str, Any]) -> None:
         if told["code"] and not self.over:
-            print(*(["fcorun: failed:", told["why"]] if told["why"] else []), file=sys.stderr, flush=True)
+            if told["why"]:
+                print(f"fcorun: failed: {told['why']}", file=sys.stderr, flush=True)
             os._exit(told["code"])
 
     def end(self, code: int) -> None:
