@@ -73,7 +73,7 @@ def built(engine: Engine, experiment: Experiment) -> None:
 
 def rounds_of(
     engine: Engine, points: Sequence[Numbers], seeds: Sequence[int], state: Any, done: int, **counted: Any
-) -> Generator[Snapshot]:
+) -> Generator[Snapshot, None, None]:
     """``engine.run``, computed by all hosts. To be closed. Raises HostLost where one is gone, or this one cannot go on,
     and KeyboardInterrupt where one is interrupted."""
     hosts = joined()

@@ -21,6 +21,7 @@ from fcorun.errors import HostLost
 
 GOES_ON = "the same command goes on"
 _GRACE = 20.0  # seconds in which the main thread comes to see that a host is gone, unless it waits for it
+_BEAT, _SILENT = 5.0, 60.0  # seconds between two signs of life, and without any until a host is thought to be gone
 _PATIENCE = 2.0  # seconds in which it comes to hear that all is over
 _OFTEN = 0.02  # seconds between two looks
 
@@ -44,6 +45,7 @@ class Hosts:
     over: bool = False
     heard: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone
     gone: set[int] = field(default_factory=set)
+    guard: Any = field(default_factory=threading.RLock, repr=False)  # two threads talk, and handlers of signals
 
     def __post_init__(self) -> None:
         self.heard = {rank: Queue() for rank in self.links}
@@ -59,17 +61,23 @@ class Hosts:
 
     def tell(self, do: str, **more: Any) -> None:
         """Tell all others what to do. Raises HostLost."""
-        content = json.dumps({"do": do, **more}, default=str).encode()
-        for rank, link in self.links.items():
-            try:
-                link.send_bytes(content)
-            except OSError as error:
-                raise self.lost(rank) from error
+        for rank in self._send({"do": do, **more}):
+            raise self.lost(rank)
 
     def say(self, **more: Any) -> None:
         """Answer the first host; if it is gone, that is noticed when it is listened to."""
-        with suppress(OSError):
-            self.links[0].send_bytes(json.dumps(more, default=str).encode())
+        self._send(more)
+
+    def _send(self, content: dict[str, Any]) -> list[int]:
+        """Send to all others; who could not be reached."""
+        text, gone = json.dumps(content, default=str).encode(), []
+        for rank, link in self.links.items():
+            try:
+                with self.guard:
+                    link.send_bytes(text)
+            except OSError:
+                gone.append(rank)
+        return gone
 
     def hear(self, rank: int = 0) -> dict[str, Any]:
         """What a host says next. Raises HostLost if it is gone or has failed, and KeyboardInterrupt if it was
@@ -100,21 +108,31 @@ class Hosts:
         return HostLost(self.why)
 
     def listen(self) -> None:
-        """Take in what the others say, in a thread of its own. It ends this process where the main thread does not come
-        to hear that a host is gone, or that all is over: that may be waiting for that very host, within a round."""
+        """Take in what the others say, in a thread of its own, and say now and then that this one is there.
+
+        It ends this process where the main thread does not come to hear that a host is gone, or that all is over: that
+        may be waiting for that very host, within a round.
+        """
         ranks: dict[Any, int] = {link: rank for rank, link in self.links.items()}
+        said, last = 0.0, dict.fromkeys(self.links, time.monotonic())
         while ranks:
-            for link in wait(list(ranks)):
+            if (now := time.monotonic()) > said + _BEAT:
+                self._send({"alive": True})
+                said = now
+            for link in wait(list(ranks), _BEAT):
                 try:
                     told = json.loads(link.recv_bytes())  # type: ignore[union-attr]
                 except (EOFError, OSError):
                     told = None
-                self.heard[rank := ranks[link]].put(told)
-                if told is None:
-                    self.gone.add(ranks.pop(link))
-                    _later(_GRACE, self._give_up, rank)
-                elif told and told.get("do") == "end":
+                last[rank := ranks[link]] = time.monotonic() if told else 0.0
+                if told and "alive" not in told:
+                    self.heard[rank].put(told)
+                if told and told.get("do") == "end":
                     _later(_PATIENCE, self._leave_at_last, told)
+            for link in [link for link, rank in ranks.items() if time.monotonic() > last[rank] + _SILENT]:
+                self.gone.add(rank := ranks.pop(link))
+                self.heard[rank].put(None)
+                _later(_GRACE, self._give_up, rank)
 
     def _give_up(self, rank: int) -> None:
         if not (self.over or self.why):

@@ -18,8 +18,8 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 _PACKAGES = ("fcorun", "jax", "jaxlib")
 _BACKLOG = 1000  # hosts that call at once
 _AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
+_LATE = 300  # seconds after which JAX ends all by abort(), where a host does not answer: after fcorun has
 _LEAVING = 30  # seconds in which all leave, at the end
-_NOTICED = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}  # in 30 seconds
 
 
 def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
@@ -65,7 +65,7 @@ def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, 
     while missing := [rank for rank in range(asked.count) if rank not in there]:
         server.settimeout(max(deadline - time.monotonic(), 1e-3))
         try:
-            link = _kept(server.accept()[0])
+            link = _link(server.accept()[0])
         except TimeoutError as error:
             who = f"host{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {asked.count}"
             within = f"within hosts.timeout={asked.timeout:g} seconds"
@@ -92,7 +92,7 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
     while True:
         try:
             left = max(deadline - time.monotonic(), 1e-3)
-            link = _kept(socket.create_connection((host.strip("[]"), port), timeout=left))
+            link = _link(socket.create_connection((host.strip("[]"), port), timeout=left))
             break
         except OSError as error:
             if time.monotonic() + _AGAIN > deadline:
@@ -117,13 +117,8 @@ def _place(asked: Asked) -> tuple[str, int]:
     return host, int(port)
 
 
-def _kept(connected: socket.socket) -> Connection:
-    """A connection over a socket, which notices when the other side has no power any more."""
+def _link(connected: socket.socket) -> Connection:
     connected.settimeout(None)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _NOTICED.items():
-        if hasattr(socket, name):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return Connection(connected.detach())
 
 
@@ -169,6 +164,7 @@ def _start_jax(asked: Asked, address: str) -> None:
             asked.rank,
             local_device_ids=asked.gpus,
             cluster_detection_method="deactivate",
+            heartbeat_timeout_seconds=_LATE,
             shutdown_timeout_seconds=_LEAVING,
             initialization_timeout=max(int(asked.timeout), 1),
         )

@@ -18,7 +18,7 @@ class Scripted(Hosts):
 
     def __init__(self, *script: dict, rank: int = 0):
         super().__init__(rank, ["a", "b"], {})
-        self.links = {1 - rank: None}
+        self.links = dict.fromkeys([1 - rank])  # type: ignore[assignment]
         self.script, self.said = list(script), []
 
     def hear(self, rank: int = 0):

@@ -112,6 +112,18 @@ def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written
     assert [path.name for path in (*left("0"), *left("1"))] == ["rows.csv"] * 2
 
 
+@pytest.mark.slow
+def test_tasks_of_a_job_of_submitit_compute_together(compiled_fast):
+    pytest.importorskip("submitit")
+    local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 2, cpus_per_task: 1}"
+    asked = ("-m", *DOUBLE, "seed=0,1", "hydra.sweep.dir=s", "report=false", "hydra.launcher.executor=submitit", local)
+    subprocess.run([sys.executable, "-m", "fcorun", *asked], check=True, capture_output=True, timeout=120)
+    records = [Record(path.parent) for path in sorted(Path("s").glob("*/summary.json"))]
+    assert [record.summary["hosts"] for record in records] == [2, 2]
+    for record in records:
+        same(record, run(record.config, Path("alone") / record.folder.name))
+
+
 def test_the_others_are_interrupted_with_the_first(compiled_fast):
     hosts = start(*DOUBLE, "rounds=100000", "hydra.run.dir=run")
     while not Path("0/run/metrics.csv").exists() and not Path("0/run/run.log").exists():

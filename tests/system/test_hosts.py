@@ -159,7 +159,7 @@ def test_a_port_that_is_taken():
 
 def test_who_is_no_fcorun_is_not_listened_to():
     asked = several(2)
-    place = ("127.0.0.1", int(asked[0].address.split(":")[1]))
+    place = ("127.0.0.1", int(str(asked[0].address).split(":")[1]))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(meet, asked[0])
         for _ in range(100):
@@ -206,13 +206,28 @@ def test_who_fails_is_named_with_the_reason(two):
 
 def test_who_is_gone_is_named(two):
     first, second = two
-    second.links[0].send_bytes(b"{}")
+    second.say(number=1)
     hang_up(second)
-    assert first.hear(1) == {}
+    assert first.hear(1) == {"number": 1}
     with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost; the same command goes on"):
         first.hear(1)
     with pytest.raises(HostLost, match=r"host 0 \(n0\) was lost"):
         second.hear()
+
+
+def test_who_is_silent_for_long_is_lost(monkeypatch):
+    monkeypatch.setattr(system, "_GRACE", 60)
+    monkeypatch.setattr(system, "_BEAT", 0.02)
+    monkeypatch.setattr(system, "_SILENT", 0.3)
+    (first, _), (second, _), (third, _) = meet(*several(3))
+    for host in (first, second):  # the third one is stopped
+        threading.Thread(target=host.listen, daemon=True).start()
+    with pytest.raises(HostLost, match=r"host 2 \(n2\) was lost"):
+        first.heed(patience=5)
+    second.heed()
+    first.over = second.over = True
+    for host in (second, third):
+        hang_up(host)
 
 
 def test_an_interruption_elsewhere_is_one_here(two):
