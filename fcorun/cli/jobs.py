@@ -51,7 +51,7 @@ def join_others(hosts: Mapping[str, Any] | None, dry_run: bool) -> None:
     if asked.rank:
         in_a_child()
     if join(asked, [text for text in sys.argv[1:] if not text.startswith("hosts.")]).rank:
-        from fcorun.experiment.hosts import follow
+        from fcorun.runs.hosts.following import follow
 
         raise SystemExit(follow())
 

@@ -64,7 +64,7 @@ def in_chunks(width: int) -> Clients:
     return computed
 
 
-def room() -> int:
+def chunk_bytes() -> int:
     """How many bytes the minibatches and models of the clients at once may have."""
     return _IN_CACHE if jax.default_backend() == "cpu" else _ON_GPU
 

@@ -35,7 +35,7 @@ class Devices:
     @classmethod
     def of(cls, count: int, runs: int) -> "Devices":
         """For a program of so many runs: these are dealt out where each device gets as many."""
-        return cls(count, count > 1 and runs > 1 and runs % count == 0 and joined() is None)
+        return cls(count, runs > 1 and runs % count == 0 and joined() is None)
 
     @property
     def _mesh(self) -> Mesh:
@@ -58,6 +58,10 @@ class Devices:
     def by_run(self, tree: Tree) -> Tree:
         """What has a leading axis of the runs."""
         return self._put(tree, self._dealt)
+
+    def rounds(self, drawn: Tree) -> Tree:
+        """Drawn rounds, or None: with the runs that they are of, where each has its own, else everywhere."""
+        return self.everywhere(drawn) if drawn is None or drawn.cohort.ndim == 2 else self.by_run(drawn)
 
     def _put(self, tree: Tree, where: P) -> Tree:
         if self.count == 1:

@@ -12,13 +12,14 @@ from fcorun.engine.footprint import drawn, traffic, upload_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
 from fcorun.experiment.ending import UNDRAWN
-from fcorun.experiment.hosts import built
+from fcorun.experiment.on_disk import SHARE
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
+from fcorun.runs.hosts.leading import built
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import chosen, cut
 from fcorun.system.hosts import joined
-from fcorun.system.machine import cores
+from fcorun.system.machine import allowed_memory, cores
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
@@ -36,6 +37,8 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         engine = replace(engine, devices=devices)
         alone = jax.default_backend() != "cpu" or engine.federation.debug or joined() is not None
         parts = 1 if alone else max(cores() // devices, 1)
+        if data.on_disk:
+            engine = replace(engine, budget=int(allowed_memory(settings.memory) * SHARE / parts))
         built(engine, jobs[0].experiment)
         batches = [[job] for job in jobs] if engine.federation.debug else cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fcorun.errors import Elsewhere, HostLost, UserError, describe
-from fcorun.experiment.hosts import follow
 from fcorun.records.folder import RunFolder
+from fcorun.runs.hosts.following import follow
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.points import Options, Point, record_failure
 from fcorun.runs.run import run_jobs

@@ -10,12 +10,12 @@ from typing import Any
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.errors import UserError
 from fcorun.experiment.build import check_measured, load
-from fcorun.experiment.hosts import loaded
 from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED, Record
 from fcorun.runs.execute import execute
+from fcorun.runs.hosts.leading import loaded
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import check_devices
 from fcorun.system.ahead import PICTURES, import_ahead

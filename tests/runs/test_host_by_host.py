@@ -6,10 +6,11 @@ import pytest
 from helpers import fails, small
 
 from fcorun.errors import HostLost
-from fcorun.experiment import hosts as over_hosts
 from fcorun.experiment.build import engine_for, load
-from fcorun.experiment.hosts import built, follow, loaded, rounds_of
 from fcorun.experiment.prepare import prepare
+from fcorun.runs.hosts import following, leading
+from fcorun.runs.hosts.following import follow
+from fcorun.runs.hosts.leading import built, loaded, rounds_of
 from fcorun.system.hosts import Hosts
 
 
@@ -40,14 +41,15 @@ def among(monkeypatch):
 
     def put(*script: dict, rank: int = 0) -> Scripted:
         hosts = Scripted(*script, rank=rank)
-        monkeypatch.setattr(over_hosts, "joined", lambda: hosts)
+        for room in (leading, following):
+            monkeypatch.setattr(room, "joined", lambda: hosts)
         return hosts
 
     return put
 
 
 EXPERIMENT = prepare(small())
-ALIKE = {"identity": EXPERIMENT.identity, "fingerprint": EXPERIMENT.fingerprint}
+ALIKE = {"identity": EXPERIMENT.identity, "fingerprint": EXPERIMENT.fingerprint, "on_disk": False}
 
 
 def test_the_data_are_loaded_where_all_have_the_same(among):
@@ -60,6 +62,7 @@ def test_the_data_are_loaded_where_all_have_the_same(among):
     ("answer", "words"),
     [({"refused": "data.path=x: there is no such file"}, ["host 1 (b): data.path=x: there is no such file"]),
      (ALIKE | {"fingerprint": "0123456789"}, ["host 1 (b) has other data=lasso than host 0 (a)", "01234567"]),
+     (ALIKE | {"on_disk": True}, ["the rows stay on disk on host 1 (b), and not on host 0 (a): give data.resident"]),
      (ALIKE | {"identity": "0123456789"}, ["host 1 (b) has other code of this run than host 0 (a)"])],
 )  # fmt: skip
 def test_a_host_that_differs_is_named(among, answer, words):
@@ -110,15 +113,15 @@ def test_another_host_does_what_it_is_told(among, monkeypatch):
     list(rounds_of(engine, [EXPERIMENT.numbers()], [0], None, 0))
     told = [{"do": "prepare", "config": EXPERIMENT.config}, *first.said, {"do": "end", "code": 0, "why": ""}]
     second = among(*told, rank=1)
-    monkeypatch.setattr(over_hosts, "on_signals", lambda handler: None)
+    monkeypatch.setattr(following, "on_signals", lambda handler: None)
     assert follow() == 0
     assert second.said == [ALIKE]
     assert second.over
 
 
 def test_another_host_says_what_it_cannot_do(among, monkeypatch):
-    monkeypatch.setattr(over_hosts, "on_signals", lambda handler: None)
-    monkeypatch.setattr(over_hosts, "_LATER", 0)
+    monkeypatch.setattr(following, "on_signals", lambda handler: None)
+    monkeypatch.setattr(following, "_LATER", 0)
     run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
     wrong = EXPERIMENT.config | {"rounds": -1}
     end = {"do": "end", "code": 1, "why": "host 1 (b) failed: too bad; the same command goes on"}
@@ -131,7 +134,7 @@ def test_another_host_says_what_it_cannot_do(among, monkeypatch):
 
 
 def test_the_end_may_come_within_a_batch(among, monkeypatch):
-    monkeypatch.setattr(over_hosts, "on_signals", lambda handler: None)
+    monkeypatch.setattr(following, "on_signals", lambda handler: None)
     engine = engine_for(EXPERIMENT, load(EXPERIMENT))
     first = among()
     built(engine, EXPERIMENT)
