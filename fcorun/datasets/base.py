@@ -183,7 +183,7 @@ class FederatedData:
 def _not_finite(values: np.ndarray) -> np.ndarray | None:
     """The place of the first that is not finite, or None. If their sum is, they are, which takes no array as large."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
+        if values.finite if isinstance(values, OnDisk) else np.isfinite(values.sum(dtype=np.float64)):
             return None
     for first in range(0, len(values), _BLOCK):
         bad = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))

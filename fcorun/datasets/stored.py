@@ -61,7 +61,7 @@ def read_hdf5(file: Path, path: str, resident: bool | str) -> dict[str, Any]:
             for name in ("X", "y"):
                 if not isinstance(given.get(name), h5py.Dataset):
                     raise UserError(f"data.path={path}: there is no data set '{name}'; {nearest(name, list(given))}")
-            x = given["X"]
+            x: Any = given["X"]
             found = {n: _plain(given[n]) for n in ARRAYS if n in given and n != "X"}
             if len(x.shape) != 2 or not stays(x.nbytes, resident):
                 found["X"] = x[()]
@@ -92,7 +92,7 @@ def kept(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np
                 header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(out, header)
                 for block in blocks:
-                    out.write(np.ascontiguousarray(block, dtype))
+                    out.write(np.ascontiguousarray(block, dtype).data)
             os.replace(temporary, file)
         except OSError as error:
             raise UserError(f"{file.parent} has no room for {shape[0] * shape[1] * dtype.itemsize / 2**30:.3g} GiB "

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fcorun.config import Count, Index, Path, Positive
+from fcorun.config import AUTO, Count, Index, Path, Positive
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
@@ -88,7 +88,7 @@ class Table(Dataset):
     weight: ColumnName = None
     offset: ColumnName = None
     positive: Annotated[str | bool | None, "later"] = None
-    resident: Annotated[Literal["auto"] | bool, "how"] = "auto"
+    resident: Annotated[bool, "or auto", "how"] = AUTO
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -144,16 +144,16 @@ class Table(Dataset):
         if kinds is not None:
             encoding, x, remarks = encode(rows.frame, kinds, sites, self.missing, where=self._where)
         features = encoding.names if encoding else ()
-        raw, columns = x[~held], encoding.column_of if encoding and not self.encoding else {}
-        remarks += [*identifiers(x, features), *constants(raw, features, columns)]
-        x, scaled = self._standardized(x, features, names, owner, held)
         order = np.argsort(owner, kind="stable")  # a client whose rows are all held out takes no part in training
         kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
+        raw, columns = x[kept], encoding.column_of if encoding and not self.encoding else {}
+        remarks += [*identifiers(x, features), *constants(raw, features, columns)]
+        x, scaled = self._standardized(x, features, names, owner, held)
         present, counts = np.unique(owner[kept], return_counts=True)
         own = validation.any() and np.isin(owner[checked], present).all()
         called = np.array([*names, ""])  # rows that a file holds out may be nobody's
         return FederatedData(
-            x=x[kept],
+            x=raw if scaled is None else x[kept],
             y=y[kept],
             offsets=np.concatenate([[0], np.cumsum(counts)]),
             task=self.task,
@@ -178,7 +178,7 @@ class Table(Dataset):
 
     def _standardized(
         self, x: np.ndarray, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
-    ) -> tuple[np.ndarray, dict | None]:
+    ) -> tuple[Any, dict | None]:
         """The features as asked for, shape (N, d), and what is noted of it."""
         if self.standardize == "none":
             return x, None

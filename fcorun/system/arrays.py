@@ -1,5 +1,7 @@
 """Arrays that lie where JAX takes them over."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 _LINE = 64  # bytes: on a CPU, JAX copies what begins elsewhere
@@ -12,3 +14,20 @@ def aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
     room = np.empty(size + _LINE, np.uint8)
     start = -room.ctypes.data % _LINE
     return room[start : start + size].view(dtype).reshape(shape)
+
+
+@dataclass
+class Buffers:
+    """Two arrays in turn, one to compute with and one to read into meanwhile: memory that is asked for anew costs more
+    than what is read into it."""
+
+    both: list[np.ndarray | None] = field(default_factory=lambda: [None, None])
+
+    def next(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+        """An array of this shape, which is given out again the time after next; it holds anything."""
+        self.both.reverse()
+        found = self.both[0]
+        if found is None or found.shape != shape or found.dtype != dtype:
+            self.both[0] = None  # before there is another one
+            found = self.both[0] = aligned(shape, dtype)
+        return found

@@ -1,8 +1,13 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and rows of files that are too large to be in memory."""
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -14,3 +19,32 @@ def write_whole(path: Path, content: bytes | str) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def read_runs(file: IO[bytes], places: "np.ndarray", out: "np.ndarray", begin: int = 0) -> None:
+    """Read the rows at these places, sorted, into ``out``, whose rows are as long as those of the file from ``begin``
+    on: those that follow each other by one call. Raises OSError where the file ends before."""
+    for first, end, place in _runs(places):
+        part = out[first:end].view("u1").reshape(-1).data
+        file.seek(begin + place * out.strides[0])
+        if file.readinto(part) != part.nbytes:  # type: ignore[attr-defined]
+            raise OSError(f"{getattr(file, 'name', 'a file')} has become shorter")
+
+
+def write_runs(file: IO[bytes], places: "np.ndarray", rows: "np.ndarray") -> None:
+    """Write rows at these places, sorted. Raises OSError where the disk is full."""
+    for first, end, place in _runs(places):
+        file.seek(place * rows.strides[0])
+        part = rows[first:end].view("u1").reshape(-1).data
+        while part.nbytes:  # a call may write a part of it
+            part = part[file.write(part) :]
+
+
+def _runs(places: "np.ndarray") -> Iterator[tuple[int, int, int]]:
+    """Of each run of places that follow each other: from where, and up to where, and its first place."""
+    import numpy as np
+
+    if len(places):
+        begin = np.flatnonzero(np.diff(places, prepend=places[0] - 2) != 1)
+        ends = np.append(begin[1:], len(places))
+        yield from zip(begin.tolist(), ends.tolist(), places[begin].tolist(), strict=True)

@@ -102,6 +102,7 @@ def test_synthetic_rows_are_held_once():
     experiment = prepare(small())
     data = load(experiment)
     rows, extra = engine_for(experiment, data).federation.arrays
+    assert rows is not None
     assert rows.x.unsafe_buffer_pointer() == data.x.ctypes.data
     assert data.x_val is not None
     assert extra["x_val"].unsafe_buffer_pointer() == data.x_val.ctypes.data

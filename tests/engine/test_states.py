@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import Stop
 
-from fcorun import Record, compose, run, run_grid
+from fcorun import compose, run, run_grid
 from fcorun.engine.stretch.states import States
 
 CLIENTS = 50
@@ -57,7 +57,7 @@ def test_a_file_goes_on_from_where_it_was_kept_whatever_was_written_since(kept, 
 def test_the_file_takes_what_those_take_who_took_part():
     states = States(FILE, [np.zeros(1000)], 100_000)
     states.write(np.array([99_999, 3]), [np.ones((2, 1000))], 1)
-    assert FILE.stat().st_blocks * 512 < 2**20 < 2**30 < FILE.stat().st_size
+    assert FILE.stat().st_size < 2**20
     np.testing.assert_array_equal(states.read(np.array([3, 4, 99_999]))[0].sum(axis=1), [1000, 0, 1000])
 
 
@@ -119,4 +119,4 @@ def test_runs_of_a_grid_have_a_file_each_and_the_numbers_of_runs_alone():
 def test_who_has_taken_part_is_said_where_own_models_are_measured():
     record = run(compose([*LITTLE, *KINDS["pfedme"], "data.evaluated=20", "clients_per_round=2"]), "few")
     assert "own models are of 20 evaluated clients, of whom" in record.status["reason"]
-    assert Record(Path("few")).metrics["personal_train_loss"].notna().all()
+    assert np.isfinite(record.metrics["personal_train_loss"].to_numpy()).all()

@@ -5,7 +5,7 @@ computes the stretch before; clients' states in files are read when that is over
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.stretch.rows import bytes_of_round, fetched
 from fcorun.engine.stretch.states import States
+from fcorun.system.arrays import Buffers
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Stretches:
     rounds: int
     eval_every: int
     budget: int | None = None
+    buffers: Buffers = field(default_factory=Buffers)
 
     def after(self, done: int) -> Stretch | None:
         """The next stretch: up to the next evaluation, or a part of the way where all of it would take too much."""
@@ -72,7 +74,8 @@ class Stretches:
             rounds = jax.tree.map(lambda *parts: np.stack(parts), *(drawn[seed] for seed in self.seeds))
         rows, clients = None, None
         if streamed:
-            rows, rounds = fetched(federation.data, federation.schedule, rounds, federation.precision)
+            given = {"dtype": federation.precision, "buffers": self.buffers}
+            rows, rounds = fetched(federation.data, federation.schedule, rounds, **given)
         if self.states is not None:
             rounds, clients = _placed(rounds, len(self.seeds))
         return Stretch(count, rounds, rows, clients)
@@ -89,7 +92,7 @@ class Stretches:
         """The state of the runs with the states of these clients, (P,) of each run."""
         assert self.states is not None
         each = [states.read(some) for states, some in zip(self.states, clients, strict=True)]
-        leaves = [np.stack(leaf) for leaf in zip(*each, strict=True)]
+        leaves = [jax.device_put(np.stack(leaf)) for leaf in zip(*each, strict=True)]
         return state | {"clients": jax.tree.unflatten(jax.tree.structure(state["clients"]), leaves)}
 
     def ended(self, state: Tree, stretch: Stretch, before: Tree, done: int) -> Tree:

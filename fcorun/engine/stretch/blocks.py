@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.engine.arrays import kept_as, target_type
 from fcorun.engine.evaluate import Evaluation, row_weights
-from fcorun.system.arrays import aligned
+from fcorun.system.arrays import Buffers
 
 BLOCK = 2**26  # bytes
 Block = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
@@ -18,9 +18,9 @@ def rows_of_block(width: int, dtype: Any) -> int:
     return max(1, BLOCK // max(width * np.dtype(dtype).itemsize, 1))
 
 
-def blocks(evaluation: Evaluation, dtype: Any) -> Iterator[tuple[str, Block]]:
+def blocks(evaluation: Evaluation, dtype: Any, buffers: Buffers) -> Iterator[tuple[str, Block]]:
     """The rows of training, "train", and validation, "val": x, y, and their weight and offset, in blocks of one shape;
-    what the last one lacks has weight 0."""
+    what the last one lacks has weight 0. A block is good until the one after the next is asked for."""
     data = evaluation.data
     parts: list[tuple] = [("train", data.x, data.y, row_weights(data, evaluation.client_weighting), data.offset)]
     if data.y_val is not None and len(data.y_val):
@@ -31,7 +31,7 @@ def blocks(evaluation: Evaluation, dtype: Any) -> Iterator[tuple[str, Block]]:
         beside = {"weight": weight, "offset": offset}
         for first in range(0, len(order), rows):
             some = order[first : first + rows]
-            block = aligned((rows, x.shape[1]), kept_as(x.dtype, dtype))
+            block = buffers.next((rows, x.shape[1]), kept_as(x.dtype, dtype))
             ordered[first : first + rows].read(block[: len(some)])
             block[len(some) :] = 0
             given = {key: _filled(v[some], rows, dtype) for key, v in beside.items() if v is not None}

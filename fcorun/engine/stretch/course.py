@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from fcorun.algorithms.base import Tree
 from fcorun.engine.devices import Devices
 from fcorun.engine.stretch.ahead import Stretch, Stretches
 from fcorun.engine.stretch.blocks import blocks
+from fcorun.system.arrays import Buffers
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Course:
     stretches: Stretches
     compiled: Callable[..., Callable]
     clock: float = 0.0
+    buffers: Buffers = field(default_factory=Buffers)
 
     def snapshot(self, state: Tree, done: int, work: np.ndarray) -> Snapshot:
         """The runs after ``done`` rounds."""
@@ -89,8 +91,8 @@ class Course:
         """Of each run, the sums over the rows of each part."""
         federation, found = self.stretches.federation, {}
         function = self.devices.evaluate(federation.scored)
-        for part, block in blocks(federation.evaluation, federation.precision):
-            jax.block_until_ready(found)  # of the block before the last one: two are in memory
+        for part, block in blocks(federation.evaluation, federation.precision, self.buffers):
+            jax.block_until_ready(found)  # the block before is done with, whose memory the next one gets
             block = self.devices.where_measured(block)
             more = self.program(function, numbers, state, *block)(numbers, state, *block)
             found[part] = jax.tree.map(jnp.add, found[part], more) if part in found else more

@@ -7,7 +7,7 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Rows, beside_of, kept_as, target_type
 from fcorun.engine.schedule import Rounds, Schedule
-from fcorun.system.arrays import aligned
+from fcorun.system.arrays import Buffers
 
 
 def bytes_of_round(data: FederatedData, schedule: Schedule, dtype: Any) -> int:
@@ -17,7 +17,9 @@ def bytes_of_round(data: FederatedData, schedule: Schedule, dtype: Any) -> int:
     return schedule.cohort_size * steps * schedule.batch * width
 
 
-def fetched(data: FederatedData, schedule: Schedule, rounds: Rounds, dtype: Any) -> tuple[Rows, Rounds]:
+def fetched(
+    data: FederatedData, schedule: Schedule, rounds: Rounds, *, dtype: Any, buffers: Buffers
+) -> tuple[Rows, Rounds]:
     """The rows that these rounds take, and the rounds with the places of their rows among these.
 
     There are as many rows for rounds of the same shape; what a shorter batch does not have is 0.
@@ -25,12 +27,13 @@ def fetched(data: FederatedData, schedule: Schedule, rounds: Rounds, dtype: Any)
     rows = _whole(schedule, rounds.cohort) if schedule.repeats else rounds.rows
     there = rows >= 0
     taken, flat = rows[there], there.ravel()
-    x = aligned((rows.size, data.x.shape[1]), kept_as(data.x.dtype, dtype))
+    given: Any = data.x
+    x = buffers.next((rows.size, data.x.shape[1]), kept_as(data.x.dtype, dtype))
     if flat.all():
-        data.x[taken].read(x)
+        given[taken].read(x)
     else:
         x[~flat] = 0
-        x[flat] = data.x[taken].read()
+        x[flat] = given[taken].read()
 
     def beside(values: np.ndarray, kind: Any) -> np.ndarray:
         found = np.zeros(rows.size, kind)

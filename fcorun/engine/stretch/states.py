@@ -1,12 +1,15 @@
 """States of clients in a file, a place for each client that has taken part: of millions, few are in memory."""
 
-import contextlib
-import mmap
-import os
+import io
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from fcorun.system.files import read_runs, write_runs
+
+_AT_ONCE = 2**14  # places
 
 
 class States:
@@ -22,34 +25,32 @@ class States:
         ``file`` goes on from what it held then; without a file, all is in memory. Raises OSError."""
         self.initial = [np.asarray(leaf) for leaf in initial]
         state = np.dtype([(str(k), leaf.dtype, leaf.shape) for k, leaf in enumerate(self.initial)])
-        place = np.dtype([("client", np.int64), ("round", np.int64, 2), ("state", state, 2)])
-        self.path, self.done = file, done
-        if file is None:
-            self.file = np.zeros(clients, place)
-        else:  # of M places, of which the system stores those that are written
-            self.file = np.memmap(file, place, "r+" if done else "w+", shape=(clients,))
-        self.used = _first(lambda k: self.file[k]["client"] == 0, clients)
+        self.kind = np.dtype([("client", np.int64), ("round", np.int64, 2), ("state", state, 2)])
+        self.done, self.kept = done, done + 1 if done else 0
+        self.file = io.BytesIO() if file is None else file.open("r+b" if done else "w+b", buffering=0)
+        weakref.finalize(self, self.file.close)
         self.place = np.full(clients, -1, np.int32)
-        self.place[self.file["client"][: self.used] - 1] = np.arange(self.used)
-        self.rounds = np.array(self.file["round"][: self.used])  # from 1: 0 is none
-        late = self.rounds > done + 1
-        self.rounds[late] = 0
-        self.file["round"][: self.used] = self.rounds
-        self.kept = done + 1 if done else 0
+        self.rounds = np.zeros((0, 2), np.int64)  # from 1: 0 is none
+        size = self.file.seek(0, io.SEEK_END) // self.kind.itemsize
+        for first in range(0, size, _AT_ONCE):
+            places = np.arange(first, min(first + _AT_ONCE, size))
+            found = self._read(places)
+            found["round"][found["round"] > done + 1] = 0
+            self._write(places, found)
+            self.rounds = np.concatenate([self.rounds, found["round"]])
+            self.place[found["client"]] = places
 
     def read(self, clients: np.ndarray) -> list[np.ndarray]:
         """The leaves of the states of these clients (P,), each with a leading axis P."""
         found = [np.repeat(leaf[None], len(clients), axis=0) for leaf in self.initial]
         place = self.place[clients]
-        there = place >= 0
-        place = place[there]
-        newest = self.rounds[place].argmax(axis=1)
-        known = self.rounds[place].max(axis=1, initial=0) > 0
-        there[there], place, newest = known, place[known], newest[known]
-        kept = self.file["state"][place, newest]
+        there = np.flatnonzero(place >= 0)
+        there = there[self.rounds[place[there]].max(axis=1, initial=0) > 0]
+        there = there[np.argsort(place[there], kind="stable")]
+        kept = self._read(place[there])
+        kept = kept["state"][np.arange(len(there)), self.rounds[place[there]].argmax(axis=1)]
         for k, leaf in enumerate(found):
             leaf[there] = kept[str(k)]
-        self._forget()
         return found
 
     def write(self, clients: np.ndarray, leaves: Sequence[np.ndarray], done: int) -> None:
@@ -57,18 +58,29 @@ class States:
         the disk is full."""
         self.done = done  # whatever comes between, this is no longer what it was
         new = clients[self.place[clients] < 0]
-        self._make_room(len(new))
-        self.place[new] = np.arange(self.used, self.used + len(new))
-        self.rounds = np.concatenate([self.rounds, np.zeros((len(new), 2), self.rounds.dtype)])
-        self.file["client"][self.used : self.used + len(new)] = new + 1
-        self.used += len(new)
-        place = self.place[clients]
+        self.place[new] = np.arange(len(self.rounds), len(self.rounds) + len(new))
+        known = len(self.rounds)
+        self.rounds = np.concatenate([self.rounds, np.zeros((len(new), 2), np.int64)])
+        order = np.argsort(self.place[clients], kind="stable")
+        place, each = self.place[clients][order], np.arange(len(clients))
+        content = np.zeros(len(clients), self.kind)
+        content[place < known] = self._read(place[place < known])
         newest, latest = self.rounds[place].argmax(axis=1), self.rounds[place].max(axis=1)
         which = np.where(latest > self.kept, newest, 1 - newest)
         for k, leaf in enumerate(leaves):
-            self.file["state"][str(k)][place, which] = leaf
-        self.file["round"][place, which] = self.rounds[place, which] = done + 1
-        self._forget()
+            content["state"][str(k)][each, which] = leaf[order]
+        content["client"], self.rounds[place, which] = clients[order], done + 1
+        content["round"] = self.rounds[place]
+        self._write(place, content)
+
+    def _read(self, places: np.ndarray) -> np.ndarray:
+        """What is at these places, in order."""
+        found = np.zeros(len(places), self.kind)
+        read_runs(self.file, places, found)
+        return found
+
+    def _write(self, places: np.ndarray, content: np.ndarray) -> None:
+        write_runs(self.file, places, content)
 
     def keep(self) -> None:
         """What is there now can be gone on from."""
@@ -77,24 +89,3 @@ class States:
     def taken_part(self, clients: np.ndarray) -> int:
         """How many of these clients have taken part."""
         return int((self.place[clients] >= 0).sum())
-
-    def _make_room(self, count: int) -> None:
-        """Have the disk give what so many places more take: a memory map that found it full would end the process."""
-        if self.path is None or not count or not hasattr(os, "posix_fallocate"):
-            return
-        size = self.file.dtype.itemsize
-        with self.path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), self.used * size, count * size)
-
-    def _forget(self) -> None:
-        with contextlib.suppress(AttributeError, OSError):  # what is in memory, or a system that takes no advice
-            self.file._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-
-
-def _first(empty, count: int) -> int:
-    """The first of ``count`` places that is empty, all after it being so too; ``count`` if none is."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if empty(middle) else (middle + 1, high)
-    return low

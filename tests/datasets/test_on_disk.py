@@ -1,0 +1,215 @@
+"""Tables whose rows stay on disk: what is read of them is what is read of them in memory."""
+
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+
+from fcorun.datasets import on_disk, stored
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.on_disk import OnDisk
+from fcorun.datasets.scaling import Scaling
+from fcorun.datasets.table import Table
+
+ROWS, FEATURES = 90, 4
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks of a few rows."""
+    for module in (on_disk, stored):
+        monkeypatch.setattr(module, "AT_ONCE", 200)
+
+
+def arrays(dtype="float32") -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = (100 * rng.random((ROWS, FEATURES))).astype(dtype)
+    return {"X": x, "y": rng.standard_normal(ROWS), "client": rng.integers(0, 4, ROWS)}
+
+
+def folder(**changed) -> str:
+    Path("rows").mkdir(exist_ok=True)
+    for name, values in (arrays() | changed).items():
+        np.save(f"rows/{name}.npy", values)
+    return "rows"
+
+
+def hdf5(**how) -> str:
+    with h5py.File("rows.h5", "w") as file:
+        for name, values in arrays().items():
+            file.create_dataset(name, data=values, **(how if name == "X" else {}))
+    return "rows.h5"
+
+
+def frame() -> pd.DataFrame:
+    found = arrays()
+    x = found.pop("X")
+    return pd.DataFrame(found | {f"f{k}": x[:, k] for k in range(FEATURES)})
+
+
+def parquet(table: pd.DataFrame) -> dict:
+    table.to_parquet("rows.parquet")
+    return {"path": "rows.parquet", "target": "y", "client": "client"}
+
+
+def both(**given) -> tuple[FederatedData, FederatedData]:
+    return Table(**given, resident=True).load(), Table(**given, resident=False).load()
+
+
+def alike(memory: FederatedData, disk: FederatedData) -> None:
+    assert disk.on_disk
+    assert not memory.on_disk
+    for field in fields(FederatedData):
+        one, other = getattr(memory, field.name), getattr(disk, field.name)
+        if field.name == "remarks":
+            assert [line for line in other if "stay on disk" not in line] == list(one)
+        elif isinstance(one, dict):
+            for key in {*one} | {*other}:
+                close(other[key], one[key])
+        elif isinstance(one, np.ndarray):
+            assert other.dtype == one.dtype
+            close(other, one)
+        else:
+            assert one == other
+
+
+def close(found, wanted) -> None:
+    """Equal, real numbers to rounding."""
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.dtype.kind == "f":
+        np.testing.assert_allclose(found, wanted, rtol=1e-6 if found.dtype == np.float32 else 1e-12, atol=1e-7)
+    else:
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+@pytest.mark.parametrize("test", [0.0, 0.3])
+def test_folders(standardize, test):
+    alike(*both(path=folder(), standardize=standardize, test=test))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "float64", "int64"])
+def test_rows_have_the_type_that_they_are_stored_in(dtype):
+    memory, disk = both(path=folder(**arrays(dtype)))
+    alike(memory, disk)
+    assert disk.x.dtype == (np.int8 if dtype == "bool" else dtype)
+
+
+def test_folders_without_clients_are_dealt_out():
+    os.remove(f"{folder()}/client.npy")
+    alike(*both(path="rows", clients=3, partition="sorted"))
+
+
+@pytest.mark.parametrize("how", [{}, {"compression": "gzip"}, {"chunks": (7, 2)}], ids=str)
+def test_hdf5(how):
+    alike(*both(path=hdf5(**how)))
+
+
+def test_parquet(session_cache):
+    given = parquet(frame().assign(w=np.linspace(1, 2, ROWS), whole=np.arange(ROWS, dtype=np.int16) // 7))
+    alike(*both(**given, weight="w", ignore=["f1"]))
+    kept = set((session_cache / "rows").glob("*.npy"))
+    times = {path: path.stat().st_mtime_ns for path in kept}
+    Table(**given, weight="w", ignore=["f1"], resident=False).load()
+    assert {path: path.stat().st_mtime_ns for path in (session_cache / "rows").glob("*.npy")} == times
+
+
+def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
+    assert not Table(path=folder()).load().on_disk
+    monkeypatch.setattr(stored, "free_memory", lambda: 2 * ROWS * FEATURES * 4)
+    assert Table(path=folder()).load().on_disk
+
+
+def test_the_identity_does_not_depend_on_where_rows_are():
+    path = folder()
+    ways: list = [True, False, "auto"]
+    prints = {Table(path=path, resident=way).fingerprint() for way in ways}
+    assert len(prints) == 1
+    folder(y=np.zeros(ROWS))
+    assert Table(path=path).fingerprint() not in prints
+
+
+def test_a_large_file_is_digested_once(monkeypatch):
+    folder()
+    known = stored.digest(Path("rows/X.npy"))
+    monkeypatch.setattr(stored, "_HASHED", 0)
+    read, whole = [], stored._sha256
+    monkeypatch.setattr(stored, "_sha256", lambda file: read.append(file.name) or whole(file))
+    assert [stored.digest(Path("rows/X.npy")) for _ in range(3)] == [known] * 3
+    assert read == ["X.npy"]
+    folder(X=arrays()["X"] + 1)
+    assert stored.digest(Path("rows/X.npy")) != known
+    assert len(read) == 2
+
+
+def test_rows_are_those_of_the_array_in_any_order():
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((500, 3))
+    np.save("v.npy", values)
+    whole = OnDisk.of(np.load("v.npy", mmap_mode="r"))
+    for rows in (rng.permutation(500), [3, 3, 499, 0], np.r_[400:420, 10:30, 7], slice(5, 80), values[:, 0] > 1, []):
+        some = whole[rows]
+        np.testing.assert_array_equal(np.asarray(some), values[rows])
+        np.testing.assert_array_equal(some[:7].astype(np.float32), values[rows][:7].astype(np.float32))
+        assert (len(some), some.shape, some.size) == (len(values[rows]), values[rows].shape, values[rows].size)
+    np.testing.assert_array_equal(whole[4], values[4])
+    np.testing.assert_array_equal(whole[:, 1], values[:, 1])
+    found, wanted = Scaling.of(whole[::-3]), Scaling.of(values[::-3])  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.deviation, wanted.deviation, rtol=1e-12)
+    np.testing.assert_array_equal([whole.min(), whole.max()], [values.min(axis=0), values.max(axis=0)])
+
+
+def test_rows_that_do_not_fit_into_memory_are_not_read_at_once(monkeypatch):
+    disk = Table(path=folder(), resident=False).load()
+    monkeypatch.setattr(on_disk, "free_memory", lambda: 1000)
+    with fails("stay on disk", "needs all of them in memory"):
+        np.asarray(disk.x)
+    assert np.asarray(disk.x[:2]).shape == (2, FEATURES)
+
+
+def test_what_is_not_finite_is_found():
+    x = arrays()["X"]
+    x[77, 2] = np.inf
+    with fails("NaN or infinite value in the", "column '2'"):
+        Table(path=folder(X=x), resident=False).load()
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "says"),
+    [
+        ({"note": "text"}, {}, "columns must be numbers, and 'note' is"),
+        ({"f1": [None, *range(ROWS - 1)]}, {}, "column 'f1' has gaps"),
+        ({}, {"target": "z"}, "data.target=z: there is no such column"),
+        ({}, {"ignore": ["g"]}, "data.ignore: rows.parquet has no column 'g'"),
+        ({}, {"standardize": "per_client"}, "data.standardize=per_client needs rows in memory"),
+    ],
+)
+def test_what_is_not_done_on_disk_is_refused(change, given, says):
+    with fails(says):
+        Table(**(parquet(frame().assign(**change)) | given), resident=False).load()
+
+
+def test_folders_and_files_that_lack_arrays():
+    folder()
+    os.remove("rows/y.npy")
+    with fails("the folder has no y.npy"):
+        Table(path="rows").load()
+    Path("rows/y.npy").write_text("no array")
+    with fails("cannot be read as .npy"):
+        Table(path="rows").load()
+    np.save("rows/y.npy", np.zeros(3))
+    with fails("y has shape (3,)", "X has 90 rows"):
+        Table(path="rows", resident=False).load()
+    with h5py.File("no.h5", "w") as file:
+        file["X"] = np.zeros((2, 2))
+    with fails("there is no data set 'y'"):
+        Table(path="no.h5").load()
+    Path("text.h5").write_text("no array")
+    with fails("cannot be read as HDF5"):
+        Table(path="text.h5").load()
