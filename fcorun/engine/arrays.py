@@ -30,13 +30,14 @@ class Among(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What clients take their rows from: all of them, what these have ``beside``, the losses decomposed or None, and
-    which rows are whose, (M, L) with -1 for none, or None where they lie in the order of the clients."""
+    """What clients take their rows from: all of them, what these have ``beside``, the whole data of each client where
+    they are decomposed, or None, and which rows are whose, (M, L) with -1 for none, or None where they lie in the order
+    of the clients."""
 
     x: jax.Array
     y: jax.Array
     beside: dict[str, jax.Array]
-    quadratics: Quadratic | None
+    decomposed: Quadratic | Batch | None
     dealt: jax.Array | None
 
 
@@ -84,7 +85,7 @@ def dealt(offsets: np.ndarray, places: np.ndarray | None = None, width: int = 0)
     return np.where(rows >= 0, rows if places is None else places[rows], -1).astype(np.int32)
 
 
-def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, dtype) -> Rows:
+def stored(data: FederatedData, losses: Quadratic | Batch | None, among: Among | None, dtype) -> Rows:
     """The rows of data, which may be ``among`` others, with the decomposed losses, on the device."""
     losses, beside = jax.device_put(losses), rows_beside(data, among, dtype)
     if among is not None:

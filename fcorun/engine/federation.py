@@ -31,6 +31,7 @@ from fcorun.networks.base import Uplink
 from fcorun.networks.plain import Plain
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import decomposed
+from fcorun.problem.span import spanned
 from fcorun.problem.vector import Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
@@ -89,6 +90,8 @@ class Federation:
         examples, parameters = self.data.sizes.max(), sum(math.prod(shape) for shape in self.problem.shapes.values())
         if (traits.proximal and self.schedule.repeats) or (traits.deterministic and examples > parameters):
             losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
+        if losses is None and self.algorithm.spans and self.schedule.repeats and self.among is None and not self.schedule.made:
+            losses = spanned(self.problem.objective, self.data, self.precision)
         extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
         return stored(self.data, losses, self.among, self.precision), extra
 
@@ -180,7 +183,7 @@ class Federation:
         ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
         several ``devices`` computes its part."""
         shared = rounds.cohort.ndim == 2
-        whole = rows.quadratics if rows.quadratics is not None else whole_batches(self.schedule, rows, self.precision)
+        whole = rows.decomposed if rows.decomposed is not None else whole_batches(self.schedule, rows, self.precision)
         at_once = self.at_once(state["diverged"].shape[0], shared, whole)
 
         def one(numbers, state, rounds):

@@ -86,7 +86,7 @@ def chosen(asked: int | str, engine: Engine, runs: int) -> int:
 def read_in_a_round(engine: Engine) -> int:
     """The bytes of what the clients of a round take their gradients on, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
-    whole = federation.arrays[0].quadratics
+    whole = federation.arrays[0].decomposed
     if whole is None:
         each = schedule.batch * federation.data.x[0].size * np.dtype(federation.precision).itemsize
     else:
