@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fcorun.datasets.base import FederatedData
 from fcorun.objectives.base import Objective, linear
@@ -39,15 +40,16 @@ def spanned(objective: Objective, data: FederatedData, dtype) -> Batch | None:
     beside = {"weight": data.within, "offset": data.offset}
     beside = {name: np.zeros((clients, most), dtype) for name, values in beside.items() if values is not None}
     weight, y = np.zeros((clients, most), dtype), np.zeros((clients, most), data.y.dtype)
-    for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
-        rows, n = slice(start, stop), stop - start
-        q, r = np.linalg.qr(features_of(data, rows).reshape(n, -1).T)
-        basis[m, :n], x[m, :n, :n] = q.T, r.T
-        y[m, :n], weight[m, :n] = data.y[rows], 1 / n
-        if data.within is not None:
-            weight[m, :n] *= data.within[rows]
-        if data.offset is not None:
-            beside["offset"][m, :n] = data.offset[rows]
+    with threadpool_limits(1):  # for such small matrices several wait for each other ten times as long as they compute
+        for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
+            rows, n = slice(start, stop), stop - start
+            q, r = np.linalg.qr(features_of(data, rows).reshape(n, -1).T)
+            basis[m, :n], x[m, :n, :n] = q.T, r.T
+            y[m, :n], weight[m, :n] = data.y[rows], 1 / n
+            if data.within is not None:
+                weight[m, :n] *= data.within[rows]
+            if data.offset is not None:
+                beside["offset"][m, :n] = data.offset[rows]
     y = y.astype(np.int32 if data.task == "multiclass" else dtype)
     once = np.ones(clients, np.int32)
     return Batch(x, y, weight, 0 * once, once, beside.get("offset"), basis)  # type: ignore[arg-type]
