@@ -90,7 +90,13 @@ class Federation:
         examples, parameters = self.data.sizes.max(), sum(math.prod(shape) for shape in self.problem.shapes.values())
         if (traits.proximal and self.schedule.repeats) or (traits.deterministic and examples > parameters):
             losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
-        if losses is None and self.algorithm.spans and self.schedule.repeats and self.among is None and not self.schedule.made:
+        if (
+            losses is None
+            and self.algorithm.spans
+            and self.schedule.repeats
+            and self.among is None
+            and not self.schedule.made
+        ):
             losses = spanned(self.problem.objective, self.data, self.precision)
         extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
         return stored(self.data, losses, self.among, self.precision), extra

@@ -31,9 +31,9 @@ def spanned(objective: Objective, data: FederatedData, dtype) -> Batch | None:
     """Each client's whole data as one batch with a basis, stacked along a leading axis M; None where the model is not
     linear, a client has more than half as many rows as features, or they are too large.
 
-    Short clients are filled up with rows of weight 0.
+    Short clients are filled up with rows of weight 0. By QR decompositions in float64.
     """
-    clients, most, features = len(data.sizes), int(data.sizes.max()), int(np.prod(data.x.shape[1:]))
+    clients, most, features = len(data.sizes), int(data.sizes.max()), data.x.shape[1]
     if not linear(type(objective)) or 2 * most > features or clients * most * features > _LARGEST:
         return None
     basis, x = np.zeros((clients, most, features), dtype), np.zeros((clients, most, most), dtype)
@@ -43,7 +43,7 @@ def spanned(objective: Objective, data: FederatedData, dtype) -> Batch | None:
     with threadpool_limits(1):  # for such small matrices several wait for each other ten times as long as they compute
         for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
             rows, n = slice(start, stop), stop - start
-            q, r = np.linalg.qr(features_of(data, rows).reshape(n, -1).T)
+            q, r = np.linalg.qr(features_of(data, rows).T)
             basis[m, :n], x[m, :n, :n] = q.T, r.T
             y[m, :n], weight[m, :n] = data.y[rows], 1 / n
             if data.within is not None:
