@@ -6,7 +6,7 @@ far a point lies outside, so that whatever adds up points and gradients takes th
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,6 @@ from fcorun.objectives.product import product
 from fcorun.problem.problem import Batch, Problem, coordinates
 from fcorun.problem.quadratic import features_of
 from fcorun.problem.vector import Vector
-
-if TYPE_CHECKING:
-    from fcorun.problem.inner import Inner
 
 _LARGEST = 2**27  # numbers in all bases together
 _OUTSIDE = "outside"
@@ -66,13 +63,13 @@ class _Inside(Problem):
         return super().ridge(w) + self.objective.ridge / 2 * w[_OUTSIDE] ** 2
 
 
-def in_span(h: "Inner", start: Vector) -> tuple["Inner", Vector, Callable[[Vector], Vector]]:
-    """h and a point in coordinates, and the way back; h has no penalty.
+def in_span(h: Any, start: Vector) -> tuple[Any, Vector, Callable[[Vector], Vector]]:
+    """An ``inner.Inner`` without a penalty and a point, in coordinates, and the way back.
 
     Outside of the span h bends as s ridge + weight does: it has its minimum at p, and a point keeps its direction from
     there, e, of which the length alone changes.
     """
-    basis = h.batch.basis  # type: ignore[union-attr]
+    basis = h.batch.basis
     problem = _Inside(**{f.name: getattr(h.problem, f.name) for f in fields(Problem)})
     inner = [coordinates(v, basis) for v in (start, h.v)]
     pull, a_pull = h.weight * h.v["weights"], h.weight * inner[1]["weights"]

@@ -27,7 +27,8 @@ def both(configs, monkeypatch):
     """The snapshots with bases and without."""
     engine = engine_of(configs[0])
     found = snapshots(*configs, engine=engine)
-    assert engine.federation.arrays[0].decomposed.basis.shape == (3, 9, 24)
+    batches = engine.federation.arrays[0].decomposed
+    assert isinstance(batches, Batch) and given(batches.basis).shape == (3, 9, 24)
     monkeypatch.setattr(federation, "spanned", lambda *_: None)
     other = engine_of(configs[0])
     expected = snapshots(*configs, engine=other)

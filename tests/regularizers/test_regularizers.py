@@ -316,6 +316,6 @@ def test_what_does_not_fit_the_parameters_is_refused(overrides, words):
 def test_log_cosh_has_two_derivatives_everywhere():
     a = jnp.array([-800.0, -1.3, 0.0, 1e-9, 0.4, 800.0])
     np.testing.assert_allclose(log_cosh(a[1:5]), np.log(np.cosh(a[1:5])), atol=1e-15)
-    np.testing.assert_allclose(log_cosh(a[[0, 5]]), 800 - np.log(2))
+    np.testing.assert_allclose(log_cosh(a[::5]), 800 - np.log(2))
     np.testing.assert_allclose(jax.vmap(jax.grad(log_cosh))(a), np.tanh(a), rtol=1e-14)
     np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(log_cosh)))(a), 1 - np.tanh(a) ** 2, atol=1e-14)
