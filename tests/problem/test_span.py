@@ -28,7 +28,8 @@ def both(configs, monkeypatch):
     engine = engine_of(configs[0])
     found = snapshots(*configs, engine=engine)
     batches = engine.federation.arrays[0].decomposed
-    assert isinstance(batches, Batch) and given(batches.basis).shape == (3, 9, 24)
+    assert isinstance(batches, Batch)
+    assert given(batches.basis).shape == (3, 9, 24)
     monkeypatch.setattr(federation, "spanned", lambda *_: None)
     other = engine_of(configs[0])
     expected = snapshots(*configs, engine=other)
