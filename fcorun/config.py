@@ -34,7 +34,7 @@ Path = Annotated[str, "how"]  # where something lies; no part of what a run is
 LaterIndex = Annotated[int, "non-negative", "later"]  # later: with its default, a run is the one it was before
 
 Axis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
-For = Literal["paper", "slides"]  # what pictures are drawn for: their size, and that of their texts
+Style = Literal["paper", "slides"]  # what pictures are drawn for: their size, and that of their texts
 
 _CONDITIONS = {
     "positive": lambda v: v > 0,
@@ -81,7 +81,7 @@ class Settings:
     tail_rounds: Annotated[Count, "how"] = 100
     metric: Annotated[str | None, "how"] = None
     x: Annotated[Axis, "how"] = "rounds"
-    style: Annotated[For, "how"] = "paper"
+    style: Annotated[Style, "how"] = "paper"
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
     devices: Annotated[Literal["all"] | AutoCount, "how"] = AUTO

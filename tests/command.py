@@ -1,6 +1,5 @@
 """The command in this process."""
 
-import signal
 import sys
 
 import pytest
@@ -19,14 +18,12 @@ def fcorun(monkeypatch, capsys):
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         GlobalHydra.instance().clear()
         capsys.readouterr()
-        handler = signal.getsignal(signal.SIGTERM)
         try:
             main()
             code = 0
         except SystemExit as end:
             code = end.code or 0
         finally:
-            signal.signal(signal.SIGTERM, handler)
             GlobalHydra.instance().clear()
         return code, *capsys.readouterr()
 

@@ -41,12 +41,20 @@ def commands(text: str) -> list[list[str]]:
 
 
 def alike(shown: str, line: str) -> bool:
-    """Whether two lines are the same but for white space, identities, and a tenth of a number."""
+    """Whether two lines are the same but for white space, identities, and a tenth of a number, or a unit of the last
+    digit shown."""
     shown, line = (re.sub(r"-[0-9a-f]{8}\b", "-HASH", " ".join(text.split())) for text in (shown, line))
     if re.sub(NUMBER, "0", shown) != re.sub(NUMBER, "0", line):
         return False
     pairs = zip(re.findall(NUMBER, shown), re.findall(NUMBER, line), strict=True)
-    return all(math.isclose(float(one), float(other), rel_tol=0.1, abs_tol=0.011) for one, other in pairs)
+    return all(math.isclose(float(one), float(other), rel_tol=0.1, abs_tol=slack(one)) for one, other in pairs)
+
+
+def slack(shown: str) -> float:
+    """A unit of the last digit of a number that is shown, but no more than 0.01; of a whole number nothing."""
+    digits, _, power = shown.partition("e")
+    _, point, decimals = digits.partition(".")
+    return min(1.1 * 10.0 ** (int(power or 0) - len(decimals)), 0.011) if point or power else 0.0
 
 
 def missing(shown: list[str], out: str) -> list[str]:

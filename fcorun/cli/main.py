@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from omegaconf import DictConfig
 from fcorun.cli import commands
 from fcorun.cli.failures import report
 from fcorun.cli.jobs import point_of, refuse_sweep, remove_empty, run_one, run_points
+from fcorun.cli.signals import interruptible
 from fcorun.composing.compose import OLD, plain, register_resolvers
 from fcorun.composing.folders import conf_dir, own, replaced, see_plugins
 from fcorun.composing.jobs import filled
@@ -47,7 +47,7 @@ def main() -> None:
         known = nearest(arguments[0], commands.COMMANDS)
         sys.exit(report(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {known}")))
     try:
-        with own(folder):
+        with own(folder), interruptible():
             sys.argv[1:] = checked(arguments)
             if (files := replaced()) and not completing:
                 print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
@@ -98,7 +98,6 @@ def _composed_and_run() -> list[BaseException]:
     """Have Hydra compose what the command line asks for, and run it; what went wrong."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
     see_plugins()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     register_resolvers()
     failures: list[BaseException] = []
 

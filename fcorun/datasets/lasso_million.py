@@ -28,7 +28,7 @@ class LassoMillion(Dataset):
         seed: of the data alone.
     """
 
-    source = "section 5 of @yuan2021, the law of the features reconstructed"
+    source = "section 5.1 of @yuan2021, the law of the features reconstructed"
 
     clients: Count = 1_000_000
     samples: Count = 32

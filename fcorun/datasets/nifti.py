@@ -24,8 +24,9 @@ from fcorun.datasets.images import (
     unreadable,
     within_runs,
 )
-from fcorun.datasets.readers import DAMAGE, TEXT, Rows, damaged, find
+from fcorun.datasets.readers import DAMAGE, TEXT, damaged, find
 from fcorun.datasets.remarks import look_alikes, some
+from fcorun.datasets.rows import Rows
 from fcorun.datasets.table import Table
 from fcorun.datasets.text import separator
 from fcorun.errors import UserError, nearest
@@ -144,7 +145,7 @@ class Nifti(Dataset):
         """The columns of the table that are asked for, as text. Raises UserError for what is not there."""
         import pandas as pd
 
-        file, where = find(self.path), f"data.path={self.path}"
+        file, where = find(self.path, endings=TEXT), f"data.path={self.path}"
         ending = file.suffix.lower()
         if ending not in TEXT:
             raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT)}")

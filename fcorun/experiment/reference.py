@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
 from fcorun.problem import solver
-from fcorun.problem.problem import Batch
+from fcorun.problem.problem import Batch, Problem
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_whole
 
@@ -66,29 +66,36 @@ def with_strength(experiment: Experiment, data: FederatedData):
 def strength_max(experiment: Experiment, data: FederatedData, cure: str = "leave reg.relative out") -> float:
     """The smallest strength at which 0 is optimal, from disk if it is there. Raises UserError, with the ``cure``, where
     there is none."""
-    path = _path(experiment, "strength", without=("strength", "relative"))
-    if path.exists():
-        return json.loads(path.read_text())
-    with jax.enable_x64(True):
-        batch = gathered(data, experiment.settings.client_weighting)
-        largest = solver.strength_max(problem_of(experiment, data), batch)
-    if not np.isfinite(largest):
-        raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {cure}")
-    write_whole(path, json.dumps(largest))
-    return largest
+    return _kept_strength("strength", experiment, data, solver.strength_max, cure)
 
 
 def strength_max_of_clients(experiment: Experiment, data: FederatedData, cure: str) -> float:
     """The smallest strength at which 0 is optimal for each client alone, on its rows. Raises UserError as
     ``strength_max``."""
-    found = 0.0
-    with jax.enable_x64(True):
-        problem, batch = problem_of(experiment, data), gathered(data, experiment.settings.client_weighting)
+
+    def largest(problem: Problem, batch: Batch) -> float:
+        place, found = jnp.arange(len(data.y)), 0.0
         for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
-            own = jnp.where((jnp.arange(len(data.y)) >= start) & (jnp.arange(len(data.y)) < stop), batch.weight, 0)
+            own = jnp.where((place >= start) & (place < stop), batch.weight, 0)
             found = max(found, solver.strength_max(problem, batch._replace(weight=own / own.sum())))
+        return found
+
+    return _kept_strength("strength of each client", experiment, data, largest, cure)
+
+
+def _kept_strength(
+    kind: str, experiment: Experiment, data: FederatedData, largest: Callable[[Problem, Batch], float], cure: str
+) -> float:
+    """What ``largest`` finds, under enable_x64, from disk if it is there. Raises UserError, with the ``cure``, where
+    that is none."""
+    path = _path(experiment, kind, without=("strength", "relative"))
+    if path.exists():
+        return json.loads(path.read_text())
+    with jax.enable_x64(True):
+        found = largest(problem_of(experiment, data), gathered(data, experiment.settings.client_weighting))
     if not np.isfinite(found):
         raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {cure}")
+    write_whole(path, json.dumps(found))
     return found
 
 

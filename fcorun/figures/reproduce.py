@@ -53,17 +53,18 @@ VERDICTS: dict[str, Callable[[Drawing], list[dict[str, str]]]] = {
 @dataclass(frozen=True)
 class Made:
     """A figure that was made: its folder, the rows of its claims, what is to be known of its runs, a sentence each,
-    whether all were there, and the records."""
+    whether all were there, the records, and whether it is to have a page."""
 
     folder: Path
     rows: list[dict]
     remarks: list[str] = field(default_factory=list)
     whole: bool = True
     records: Sequence[Record] = ()
+    page: bool = True
 
 
 def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> Made:
-    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv.
+    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv, and figure.json, what it is.
 
     Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
     ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that change what is run, or
@@ -99,7 +100,8 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
     rows = [row | {"changed": " ".join([*(["fast"] if fast else []), *own])} for row in rows]
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     write_whole(folder / "figure.json", json_text(_about(name, figure, mark)))
-    return Made(folder, rows, _remarks(of), not of.failed, [*of.grid_records, *of.tuned_records])
+    records = [*of.grid_records, *of.tuned_records]
+    return Made(folder, rows, _remarks(of), not of.failed, records, page=config["report"])
 
 
 def _about(name: str, figure: Figure, mark: str) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def _remarks(of: Drawing) -> list[str]:
 
 def _plain(overrides: Sequence[str]) -> list[str]:
     """Those that say which data there must be, how they are judged and drawn, and are no axes."""
-    said = ("metric=", "x=", "style=", "data=", "data.", "objective=", "objective.")
+    said = ("metric=", "x=", "style=", "report=", "data=", "data.", "objective=", "objective.")
     chosen = [text for text in overrides if text.startswith(said)]
     return [text for text in chosen if "," not in text or "[" in text]
 

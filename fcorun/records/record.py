@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SELECTION = "selection.json"  # the file of a selection that says what was chosen
+STABILITY = "stability.json"  # that of a stability selection
 REFIT = "refit"  # the folder in it that holds the run with its choice
 FILES = (
     "config.yaml",

@@ -10,6 +10,7 @@ from fcorun.records import formats
 from fcorun.system.files import write_whole
 
 MARK = ".sweep"  # the file that also says that results.csv and the pictures beside it are a sweep's
+SHOWN_BY = ("metric", "tail_rounds", "x", "style")  # the root keys that say how a sweep is shown
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Asked:
     """What tables and pictures of a folder of records go by; None: as the runs were told, or the default.
 
     Attributes:
-        metric, tail_rounds, x, style: the root keys of the sweep.
+        metric, tail_rounds, x, style: the root keys of the sweep, ``SHOWN_BY``.
         algos: the algorithms that were ever run here, in the order that gives each its look.
         runs: the folders of the points of the last sweep, relative to its own, in their order.
     """
@@ -44,7 +45,7 @@ def kept(*folders: str | Path) -> Asked:
     """What was asked for in these folders; of several, what they agree on. A mark of before, empty, says nothing."""
     found = [_read(Path(folder) / MARK) for folder in folders]
     agreed = {name: getattr(found[0], name) if len({getattr(a, name) for a in found}) == 1 else None
-              for name in ("metric", "tail_rounds", "x", "style")} if found else {}  # fmt: skip
+              for name in SHOWN_BY} if found else {}  # fmt: skip
     return Asked(**agreed, algos=_each(found, "algos"), runs=_each(found, "runs"))
 
 

@@ -37,7 +37,7 @@ class Regularizer(ABC):
         ordered: whether psi goes by the order of the entries, which voxels of images do not have.
         source: where it comes from, as fcorun.sources.catalogue says; not inherited.
 
-    Something may ask for others by name.
+    Where a class has further methods, they are found by name.
 
     Optional methods:
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.

@@ -121,8 +121,8 @@ def _held(config: dict[str, Any]) -> dict[str, Any]:
 
 def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
     """Records in the order of what was varied: by algorithm, those of ``first`` before others, by data, then by each
-    key; of one configuration those of ``latest``."""
-    found = [(record, record.flat_config) for record in latest(records)]
+    key."""
+    found = [(record, record.flat_config) for record in records]
     varied = _varied([config for _, config in found])
     places = {algo: place for place, algo in enumerate(first)}
 
@@ -135,9 +135,9 @@ def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record
     return [record for record, _ in sorted(found, key=place)]
 
 
-def latest(records: Iterable[Record]) -> list[Record]:
+def latest(records: Sequence[Record]) -> tuple[list[Record], str]:
     """Of finished records with the same configuration, of other code or other content of the data, the one that was
-    asked for last."""
+    asked for last; and how many that leaves out, in a sentence, or nothing."""
     newest: dict[str, Record] = {}
     for record in records:
         config = record.flat_config
@@ -145,16 +145,10 @@ def latest(records: Iterable[Record]) -> list[Record]:
         same = repr(told) if config and record.finished else str(record.folder)
         if same not in newest or _when(newest[same]) < _when(record):
             newest[same] = record
-    return list(newest.values())
-
-
-def set_aside(records: Sequence[Record]) -> str:
-    """That some of these records are not those of ``latest``, or nothing."""
-    count = len(records) - len(latest(records))
-    if not count:
-        return ""
-    return (f"{count} of {len(records)} records are of other code or other data than one of the same configuration "
-            "that was asked for later: left out")  # fmt: skip
+    count = len(records) - len(newest)
+    aside = (f"{count} of {len(records)} records are of other code or other data than one of the same configuration "
+             "that was asked for later: left out")  # fmt: skip
+    return list(newest.values()), aside if count else ""
 
 
 def _when(record: Record) -> float:

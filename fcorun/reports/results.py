@@ -14,7 +14,7 @@ from fcorun.experiment.ending import ADVICE, UNDRAWN
 from fcorun.metrics import PERSONAL, structure
 from fcorun.records.formats import frame_csv
 from fcorun.records.record import Record
-from fcorun.reports.collect import ordered, set_aside, table
+from fcorun.reports.collect import latest, ordered, table
 from fcorun.reports.edges import edges
 from fcorun.reports.pictures.draw import draw_sweep
 from fcorun.reports.spread import over
@@ -43,7 +43,8 @@ def report(
     ``Table.best``, with results.csv written, and as ``draw_sweep``, with the table shown.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if aside := set_aside(records):
+    records, aside = latest(records)
+    if aside:
         console.print(escape(aside))
     records = ordered(records, algos)
     runs = table(records, tail_rounds, root=folder)

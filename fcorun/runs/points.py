@@ -9,13 +9,13 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from fcorun.config import Axis, Count, For
+from fcorun.config import Axis, Count, Style
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import CATALOGUE, RENAMED, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
-from fcorun.records.sweeps import MARK, Asked, keep, kept
+from fcorun.records.sweeps import MARK, SHOWN_BY, Asked, keep, kept
 from fcorun.reports.collect import table
 
 
@@ -59,7 +59,7 @@ class Options:
     metric: str | None = None
     tail_rounds: Count = 100
     x: Axis = "rounds"
-    style: For = "paper"
+    style: Style = "paper"
     verbose: bool = True
     executor: Literal["inline", "joblib", "submitit"] = "inline"
     batch: Count | None = None
@@ -146,7 +146,7 @@ def take(folder: Path, points: Sequence[Point], options: Options) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         algos = dict.fromkeys((*kept(folder).algos, *(p.experiment.names["algo"] for p in points if p.experiment)))
         runs = dict.fromkeys(os.path.relpath(p.folder, folder) for p in points)
-        told = {name: getattr(options, name) for name in ("metric", "tail_rounds", "x", "style")}
+        told = {name: getattr(options, name) for name in SHOWN_BY}
         keep(folder, Asked(**told, algos=tuple(algos), runs=tuple(runs)))
     except OSError as error:
         raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error

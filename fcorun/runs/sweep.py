@@ -7,7 +7,7 @@ from pathlib import Path
 from fcorun.errors import UserError, describe
 from fcorun.experiment.build import check_measured
 from fcorun.records.record import Record, load_records
-from fcorun.records.sweeps import kept
+from fcorun.records.sweeps import SHOWN_BY, kept
 from fcorun.reports.results import report
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
@@ -76,8 +76,7 @@ def _report(points: Sequence[Point], folder: Path, options: Options, watch: Swee
     elsewhere = [place for place in dict.fromkeys(p.folder for p in points) if place not in there]
     records = [Record(place) for place in (*sorted(there), *elsewhere) if Record(place).status]
     try:
-        asked = {"metric": options.metric, "tail_rounds": options.tail_rounds, "x": options.x}
-        asked |= {"style": options.style}
+        asked = {name: getattr(options, name) for name in SHOWN_BY}
         report(folder, records, console=watch.out, algos=kept(folder).algos, **asked)
     except UserError as error:
         watch.say(f"fcorun: {error}")

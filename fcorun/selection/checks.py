@@ -18,15 +18,17 @@ from fcorun.experiment.ending import FEW
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import PERSONAL
+from fcorun.runs.memory import check_devices
 from fcorun.selection.path import number_of
 
 
 def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, FederatedData, Experiment]:
     """The experiment of a configuration, its data, and the experiment whose identity does not know the strength.
 
-    Raises UserError for what cannot be divided into parts.
+    Raises UserError for what cannot be divided into parts, and for more devices than there are.
     """
     experiment = prepare(config)
+    check_devices([experiment])
     settings, number = experiment.settings, number_of(experiment)
     if settings.start:
         raise UserError(f"start={settings.start} may have seen rows that {command} holds out: leave it out")
@@ -41,6 +43,9 @@ def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, Federate
     if data.population is not None:
         raise UserError(f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
                         "clients: choose a smaller data set")  # fmt: skip
+    if data.on_disk:
+        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
+                        "disk: give data.resident=true where they fit, or fewer rows")  # fmt: skip
     fixed = replace(experiment, reg=experiment.reg.with_value(number, 1.0))
     return replace(experiment, settings=replace(settings, reference=False)), data, fixed
 

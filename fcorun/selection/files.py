@@ -16,7 +16,7 @@ from fcorun.system.files import write_whole
 MARK = SELECTION
 
 
-def write(of: Selection, seconds: float) -> None:
+def write(of: Selection) -> None:
     """Write all but the refit: selection.csv, a row for each value and fold, and one for all training rows; curve.csv,
     a row for each value; path.csv, a row for each coefficient; the picture."""
     found = of.coefficients
@@ -26,12 +26,12 @@ def write(of: Selection, seconds: float) -> None:
         write_whole(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
     for name, picture in draw(of, found).items():
         write_whole(of.folder / name, picture)
-    _note(of, "running", seconds=seconds)
+    _note(of, "running")
 
 
-def finish(of: Selection) -> None:
-    """Note that the selection is done."""
-    _note(of, "done")
+def finish(of: Selection, seconds: float) -> None:
+    """Note that the selection is done, and what it took, the refit included."""
+    _note(of, "done", seconds=seconds)
 
 
 def _note(of: Selection, status: str, **more: Any) -> None:

@@ -69,11 +69,11 @@ class Plan:
             said = remarks(choice, path, fitted, experiment.settings.rounds) + unjudged(experiment)
             found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
                               choice=choice, cost=cost(fitted), remarks=said, held=self.held)  # fmt: skip
-            files.write(found, time.perf_counter() - began)
+            files.write(found)
             record = refit(chosen(self.config, path, choice), study.folder, watch)
             if record.status.get("status") == "done":
                 found = replace(found, refit=of_unfinished(experiment, study.data, record.summary))
-            files.finish(found)
+            files.finish(found, time.perf_counter() - began)
         return replace(found, record=record)
 
 

@@ -26,6 +26,14 @@ def test_plot_of_one_record_is_its_curves(call):
     assert not list(Path("s").glob("*.png"))
 
 
+def test_plot_says_what_is_left_out(call):
+    for name in ("a", "b", "c"):
+        record(f"s/{name}", config(algo__client_lr=0.2 if name == "c" else 0.1))
+    for more in ((), ("--out", "together")):
+        out = call("plot", "s", *more)[1]
+        assert out.count("1 of 3 records are of other code or other data than one of the same configuration") == 1
+
+
 def test_plot_of_several_folders_together(call):
     grid("s", algos=("feddualavg",), seeds=(0,))
     grid("t", algos=("fedmid",), seeds=(0,))

@@ -60,6 +60,7 @@ def evil(folder):
     (found.folder / "coefficients.csv").write_text(csv_text([line]))
     (found.folder / "scores.csv").write_text(csv_text([{"set": EVIL, "model": EVIL, "client": "", "n": 3}]))
     about = {"number": EVIL, "label": EVIL, "status": EVIL, "metric": EVIL, "remarks": [EVIL], "rule": EVIL, "by": EVIL}
+    about |= {"threshold": EVIL}
     for kind, table in (("selection", "curve"), ("stability", "stability")):
         place = Path(folder, kind)
         place.mkdir()
@@ -234,6 +235,29 @@ def test_a_selection_and_a_stability_selection(report):
     assert [trace["y"] for trace in halves["traces"]] == [[0.4, 0.9]]
 
 
+def test_studies_that_are_running_beside_runs(report):
+    """Files that one before them has left are not theirs."""
+    grid("s", seeds=(0,))
+    for kind, table in (("selection", "curve"), ("stability", "stability")):
+        Path("s", kind).mkdir()
+        about = {"identity": "1", "label": f"{kind} algo=fedavg", "status": "running"}
+        Path("s", kind, f"{kind}.json").write_text(json.dumps(about))
+        Path("s", kind, f"{table}.csv").write_text(csv_text([{"strength": 0.1, "feature": "age"}]))
+    text = report("s")
+    for kind in ("selection", "stability"):
+        assert f"{kind} algo=fedavg: running, and nothing has come of it yet." in text
+        assert f"{kind.capitalize()} {kind}</h2>" not in text
+
+
+def test_a_search_over_numbers_that_have_no_logarithm(report):
+    """Its points, which are no grid, are where they are, those at 0 too."""
+    for place in range(9):
+        record(f"s/{place}", config(algo__client_lr=0.1 * 2**place, algo__server_lr=1.0 * place), rows())
+    chart = next(c for c in data_of(report("s"))["charts"] if c["traces"][0].get("marker", {}).get("showscale"))
+    assert 0 in chart["traces"][0]["y"]
+    assert [chart["layout"][axis]["type"] for axis in ("xaxis", "yaxis")] == ["log", "linear"]
+
+
 def test_curves_are_thinned_and_it_is_said(report, monkeypatch):
     monkeypatch.setattr("fcorun.reports.page.curves.NUMBERS", 1)
     record("s/long", table=rows(rounds=1000))
@@ -293,10 +317,10 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
         (folder / "claims.csv").write_text(csv_text([claim]))
         about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
         (folder / "figure.json").write_text(json.dumps(about))
-        return Made(folder, [claim], records=records)
+        return Made(folder, [claim], records=records, page=not without)
 
     monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", reproduce)
-    assert main(["figure", "fco_fig3a", "--out", "figures", *(["report=false"] if without else [])]) == 0
+    assert main(["figure", "fco_fig3a", "--out", "figures"]) == 0
     assert (folder / "report.html").exists() != without
     if not without:
         text = (folder / "report.html").read_text()

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import Block, blocks, commands, missing
+from pages import Block, alike, blocks, commands, missing
 
 from fcorun import compose
 from fcorun.cli.commands import COMMANDS
@@ -116,3 +116,20 @@ def test_blocks_are_read_with_their_marks_and_outputs():
 )
 def test_what_is_shown_must_come_out(shown, lost):
     assert missing(shown, "a   1.0 x\nrun-aaaaaaaa\nc\n") == lost
+
+
+@pytest.mark.parametrize(
+    ("shown", "out", "same"),
+    [
+        ("0.003", "0.0041", False),
+        ("0.003", "0.0039", True),
+        ("2e-05", "3e-05", True),
+        ("2e-05", "4e-05", False),
+        ("0.02", "0.03", True),
+        ("0.5", "0.6", False),
+        ("9 runs", "8 runs", False),
+        ("100 s", "109 s", True),
+    ],
+)
+def test_small_numbers_are_compared_too(shown, out, same):
+    assert alike(shown, out) == same

@@ -10,7 +10,7 @@ import pytest
 from helpers import engine_of, given, ragged, snapshots
 
 from fcorun.datasets.base import FederatedData
-from fcorun.engine import federation
+from fcorun.engine import arrays
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.mlp import MLP
@@ -30,7 +30,7 @@ def both(configs, monkeypatch):
     batches = engine.federation.arrays[0].decomposed
     assert isinstance(batches, Batch)
     assert given(batches.basis).shape == (3, 9, 24)
-    monkeypatch.setattr(federation, "spanned", lambda *_: None)
+    monkeypatch.setattr(arrays, "spanned", lambda *_: None)
     other = engine_of(configs[0])
     expected = snapshots(*configs, engine=other)
     assert other.federation.arrays[0].decomposed is None

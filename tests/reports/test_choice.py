@@ -11,7 +11,7 @@ from fcorun import load_records
 from fcorun.cli.commands import main
 from fcorun.records.record import Record
 from fcorun.records.sweeps import MARK, Asked, keep, kept
-from fcorun.reports.collect import ordered, table
+from fcorun.reports.collect import latest, ordered, table
 from fcorun.reports.edges import edges
 from fcorun.reports.pictures import best, rates
 from fcorun.reports.pictures.draw import draw_sweep
@@ -221,7 +221,10 @@ def test_records_are_in_the_order_of_what_was_varied():
     assert names == ["c", "b", "a"]
     assert [found.folder.name for found in ordered(load_records("s"), ["fedmid"])] == ["a", "c", "b"]
     again = record("s/d", config("fedmid", algo__client_lr=0.1))  # computed again by another version
-    assert [found.folder.name for found in ordered(load_records("s"))] == ["c", "b", "d"]
+    found, aside = latest(load_records("s"))
+    assert [each.folder.name for each in ordered(found)] == ["c", "b", "d"]
+    assert aside.startswith("1 of 4 records are of other code or other data")
+    assert latest(found) == (found, "")
     assert again == Record(Path("s/d"))
 
 

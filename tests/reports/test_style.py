@@ -10,7 +10,7 @@ from fabricate import config, grid, record, rows
 from matplotlib.text import Text
 
 from fcorun.cli.commands import main
-from fcorun.config import For
+from fcorun.config import Style
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.scaling import Scaling
 from fcorun.metrics import CATALOGUE
@@ -56,7 +56,7 @@ def drawn(kind: str, name: str):
 
 
 def test_the_styles_are_those_of_the_key():
-    assert tuple(STYLES) == get_args(For)
+    assert tuple(STYLES) == get_args(Style)
 
 
 @pytest.mark.parametrize("name", STYLES)

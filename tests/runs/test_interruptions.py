@@ -44,7 +44,8 @@ LONG = [*SMALL, "rounds=600", "eval_every=2", "checkpoint_every=0", "hydra.run.d
 
 
 def start(arguments):
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background, and by its children
+    for kind in (signal.SIGINT, signal.SIGHUP):  # ignored in a job in the background or under nohup, and by children
+        signal.signal(kind, signal.default_int_handler)
     return subprocess.Popen(
         [sys.executable, "-m", "fcorun", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -71,7 +72,7 @@ def undisturbed(session_cache, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
 def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     broken, whole = Path("broken"), undisturbed
     process = start(LONG)

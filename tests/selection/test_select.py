@@ -52,6 +52,7 @@ def test_what_it_leaves(monkeypatch):
     assert curve["nonzeros"].iloc[0] == 0
     kept = json.loads(Path("out/selection.json").read_text())
     assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
+    assert kept["seconds"] > given(found.record).summary["seconds"]["steady"]  # the refit's are among them
     assert kept["cost"]["rounds"] == 20 * 30
     assert kept["rows"] == {"training": 60, "validation": 0, "test": 0}
     # the refit is the ordinary run
@@ -238,6 +239,9 @@ def test_a_path_of_own_models_begins_where_all_of_them_are_0(monkeypatch):
     settings = config("algo=local", "data.validation=0", "rounds=400")
     planned = plan(settings, Options(points=3, folds=2))
     assert "for each client alone" in planned.path.said
+    with monkeypatch.context() as patch:  # it is kept, as that of all together is
+        patch.setattr("fcorun.problem.solver.strength_max", lambda *_: pytest.fail("computed again"))
+        assert plan(settings, Options(points=3, folds=2)).path.values.tolist() == planned.path.values.tolist()
     for factor, some in ((1.001, False), (0.97, True)):
         strength = float(planned.path.values[0] * factor)
         record = run({**settings, "reg": {**settings["reg"], "strength": strength}})

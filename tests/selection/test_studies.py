@@ -1,6 +1,9 @@
 """What selection and stability share: whose fits they reuse, weighted rows, and what parts of the rows refuse."""
 
 import json
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +50,33 @@ def test_another_seed_is_another_study():
     ):
         assert one.identity == same.identity != other.identity
         assert one.folder != other.folder
+
+
+@pytest.mark.parametrize("command", ["select", "stability"])
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
+    def fit(*_):
+        os.kill(os.getpid(), kind)
+        time.sleep(10)
+
+    config()
+    monkeypatch.setattr(Fitter, "fit", fit)
+    own = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0"]
+    outer, before = signal.signal(kind, signal.default_int_handler), signal.default_int_handler  # nohup ignores one
+    assert main([command, *own, "algo=centralized", "points=2", "out=here"]) == 130
+    assert signal.getsignal(kind) == before
+    signal.signal(kind, outer)
+    assert "interrupted: here keeps 0 of" in capsys.readouterr().out
+    (mark,) = Path("here").glob("*.json")
+    assert json.loads(mark.read_text())["status"] == "running"
+
+
+def test_more_devices_than_there_are_are_refused_before():
+    """Folds and halves take threads, but the refit would refuse them in the end."""
+    settings = config("devices=1000")
+    for planned in (lambda: plan(settings, Options(folds=3)), lambda: plan_halves(settings, Halves(subsamples=2))):
+        with fails("devices=1000 is more than there are", "give at most that, or devices=all"):
+            planned()
 
 
 def test_own_supports_are_those_of_weighted_rows():

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from fcorun.cli.signals import interruptible
 from fcorun.errors import UserError, describe
 
 # each is a module here with a function ``run``
@@ -17,7 +18,8 @@ COMMANDS = (
 def main(argv: Sequence[str]) -> int:
     """Run the command ``argv[0]`` and return its exit code: 0, 1 for a failure, 2 for bad input, 130 if interrupted."""
     try:
-        return import_module(f"{__name__}.{argv[0]}").run(argv[1:])
+        with interruptible():
+            return import_module(f"{__name__}.{argv[0]}").run(argv[1:])
     except UserError as error:
         print(f"fcorun: {error}", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record, load_records
-from fcorun.reports.collect import latest, set_aside
+from fcorun.reports.collect import latest
 
 # how a table is written, by the ending of its file
 WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
@@ -76,9 +76,10 @@ def distinct(records: Sequence[Record], out: Console) -> list[Record]:
 
 def current(records: Sequence[Record], out: Console) -> list[Record]:
     """Of one configuration by different code, or on other data, the record that was asked for last."""
-    if aside := set_aside(records):
+    kept, aside = latest(records)
+    if aside:
         out.print(aside)
-    return latest(records)
+    return kept
 
 
 def console(verbose: bool = True) -> Console:

@@ -2,8 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console
+from fcorun.cli.signals import interruptible
 from fcorun.composing.folders import own, own_dir
 from fcorun.errors import UserError
 from fcorun.figures.reproduce import reproduce
@@ -24,8 +24,8 @@ from fcorun.system.files import write_whole
 
 def run(argv: Sequence[str]) -> int:
     """Run what a figure lacks, draw it, and check what is claimed of it; without NAME, list the figures. Each is a file
-    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv; where plotly
-    is installed report.html."""
+    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv, figure.json;
+    where plotly is installed report.html."""
     parser = Parser("figure", run.__doc__, folders=False)
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
     parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     wanted = [name for name in asked.figures if "=" not in name]
     if not wanted and asked.figures:
         parser.error("which figure? without arguments they are listed")
-    with own(asked.config_dir), _interruptible():
+    with own(asked.config_dir), interruptible(signal.SIGINT):  # which its sweeps would ignore as it does, and are told
         if not wanted:
             _list(console())
             return 0
@@ -44,21 +44,6 @@ def run(argv: Sequence[str]) -> int:
             find(name)
         overrides = [text for text in asked.figures if "=" in text]
         return _make(wanted, asked.out, asked.fast, overrides)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Within it, signals that end a process are Ctrl-C, which sweeps are told of; but those that nohup ignores."""
-    kinds = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    before = {kind: signal.getsignal(kind) for kind in kinds}
-    for kind, handler in before.items():
-        if kind != signal.SIGHUP or handler != signal.SIG_IGN:
-            signal.signal(kind, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
 
 
 def _list(out: Console) -> None:
@@ -87,7 +72,7 @@ def _make(wanted: Sequence[str], folder: Path, fast: bool, overrides: Sequence[s
         _show(done.rows, out)
         for remark in done.remarks:
             out.print(escape(remark))
-        if "report=false" not in overrides:
+        if done.page:
             for line in page.leave(done.folder, [record.folder for record in done.records]):
                 out.print(escape(line))
         out.print(escape(f"{done.folder}/figure.png in {time.perf_counter() - begun:.0f} s\n"))

@@ -8,8 +8,8 @@ from typing import get_args
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, console, distinct, records_in
-from fcorun.config import Axis, For
+from fcorun.cli.commands.common import Parser, console, current, distinct, records_in
+from fcorun.config import Axis, Style
 from fcorun.errors import UserError
 from fcorun.metrics import known
 from fcorun.records.formats import frame_csv, read_summary
@@ -28,7 +28,9 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("plot", run.__doc__)
     parser.add_judging()
     parser.add_argument("--format", type=_format, choices=FORMATS, default="png", help="of the pictures")
-    parser.add_argument("--style", choices=get_args(For), help="of the pictures: how large; default: as runs were told")
+    parser.add_argument(
+        "--style", choices=get_args(Style), help="of the pictures: how large; default: as runs were told"
+    )
     parser.add_argument("--x", choices=get_args(Axis), help="what curves are drawn against; default: as runs were told")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
     parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
@@ -36,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     there = records_in(asked.folders)
     out, drawn = console(), set()
     if asked.out is not None:
-        for path in _joint(asked.out, distinct(there, out), asked):
+        for path in _joint(asked.out, current(distinct(there, out), out), asked):
             out.print(escape(str(path)))
         return 0
     for folder in asked.folders:
@@ -45,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
             if _draw(record, asked.x, asked.style, asked.format):
                 drawn.add(record.folder)
         if len(records) > 1:
-            for path in _draw_sweep(folder, records, asked, kept(folder)):
+            for path in _draw_sweep(folder, current(records, out), asked, kept(folder)):
                 out.print(escape(str(path)))
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from fcorun.errors import UserError
 from fcorun.records.formats import read_json
-from fcorun.records.record import Record
+from fcorun.records.record import SELECTION, Record
 from fcorun.records.sweeps import MARK, Asked, kept
 from fcorun.reports.citations import bibliography
-from fcorun.reports.collect import ordered, set_aside, table
+from fcorun.reports.collect import latest, ordered, table
 from fcorun.reports.page import about, curves, maps, models, runs, studies
 from fcorun.reports.page.parts import Page, embedded, notes, paragraph, rich_table
 from fcorun.reports.pictures.draw import problems
@@ -47,25 +47,24 @@ def page(
     script = library()
     if script is None:
         raise UserError("fcorun report draws with plotly, which is not installed: pip install 'fcorun[report]'")
-    out, told = Page(), []
     there = studies.studies(folders)
     if not records and not there:
         raise UserError(f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, "
                         "such as outputs")  # fmt: skip
+    out = Page()
+    told = [studies.show(out, folder) for folder in there]
     if records:
         asked = _asked(folders).unless(metric=metric, tail_rounds=tail_rounds)
-        aside, records = set_aside(records), ordered(records, asked.algos)
+        records, aside = latest(records)
+        records = ordered(records, asked.algos)
         root = folders[0] if len(folders) == 1 else None
         found = table(records, asked.tail_rounds, root=root)
         asked = asked.unless(metric=asked.metric or _chosen_by(there, found))
-        told += [studies.show(out, folder) for folder in there]
         told += [runs.sentence(records, found), runs.states(found, _absent(folders, asked)), aside]
         _add_runs(out, records, found, asked)
         out.add("configuration", "Configuration", about.configuration(records, comments or {}))
         out.add("versions", "Versions", about.versions(records))
         out.add("cite", "To cite", f'<pre tabindex="0">{escape(bibliography(records))}</pre>')
-    else:
-        told += [studies.show(out, folder) for folder in there]
     title = ", ".join(map(studies.title, folders))
     return _html(out, title, [line for line in told if line], script)
 
@@ -78,7 +77,7 @@ def _asked(folders: Sequence[Path]) -> Asked:
 
 def _chosen_by(folders: Sequence[Path], found: Table) -> str | None:
     """The metric by which selections have chosen, where they agree and runs have measured it."""
-    by = {str(about["metric"]) for folder in folders if (about := read_json(folder / studies.SELECTION))}
+    by = {str(by) for folder in folders if (by := read_json(folder / SELECTION).get("metric"))}
     return next(iter(by)) if len(by) == 1 and by <= set(found.tails) else None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.page.parts import FOREGROUND, Page, drawn_as, said, short, words
-from fcorun.reports.pictures.maps import CLIENT, SERVER, Cells
-from fcorun.reports.pictures.rates import cells, scale
+from fcorun.reports.page.parts import FOREGROUND, Page, axis_type, drawn_as, said, short, words
+from fcorun.reports.pictures.maps import CLIENT, SERVER, Cells, Place
+from fcorun.reports.pictures.rates import best_places, cells, scale
 from fcorun.reports.pictures.structure import figures
 from fcorun.reports.pictures.view import View
 from fcorun.reports.table import SEEDS
@@ -35,10 +35,12 @@ def maps(page: Page, view: View) -> list[str]:
         if not at[algo]:
             continue
         if len(keys) == 2:
-            found.append(_map(page, view, algo, keys, at[algo], ends=ends))
+            tops, ties = best_places(view, folded, keys)
+            rings = tops.get(algo, ()), ties.get(algo, [])
+            found.append(_map(page, view, algo, keys, at[algo], ends=ends, rings=rings))
         else:
             lines.setdefault(keys[0], {})[algo] = at[algo]
-    return found + [_lines(page, view, key, each) for key, each in lines.items()]
+    return found + [_lines(page, view, key, each, best_places(view, folded, [key])[0]) for key, each in lines.items()]
 
 
 def _varied(view: View, algo: str) -> list[str]:
@@ -51,8 +53,12 @@ def _varied(view: View, algo: str) -> list[str]:
     return [key for key in keys if pd.Series(pd.to_numeric(frame[key], errors="coerce")).nunique() > 1][:2]
 
 
-def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, *, ends: tuple[float, float]) -> str:
-    """One algorithm's map, its rates at equal distances; points of a search, which are no grid, where they are."""
+def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, *, ends: tuple[float, float],
+         rings: tuple[Place, list[Place]]) -> str:  # fmt: skip
+    """One algorithm's map, its rates at equal distances; points of a search, which are no grid, where they are.
+
+    ``rings`` are around the best point, and smaller ones around those that are tied with it.
+    """
     xs, ys = (sorted({place[i] for place in at}, key=lambda v: (v is not None, v or 0)) for i in (0, 1))
     low, high = ends
     logs = low > 0 and high > 100 * low
@@ -77,7 +83,7 @@ def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, *, ends:
         shades = {"size": 10, "color": [colour(row["metric"]) for row in done.values()], "cmin": colour(low),
                   "cmax": colour(high), "showscale": True, **scaled}  # fmt: skip
         traces = [_marks(view, keys, done, marker=shades, grid=False)]
-    best, ties = _best(view, algo, keys)
+    best, ties = rings
     crosses = [place for place in at if place not in done]
     for places, name, symbol, size in (([best], "best", "circle-open", 20), (ties, "tied", "circle-open", 11),
                                        (crosses, "diverged", "x-thin", 9)):  # fmt: skip
@@ -85,13 +91,13 @@ def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, *, ends:
             shade = "white" if grid and symbol != "x-thin" else FOREGROUND
             mark = {"symbol": symbol, "size": size, "line": {"width": 2, "color": shade}, "color": shade}
             traces.append(_marks(view, keys, shown, marker=mark, grid=grid) | {"name": name})
-    kind = {"type": "category"} if grid else {"type": "log"}
+    kinds = ["category"] * 2 if grid else [axis_type(values) for values in (xs, ys)]
     title = f"{view.table.title(algo)}{f', {view.problem}' if view.problem else ''}"
     about = f"{title}: {view.metric} over {keys[0]} and {keys[1]}; ring: best" + (
         ", small rings: tied with it" if ties else "") + (", crosses: diverged" if crosses else "")  # fmt: skip
     return page.chart(about, traces, title={"text": said(title)},
-                      xaxis={"title": {"text": _axis(keys[0])}, **kind},
-                      yaxis={"title": {"text": _axis(keys[1])}, **kind})  # fmt: skip
+                      xaxis={"title": {"text": _axis(keys[0])}, "type": kinds[0]},
+                      yaxis={"title": {"text": _axis(keys[1])}, "type": kinds[1]})  # fmt: skip
 
 
 def _marks(view: View, keys: list[str], shown: Cells, *, marker: dict[str, Any], grid: bool) -> dict[str, Any]:
@@ -102,8 +108,8 @@ def _marks(view: View, keys: list[str], shown: Cells, *, marker: dict[str, Any],
             "showlegend": False, "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip
 
 
-def _lines(page: Page, view: View, key: str, each: dict[str, Cells]) -> str:
-    """The metric against one number, a line for each algorithm."""
+def _lines(page: Page, view: View, key: str, each: dict[str, Cells], tops: dict[str, Place]) -> str:
+    """The metric against one number, a line for each algorithm, a ring at its place of ``tops``."""
     traces, tried = [], []
     for algo, at in each.items():
         done = sorted(place for place, row in at.items() if row["status"] == "done" and place[0] is not None)
@@ -114,16 +120,14 @@ def _lines(page: Page, view: View, key: str, each: dict[str, Cells]) -> str:
                        "y": [at[place]["metric"] for place in done], "line": drawn_as([*view.looks].index(algo)),
                        "text": [_hover(view, [key], place, at[place]) for place in done], "name": name,
                        "showlegend": True, "hovertemplate": "%{text}<extra></extra>"})  # fmt: skip
-        best, _ = _best(view, algo, [key])
-        if best in at:
+        if (best := tops.get(algo)) in at:
             mark = {"symbol": "circle-open", "size": 14, "color": FOREGROUND, "line": {"width": 2}}
             traces.append({"type": "scatter", "mode": "markers", "x": [best[0]], "y": [at[best]["metric"]],
                            "marker": mark, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
     values = [value for trace in traces for value in trace["y"]]
     many = min(values, default=0) > 0 and view.table.metrics[view.metric].log and max(values) > 4 * min(values)
-    logs = min(tried, default=0) > 0
     return page.chart(f"{view.metric} against {key}{f', {view.problem}' if view.problem else ''}; ring: best", traces,
-                      xaxis={"title": {"text": _axis(key)}, "type": "log" if logs else "linear"},
+                      xaxis={"title": {"text": _axis(key)}, "type": axis_type(tried)},
                       yaxis={"title": {"text": words(view.table.words(view.metric, tail=True))},
                              "type": "log" if many else "linear"})  # fmt: skip
 
@@ -162,20 +166,6 @@ def _lost(lost: Sequence[float], done: Sequence[float]) -> str:
     if lost and done and min(lost) > max(done):
         return f" (diverged from {min(lost):g} on)"
     return f" (diverged at {', '.join(f'{value:g}' for value in lost)})" if lost else ""
-
-
-def _best(view: View, algo: str, keys: Sequence[str]) -> tuple[tuple, list[tuple]]:
-    """Where an algorithm's best point lies, and those that are tied with it."""
-    folded = {tuple(row["rows"]): row for row in view.table.points(view.metric).to_dict("records")}
-    for row in view.best_rows():
-        if row["algo"] == algo:
-            place, *ties = (_place(folded[tuple(rows)], keys) for rows in (row["rows"], *row["tied"]))
-            return place, [tie for tie in dict.fromkeys(ties) if tie != place]
-    return (), []
-
-
-def _place(row: dict[str, Any], keys: Sequence[str]) -> tuple:
-    return tuple(None if row[key] != row[key] else row[key] for key in keys)
 
 
 def _hover(view: View, keys: Sequence[str], place: tuple | None, row: dict[str, Any]) -> str:

@@ -20,17 +20,17 @@ def coefficients(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]
     for name, record, rows in there[:MODELS]:
         cutoff = float(record.flat_config.get("cutoff") or 0)
         features = [row for row in rows if row["parameter"] != "bias"]
-        kept = [row for row in features if abs(_number(row["value"])) > cutoff]
-        shown = sorted(kept, key=lambda row: -abs(_number(row["value"])))[:SHOWN]
+        kept = [row for row in features if abs(number_of(row["value"])) > cutoff]
+        shown = sorted(kept, key=lambda row: -abs(number_of(row["value"])))[:SHOWN]
         labels = [" ".join(filter(None, (row["feature"], row["class"]))) for row in shown]
-        original = [f"in its own units {said(_number(row['value_original']))}" if row["value_original"] else ""
+        original = [f"in its own units {said(number_of(row['value_original']))}" if row["value_original"] else ""
                     for row in shown]  # fmt: skip
         count = f"{len(kept)} of {len(features)} coefficients exceed cutoff={cutoff:g}"
         count += f", the {SHOWN} largest are shown; coefficients.csv has all" if len(kept) > SHOWN else ""
         if shown:
             ticks = [said(label if len(label) < 40 else label[:38] + "…") for label in labels]
             told = [[said(label), unit] for label, unit in zip(labels, original, strict=True)]
-            bar = {"type": "bar", "orientation": "h", "x": [_number(row["value"]) for row in shown],
+            bar = {"type": "bar", "orientation": "h", "x": [number_of(row["value"]) for row in shown],
                    "y": [*range(len(shown))], "customdata": told,
                    "marker": {"color": "#0072B2"}, "showlegend": False,
                    "hovertemplate": "%{customdata[0]}: %{x:.5g}<br>%{customdata[1]}<extra></extra>"}  # fmt: skip
@@ -39,9 +39,9 @@ def coefficients(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]
                                     xaxis={"title": {"text": "coefficient, as trained"}}))  # fmt: skip
         else:
             found.append(paragraph(f"{name}: {count}"))
-        bias = [[row["class"], _number(row["value"]), value_of(row["value_original"])] for row in rows if
+        bias = [[row["class"], number_of(row["value"]), value_of(row["value_original"])] for row in rows if
                 row["parameter"] == "bias"]  # fmt: skip
-        inner = [[*pair, _number(row["value"]), value_of(row["value_original"])] for row in shown
+        inner = [[*pair, number_of(row["value"]), value_of(row["value_original"])] for row in shown
                  for pair in [(row["feature"], row["class"])]]  # fmt: skip
         inner += [["(intercept)", *row] for row in bias]
         heads = ["feature", "class", "as trained", "in its own units"]
@@ -81,10 +81,11 @@ def csv_rows(path: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _number(text: str) -> float:
+def number_of(value: Any) -> float:
+    """A value of a file as a number, nan where it is none."""
     try:
-        return float(text)
-    except ValueError:
+        return float(value)
+    except (TypeError, ValueError):
         return float("nan")
 
 

@@ -54,6 +54,11 @@ def drawn_as(i: int) -> dict[str, Any]:
     return {"color": FOREGROUND if colour == "#000000" else colour, "dash": _DASHES[(i + i // 7) % 6]}
 
 
+def axis_type(values: Iterable[float | None]) -> str:
+    """How an axis of these values is scaled: by logarithms only where all of them have one."""
+    return "log" if min((value for value in values if value is not None), default=0) > 0 else "linear"
+
+
 def words(text: str) -> str:
     """A label of a picture as HTML, its indices low.
 
@@ -86,10 +91,17 @@ def cell(value: Any) -> str:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], name: str = "", caption: str = "") -> str:
     """A table; one with a name is sorted by its heads."""
-    button = '<th scope="col" aria-sort="none" data-key="{0}"><button type="button">{0}</button></th>'
-    top = "".join((button if name else '<th scope="col">{0}</th>').format(escape(head)) for head in heads)
+    top = sorting(heads, heads) if name else "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     body = "\n".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
     return framed(f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>", name, caption)
+
+
+def sorting(keys: Iterable[str], heads: Iterable[str]) -> str:
+    """Heads that sort a table, each with the key that the page's address has for it."""
+    return "".join(
+        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(head)}</button></th>'
+        for key, head in zip(keys, heads, strict=True)
+    )
 
 
 def framed(inner: str, name: str, caption: str) -> str:

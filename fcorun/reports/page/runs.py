@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from fcorun.metrics import structure
 from fcorun.records.formats import read_summary
 from fcorun.records.record import FINISHED, Record
-from fcorun.reports.page.parts import cell, framed, short
+from fcorun.reports.page.parts import cell, framed, short, sorting
 from fcorun.reports.results import STATUSES, caption, ended, head
 from fcorun.reports.table import Table, values_of
 
@@ -83,10 +82,6 @@ def runs_table(runs: Table, metric: str) -> str:
     after = [name for name in ("seconds", "bytes_up", "bytes_down", "grad_evals") if name in runs.frame]
     heads = ["best", *shown, *(" ".join(head(runs, name).split()) for name in tails), *after, "folder", "remark"]
     keys = ["best", *shown, *tails, *after, "folder", "remark"]
-    top = "".join(
-        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(text)}</button></th>'
-        for key, text in zip(keys, heads, strict=True)
-    )
     values, lines = [runs.measured(name) for name in tails], []
     for place, row in enumerate(runs.rows()):
         row["status"] = ended(row)
@@ -95,4 +90,4 @@ def runs_table(runs: Table, metric: str) -> str:
         lines.append(f'<tr data-run="{place}">{"".join(map(cell, told))}</tr>')
     below = f"* best point of each algorithm by {metric}" + (", = tied with it" if "=" in marks.values() else "")
     text = f"{below}; {caption(runs, tails)}"
-    return framed(f"<thead><tr>{top}</tr></thead><tbody>{chr(10).join(lines)}</tbody>", "runs", text)
+    return framed(f"<thead><tr>{sorting(keys, heads)}</tr></thead><tbody>{chr(10).join(lines)}</tbody>", "runs", text)

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.records.formats import read_json
-from fcorun.reports.page.models import csv_rows, value_of
-from fcorun.reports.page.parts import FOREGROUND, Page, embedded_picture, folded, notes, said, table
+from fcorun.records.record import SELECTION, STABILITY
+from fcorun.reports.page.models import csv_rows, number_of, value_of
+from fcorun.reports.page.parts import FOREGROUND, Page, axis_type, embedded_picture, folded, notes, said, table
 from fcorun.reports.pictures.page import COLOURS
 
-FIGURE, SELECTION, STABILITY = "claims.csv", "selection.json", "stability.json"  # what marks the folder of each
+FIGURE = "claims.csv"  # marks the folder of a figure, as the other two those of theirs
 MARKS = (FIGURE, SELECTION, STABILITY)
 _LINES = 40  # coefficients, or features, of which a chart has a line
 ABOUT = "figure.json"
@@ -62,11 +63,11 @@ def _figure(page: Page, folder: Path, name: str) -> str:
 
 def _selection(page: Page, folder: Path, name: str) -> str:
     about = read_json(folder / SELECTION)
-    if not about:
-        return ""
+    if "metric" not in about:
+        return _begun(about)
     number, metric, curve = str(about.get("number")), str(about.get("metric")), csv_rows(folder / "curve.csv")
-    x, mean = ([_float(row.get(key)) for row in curve] for key in (number, f"{metric}_mean"))
-    error = [_float(row.get(f"{metric}_standard_error")) for row in curve]
+    x, mean = ([number_of(row.get(key)) for row in curve] for key in (number, f"{metric}_mean"))
+    error = [number_of(row.get(f"{metric}_standard_error")) for row in curve]
     axis = _along(number, x)
     hover = [f"{said(number)}={at:.4g}<br>{said(metric)} {middle:.4g} ± {spread:.2g}"
              for at, middle, spread in zip(x, mean, error, strict=True)]  # fmt: skip
@@ -84,7 +85,7 @@ def _selection(page: Page, folder: Path, name: str) -> str:
     charts = [page.chart(f"{told}, which share training rows: a rule of thumb", traces, xaxis=axis,
                          yaxis={"title": {"text": said(metric)}})] if curve else []  # fmt: skip
     charts.append(_paths(page, csv_rows(folder / "path.csv"), number, "coefficient, of all training rows",
-                         mark=_float(about.get("chosen"))))  # fmt: skip
+                         mark=number_of(about.get("chosen"))))  # fmt: skip
     rows = [[*map(value_of, row.values())] for row in curve]
     status = str(about.get("status"))
     page.add(
@@ -92,15 +93,15 @@ def _selection(page: Page, folder: Path, name: str) -> str:
         *charts, folded("curve.csv: the same as a table", table([*curve[0]], rows)) if curve else "",
     )  # fmt: skip
     text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
-    return f"{text}, chosen {_float(about.get('chosen')):.4g} by the rule {about.get('rule')}{_ended(status)}"
+    return f"{text}, chosen {number_of(about.get('chosen')):.4g} by the rule {about.get('rule')}{_ended(status)}"
 
 
 def _stability(page: Page, folder: Path, name: str) -> str:
     about = read_json(folder / STABILITY)
-    if not about:
-        return ""
+    if "threshold" not in about:
+        return _begun(about)
     number, rows = str(about.get("number")), csv_rows(folder / "stability.csv")
-    threshold, stable = _float(about.get("threshold")), [str(each) for each in about.get("stable", ())]
+    threshold, stable = number_of(about.get("threshold")), [str(each) for each in about.get("stable", ())]
     kept = [{key: row[key] for key in row if not key.startswith(f"{number}=")} for row in rows[: 5 * _LINES]]
     told = f"the first {len(kept)} of {len(rows)}; stability.csv has all" if len(kept) < len(rows) else ""
     paths = [row | {"class": ""} for row in rows]
@@ -108,12 +109,17 @@ def _stability(page: Page, folder: Path, name: str) -> str:
     page.add(
         f"stability-{len(page.sections)}", f"Stability {name}", notes([str(line) for line in about.get("remarks", ())]),
         _paths(page, paths, number, "share of the halves that choose it",
-               mark=_float(region[-1]), level=threshold),
+               mark=number_of(region[-1]), level=threshold),
         table([*kept[0]], [[*map(value_of, row.values())] for row in kept], f"features{len(page.sections)}", told)
         if kept else "",
     )  # fmt: skip
     text = f"{about.get('label', name)}: {len(stable)} of {about.get('features')} features are stable"
     return f"{text}, chosen on at least {threshold:g} of the halves{_ended(str(about.get('status')))}"
+
+
+def _begun(about: dict[str, Any]) -> str:
+    """What is said of one whose runs have not ended; files beside it are of one before it. Nothing where none is."""
+    return f"{about.get('label')}: {about.get('status')}, and nothing has come of it yet." if about else ""
 
 
 def _ended(status: str) -> str:
@@ -128,10 +134,10 @@ def _paths(
     rows = [row for row in rows if row.get("parameter") != "bias"]
     if not columns or not rows:
         return ""
-    x = [_float(key.partition("=")[2]) for key in columns]
+    x = [number_of(key.partition("=")[2]) for key in columns]
     classes = len({row.get("class") for row in rows}) > 1
     names = [" ".join(filter(None, (row["feature"], row.get("class") if classes else ""))) for row in rows]
-    every = [([_float(row[key]) for key in columns], name) for row, name in zip(rows, names, strict=True)]
+    every = [([number_of(row[key]) for key in columns], name) for row, name in zip(rows, names, strict=True)]
     every.sort(key=lambda each: -max(map(abs, each[0])))
     traces: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": {"width": 1.3, "color": COLOURS[i % 6]},
@@ -149,12 +155,5 @@ def _paths(
 
 def _along(number: str, x: Sequence[float]) -> dict[str, Any]:
     """The axis of a path, from the simplest solution on as the pictures have it."""
-    return {"title": {"text": said(number)}, "type": "log" if min(x, default=0) > 0 else "linear",
+    return {"title": {"text": said(number)}, "type": axis_type(x),
             "autorange": "reversed" if number == "strength" else True}  # fmt: skip
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")

@@ -83,7 +83,7 @@ def _heat_maps(view: View, folded: Frame, algos: list[str]) -> Any | None:
     bottom = 0.72 if any(len({client for client, _ in found}) > UPRIGHT for found in at.values()) else 0.47
     figure, axes = page(len(algos), across, height=1.9, left=0.58, right=0.9, top=0.2, bottom=bottom,
                         gap=(0.55, 0.17 + bottom))  # fmt: skip
-    best, ties = _best(view, folded, [CLIENT, SERVER])
+    best, ties = best_places(view, folded, [CLIENT, SERVER])
     for ax, algo in zip(axes, algos, strict=True):
         heat_map(ax, at[algo], colours, best[algo], ties.get(algo, []))
         say_lacking(ax, at[algo], view.records)
@@ -121,7 +121,7 @@ def _lines(view: View, folded: Frame, vary: Mapping[Any, list[str]]) -> Any:
     figure, axes = page(len(rates), len(rates), height=1.9, left=0.72, bottom=0.72 if most > UPRIGHT else 0.47,
                         gap=(0.8, 0.5))  # fmt: skip
     for ax, rate in zip(axes, rates, strict=True):
-        tops, ties = _best(view, folded, [rate])
+        tops, ties = best_places(view, folded, [rate])
         spread: list[float] = []
         crosses: list[tuple[float, int, str]] = []
         for algo in (algo for algo in view.looks if rate in vary.get(algo, ())):
@@ -173,9 +173,9 @@ def _strip(ax: Any, crosses: list[tuple[float, int, str]], low: bool) -> None:
         ax.plot(x, height if low else 1 - height, **cross(colour), transform=ax.get_xaxis_transform())
 
 
-def _best(view: View, folded: Frame, rates: list[str]) -> tuple[dict[str, tuple], dict[str, list[tuple]]]:
-    """At which rates each algorithm's best point lies, the same one as in the table, and those that are tied with it
-    there."""
+def best_places(view: View, folded: Frame, rates: Sequence[str]) -> tuple[dict[str, Place], dict[str, list[Place]]]:
+    """At which values of ``rates`` each algorithm's best point lies, the same one as in the table, and those that are
+    tied with it there; ``folded`` is ``Table.points``."""
     places = {tuple(row["rows"]): _place(row, rates) for row in folded.to_dict("records")}
     best, ties = {}, {}
     for row in view.best_rows():
@@ -210,7 +210,7 @@ def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Seque
 
     shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     seeds = folded["rows"].map(len).max()
-    tops, ties = _best(view, folded, rates)
+    tops, ties = best_places(view, folded, rates)
     if not axes or any(None not in place for place in tops.values()):
         shown["best"] = Line2D([], [], **ring())
     if any(ties.values()):

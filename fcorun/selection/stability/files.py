@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from fcorun.records.formats import frame_csv, json_text
+from fcorun.records.record import STABILITY
 from fcorun.selection.folds import counts
 from fcorun.selection.report import costs
 from fcorun.selection.stability.asked import Stable
 from fcorun.selection.stability.picture import draw
 from fcorun.system.files import write_whole
 
-MARK = "stability.json"
+MARK = STABILITY
 
 
 def write(of: Stable, seconds: float) -> None:
