@@ -91,5 +91,5 @@ def read_in_a_round(engine: Engine) -> int:
     """The bytes of what the clients of a round take their gradients on, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
     rows = federation.arrays[0]
-    each = federation.client_bytes(rows and rows.quadratics)
+    each = federation.client_bytes(rows and rows.decomposed)
     return schedule.cohort_size * int(schedule.steps.max()) * each * (schedule.edge_rounds or 1)
