@@ -2,8 +2,19 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+from traceback import extract_tb
 
 WHERE = "in client "  # begins a note on an error that says at which client and round it came up
+_OURS = str(Path(__file__).parent)
+_THEIRS = ("site-packages", "<", "lib/python")  # parts of the names of files that are nobody's own
+_A_VALUE = "a number that is traced (a rate, a strength, a value of the model or the data) is asked for its value"
+_TRACED = {
+    "TracerBoolConversionError": f"{_A_VALUE} by `if`, `and`, `or` or `while`; use jnp.where",
+    "ConcretizationTypeError": f"{_A_VALUE}, by float() or int() for example; use jax.numpy",
+    "TracerIntegerConversionError": f"{_A_VALUE}, as a whole number; use jax.numpy",
+    "TracerArrayConversionError": f"{_A_VALUE} by NumPy; use jax.numpy",
+}
 
 
 class UserError(Exception):
@@ -19,10 +30,20 @@ class Elsewhere(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line: its kind, unless it is the user's, its first line, and the client where that is known."""
+    """An error in one line: its kind, unless it is the user's, its first line, the client where that is known, and the
+    line of a user's own file where it came up, if it did."""
     line = first_line(error)
-    where = "".join(f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(WHERE))
-    return (line if isinstance(error, (UserError, Elsewhere)) else f"{type(error).__name__}: {line}") + where
+    if not isinstance(error, (UserError, Elsewhere)):
+        line = _TRACED.get(type(error).__name__, f"{type(error).__name__}: {line}")
+        line += f", {where}" if (where := line_of(error, but=_OURS)) else ""
+    return line + "".join(f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(WHERE))
+
+
+def line_of(error: BaseException, but: str = " ") -> str:
+    """The last line of an error that is in no library, nor in a file of the folder ``but``: "FILE line N", or ""."""
+    frames = extract_tb(error.__traceback__)
+    own = [f for f in frames if not (f.filename.startswith(but) or any(part in f.filename for part in _THEIRS))]
+    return f"{Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -19,7 +19,7 @@ def key_of(override: str) -> str:
 
 
 def checked(arguments: Sequence[str]) -> list[str]:
-    """The arguments as Hydra takes them, ``+experiment=NAME`` being ``experiment=NAME``.
+    """The arguments as Hydra takes them: -m, wherever it stands, in front; ``+experiment=NAME`` as ``experiment=NAME``.
 
     Raises UserError for a group that is given anything but names, and for a strength that is given twice.
     """
@@ -28,7 +28,8 @@ def checked(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         if found := _GROUP.fullmatch(argument):
             _check_group(found[1], found[2], argument)
-    return [re.sub(r"^\+{1,2}(?=experiment=)", "", argument) for argument in arguments]
+    first = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
+    return [re.sub(r"^\+{1,2}(?=experiment=)", "", argument) for argument in first]
 
 
 def _check_group(group: str, text: str, argument: str) -> None:

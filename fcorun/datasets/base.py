@@ -12,8 +12,11 @@ import numpy as np
 from fcorun.config import class_id, meaning
 from fcorun.datasets.encoding import Encoding
 from fcorun.datasets.grid import Grid
+from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.population import Population
 from fcorun.errors import UserError
+
+_BLOCK = 2**14  # rows that are looked at together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +24,8 @@ class FederatedData:
     """Data of M clients. Client m owns the rows ``offsets[m]:offsets[m + 1]``; clients may differ in size.
 
     Attributes:
-        x: examples, shape (N, d), any real dtype; kept as stored and cast batch by batch.
+        x: examples, shape (N, d), any real dtype; kept as stored and cast batch by batch. Where they stay on disk, an
+            ``fcorun.datasets.on_disk.OnDisk``, and those of the other splits too.
         y: targets, shape (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
         offsets: shape (M + 1,), increasing, from 0 to N.
         task: what y holds.
@@ -92,6 +96,11 @@ class FederatedData:
         return len(self.y) if self.population is None else self.population.clients * self.population.samples
 
     @property
+    def on_disk(self) -> bool:
+        """Whether rows stay on disk, and are read where they are needed."""
+        return isinstance(self.x, OnDisk)
+
+    @property
     def sizes(self) -> np.ndarray:
         """Examples of each client, shape (M,)."""
         return np.diff(self.offsets)
@@ -139,8 +148,7 @@ class FederatedData:
         for part, (x, y) in self.parts.items():
             part = "training" if part == "train" else part
             for kind, array in (("features", x), ("targets", y)):
-                if array.dtype.kind == "f" and not _finite(array):
-                    where = np.argwhere(~np.isfinite(array))[0]
+                if array.dtype.kind == "f" and (where := _not_finite(array)) is not None:
                     column = where[1] if len(where) > 1 else None
                     name = "" if column is None else f", column '{self.features[column] if self.features else column}'"
                     raise UserError(f"data: NaN or infinite value in the {part} {kind} (row {where[0]} of the clients' "
@@ -172,10 +180,16 @@ class FederatedData:
         return self
 
 
-def _finite(values: np.ndarray) -> bool:
-    """Whether all are. If their sum is, they are, which takes no array as large."""
+def _not_finite(values: np.ndarray) -> np.ndarray | None:
+    """The place of the first that is not finite, or None. If their sum is, they are, which takes no array as large."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return None
+    for first in range(0, len(values), _BLOCK):
+        bad = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))
+        if len(bad):
+            return bad[0] + [first, *[0] * (values.ndim - 1)]
+    return None
 
 
 class Dataset(ABC):

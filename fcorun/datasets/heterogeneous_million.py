@@ -60,7 +60,8 @@ class HeterogeneousMillion(Dataset):
             keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), number), 6)
             places = jax.random.permutation(keys[0], jnp.arange(d) < self.nonzeros)
             own = shared + self.dense * jax.random.normal(keys[1], (d,), "float32") / d**0.5
-            own = own + self.sparse * places * jax.random.rademacher(keys[2], (d,), "float32")
+            signs = jnp.where(jax.random.bernoulli(keys[2], jnp.float32(0.5), (d,)), 1.0, -1.0).astype("float32")
+            own = own + self.sparse * places * signs  # drawn in float32 also in runs in float64
             x = self.mean_scale * jax.random.normal(keys[3], (d,), "float32")
             x = x[None] + jax.random.normal(keys[4], (self.samples, d), "float32")
             return x, (jax.random.logistic(keys[5], (self.samples,), "float32") < x @ own).astype("float32")

@@ -24,8 +24,9 @@ from fcorun.datasets.images import (
     unreadable,
     within_runs,
 )
-from fcorun.datasets.readers import DAMAGE, TEXT, Rows, damaged, find
+from fcorun.datasets.readers import DAMAGE, TEXT, damaged, find
 from fcorun.datasets.remarks import look_alikes, some
+from fcorun.datasets.rows import Rows
 from fcorun.datasets.table import Table
 from fcorun.datasets.text import separator
 from fcorun.errors import UserError, nearest

@@ -30,6 +30,11 @@ def read_npz(file: Path, path: str) -> dict[str, Any]:
             if name not in arrays.files:
                 raise UserError(f"data.path={path}: there is no array '{name}'; {nearest(name, arrays.files)}")
         found = {n: _array(arrays, n, path) for n in ("X", "y", "client", *_HELD) if n in arrays.files}
+    return checked(found, path)
+
+
+def checked(found: dict[str, Any], path: str) -> dict[str, Any]:
+    """Arrays that fit each other, X as "x". Raises UserError for those that do not."""
     found = {n: a.astype(str) if a.dtype.kind == "S" else a for n, a in found.items()}
     x = found.pop("X")
     if x.ndim != 2 or x.dtype.kind not in "fiub":
@@ -44,7 +49,7 @@ def read_npz(file: Path, path: str) -> dict[str, Any]:
             raise UserError(f"data.path={path}: {name} marks every row as held out; leave some to train on")
     if "client" in found:
         found["client"] = text_names(found["client"])
-    return {"x": x.astype(np.int8) if x.dtype == bool else x, **found}
+    return {"x": x.view(np.int8) if x.dtype == bool else x, **found}
 
 
 def _array(arrays: Any, name: str, path: str) -> np.ndarray:

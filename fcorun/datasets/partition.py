@@ -119,8 +119,9 @@ def standardized(
     return out, dict(zip(("owner", "mean", "deviation", "rows"), map(np.array, zip(*by, strict=True)), strict=True))
 
 
-def moments(x: Shaped[np.ndarray, "N d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """The mean and the standard deviation of each column of ``x`` (N, d), the latter 0 where it is constant."""
+def moments(x: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """The mean and the standard deviation of each column of ``x`` (N, d), which may stay on disk; the latter 0 where it
+    is constant."""
     varies = x.max(axis=0) != x.min(axis=0)  # the computed deviation of equal numbers may not be 0
     deviation = x.std(axis=0, dtype=np.float64)
     deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)

@@ -14,8 +14,8 @@ class Population:
     Attributes:
         clients: how many there are, M.
         samples: the rows of each, n.
-        rows_of: of a client's number, a traced int32, its rows x (n, d) and y (n,), traced by JAX. Numbers from M on
-            are clients of the same law that never train.
+        rows_of: of a client's number, a traced int32, its rows x (n, d) and y (n,), traced by JAX; the same in runs in
+            float64. Numbers from M on are clients of the same law that never train.
     """
 
     clients: int

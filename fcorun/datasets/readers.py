@@ -4,7 +4,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from fcorun.datasets.excel import read_excel
 from fcorun.datasets.libsvm import read_libsvm
 from fcorun.datasets.npz import read_npz, text_names
 from fcorun.datasets.remarks import decimal_commas, nothing_known
+from fcorun.datasets.rows import Rows
+from fcorun.datasets.stored import HDF5, is_folder, read_folder, read_hdf5
 from fcorun.datasets.text import Written, head_of, read_text
 from fcorun.errors import UserError, nearest
 
@@ -24,31 +26,9 @@ TEXT = (".csv", ".tsv")
 NAMED = (*TEXT, ".parquet", ".xlsx")
 # what the readers raise at a damaged or mislabelled file: their own errors derive from these
 DAMAGE = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
-ENDINGS = (*NAMED, ".npz", *LIBSVM)
+FOLDER = "folder of .npy"
+ENDINGS = (*NAMED, ".npz", *HDF5, *LIBSVM)
 UTF_8 = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a file in its own order.
-
-    Attributes:
-        x: features, shape (N, d), a real dtype, finite; of a file without named columns.
-        y: targets as the file has them, shape (N,): real, finite numbers, booleans or text.
-        client: the client of each row, text, shape (N,), or None.
-        validation, test: True where the file holds a row out, shape (N,), or None.
-        frame: the columns of the features as they are, a pandas.DataFrame; of a file with named columns, and then
-            there is no x.
-        remarks: what to know of how the file was read.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    client: np.ndarray | None = None
-    validation: np.ndarray | None = None
-    test: np.ndarray | None = None
-    frame: Any = None
-    remarks: tuple[str, ...] = ()
 
 
 def find(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS) -> Path:
@@ -95,32 +75,38 @@ def read(
     ignore: Sequence[str] | None = None,
     only: Sequence[str] | None = None,
     kinds: Mapping[str, Kind] | None = None,
+    resident: bool | str = True,
 ) -> Rows:
-    """The rows of the file at ``path``, whose ending says the format.
+    """The rows of the file at ``path``, whose ending says the format; of arrays in a folder or in HDF5, x stays on disk
+    unless it is to be ``resident``, "auto" where it does not fit into memory.
 
     ``target`` and ``client`` name columns of a file with named ones, which may lack a client; ``ignore`` and ``only``
     the other columns that are to be left out, or to be left; ``kinds`` are those of columns that are known. Raises
     UserError for a file that is missing, empty or cannot be read, and for targets, clients and arrays with values that
     are missing or not numbers.
     """
-    file, where = find(path), f"data.path={path}"
-    ending = ending_of(file, where)
+    where, folder = f"data.path={path}", is_folder(path)
+    file = Path(path).expanduser() if folder else find(path)
+    ending = FOLDER if folder else ending_of(file, where)
     for option, column in (("target", target), ("client", client), ("ignore", ignore), ("only", only)):
         if column is not None and ending not in NAMED:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
+    if ending not in (FOLDER, *HDF5) and resident is False:
+        raise UserError(f"data.resident=false: {path} is read whole: write it as .parquet, .h5 or a folder of "
+                        "X.npy and y.npy, or leave data.resident out")  # fmt: skip
     try:
         if ending in NAMED:
             written, remarks = frame_of(file, ending, target, client, where=where, kinds=kinds)
             frame = written.frame
-            features = _chosen(frame, path, (target, client), ignore, only)
-            rows = _split(frame, path, target, client, features=features)
+            features = chosen(frame, path, (target, client), ignore, only)
+            rows = split(frame, path, target, client, features=features)
             unread = next((why for name, why in written.unread.items() if name in features), None)
             if unread:
                 raise UserError(f"{where}: {unread}")
             told = {name: found for name, found in written.words.items() if name in features or name == target}
             rows = replace(rows, remarks=(*remarks, *nothing_known(told, frame)))
         else:
-            rows = Rows(**read_npz(file, path)) if ending == ".npz" else Rows(*read_libsvm(file, path))
+            rows = Rows(**_arrays(file, ending, path, resident))
     except DAMAGE as error:
         raise damaged(where, ending, error) from error
     if not len(rows.y):
@@ -129,6 +115,15 @@ def read(
         raise UserError(f"data.path={path}: the file has no feature columns; give at least one")
     _finite(rows, path, target)
     return rows
+
+
+def _arrays(file: Path, ending: str, path: str, resident: bool | str) -> dict[str, Any]:
+    """The arrays of a file without named columns, by their names in Rows."""
+    if ending == FOLDER:
+        return read_folder(path, resident)
+    if ending in HDF5:
+        return read_hdf5(file, path, resident)
+    return read_npz(file, path) if ending == ".npz" else dict(zip("xy", read_libsvm(file, path), strict=True))
 
 
 def frame_of(
@@ -163,7 +158,7 @@ def frame_of(
     return written, [*decimal_commas(written.commas), *remarks]
 
 
-def _chosen(
+def chosen(
     frame: Any,
     path: str,
     taken: Sequence[str | None],
@@ -183,7 +178,7 @@ def _chosen(
     return [name for name in there if name not in (ignore or ()) and (only is None or name in only)]
 
 
-def _split(frame: Any, path: str, target: str | None, client: str | None, *, features: list[str]) -> Rows:
+def split(frame: Any, path: str, target: str | None, client: str | None, *, features: list[str]) -> Rows:
     """A data frame as target, clients and features. Raises UserError for a column that is missing or has gaps."""
     if target is None:
         raise UserError(f"data.target has no value: name the column of {path} to predict, {_columns('', frame)}")
@@ -226,7 +221,8 @@ def plain(series: Any) -> np.ndarray:
 
 
 def _finite(rows: Rows, path: str, target: str | None) -> None:
-    for array, name in ((rows.x, None), (rows.y[:, None], f"target '{target}'" if target else "target y")):
+    x = rows.x if isinstance(rows.x, np.ndarray) else rows.y[:0]  # on disk: FederatedData.validate looks at them
+    for array, name in ((x, None), (rows.y[:, None], f"target '{target}'" if target else "target y")):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             row, column = np.argwhere(~np.isfinite(array))[0]
             name = name or f"column '{column}'"

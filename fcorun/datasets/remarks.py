@@ -30,9 +30,9 @@ def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
     """A remark on the columns of x (N, d) that hold another whole number in every row, from 20 rows on."""
     if len(x) < 20:
         return []
-    names = []
+    names, first = [], np.asarray(x[:20])
     for column in range(x.shape[1]):
-        if _all_apart(x[:20, column]) and _all_apart(x[:, column]):
+        if _all_apart(first[:, column]) and _all_apart(x[:, column]):
             names.append(f"'{features[column]}'" if features else f"column {column} (from 0)")
     if not names:
         return []

@@ -1,6 +1,5 @@
 """One's own data: a table whose rows belong to clients, or are dealt out to them."""
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -8,16 +7,21 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.config import Count, Index, Path, Positive
-from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.datasets.encoding import Encoding, kinds_of_record, read_encoding
-from fcorun.datasets.partition import natural, partition, standardized
-from fcorun.datasets.readers import Rows, find, read
+from fcorun.datasets.on_disk import OnDisk
+from fcorun.datasets.owners import owners
+from fcorun.datasets.parquet import read_parquet
+from fcorun.datasets.partition import standardized
+from fcorun.datasets.readers import find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
+from fcorun.datasets.rows import Rows
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.datasets.splits import Splits
+from fcorun.datasets.stored import digest, folder_digest, is_folder
 from fcorun.datasets.targets import encoded_targets, positive_last
 from fcorun.datasets.weight_offset import check_named, weight_and_offset
 from fcorun.errors import UserError
@@ -34,7 +38,8 @@ class Table(Dataset):
         path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
             (a .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y
             (N,) and, if wanted, client (N,) and boolean validation and test (N,); or a LIBSVM file
-            (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2).
+            (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2). An
+            HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
         target: the column to predict; needed, and allowed, for files with named columns only.
         client: the column that names the client of a row; without it rows are dealt out by ``partition``.
         partition: see ``fcorun.datasets.partition``; only where the file does not name clients.
@@ -58,6 +63,8 @@ class Table(Dataset):
         offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
         positive: which of two labels is the positive class, whose index is 1: coefficients, probabilities and
             sensitivity speak for it. None: the last in order. Clients and held-out rows are the same for both.
+        resident: whether the rows of Parquet, HDF5 or a folder are in memory; false: they stay on disk, and are read
+            when they are needed; "auto": those do that take more than a quarter of the free memory.
     """
 
     source = "yours"
@@ -81,6 +88,7 @@ class Table(Dataset):
     weight: ColumnName = None
     offset: ColumnName = None
     positive: Annotated[str | bool | None, "later"] = None
+    resident: Annotated[Literal["auto"] | bool, "how"] = "auto"
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
@@ -107,16 +115,21 @@ class Table(Dataset):
         """
         aside = [column for column in (self.weight, self.offset) if column is not None]
         only = None if self.only is None else [*self.only, *aside]
+        named = {"ignore": self.ignore, "only": only, "resident": self.resident}
+        if self.path.lower().endswith(".parquet"):
+            encoding = read_encoding(self.encoding) if self.encoding else None
+            if rows := read_parquet(self.path, self.target, self.client, **named, aside=aside, encoding=encoding):
+                return self.dealt(rows)
         kinds = kinds_of_record(self.encoding) if self.encoding else None
-        return self.dealt(read(self.path, self.target, self.client, ignore=self.ignore, only=only, kinds=kinds))
+        return self.dealt(read(self.path, self.target, self.client, **named, kinds=kinds))
 
     def dealt(self, rows: Rows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
         rows, given = weight_and_offset(rows, self.path, self.weight, self.offset)
-        kinds = self._kinds(rows)
-        target = f"target '{self.target}'" if self.target else "target y"
+        kinds, target = self._kinds(rows), f"target '{self.target}'" if self.target else "target y"
         y, classes = encoded_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
-        names, owner = self._owners(rows, y)
+        dealing = {"kind": self.partition, "clients": self.clients, "alpha": self.alpha, "seed": self.seed}
+        names, owner = owners(rows, y, self.path, **dealing)
         y, classes = positive_last(y, classes, self.positive, f"{target} of {self.path}")
         validation, test = Splits(self.validation, self.test).masks(
             self.path, (rows.validation, rows.test), names, owner, named=rows.client is not None, seed=self.seed
@@ -127,7 +140,7 @@ class Table(Dataset):
             raise UserError(f"{asked}: every row is held out; leave some to train on")
         if classes and len(np.unique(y[~held])) < 2:
             raise UserError(f"{asked} leaves training rows of one class only: hold out fewer rows")
-        sites, encoding, x, remarks = Sites(names, owner, ~held), None, rows.x, []
+        sites, encoding, x, remarks = Sites(names, owner, ~held), rows.encoding, rows.x, []
         if kinds is not None:
             encoding, x, remarks = encode(rows.frame, kinds, sites, self.missing, where=self._where)
         features = encoding.names if encoding else ()
@@ -169,6 +182,12 @@ class Table(Dataset):
         """The features as asked for, shape (N, d), and what is noted of it."""
         if self.standardize == "none":
             return x, None
+        if isinstance(x, OnDisk):
+            if self.standardize == "per_client":
+                raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
+                                "disk: give pooled, or none")  # fmt: skip
+            found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])  # type: ignore[arg-type]
+            return x.standardized(found.mean, found.factor), found.noted()
         if self.standardize == "per_client":
             x, by = standardized(x, owner, held)
             clients = tuple([*names, ""][m] for m in by["owner"])
@@ -182,6 +201,8 @@ class Table(Dataset):
         if rows.frame is not None:
             found = read_encoding(self.encoding) if self.encoding else None
             return found or kinds_of(rows.frame, self._where, rows.client)
+        if rows.encoding is not None:
+            return None
         given = {"missing": self.missing != "refuse", "encoding": self.encoding is not None}
         for option in (option for option, there in given.items() if there):
             raise UserError(f"data.{option}={getattr(self, option)} is for named columns, and {self.path} has none: "
@@ -201,6 +222,8 @@ class Table(Dataset):
         split = []
         if sites.training.all() and rows.validation is None and not isinstance(fraction, list):
             split = no_rows(fraction, np.bincount(sites.owner))
+        if isinstance(rows.x, OnDisk):
+            split.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, stay on disk and are read when they are needed")
         split += own_scales(sites.without_training()) if self.standardize == "per_client" else []
         return (*(f"{self._where}: {remark}" for remark in told), *split)
 
@@ -215,35 +238,10 @@ class Table(Dataset):
 
     def sources(self) -> Any:
         """A digest of the file's bytes, wherever it lies, and of the scaling and the encoding that are taken."""
-        with find(self.path).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        held: Any = folder_digest(self.path) if is_folder(self.path) else digest(find(self.path))
         try:
             scaling = [Scaling.of_record(self.scaling)[0].digested()] if self.scaling else []
             encoding = [{"encoding": read_encoding(self.encoding).noted()}] if self.encoding else []
         except UserError:
-            return [digest, None]  # loading says what is wrong
-        return [digest, *scaling, *encoding] if scaling or encoding else digest
-
-    def _owners(self, rows: Rows, y: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """Names of the clients, and the index of each row's client, shape (N,)."""
-        if rows.client is not None:
-            if self.partition != "iid":
-                raise UserError(
-                    f"data.partition={self.partition}: the rows of {self.path} have clients already; "
-                    "leave data.partition out, or take the clients out of the data"
-                )
-            found, inverse = np.unique(rows.client, return_inverse=True)
-            order = sorted(range(len(found)), key=natural(found.tolist()))
-            return [str(found[k]) for k in order], np.argsort(order)[inverse]
-        marked = np.zeros(len(y), bool)
-        for held in (rows.validation, rows.test):
-            marked |= False if held is None else held
-        training = y[~marked]
-        if self.clients > len(training):
-            raise UserError(f"data.clients={self.clients} is more than the {len(training)} rows of {self.path}: "
-                            f"give at most {len(training)}")  # fmt: skip
-        # rows that the file holds out belong to nobody, that is to one client more
-        owner = np.full(len(y), self.clients)
-        rng = stream(self.seed, "table", "partition")
-        owner[~marked] = partition(self.partition, training, self.clients, self.alpha, rng)
-        return [f"client{m}" for m in range(self.clients)], owner
+            return [held, None]  # loading says what is wrong
+        return [held, *scaling, *encoding] if scaling or encoding else held

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.columns import numeric
-from fcorun.datasets.readers import Rows
+from fcorun.datasets.rows import Rows
 from fcorun.errors import UserError, nearest
 
 _WIDE = 20  # of offsets: with a log link, means that differ by a factor of 5e8
@@ -41,7 +41,7 @@ def weight_and_offset(rows: Rows, path: str, weight: str | None, offset: str | N
     given = {name: column for name, column in (("weight", weight), ("offset", offset)) if column is not None}
     if not given:
         return rows, {}
-    found, frame = {}, rows.frame
+    found, frame = {}, rows.frame if rows.aside is None else rows.aside
     for name, column in given.items():
         if frame is None or column not in frame:
             why = "the file names no columns: leave it out" if frame is None else nearest(column, list(frame))
@@ -57,10 +57,13 @@ def weight_and_offset(rows: Rows, path: str, weight: str | None, offset: str | N
         least = found["weight"][row]
         raise UserError(f"data.weight={weight}: row {row + 1} of {path} has {least:g}; give weights of 0 or more")
     assert frame is not None
+    remarks = (*rows.remarks, *_remarks(given, found))
+    if rows.aside is not None:
+        return replace(rows, remarks=remarks), found
     rest = frame.drop(columns=list(given.values()))
     if not rest.shape[1]:
         raise UserError(f"data.path={path}: beside data.{' and data.'.join(found)} there are no features; give one")
-    return replace(rows, frame=rest, remarks=(*rows.remarks, *_remarks(given, found))), found
+    return replace(rows, frame=rest, remarks=remarks), found
 
 
 def _remarks(given: dict[str, str], found: dict[str, np.ndarray]) -> list[str]:

@@ -1,15 +1,17 @@
 """The rows of all clients on the device, and which of them a client's batch has."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.algorithms.base import Traits
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
-from fcorun.problem.problem import Batch
-from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.quadratic import Quadratic, decomposable
 from fcorun.system.arrays import aligned
 
 
@@ -45,7 +47,7 @@ def on_device(x: np.ndarray, dtype) -> jax.Array:
 
     By ``device_put``, since ``jnp.asarray`` may compile a program for each new shape.
     """
-    if x.dtype == dtype or (x.dtype.kind in "bui" and x.dtype.itemsize <= 2):
+    if x.dtype == kept_as(x.dtype, dtype):
         return jax.device_put(x)
     found = aligned(x.shape, dtype)
     np.copyto(found, x, casting="unsafe")
@@ -54,14 +56,33 @@ def on_device(x: np.ndarray, dtype) -> jax.Array:
 
 def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     """Targets on the device: class indices of more than two classes stay whole numbers."""
-    return jax.device_put(y.astype(np.int32 if data.task == "multiclass" else dtype))
+    return jax.device_put(y.astype(target_type(data, dtype)))
+
+
+def some_rows(data: FederatedData, rows: slice, dtype) -> tuple[jax.Array, jax.Array]:
+    """x and y of some training rows, on the device."""
+    return on_device(np.asarray(data.x[rows]), dtype), targets(data, data.y[rows], dtype)
+
+
+def target_type(data: FederatedData, dtype) -> np.dtype:
+    """The type of targets on the device."""
+    return np.dtype(np.int32 if data.task == "multiclass" else dtype)
+
+
+def kept_as(stored: np.dtype, dtype) -> np.dtype:
+    """The type of examples on the device that are stored so."""
+    return stored if stored.kind in "bui" and stored.itemsize <= 2 else np.dtype(dtype)
+
+
+def beside_of(data: FederatedData) -> dict[str, np.ndarray]:
+    """What the training rows have beside x and y, each (N,): "weight", a mean of one in each client, and "offset"."""
+    given = {"weight": data.within, "offset": data.offset}
+    return {name: values for name, values in given.items() if values is not None}
 
 
 def rows_beside(data: FederatedData, among: Among | None, dtype) -> dict[str, jax.Array]:
-    """What the training rows have beside x and y, on the device: "weight", a mean of one in each client, and "offset";
-    those that they have, of each row that is stored."""
-    given = {"weight": data.within, "offset": data.offset}
-    found = {name: values for name, values in given.items() if values is not None}
+    """What the training rows have beside x and y, on the device, of each row that is stored."""
+    found = beside_of(data)
     if among is not None:
         found = {name: spread(values, among.places, len(among.y)) for name, values in found.items()}
     return {name: jax.device_put(values.astype(dtype)) for name, values in found.items()}
@@ -84,16 +105,31 @@ def dealt(offsets: np.ndarray, places: np.ndarray | None = None, width: int = 0)
     return np.where(rows >= 0, rows if places is None else places[rows], -1).astype(np.int32)
 
 
-def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, dtype) -> Rows:
-    """The rows of data, which may be ``among`` others, with the decomposed losses, on the device."""
+def decomposes(traits: Traits, schedule: Schedule, problem: Problem, data: FederatedData) -> bool:
+    """Whether decomposed losses are of use to an algorithm of these traits, and can be had."""
+    parameters = sum(math.prod(shape) for shape in problem.shapes.values())
+    wanted = (traits.proximal and schedule.repeats) or (traits.deterministic and data.sizes.max() > parameters)
+    return bool(wanted) and data.population is None and decomposable(problem.objective, data, parameters)
+
+
+def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, dtype) -> Rows | None:
+    """The rows of data, which may be ``among`` others, with the decomposed losses, on the device.
+
+    None where the rows stay on disk and are needed; where the losses are decomposed, nobody looks at them.
+    """
+    if data.on_disk:
+        return losses and Rows(*some_rows(data, slice(1), dtype), {}, jax.device_put(losses), None)
     losses, beside = jax.device_put(losses), rows_beside(data, among, dtype)
     if among is not None:
         return Rows(among.x, among.y, beside, losses, jax.device_put(dealt(data.offsets, among.places, among.width)))
     return Rows(on_device(data.x, dtype), targets(data, data.y, dtype), beside, losses, None)
 
 
-def whole_batches(schedule: Schedule, rows: Rows, dtype) -> Batch | None:
-    """Each client's data as one batch, stacked, where they are taken at once and need no gathering in each round."""
+def whole_data(schedule: Schedule, rows: Rows, data: FederatedData, dtype) -> Batch | Quadratic | None:
+    """Each client's loss decomposed, or data as one batch, stacked, where they are taken at once and need no gathering
+    in each round."""
+    if rows.quadratics is not None or data.on_disk:
+        return rows.quadratics
     sizes = schedule.sizes
     if not schedule.repeats or schedule.made or (rows.dealt is None and (sizes != sizes[0]).any()):
         return None
@@ -112,8 +148,8 @@ def whole_batches(schedule: Schedule, rows: Rows, dtype) -> Batch | None:
 
 
 def all_rows(schedule: Schedule, rows: Rows, cohort: jax.Array, drawn: jax.Array) -> jax.Array:
-    """The rows of the cohort's batches; where a batch is all of a client's data they were not drawn."""
-    if not schedule.repeats:
+    """The rows of the cohort's batches; where a batch is all of a client's data they need not be drawn."""
+    if not schedule.repeats or drawn.shape[-1]:
         return drawn
     rounds = drawn.shape[:-2]  # of edges
     if schedule.made:

@@ -6,19 +6,16 @@ give one weighted mean of the uploads; (E, S) give one for each of E edges. ``ke
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.errors import WHERE
+from fcorun.errors import WHERE, line_of
 
 _IN_CACHE = 2**22  # bytes: measured; half and twice as much do as well
 _ON_GPU = 2**30  # for the sake of memory alone; not measured
-_THEIRS = ("site-packages", "<", "lib/python")  # parts of the names of files that are nobody's own
 
 Tree = Any
 Local = Callable[..., tuple[Tree, Tree, jax.Array]]
@@ -67,7 +64,7 @@ def in_chunks(width: int) -> Clients:
     return computed
 
 
-def room() -> int:
+def chunk_bytes() -> int:
     """How many bytes the minibatches and models of the clients at once may have."""
     return _IN_CACHE if jax.default_backend() == "cpu" else _ON_GPU
 
@@ -108,6 +105,5 @@ def _where(local: Local, mine: tuple) -> str:
         with jax.debug_nans(True):
             local(*mine)
     except FloatingPointError as error:
-        own = [f for f in extract_tb(error.__traceback__) if not any(part in f.filename for part in _THEIRS)]
-        return f" ({Path(own[-1].filename).name} line {own[-1].lineno})"
+        return f" ({line_of(error)})"
     return ""

@@ -52,6 +52,10 @@ class Devices:
         """What has a leading axis of the runs."""
         return self._put(tree, self._dealt)
 
+    def rounds(self, drawn: Tree) -> Tree:
+        """Drawn rounds, or None: with the runs that they are of, where each has its own, else everywhere."""
+        return self.everywhere(drawn) if drawn is None or drawn.cohort.ndim == 2 else self.by_run(drawn)
+
     def _put(self, tree: Tree, where: P) -> Tree:
         if self.count == 1:
             return tree

@@ -3,7 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,34 +13,11 @@ import numpy as np
 from fcorun.algorithms.base import Tree
 from fcorun.engine.devices import Devices
 from fcorun.engine.federation import Federation, Numbers
-from fcorun.engine.schedule import Rounds
+from fcorun.engine.stretch.ahead import Stretches
+from fcorun.engine.stretch.course import Course, Snapshot
+from fcorun.engine.stretch.states import States
 
 VERSION = 3  # raise it whenever the same configuration gives other numbers: old records are then not reused
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """G runs at an evaluation.
-
-    Attributes:
-        round: rounds done.
-        seconds: time spent running so far, for all G together.
-        metrics: each of shape (G,).
-        solution: the parameters of the output by name, with leading axis G.
-        diverged: the round in which a run's state stopped being finite, 0 for those that go on, shape (G,).
-        state: everything that a later call needs to go on from here; a pytree of arrays with leading axis G.
-        work: gradients of examples and proxes evaluated so far, over all clients and the server, shape (G, 2).
-        models: the clients' own models by parameter, with leading axes G, M, on the device; None where they have none.
-    """
-
-    round: int
-    seconds: float
-    metrics: dict[str, np.ndarray]
-    solution: dict[str, np.ndarray]
-    diverged: np.ndarray
-    state: Tree
-    work: np.ndarray
-    models: dict[str, jax.Array] | None = None
 
 
 @dataclass
@@ -70,13 +48,15 @@ class Engine:
     """Runs of a federation, evaluated every ``eval_every`` rounds.
 
     Several threads may call ``run`` at once; they share the compiled programs. On several ``devices``, a batch of runs
-    is dealt out to them if each then has as many, else the clients of each round are.
+    is dealt out to them if each then has as many, else the clients of each round are. ``budget`` is how many bytes rows
+    may take that stay on disk and are fetched; None: any number.
     """
 
     federation: Federation
     rounds: int
     eval_every: int
     devices: int = 1
+    budget: int | None = None
     programs: Programs = field(default_factory=Programs, repr=False)
 
     def start(self, points: Sequence[Numbers], seeds: Sequence[int] | None = None) -> Tree:
@@ -94,82 +74,65 @@ class Engine:
         *,
         seconds: float = 0.0,
         work: np.ndarray | None = None,
+        states: Sequence[States] | None = None,
     ) -> Iterator[Snapshot]:
         """Evaluate, then alternate rounds and evaluations to the end.
 
         ``seeds`` holds the seed of each run, by default the schedule's. Runs of one seed share their minibatches; if
         seeds differ, each run has its own.
         ``state``, ``done``, ``seconds`` and ``work`` of a snapshot of the same runs go on from there; the first
-        snapshot is then that one again. Ends early when every run has diverged.
+        snapshot is then that one again. Ends early when every run has diverged. ``states`` are those of a population's
+        clients, of each run, as ``states`` makes them; by default they are kept in memory.
         """
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
         devices = Devices.of(1 if self.federation.debug else self.devices, len(points))
         with self.programs.guard:  # one thread makes them
             rows, extra = self.federation.arrays
         state = self.start(points, seeds) if state is None else jax.device_put(state)
-        numbers = self.federation.stack(points)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
-        measured, rows = devices.where_measured((rows.x, rows.y, extra)), devices.everywhere(rows)
-        numbers, state = devices.by_run((numbers, state))
-        function = devices.evaluate(self.federation.evaluate)
-        evaluate = self._program(function, *devices.first((numbers, state)), *measured)
-        clock = time.perf_counter() - seconds
-
-        def snapshot(state, work):
-            found = evaluate(*devices.first((numbers, state)), *measured)
-            now = _judged(found, state, done, work)
-            return replace(now, seconds=time.perf_counter() - clock)
-
-        now = snapshot(state, work)
-        rounds = devices.everywhere(self._draw(done, seeds))
+        measured = (None, None) if rows is None or self.federation.data.on_disk else (rows.x, rows.y)
+        numbers, state = devices.by_run((self.federation.stack(points), state))
+        states = self.states(points, seeds, [None] * len(points)) if states is None else states
+        until = {"rounds": self.rounds, "eval_every": self.eval_every, "budget": self.budget}
+        stretches = Stretches(self.federation, seeds, states, **until)
+        course = Course(
+            devices=devices,
+            numbers=numbers,
+            rows=devices.everywhere(rows),
+            measured=devices.where_measured((*measured, extra)),
+            stretches=stretches,
+            compiled=self._program,
+        )
+        course.measure(state, only_compile=True)
+        course.clock = time.perf_counter() - seconds
+        now, stretch = course.snapshot(state, done, work), stretches.after(done)
         while True:
             paused = time.perf_counter()
             yield now
-            if rounds is None or now.diverged.all():
+            if stretch is None or now.diverged.all():
                 return
-            given = (numbers, devices.by_run(now.state), rows, rounds, devices.everywhere(np.int32(done)))
-            advance = self._program(devices.advance(self.federation.advance, rounds.cohort.ndim == 2), *given)
-            clock += time.perf_counter() - paused
-            state, more = advance(*given)  # returns before it has finished,
-            done = min(done + self.eval_every - done % self.eval_every, self.rounds)
-            rounds = devices.everywhere(self._draw(done, seeds))  # so that the next rounds are drawn meanwhile
-            examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
-            gradients = examples.sum(axis=1) + passes[:, :-1] @ self.federation.schedule.worked
-            now = snapshot(state, now.work + np.stack([gradients, proxes.sum(axis=1)], axis=1))
+            course.clock += time.perf_counter() - paused
+            state, work, due = now.state, now.work, False
+            while stretch is not None and not due:
+                state, stretch, more, done = course.advance(state, stretch, done)
+                work, due = work + more, done % self.eval_every == 0
+            now = course.snapshot(state, done, work)
 
-    def _draw(self, done: int, seeds: Sequence[int]) -> Rounds | None:
-        """The rounds up to the next evaluation; with a leading axis for the runs, if their seeds differ."""
-        count = min(self.eval_every - done % self.eval_every, self.rounds - done)
-        if count <= 0:
+    def states(
+        self, points: Sequence[Numbers], seeds: Sequence[int], files: Sequence[Path | None], done: int = 0
+    ) -> list[States] | None:
+        """The states of a population's clients, of each run, in these files, after ``done`` rounds; without a file, in
+        memory. None where clients keep none, or all of them are resident."""
+        if self.federation.data.population is None:
             return None
-        schedule = self.federation.schedule
-        drawn = {seed: schedule.of(seed).draw(done, count) for seed in set(seeds)}
-        if len(drawn) == 1:
-            return drawn[seeds[0]]
-        return Rounds(*(np.stack(parts) for parts in zip(*(drawn[seed] for seed in seeds), strict=True)))
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.start(points, seeds)["clients"])]
+        if not leaves:
+            return None
+        members = self.federation.data.members
+        return [States(file, [leaf[g, 0] for leaf in leaves], members, done) for g, file in enumerate(files)]
 
     def _program(self, function: Callable, *arguments: Any) -> Callable:
         return untraced(function) if self.federation.debug else self.programs.of(function, *arguments)
-
-
-def _judged(found: tuple, state: Tree, done: int, work: np.ndarray) -> Snapshot:
-    """A snapshot of what was measured after ``done`` rounds, without its time; a loss that is lost is divergence."""
-    models = found[2]
-    metrics, solution = jax.tree.map(np.asarray, found[:2])
-    losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
-    diverged = np.asarray(state["diverged"])
-    lost = (diverged == 0) & ~np.isfinite(losses).all(axis=0)
-    diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
-    return Snapshot(
-        round=done,
-        seconds=0.0,
-        metrics=metrics,
-        solution=solution,
-        diverged=diverged,
-        state=state | {"diverged": jax.device_put(diverged)},
-        work=work,
-        models=models,
-    )
 
 
 def untraced(function: Callable) -> Callable:

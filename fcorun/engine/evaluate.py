@@ -1,6 +1,7 @@
 """What is measured of a solution w."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
+from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Among, dealt, on_device, spread, targets
 from fcorun.metrics import PERSONAL, QUANTILES
@@ -26,14 +28,6 @@ def row_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray,
         return np.full(len(data.y), 1 / len(data.y)) if data.weight is None else data.weight / data.weight.sum()
     even = np.repeat(1 / (len(data.sizes) * data.sizes), data.sizes)
     return even if data.within is None else even * data.within
-
-
-def _held_weights(data: FederatedData) -> Float[np.ndarray, " V"]:
-    """The weight of each validation row, shape (V,), summing to one."""
-    assert data.y_val is not None
-    if data.weight_val is None:
-        return np.full(len(data.y_val), 1 / len(data.y_val))
-    return data.weight_val / data.weight_val.sum()
 
 
 @dataclass(frozen=True)
@@ -60,15 +54,15 @@ class Evaluation:
             count = len(among.y)
             found["weight"] = spread(weight, among.places, count)
             if len(among.held):
-                found["held"] = spread(_held_weights(data), among.held, count)
+                found["held"] = spread(self.held_weights(), among.held, count)
             places = {"offset": among.places, "offset_val": among.held}
             parts = [spread(values, places[name], count) for name, values in given.items() if values is not None]
             found |= {"offset": sum(parts)} if parts else {}
-        else:
+        elif not data.on_disk:
             found["weight"] = weight
             if data.x_val is not None and data.y_val is not None and len(data.y_val):
                 found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
-                found["weight_val"] = _held_weights(data)
+                found["weight_val"] = self.held_weights()
             found |= {name: values for name, values in given.items() if values is not None}
         found |= {"true_" + name: np.asarray(value) for name, value in (data.truth or {}).items()}
         if personal:
@@ -76,6 +70,14 @@ class Evaluation:
             found |= self._dealt(weight)
         kept = {name for name, value in found.items() if isinstance(value, jax.Array) or value.dtype.kind == "i"}
         return {n: jax.device_put(v if n in kept else v.astype(dtype)) for n, v in found.items()}
+
+    def held_weights(self) -> Float[np.ndarray, " V"]:
+        """The weight of each validation row, shape (V,), summing to one."""
+        data = self.data
+        assert data.y_val is not None
+        if data.weight_val is None:
+            return np.full(len(data.y_val), 1 / len(data.y_val))
+        return data.weight_val / data.weight_val.sum()
 
     def _dealt(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """Which rows are whose, and the weight of each client, among training and validation rows."""
@@ -93,24 +95,34 @@ class Evaluation:
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
     ) -> dict[str, Float[Array, ""]]:
         """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows, or all that they stand among."""
+        return self.measured(problem, w, self.sums(problem, w, x, y, extra), extra)
 
-        def scores(x, y, offset):
-            prediction = problem.predict(w, x, offset)
-            return {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
-
-        def part(name, each, weight):
-            if self.among is not None:  # a loss that is infinite is not to be lost on rows of others
-                each = {key: jnp.where(weight > 0, value, 0) for key, value in each.items()}
-            return {f"{name}_{key}": weight @ value for key, value in each.items()}
-
-        each = scores(x, y, extra.get("offset"))
-        found = part("train", each, extra["weight"])
-        found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
+    def sums(
+        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
+    ) -> dict[str, dict[str, Float[Array, ""]]]:
+        """What ``scored`` says of "train" and, where rows are held out, of "val"."""
+        found = {"train": self.scored(problem, w, x, y, extra)}
         if "held" in extra:
-            found |= part("val", each, extra["held"])
+            found["val"] = self.scored(problem, w, x, y, extra | {"weight": extra["held"]})
         if "x_val" in extra:
-            each = scores(extra["x_val"], extra["y_val"], extra.get("offset_val"))
-            found |= part("val", each, extra["weight_val"])
+            beside = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
+            found["val"] = self.scored(problem, w, extra["x_val"], extra["y_val"], beside)
+        return found
+
+    def scored(
+        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], beside: dict
+    ) -> dict[str, Float[Array, ""]]:
+        """The sums of what is measured of rows, weighted by "weight"; "offset" is added to predictions."""
+        prediction, weight = problem.predict(w, x, beside.get("offset")), beside["weight"]
+        each = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
+        if self.among is not None or self.data.on_disk:  # a loss that is infinite is not to be lost on rows of others
+            each = {key: jnp.where(weight > 0, value, 0) for key, value in each.items()}
+        return {key: weight @ value for key, value in each.items()}
+
+    def measured(self, problem: Problem, w: Vector, sums: dict[str, dict], extra: dict) -> dict[str, Float[Array, ""]]:
+        """All metrics of w, from the sums over the rows of each part."""
+        found = {f"{part}_{key}": value for part, each in sums.items() for key, value in each.items()}
+        found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
         structure = problem.structure(w, self.cutoff)
         for name in problem.objective.regularized:
             if f"true_{name}" in extra:
@@ -185,6 +197,16 @@ class Evaluation:
             else:
                 found[PERSONAL + name] = extra["share_train"] @ values if name.startswith("train_") else values.mean()
         return found
+
+
+def own_models(algorithm: Algorithm, problem: Problem, server: Tree, clients: Tree, own: dict) -> Vector:
+    """The clients' own models, stacked along a leading axis M, which ``clients``, their states, and ``own``, their
+    numbers of the regularizer, have too."""
+
+    def personal(own, client) -> Any:
+        return algorithm.personal(problem.with_numbers(own).on("client"), server, client)
+
+    return jax.vmap(personal)(own, clients)
 
 
 def recovery(

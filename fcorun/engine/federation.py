@@ -6,11 +6,10 @@ through in chunks: of one run as many at once as stay in the cache, of several o
 2.5 times faster than the other way. Runs of different seeds have minibatches of their own, and share the cache.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +17,15 @@ import numpy as np
 from jax import lax
 
 from fcorun.algorithms.base import Algorithm, Tree
-from fcorun.algorithms.local_data import Watched, size_of
+from fcorun.algorithms.local_data import size_of
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import Among, Rows, all_rows, on_device, stored, targets, whole_batches
-from fcorun.engine.clients import Clients, in_chunks, one_by_one, room, width
+from fcorun.engine.arrays import Among, Rows, all_rows, decomposes, stored, whole_data
+from fcorun.engine.clients import Clients, chunk_bytes, in_chunks, one_by_one, width
 from fcorun.engine.devices import ALONE, Devices, over_runs
-from fcorun.engine.evaluate import Evaluation
+from fcorun.engine.evaluate import Evaluation, own_models
 from fcorun.engine.round import Drawn, Round
 from fcorun.engine.schedule import START, Rounds, Schedule
-from fcorun.errors import UserError
+from fcorun.engine.traffic import Shapes, shapes_of
 from fcorun.networks.base import Uplink
 from fcorun.networks.plain import Plain
 from fcorun.problem.problem import Problem
@@ -34,15 +33,6 @@ from fcorun.problem.quadratic import decomposed
 from fcorun.problem.vector import Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
-
-
-class Shapes(NamedTuple):
-    """The shapes of uploads, of what is broadcast, of what an edge reports; the random numbers that clients ask for."""
-
-    upload: Tree
-    broadcast: Tree
-    report: Tree
-    asked: set[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +72,16 @@ class Federation:
         values = self.problem.regularizer.per_client or {}
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
 
+    @property
+    def _own(self) -> dict[str, jax.Array]:
+        return {name: jnp.asarray(values) for name, values in self.per_client.items()}
+
     @cached_property
-    def arrays(self) -> tuple[Rows, dict[str, jax.Array]]:
-        """The rows, with the losses decomposed where that is of use, and what the evaluation needs; on the device."""
-        losses, traits = None, self.algorithm.traits
-        examples, parameters = self.data.sizes.max(), sum(math.prod(shape) for shape in self.problem.shapes.values())
-        if (traits.proximal and self.schedule.repeats) or (traits.deterministic and examples > parameters):
+    def arrays(self) -> tuple[Rows | None, dict[str, jax.Array]]:
+        """The rows, with the losses decomposed where that is of use, and what the evaluation needs; on the device. No
+        rows where these stay on disk and are needed."""
+        losses = None
+        if decomposes(self.algorithm.traits, self.schedule, self.problem, self.data):
             losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
         extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
         return stored(self.data, losses, self.among, self.precision), extra
@@ -95,19 +89,9 @@ class Federation:
     @cached_property
     def shapes(self) -> Shapes:
         """Of what is sent, which the numbers of a run do not change."""
-        asked: set[str] = set()
-
-        def trees():
-            algorithm, problem = self.algorithm, self.problem
-            server, client = algorithm.init(problem, problem.zeros(self.precision))
-            x, y = on_device(self.data.x[:1], self.precision), targets(self.data, self.data.y[:1], self.precision)
-            rows = jnp.zeros((1 if self.schedule.repeats else int(self.schedule.steps.max()), 1), jnp.int32)
-            steps = {"repeats": self.schedule.repeats, "uneven": self.schedule.uneven}
-            data, received = Watched(x, y, rows, self.precision, **steps, asked=asked), algorithm.broadcast(server)
-            return algorithm.local(problem, received, client, data)[0], received, algorithm.report(server)
-
-        upload, received, report = self.shape_of(trees)
-        return Shapes(upload, received, report, asked)
+        return shapes_of(
+            self.algorithm, self.problem, self.data, self.schedule, dtype=self.precision, shape_of=self.shape_of
+        )
 
     def shape_of(self, function: Callable, *arguments: Any) -> Any:
         """The arrays that a function returns, or their shapes."""
@@ -135,41 +119,46 @@ class Federation:
 
     def start(self, numbers: Any, z0: Vector) -> Tree:
         """The state of each run before the first round. ``clients`` holds each client's state and the memory of its
-        uplink, with a leading axis M after that of the runs."""
-        clients = self.data.members
+        uplink, with a leading axis M after that of the runs; of a population one client's, as all begin."""
+        clients, shapes = self.data.members if self.data.population is None else 1, self.shapes
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
             given = {k: jnp.asarray(v, z0.dtype) for k, v in (self.w0 or {}).items()}
             server, client = algorithm.init(problem, Vector(given) if given else problem.start(z0))
-            kept = client, self.uplink.init(lambda: self.shapes.upload)
+            kept = client, self.uplink.init(lambda: shapes.upload)
             kept = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), kept)
             return {"server": server, "clients": kept, "diverged": jnp.zeros((), jnp.int32)}
 
         return over_runs(init, (0, 0), numbers, z0, in_turn=self.debug)
 
-    def evaluate(self, numbers: Any, state: Tree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
-        """Of each run the metrics, the solution, and the clients' own models."""
-        own = {name: jnp.asarray(values) for name, values in self.per_client.items()}
+    def scored(self, numbers: Any, state: Tree, x: jax.Array, y: jax.Array, beside: dict[str, jax.Array]):
+        """Of each run the sums over these rows of what is measured of them."""
 
-        def one(numbers, server, clients):
+        def one(numbers, server):
+            algorithm, problem = self.bind(numbers)
+            return self.evaluation.scored(problem, algorithm.output(problem.on("server"), server), x, y, beside)
+
+        return over_runs(one, (0, 0), numbers, state["server"], in_turn=self.debug)
+
+    def evaluate(self, numbers: Any, state: Tree, x: Any, y: Any, extra: dict[str, jax.Array]):
+        """Of each run the metrics, the solution, and the clients' own models. Where rows stay on disk, x and y are None
+        and the sums over them by part are in the state, "sums"."""
+
+        def one(numbers, server, clients, sums):
             algorithm, problem = self.bind(numbers)
             w = algorithm.output(problem.on("server"), server)
-            metrics = self.evaluation.measure(problem, w, x, y, extra)
+            sums = self.evaluation.sums(problem, w, x, y, extra) if sums is None else sums
+            metrics = self.evaluation.measured(problem, w, sums, extra)
             if not algorithm.personalises:
                 return metrics, dict(w), None
 
-            def personal(own, client) -> Any:
-                return algorithm.personal(problem.with_numbers(own).on("client"), server, client)
-
-            models = jax.vmap(personal)(own, clients[0])
-            if not isinstance(models, Vector) or set(models) != set(problem.shapes):
-                name, kind = type(algorithm).__name__, type(models).__name__
-                raise UserError(f"personal() of {name} must return parameters like w0, and returned {kind}")
-            own_metrics = self.evaluation.measure_personal(problem, models, own, rows=(x, y), extra=extra)
+            models = own_models(algorithm, problem, server, clients[0], self._own)
+            own_metrics = self.evaluation.measure_personal(problem, models, self._own, rows=(x, y), extra=extra)
             return metrics | own_metrics, dict(w), dict(models)
 
-        return over_runs(one, (0, 0, 0), numbers, state["server"], state["clients"], in_turn=self.debug)
+        given = (state["server"], state["clients"], state.get("sums"))
+        return over_runs(one, (0, 0, 0, 0 if "sums" in state else None), numbers, *given, in_turn=self.debug)
 
     def advance(
         self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any, devices: Devices = ALONE
@@ -180,7 +169,7 @@ class Federation:
         ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
         several ``devices`` computes its part."""
         shared = rounds.cohort.ndim == 2
-        whole = rows.quadratics if rows.quadratics is not None else whole_batches(self.schedule, rows, self.precision)
+        whole = whole_data(self.schedule, rows, self.data, self.precision)
         at_once = self.at_once(state["diverged"].shape[0], shared, whole)
 
         def one(numbers, state, rounds):
@@ -189,8 +178,8 @@ class Federation:
             def one_round(carry, now):
                 state, number, work = carry
                 weight = now.weight.astype(self.precision)  # before a division, lest float64 keep seven digits
-                own = {name: jnp.asarray(values) for name, values in self.per_client.items()}
-                kept, own = jax.tree.map(lambda v: v if self.every else v[now.cohort], (state["clients"], own))
+                place = now.cohort if now.place is None else now.place
+                kept, own = jax.tree.map(lambda v: v if self.every else v[place], (state["clients"], self._own))
                 on_server = replace(problem.on("server"), share=now.share.astype(self.precision))
                 this = Round(
                     algorithm=algorithm,
@@ -214,7 +203,7 @@ class Federation:
                     edge_of, edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
                     end = this.tree(state["server"], kept, drawn, edge_of[now.cohort], edges)
                 work = work.at[slice(-1) if self.schedule.made or self.every else now.cohort].add(end.spent)
-                kept = end.into(state, now.cohort, number, self.every)
+                kept = end.into(state, place, number, self.every)
                 return (kept, number + 1, work.at[-1].add(end.at_server)), None
 
             idle = jnp.zeros((len(self.schedule.worked) + 1, 3), jnp.int32)
@@ -236,10 +225,15 @@ class Federation:
             return min(self.clients_at_once, self.schedule.cohort_size)
         if shared and runs > 1 and jax.default_backend() == "cpu":
             return 1
+        each = self.client_bytes(whole) + size_of(self.problem.zeros(self.precision))
+        return width(self.schedule.cohort_size, chunk_bytes() // (runs * each))
+
+    def client_bytes(self, whole: Tree = None) -> int:
+        """The bytes of what a client takes a step on: a minibatch, the rows that it makes, or its part of ``whole``."""
+        if whole is not None:
+            return size_of(whole) // len(self.schedule.sizes)
         rows = self.schedule.batch if self.data.population is None else self.data.population.samples
-        batch, parameters = rows * self.data.x[0].size, size_of(self.problem.zeros(self.precision))
-        batch = batch * np.dtype(self.precision).itemsize if whole is None else size_of(whole) // len(self.data.sizes)
-        return width(self.schedule.cohort_size, room() // (runs * (batch + parameters)))
+        return rows * self.data.x[0].size * np.dtype(self.precision).itemsize
 
     def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> Clients:
         """How the clients of a cohort are computed in a round."""

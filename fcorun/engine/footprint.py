@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm
 from fcorun.algorithms.local_data import size_of
 from fcorun.engine.federation import Federation, Numbers
+from fcorun.engine.stretch.blocks import rows_of_block
 from fcorun.engine.traffic import Traffic
 from fcorun.errors import UserError
 from fcorun.networks.plain import Plain
@@ -28,13 +29,14 @@ def structure(federation: Federation, point: Numbers) -> Any:
 def bytes_each(federation: Federation, point: Numbers, seeds: Sequence[int]) -> int:
     """About how many bytes of memory each further run of a batch with these seeds takes: states, local work,
     predictions. Of a part they are of all rows, those that are left aside too."""
-    data, schedule, among = federation.data, federation.schedule, federation.among
+    data, among = federation.data, federation.among
     rows = len(data.y) + (0 if data.y_val is None else len(data.y_val)) if among is None else len(among.y)
+    rows = min(rows, rows_of_block(data.x.shape[1], federation.precision)) if data.on_disk else rows
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     clients = federation.at_once(len(seeds), len(set(seeds)) == 1)
-    batch = schedule.batch * data.x.shape[1]
     state = size_of(_state(federation, point))
-    return (6 + clients) * state + (4 * rows * outputs + clients * batch) * np.dtype(federation.precision).itemsize
+    predictions = 4 * rows * outputs * np.dtype(federation.precision).itemsize
+    return (6 + clients) * state + predictions + clients * federation.client_bytes()
 
 
 def bytes_of_part(federation: Federation, own: bool) -> int:
@@ -69,9 +71,9 @@ def traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
     )
 
 
-def stateful(federation: Federation, point: Numbers) -> bool:
-    """Whether clients keep anything from round to round."""
-    return bool(jax.tree.leaves(_state(federation, point)["clients"]))
+def filed(federation: Federation, point: Numbers) -> bool:
+    """Whether clients keep something from round to round that is in files."""
+    return federation.data.population is not None and bool(jax.tree.leaves(_state(federation, point)["clients"]))
 
 
 def form(federation: Federation) -> str:

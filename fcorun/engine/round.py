@@ -94,7 +94,7 @@ class Round:
         received, counted = self.algorithm.broadcast(server), Work()
         share = self.weight / self.weight.sum()
         local = self._local(drawn.chances, lambda _: received)
-        each = (self.own, self._each, kept, drawn.rows, drawn.keys)
+        each = (self.own, self._whose, kept, drawn.rows, drawn.keys)
         mean, kept, spent = self.clients(local, each, share)
         if self.frozen:
             return Outcome(server, kept, spent, jnp.zeros_like(spent[0]))
@@ -121,7 +121,7 @@ class Round:
             def received(edge):
                 return algorithm.broadcast(jax.tree.map(lambda v: v[edge], edges))
 
-            each = (self.own, self._each, kept, drawn.rows, drawn.keys, edge_of)
+            each = (self.own, self._whose, kept, drawn.rows, drawn.keys, edge_of)
             means, kept, more = self.clients(self._local(drawn.chances, received), each, shares)
             edges, counts = jax.vmap(at_edge)(edges, means)
             counts = jnp.where(total[:, None] > 0, counts, 0).sum(axis=0, dtype=jnp.int32)
@@ -136,7 +136,7 @@ class Round:
         return Outcome(server, kept, spent, work + counted.totals())
 
     @property
-    def _each(self) -> Any:
+    def _whose(self) -> Any:
         """What says which whole data a client has: these themselves, or its number."""
         return self.whole if self.cohort is None else self.cohort
 
@@ -144,11 +144,11 @@ class Round:
         """The function that computes one client; ``received(edge)`` says what comes down to it."""
         schedule, dtype = self.schedule, self.weight.dtype
 
-        def local(own, its, kept, rows, key, edge=None):
+        def local(own, whose, kept, rows, key, edge=None):
             client, memory = kept
             work = Work()
             mine = replace(self.problem.with_numbers(own).on("client"), work=work)
-            x, y = (self.x, self.y) if self.made is None else self.made(its)
+            x, y = (self.x, self.y) if self.made is None else self.made(whose)
             data = LocalData(
                 x=x,
                 y=y,
@@ -157,7 +157,7 @@ class Round:
                 dtype=dtype,
                 repeats=schedule.repeats,
                 uneven=schedule.uneven,
-                all=its if self.cohort is None else jax.tree.map(lambda v: v[its], self.whole),
+                all=whose if self.cohort is None else jax.tree.map(lambda v: v[whose], self.whole),
                 frozen=self.frozen,
                 bits=key,
                 chances=chances.astype(dtype),

@@ -24,7 +24,8 @@ class Rounds(NamedTuple):
     Where each batch is all of a client's data, there are no rows to draw: (T, S, 0). ``share`` is the cohort's part of
     all weights, (T,); ``chances`` are two numbers drawn uniformly from [0, 1) for all clients of the round, (T, 2);
     ``keys`` are the bits of a random key for each client, (T, S, 2). On a tree, rows, chances and keys have an axis
-    more after T, the rounds of an edge.
+    more after T, the rounds of an edge. ``place`` says where the states of the cohort are among those that are
+    there, (T, S); None: all are there.
     """
 
     cohort: np.ndarray
@@ -33,6 +34,7 @@ class Rounds(NamedTuple):
     share: np.ndarray
     chances: np.ndarray
     keys: np.ndarray
+    place: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

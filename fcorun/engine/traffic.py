@@ -1,11 +1,45 @@
 """Bytes that clients, edges and the server send each other."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
+from fcorun.algorithms.base import Algorithm, Tree
+from fcorun.algorithms.contract import called
+from fcorun.algorithms.local_data import Watched
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.arrays import some_rows
 from fcorun.engine.schedule import Schedule
+from fcorun.problem.problem import Problem
+
+
+class Shapes(NamedTuple):
+    """The shapes of uploads, of what is broadcast, of what an edge reports; the random numbers that clients ask for."""
+
+    upload: Tree
+    broadcast: Tree
+    report: Tree
+    asked: set[str]
+
+
+def shapes_of(
+    algorithm: Algorithm, problem: Problem, data: FederatedData, schedule: Schedule, *, dtype: Any, shape_of: Callable
+) -> Shapes:
+    """The shapes of what is sent; ``shape_of`` gives those of what a function returns."""
+    asked: set[str] = set()
+
+    def trees():
+        rows = jnp.zeros((1 if schedule.repeats else int(schedule.steps.max()), 1), jnp.int32)
+        steps = {"repeats": schedule.repeats, "uneven": schedule.uneven}
+        local = Watched(*some_rows(data, slice(1), dtype), rows, dtype, **steps, asked=asked)
+        return called(algorithm, problem, problem.zeros(dtype), local)
+
+    upload, received, report = shape_of(trees)
+    return Shapes(upload, received, report, asked)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from fcorun.engine.arrays import Among
 from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, row_weights
 from fcorun.engine.federation import Federation
-from fcorun.engine.footprint import stateful
 from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_data
+from fcorun.experiment.on_disk import check_on_disk
 from fcorun.experiment.prepare import unmeasured
 from fcorun.experiment.psi import across_clients, by_number, on_graph
 from fcorun.problem.problem import Problem
@@ -28,8 +28,10 @@ from fcorun.system.cache import Keyed
 
 def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
-    data = _load_once(Keyed(experiment.fingerprint, experiment.data))
+    data = _load_once(Keyed(f"{experiment.fingerprint} {experiment.data}", experiment.data))
     check_data(experiment, data)
+    if data.on_disk:
+        check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))
     on_graph(experiment.reg, data, experiment.names["reg"])
     return data
 
@@ -160,10 +162,6 @@ def engine_for(experiment: Experiment, data: FederatedData, among: Among | None 
         among=among,
         clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
-    if data.population is not None and stateful(federation, experiment.numbers()):
-        names = experiment.names
-        raise UserError(f"algo={names['algo']} keeps a state for each client, and of the {data.members:,} of "
-                        f"data={names['data']} nothing is stored: choose another method or data set")  # fmt: skip
     return Engine(federation, settings.rounds, settings.eval_every)
 
 

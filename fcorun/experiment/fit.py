@@ -191,12 +191,11 @@ def check_data(experiment: Experiment, data: FederatedData) -> None:
 
 
 def _check_population(experiment: Experiment, clients: int) -> None:
-    """Refuse what needs all rows, or something of each client, where rows are made and forgotten."""
+    """Refuse what needs all rows, or numbers for each client, where rows are made and forgotten."""
     names, algo = experiment.names, experiment.algo
     wanted = " and ".join(getattr(algo, "needs_curvature", []))
     needs = {
         f"algo={names['algo']} takes the rows of all clients": isinstance(algo, Baseline),
-        f"algo={names['algo']} keeps a model for each client": getattr(algo, "personalises", False),
         f"auto of algo={names['algo']} takes bounds on all clients' losses (give {wanted})": bool(wanted),
         "reference=true solves the problem on all rows": experiment.settings.reference,
         f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,

@@ -64,9 +64,9 @@ def decomposed(
     """Each client's mean loss, stacked along a leading axis M; None where they are not quadratic, or too large."""
     quadratic = getattr(objective, "quadratic", None)
     size = sum(int(np.prod(shape)) for shape in shapes.values())
-    ranks = np.full(len(data.sizes), size) if objective.ridge else np.minimum(data.sizes, size)
-    if quadratic is None or len(ranks) * int(ranks.max()) * size > _LARGEST:
+    if quadratic is None or not decomposable(objective, data, size):
         return None
+    ranks = _ranks(objective, data, size)
     basis, curvature, slope = (np.zeros((len(ranks), int(ranks.max()), *rest), dtype) for rest in ((size,), (), ()))
     constant = np.zeros(len(ranks), dtype)
     for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
@@ -80,6 +80,16 @@ def decomposed(
         place += int(np.prod(shape))
     once = np.ones(len(ranks), np.int32)
     return Quadratic(Vector(parts), curvature, slope, constant, count=0 * once, passes=once)  # type: ignore[arg-type]
+
+
+def decomposable(objective: Objective, data: FederatedData, size: int) -> bool:
+    """Whether losses of ``size`` parameters are quadratic, and not too large to be decomposed."""
+    ranks = _ranks(objective, data, size)
+    return hasattr(objective, "quadratic") and len(ranks) * int(ranks.max()) * size <= _LARGEST
+
+
+def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:
+    return np.full(len(data.sizes), size) if objective.ridge else np.minimum(data.sizes, size)
 
 
 def features_of(data: FederatedData, rows: slice) -> np.ndarray:

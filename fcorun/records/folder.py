@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fcorun.errors import UserError, first_line
+from fcorun.errors import UserError, describe
 from fcorun.records import formats, locks
 from fcorun.records.record import FILES, Record
 from fcorun.system.files import write_whole
 
 _CHECKPOINT = ".checkpoint.npz"
+_STATES = ".states.bin"  # goes with it
 
 
 @dataclass
@@ -76,7 +77,7 @@ class RunFolder:
         try:
             found = self.look(force)
             if found == "new":  # in an order that leaves the old record or a resumable one, whenever it is broken off
-                (self.folder / _CHECKPOINT).unlink(missing_ok=True)
+                self.drop_checkpoint()
                 self.begin(label)
                 self._unlink(set(FILES) - {"status.json"})
             elif found == "resume":
@@ -131,7 +132,12 @@ class RunFolder:
     def fail(self, error: BaseException, label: str) -> None:
         """Record a failure: the traceback in run.log, one line in status.json."""
         self.log("failed\n" + "".join(traceback.format_exception(error)).rstrip())
-        self.set_status("failed", label, f"{type(error).__name__}: {first_line(error)}")
+        self.set_status("failed", label, describe(error))
+
+    @property
+    def states(self) -> Path:
+        """The file that clients' states are in while the run goes on, if they are too many for the checkpoint."""
+        return self.folder / _STATES
 
     def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
         """Keep what is needed to go on from here."""
@@ -142,5 +148,6 @@ class RunFolder:
         return formats.read_checkpoint(self.folder / _CHECKPOINT)
 
     def drop_checkpoint(self) -> None:
-        """The run is over."""
-        (self.folder / _CHECKPOINT).unlink(missing_ok=True)
+        """The run is over, or begins anew."""
+        for name in (_CHECKPOINT, _STATES):
+            (self.folder / name).unlink(missing_ok=True)

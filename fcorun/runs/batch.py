@@ -12,7 +12,8 @@ from fcorun.algorithms.base import Tree
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
-from fcorun.engine.footprint import structure
+from fcorun.engine.footprint import filed, structure
+from fcorun.engine.stretch.states import States
 from fcorun.engine.traffic import Traffic
 from fcorun.experiment.ending import unfinished
 from fcorun.experiment.verdict import judge, wanted
@@ -69,12 +70,13 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
         points = _filled([job.experiment.numbers() for job in jobs], width)
         seeds = _filled([job.experiment.settings.seed for job in jobs], width)
         state, done, seconds, work = _resume(engine, jobs, points)
+        states = _states(engine, jobs, points, seeds, done)
         saved, now, back = time.perf_counter(), None, []
         engine.federation.lost.clear()
         try:
-            for now in engine.run(points, seeds, state, done, seconds=seconds, work=work):
+            for now in engine.run(points, seeds, state, done, seconds=seconds, work=work, states=states):
                 _note(crew, jobs, now)
-                _finish(crew, jobs, now, [g for g, job in enumerate(jobs) if job.stopped and not job.end])
+                _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if job.stopped and not job.end])
                 if crew.stop.is_set():
                     raise KeyboardInterrupt
                 alive = [g for g, job in enumerate(jobs) if not (job.diverged or job.end)]
@@ -84,15 +86,15 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
                 if back or not alive:
                     break
                 if time.perf_counter() - saved >= settings.checkpoint_every:
-                    _checkpoint(jobs, now)
+                    _checkpoint(jobs, now, states)
                     saved = time.perf_counter()
         except BaseException:
             if now is not None:
-                _checkpoint(jobs, now)
+                _checkpoint(jobs, now, states)
             raise
     assert now is not None
-    _finish(crew, jobs, now, [g for g, job in enumerate(jobs) if g not in back and not job.end])
-    _checkpoint(jobs, now, back)
+    _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if g not in back and not job.end])
+    _checkpoint(jobs, now, states, back)
     return [jobs[g] for g in back]
 
 
@@ -114,7 +116,7 @@ def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
             job.meets()
 
 
-def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> None:
+def _finish(crew: Crew, jobs: list[Job], now: Snapshot, states: list[States] | None, over: Sequence[int]) -> None:
     """Complete the records of the jobs at the places ``over``."""
     if not over:
         return
@@ -126,31 +128,59 @@ def _finish(crew: Crew, jobs: list[Job], now: Snapshot, over: Sequence[int]) -> 
         solution = {name: value[g] for name, value in now.solution.items()}
         own = None if models is None else {name: value[g] for name, value in models.items()}
         _judge(jobs[g], crew.engine.federation.data, solution)
+        if now.models is not None and states is not None:
+            _count(jobs[g], states[g], len(crew.engine.federation.data.sizes))
         finish(jobs[g], crew.engine.federation.data, solution, own, times=times)
         crew.watch.ends(jobs[g])
+
+
+def _count(job: Job, states: States, evaluated: int) -> None:
+    """Say of how many clients of a population own models are measured that have any of their own."""
+    there = states.taken_part(np.arange(evaluated))
+    job.remark(f"own models are of {evaluated:,} evaluated clients, of whom {there:,} have taken part: the others' are "
+               "what all begin with")  # fmt: skip
 
 
 def _judge(job: Job, data: FederatedData, solution: Tree) -> None:
     """Say how far from the optimum a run ended whose steps were worked out for it, unless it is there."""
     if not job.diverged and np.isfinite(job.rows[-1]["objective"]) and wanted(job.experiment, job.bounds):
         assert job.bounds is not None
+        if data.on_disk:
+            job.remark("how near the optimum it ended is not judged, for that takes all rows in memory")
+            return
         ends = (job.rows[0]["objective"], job.rows[-1]["objective"])
         verdict = judge(job.experiment, data, solution, ends, job.bounds["least"])
         job.certificate = asdict(verdict)
         job.remark(verdict.sentence(job.experiment, data, falling=unfinished(job.rows) is not None))
 
 
-def _checkpoint(jobs: list[Job], now: Snapshot, places: Sequence[int] | None = None) -> None:
-    """Keep what the jobs that are not over, or those at ``places``, need to go on."""
+def _checkpoint(
+    jobs: list[Job], now: Snapshot, states: list[States] | None, places: Sequence[int] | None = None
+) -> None:
+    """Keep what the jobs that are not over, or those at ``places``, need to go on. Where clients' states have gone on
+    since, the checkpoint before stays."""
     for g in (g for g, job in enumerate(jobs) if not job.end) if places is None else places:
+        if states is not None and states[g].done != now.round:
+            continue
         job, leaves = jobs[g], [leaf[g] for leaf in (*jax.tree.leaves(now.state), now.work)]
         job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
+        if states is not None:
+            states[g].keep()
+
+
+def _states(engine: Engine, jobs: list[Job], points: list[Numbers], seeds: list[int], done: int) -> list[States] | None:
+    """The files with clients' states of a population, which stand beside the checkpoints; the last run's is also that
+    of those that fill the program."""
+    files = [job.folder.states for job in jobs]
+    found = engine.states(points, seeds, [*files, *[None] * (len(points) - len(files))], done)
+    return found and _filled(found[: len(jobs)], len(points))
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[Tree, int, float, np.ndarray | None]:
     """The state, round, seconds and work of the jobs' checkpoints; nothing when they start."""
     kept = [checkpoint for job in jobs if (checkpoint := job.folder.load_checkpoint()) is not None]
-    if len(kept) < len(jobs):
+    lost = filed(engine.federation, points[0]) and any(not job.folder.states.exists() for job in jobs)
+    if len(kept) < len(jobs) or lost:
         for job in jobs:
             job.rows = []
         return None, 0, 0.0, None

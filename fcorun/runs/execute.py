@@ -12,11 +12,12 @@ from fcorun.engine.footprint import drawn, traffic, upload_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
 from fcorun.experiment.ending import UNDRAWN
+from fcorun.experiment.on_disk import SHARE
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import chosen, cut
-from fcorun.system.machine import cores
+from fcorun.system.machine import allowed_memory, cores
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
@@ -33,6 +34,8 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         devices = 1 if engine.federation.debug else chosen(settings.devices, engine, len(jobs))
         engine = replace(engine, devices=devices)
         parts = max(cores() // devices, 1) if jax.default_backend() == "cpu" and not engine.federation.debug else 1
+        if data.on_disk:
+            engine = replace(engine, budget=int(allowed_memory(settings.memory) * SHARE / parts))
         batches = [[job] for job in jobs] if engine.federation.debug else cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}
         _foretell(engine, jobs, len(seeds) > 1)

@@ -4,10 +4,8 @@ on how many devices, GPUs or the cores of a CPU."""
 from collections.abc import Iterable, Sequence
 
 import jax
-import numpy as np
 
 from fcorun.algorithms.base import Algorithm
-from fcorun.algorithms.local_data import size_of
 from fcorun.config import AUTO
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
@@ -15,12 +13,11 @@ from fcorun.engine.footprint import bytes_each
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.runs.job import Job
-from fcorun.system.machine import cores_as_devices, free_memory
+from fcorun.system.machine import allowed_memory, cores_as_devices
 
 ALL = "all"
 _WORTH = 2**22  # bytes that a core is to read in a round: with less, measured, the cores' meeting at its end costs more
 _APART = 4  # points a seed, from which on seeds run apart
-_USED = 0.6  # of the memory that is free
 _FEW = 4  # runs that are not worth a thread more
 
 
@@ -32,8 +29,7 @@ def cut(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
 def room(engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, parts: int, taken: int = 0) -> int:
     """How many runs with these seeds fit into the memory of each of ``parts`` threads, at least 1; ``memory`` is in
     GiB, None for what is free, and ``taken`` the bytes of it that each thread has for something else."""
-    allowed = free_memory() * _USED if memory is None else memory * 2**30
-    return max(1, int((allowed / parts - taken) // bytes_each(engine.federation, point, seeds)))
+    return max(1, int((allowed_memory(memory) / parts - taken) // bytes_each(engine.federation, point, seeds)))
 
 
 def _by_seed(jobs: list[Job]) -> list[list[Job]]:
@@ -47,7 +43,7 @@ def _by_seed(jobs: list[Job]) -> list[list[Job]]:
 def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
-    fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts)
+    fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts, taken=engine.budget or 0)
     count = min(parts, max(1, len(jobs) // _FEW))
     width = min(-(-len(jobs) // count), fitting)
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]
@@ -86,9 +82,6 @@ def chosen(asked: int | str, engine: Engine, runs: int) -> int:
 def read_in_a_round(engine: Engine) -> int:
     """The bytes of what the clients of a round take their gradients on, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
-    whole = federation.arrays[0].quadratics
-    if whole is None:
-        each = schedule.batch * federation.data.x[0].size * np.dtype(federation.precision).itemsize
-    else:
-        each = size_of(whole) // len(schedule.sizes)
+    rows = federation.arrays[0]
+    each = federation.client_bytes(rows and rows.quadratics)
     return schedule.cohort_size * int(schedule.steps.max()) * each * (schedule.edge_rounds or 1)

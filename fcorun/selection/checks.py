@@ -43,6 +43,9 @@ def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, Federate
     if data.population is not None:
         raise UserError(f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
                         "clients: choose a smaller data set")  # fmt: skip
+    if data.on_disk:
+        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
+                        "disk: give data.resident=true where they fit, or fewer rows")  # fmt: skip
     fixed = replace(experiment, reg=experiment.reg.with_value(number, 1.0))
     return replace(experiment, settings=replace(settings, reference=False)), data, fixed
 

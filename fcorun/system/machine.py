@@ -9,6 +9,8 @@ import psutil
 
 from fcorun.system.cache import cache_dir
 
+_USED = 0.6  # of the memory that is free
+
 
 def cores() -> int:
     """Cores that this process may use: $FCORUN_CORES, or those that the system gives it."""
@@ -28,6 +30,11 @@ def free_memory() -> int:
     except (OSError, ValueError):
         return free
     return min(free, limit - used)
+
+
+def allowed_memory(given: float | None) -> float:
+    """Bytes that runs may take together: ``given`` in GiB, or 60 % of what is free."""
+    return free_memory() * _USED if given is None else given * 2**30
 
 
 def cores_as_devices() -> None:

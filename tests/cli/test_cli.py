@@ -67,7 +67,7 @@ def test_an_experiment_is_a_sweep_and_one_of_its_runs_a_run(fcorun, given):
     code, out, err = fcorun(f"{given}=fco_fig3a", *one)
     assert (code, err) == (0, "")
     assert out.startswith("algo=fedmid data=lasso reg=l1 client_lr=0.001 server_lr=1 strength=0.1: to run")
-    code, out, err = fcorun("-m", f"{given}=fco_fig3a", *one)
+    code, out, err = fcorun(f"{given}=fco_fig3a", "-m", *one)
     assert (code, err) == (0, "")
     assert out.startswith("0 done, 2 to run; records in outputs/figures/fco_fig3a/runs/")
 

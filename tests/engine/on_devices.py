@@ -1,7 +1,7 @@
 """In a process with eight devices: runs on one device and on several, as ``test_devices.py`` asks for them.
 
 Takes [configuration, numbers of devices, runs, seeds] from each line of JSON, and prints for each number of devices the
-largest relative difference of all that these runs leave.
+largest relative difference of all that these runs leave, and that of the evaluations that they counted.
 """
 
 import json
@@ -30,7 +30,7 @@ def ends(config, devices: int, runs: int, seeds: list[int]):
     engine, numbers = engine_for(experiment, data), experiment.numbers()
     points = [{s: {n: v * (1 - 0.1 * g) for n, v in of.items()} for s, of in numbers.items()} for g in range(runs)]
     *_, end = Engine(engine.federation, 2, 2, devices).run(points, seeds or None)
-    return jax.tree.map(np.asarray, (end.solution, end.metrics, end.state, end.work, end.models))
+    return jax.tree.map(np.asarray, ((end.solution, end.metrics, end.state, end.models), end.work))
 
 
 def main() -> None:
@@ -39,7 +39,8 @@ def main() -> None:
         config, devices, runs, seeds = json.loads(line)
         with jax.enable_x64(config["precision"] == "float64"):
             expected = ends(config, 1, runs, seeds)
-            print(json.dumps([apart(ends(config, count, runs, seeds), expected) for count in devices]), flush=True)
+            found = [ends(config, count, runs, seeds) for count in devices]
+            print(json.dumps([[*map(apart, each, expected)] for each in found]), flush=True)
 
 
 if __name__ == "__main__":

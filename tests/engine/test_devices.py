@@ -7,14 +7,24 @@ import sys
 from pathlib import Path
 
 import conftest
-from helpers import names, plugin_class, small, small_for
+from helpers import names, plugin_class, small, small_for, traits_of
 
 from fcorun.algorithms import Algorithm
 
 ALGORITHMS = [name for name in names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 OWN = "clients_per_round=null"  # six clients, which eight devices share
+ALL = "FCORUN_ALL_DEVICES" in os.environ  # every algorithm on 2, 4 and 8 in both precisions, which takes minutes
+SOLVED = ("mixture", "pfedmac", "pfedmac_s", "pfedme")  # whose float32 is that of a solver's tolerance, or of a power
+
+
+def of(name: str, precision: str = "float64") -> dict:
+    """A run of an algorithm with five of six clients, where it can do that: a number that nothing divides."""
+    return small_for(name, f"precision={precision}", "clients_per_round=5" if traits_of(name).partial else OWN)
+
+
 CASES = {
-    **{name: (small_for(name, "precision=float64"), [2], 1, []) for name in ALGORITHMS},
+    **{name: (of(name), [2, 4, 8] if ALL else [2 + 2 * (i % 2)], 1, []) for i, name in enumerate(ALGORITHMS)},
+    **{f"{name} in float32": (of(name, "float32"), [2, 4, 8], 1, []) for name in ALGORITHMS if ALL},
     "states": (small("algo=scaffold", "precision=float64", "clients_per_round=5"), [2, 4, 8], 1, []),
     "float32": (small("algo=scaffold", "clients_per_round=5"), [2, 4, 8], 1, []),
     "chunks": (small("algo=feddyn", "precision=float64", OWN, "clients_at_once=2"), [2, 4], 1, []),
@@ -39,6 +49,16 @@ def test_several_devices_are_one():
     )
     assert found.returncode == 0, found.stderr[-3000:]
     apart = dict(zip(CASES, map(json.loads, found.stdout.splitlines()), strict=True))
-    worst = {name: max(differences) for name, differences in apart.items()}
-    assert {name: d for name, d in worst.items() if d > (1e-5 if name == "float32" else 1e-12)} == {}
-    assert worst["float32"] > 0  # else nothing was dealt out
+    numbers = {name: max(d for d, _ in each) for name, each in apart.items()}
+    counted = {name: max(d for _, d in each) for name, each in apart.items()}
+    assert {name: d for name, d in numbers.items() if d > limit(name)} == {}
+    assert {name: d for name, d in counted.items() if d > (0.02 if name.split()[0] in SOLVED else 0)} == {}
+    assert numbers["float32"] > 0  # else nothing was dealt out
+
+
+def limit(name: str) -> float:
+    """How far the numbers of a case may be apart."""
+    algorithm, *precision = name.split(" in ")
+    if algorithm == "float32" or precision:
+        return 1e-4 if algorithm in SOLVED else 1e-5
+    return 1e-12

@@ -109,5 +109,5 @@ def test_the_bytes_that_an_upload_says_stand_in_bytes_up(rounded, monkeypatch):
 def test_who_does_not_ask_for_a_key_pays_nothing():
     engine = engine_of(small("algo=fedavg"))
     state, numbers = engine.start([{}]), engine.federation.stack([{}])
-    given = (numbers, state, engine.federation.arrays[0], engine._draw(0, [0]), np.int32(0))
+    given = (numbers, state, engine.federation.arrays[0], engine.federation.schedule.draw(0, 2), np.int32(0))
     assert "threefry" not in jax.jit(engine.federation.advance).lower(*given).as_text()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,6 +12,8 @@ from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
 
 LITTLE = ["data.clients=12", "data.samples=7", "data.features=10", "data.evaluated=3", "rounds=6", "eval_every=3"]
+
+RATE = "algo.client_lr=0.01"
 
 
 def little(data: str, *overrides: str):
@@ -28,7 +31,8 @@ def people(data: str, *overrides: str) -> Population:
 
 def ends(experiment, data):
     engine = engine_for(experiment, data)
-    last = list(engine.run([experiment.numbers()]))[-1]
+    with jax.enable_x64(experiment.settings.precision == "float64"):
+        last = list(engine.run([experiment.numbers()]))[-1]
     return last.solution, last.work
 
 
@@ -44,20 +48,26 @@ def stored(data):
 @pytest.mark.parametrize(
     "given",
     [
-        ["algo=feddualavg", "batch_size=3"],
-        ["algo=fedmid", "batch_size=null", "local_epochs=2"],
-        ["algo=fedavg", "batch_size=3", "clients_per_round=null", "client_weighting=uniform"],
-        ["algo=fedmid_osp", "batch_size=3", "local_steps=4", "local_epochs=null"],
+        ["algo=feddualavg", "batch_size=3", RATE],
+        ["algo=fedmid", RATE, "batch_size=null", "local_epochs=2"],
+        ["algo=fedavg", RATE, "batch_size=3", "clients_per_round=null", "client_weighting=uniform"],
+        ["algo=fedmid_osp", RATE, "batch_size=3", "local_steps=4", "local_epochs=null"],
+        ["algo=scaffold", RATE, "batch_size=3"],
+        ["algo=scaffold", RATE, "batch_size=3", "clients_per_round=null"],
+        ["algo=pfedme", "algo.client_lr=1", "algo.tolerance=1e-10", "batch_size=3", "precision=float64"],
+        ["algo=fedprox", "algo.mu=1"],
+        ["algo=fedgd", "algo.step=0.01", "data.samples=20"],
     ],
     ids=lambda given: given[0],
 )
 def test_made_rows_are_as_stored_ones(data, given):
-    experiment, made = little(data, *given, "algo.client_lr=0.01")
+    experiment, made = little(data, *given)
     (w, work), (same, as_much) = ends(experiment, made), ends(experiment, stored(made))
     for name in w:
         np.testing.assert_allclose(w[name], same[name], rtol=2e-6, atol=2e-7)
-    assert (work == as_much).all()
     assert work.sum() > 0
+    if given[0] not in ("algo=fedprox", "algo=pfedme"):  # which have closed forms of stored rows, or inner solvers
+        assert (work == as_much).all()
 
 
 def test_a_client_has_the_same_rows_alone_and_among_others():
@@ -69,6 +79,16 @@ def test_a_client_has_the_same_rows_alone_and_among_others():
         np.testing.assert_array_equal(one[1], y[7 * number : 7 * number + 7])
     assert len(np.unique(x.round(5), axis=0)) == len(x)  # nobody has another's rows
     np.testing.assert_array_equal(little("lasso_million")[1].x, x[:21])
+
+
+@pytest.mark.parametrize("data", ["lasso_million", "heterogeneous_million"])
+def test_a_client_has_the_same_rows_in_float64(data):
+    population = people(data)
+    rows = population.rows(0, 12)
+    with jax.enable_x64(True):
+        again = population.rows(0, 12)
+    for one, other in zip(rows, again, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def test_the_law_of_the_rows():
@@ -97,10 +117,8 @@ def test_a_million_clients_take_no_memory():
     [
         (["algo=centralized"], "algo=centralized takes the rows of all clients"),
         (["algo=feddualavg", "reference=true"], "reference=true solves"),
-        (["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1"], "keeps a model for each client"),
         (["algo=fedavg", "algo.client_lr=auto"], "give a value for algo.client_lr"),
         (["algo=fedavg", "topology=tree", "topology.edges=2"], "topology=tree"),
-        (["algo=scaffold", "algo.client_lr=0.1"], "algo=scaffold keeps a state"),
     ],
 )
 def test_what_needs_all_rows_is_refused(given, says):

@@ -176,7 +176,7 @@ def test_a_plugin_that_fails(user_module):
         run(config, "here")
     record = Record(Path("here"))
     assert record.status["status"] == "failed"
-    assert record.status["reason"] == "RuntimeError: no such thing"
+    assert record.status["reason"] == "RuntimeError: no such thing, broken.py line 8"
     log = (record.folder / "run.log").read_text()
     assert "Traceback" in log
     assert "broken.py" in log

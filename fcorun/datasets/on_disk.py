@@ -1,0 +1,161 @@
+"""Rows that stay in a file, larger than memory: read where, and when, somebody computes with them."""
+
+import contextlib
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fcorun.errors import UserError
+from fcorun.system.machine import free_memory
+
+AT_ONCE = 2**26  # bytes that are read at a time
+_DENSE = 4  # rows that are this close together are read as if all between them were wanted
+_MOST = 0.5  # of the free memory, which rows that are asked for as one array may take
+
+
+@dataclass(frozen=True, eq=False)
+class OnDisk:
+    """A matrix (n, d) of which nothing is in memory: rows of a memory map, in any order.
+
+    Indexing by rows gives another one; ``read``, ``astype`` and ``np.asarray`` read them. Reductions over rows go
+    block by block, in float64.
+
+    Attributes:
+        values: the memory map, (N, d), of numbers.
+        places: which of its rows these are, (n,).
+        shift, factor: rows become (x - shift) * factor, both (d,); None: they stay as they are.
+    """
+
+    values: np.ndarray
+    places: np.ndarray
+    shift: np.ndarray | None = None
+    factor: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "OnDisk":
+        """All rows of a memory map."""
+        return cls(values, np.arange(len(values)))
+
+    @property
+    def dtype(self) -> np.dtype:
+        """As the file has it; of whole numbers that are standardized, float64."""
+        own = self.values.dtype
+        return own if self.shift is None or own.kind == "f" else np.dtype(np.float64)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.places), self.values.shape[1]
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def size(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """A row as an array (d,); some of them, by a slice, a mask or their numbers; or, after a comma, a column."""
+        if isinstance(rows, tuple):
+            some, column = self[rows[0]], rows[1]
+            return np.concatenate([np.asarray(some[part])[:, column] for part in some.parts()] or [np.empty(0)])
+        if isinstance(rows, (int, np.integer)):
+            return self[[rows]].read()[0]
+        return replace(self, places=self.places[rows])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        """All rows in memory. Raises UserError where they would take too much of it."""
+        if self.nbytes > free_memory() * _MOST:
+            raise UserError(f"{self.nbytes / 2**30:.3g} GiB of rows stay on disk, and this needs all of them in "
+                            "memory: take fewer rows or columns, or a machine with more memory")  # fmt: skip
+        found = self.read()
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def astype(self, dtype: Any, copy: bool = True) -> np.ndarray:
+        """These rows in memory, of another type."""
+        return np.asarray(self).astype(dtype, copy=False)
+
+    def standardized(self, mean: np.ndarray, factor: np.ndarray) -> "OnDisk":
+        """Rows (x - mean) * factor."""
+        return replace(self, shift=mean, factor=factor)
+
+    def read(self, out: np.ndarray | None = None) -> np.ndarray:
+        """The rows in their order, into ``out`` (n, d), which may be of another type; in the order of the file, which
+        is faster."""
+        out = np.empty(self.shape, self.dtype) if out is None else out
+        order = np.argsort(self.places, kind="stable")
+        for some in np.array_split(order, max(1, -(-self.nbytes // AT_ONCE))):
+            places = self.places[some]
+            if not len(some):
+                continue
+            span = int(places[-1] - places[0]) + 1
+            self._advise(mmap.MADV_NORMAL if span <= _DENSE * len(some) else mmap.MADV_RANDOM)
+            found = self.values[places[0] : places[0] + span] if span == len(some) else self.values[places]
+            if self.shift is not None:
+                found = ((found - self.shift) * self.factor).astype(self.dtype)
+            out[some] = found
+            self._advise(mmap.MADV_DONTNEED)  # these pages are no longer this process's; the system may keep them
+        return out
+
+    def _advise(self, what: int) -> None:
+        with contextlib.suppress(AttributeError, OSError):  # an array in memory, or a system that takes no advice
+            self.values._mmap.madvise(what)  # type: ignore[attr-defined]
+
+    def parts(self, most: int = AT_ONCE) -> Iterator[slice]:
+        """Slices of at most so many bytes, one after the other."""
+        step = max(1, most // max(self.shape[1] * self.dtype.itemsize, 1))
+        yield from (slice(i, min(i + step, len(self))) for i in range(0, len(self), step))
+
+    def in_order(self) -> tuple["OnDisk", np.ndarray]:
+        """The same rows in the order of the file, and which of these each is, (n,)."""
+        order = np.argsort(self.places, kind="stable")
+        return self[order], order
+
+    @cached_property
+    def _moments(self) -> tuple[np.ndarray, ...]:
+        """Least, largest, mean and sum of squared deviations of each column, by Chan, Golub and LeVeque (1983), (d,)
+        each, in one pass."""
+        ordered = self.in_order()[0]
+        count, width = 0, self.shape[1]
+        mean, squares = np.zeros(width), np.zeros(width)
+        least, most = np.full(width, np.inf), np.full(width, -np.inf)
+        for part in ordered.parts():
+            x = ordered[part].read()
+            with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told by who asks
+                least, most = np.minimum(least, x.min(axis=0)), np.maximum(most, x.max(axis=0))
+                new = x.mean(axis=0, dtype=np.float64)
+                apart, total = new - mean, count + len(x)
+                squares += ((x - new) ** 2).sum(axis=0) + apart**2 * (count * len(x) / total)
+            mean, count = mean + apart * (len(x) / total), total
+        return least, most, mean, squares
+
+    def min(self, axis: int = 0) -> np.ndarray:
+        """The least of each column, (d,)."""
+        return self._moments[0].astype(self.dtype)
+
+    def max(self, axis: int = 0) -> np.ndarray:
+        """The largest of each column, (d,)."""
+        return self._moments[1].astype(self.dtype)
+
+    def mean(self, axis: int = 0, dtype: Any = None) -> np.ndarray:
+        """The mean of each column, (d,)."""
+        return self._moments[2]
+
+    def std(self, axis: int = 0, dtype: Any = None) -> np.ndarray:
+        """The standard deviation of each column, (d,)."""
+        return np.sqrt(self._moments[3] / max(len(self), 1))
+
+    def sum(self, dtype: Any = None) -> float:
+        """Of all numbers; not finite where one of them is not."""
+        return float(self._moments[2].sum() * len(self))

@@ -1,0 +1,38 @@
+"""Whose the rows of a table are: the clients' that it names, or of clients that they are dealt out to."""
+
+import numpy as np
+
+from fcorun.datasets.base import stream
+from fcorun.datasets.partition import natural, partition
+from fcorun.datasets.rows import Rows
+from fcorun.errors import UserError
+
+
+def owners(
+    rows: Rows, y: np.ndarray, path: str, *, kind: str, clients: int, alpha: float, seed: int
+) -> tuple[list[str], np.ndarray]:
+    """Names of the clients, and the index of each row's client, shape (N,).
+
+    ``kind`` is that of ``fcorun.datasets.partition``, for rows whose clients the file at ``path`` does not name. Raises
+    UserError where it does, and another one is asked for, and for more clients than rows.
+    """
+    if rows.client is not None:
+        if kind != "iid":
+            raise UserError(
+                f"data.partition={kind}: the rows of {path} have clients already; "
+                "leave data.partition out, or take the clients out of the data"
+            )
+        found, inverse = np.unique(rows.client, return_inverse=True)
+        order = sorted(range(len(found)), key=natural(found.tolist()))
+        return [str(found[k]) for k in order], np.argsort(order)[inverse]
+    marked = np.zeros(len(y), bool)
+    for held in (rows.validation, rows.test):
+        marked |= False if held is None else held
+    training = y[~marked]
+    if clients > len(training):
+        raise UserError(f"data.clients={clients} is more than the {len(training)} rows of {path}: "
+                        f"give at most {len(training)}")  # fmt: skip
+    # rows that the file holds out belong to nobody, that is to one client more
+    owner = np.full(len(y), clients)
+    owner[~marked] = partition(kind, training, clients, alpha, stream(seed, "table", "partition"))
+    return [f"client{m}" for m in range(clients)], owner

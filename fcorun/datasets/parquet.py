@@ -1,0 +1,104 @@
+"""Parquet files that are larger than memory: their columns of numbers, written row by row into the cache once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.encoding import Column, Encoding
+from fcorun.datasets.on_disk import AT_ONCE, OnDisk
+from fcorun.datasets.readers import DAMAGE, chosen, ending_of, find, split
+from fcorun.datasets.rows import Rows
+from fcorun.datasets.stored import digest, kept, stays
+from fcorun.errors import UserError
+
+
+def read_parquet(
+    path: str,
+    target: str | None,
+    client: str | None,
+    ignore: Sequence[str] | None,
+    only: Sequence[str] | None,
+    *,
+    aside: Sequence[str],
+    encoding: Encoding | None,
+    resident: bool | str,
+) -> Rows | None:
+    """The rows of a file that stay on disk; None where they do not, or the file is none of Parquet.
+
+    Its features are the columns as ``chosen``, or those of an ``encoding``; ``aside`` are others that are no features,
+    of which ``Rows.aside`` is a frame. Raises UserError where columns are missing, or features are no numbers.
+    """
+    file = find(path)
+    if ending_of(file, where := f"data.path={path}") != ".parquet" or not stays(_bytes(file), resident):
+        return None  # also where it is damaged, which who reads it says
+    import pandas as pd
+    from pyarrow import parquet
+
+    empty = pd.DataFrame(columns=list(parquet.read_schema(file).names))
+    features = [name for name in chosen(empty, path, (target, client), ignore, only) if name not in aside]
+    split(empty, path, target, client, features=features)
+    if encoding is not None:
+        if coded := [column.name for column in encoding.columns if column.kind != "number" or column.indicator]:
+            raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and the encoding has levels "
+                            f"or gaps of '{coded[0]}': give a file that fits into memory")  # fmt: skip
+        features = [column.name for column in encoding.columns]
+    if lost := [name for name in (*features, *aside) if name not in empty]:
+        raise UserError(f"{where}: there is no column '{lost[0]}'; check the columns of the file")
+    few = [name for name in dict.fromkeys((target, client, *aside)) if name is not None]
+    frame = pd.read_parquet(file, columns=few)
+    rows = split(frame, path, target, client, features=[])
+    x = OnDisk.of(_values(file, features, where))
+    made = encoding or Encoding(tuple(Column(name) for name in features))
+    return Rows(x, rows.y, rows.client, aside=frame[list(aside)], encoding=made)  # type: ignore[arg-type]
+
+
+def _bytes(file: Path) -> int:
+    """About what the columns of a Parquet file take in memory, as 8 bytes a cell; 0 of a damaged file."""
+    from pyarrow import parquet
+
+    try:
+        about = parquet.read_metadata(file)
+    except DAMAGE:
+        return 0
+    return about.num_rows * about.num_columns * 8
+
+
+def _values(file: Path, names: Sequence[str], where: str) -> np.ndarray:
+    """A memory map of these columns, (N, d): a copy in the cache, which is written once, block by block.
+
+    Raises UserError, which begins with ``where``, for columns that are not of numbers.
+    """
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(file) as given:
+        kinds = {name: given.schema_arrow.field(name).type for name in names}
+        found = {name: _type(kind) for name, kind in kinds.items()}
+        if bad := [name for name, kind in found.items() if kind is None]:
+            raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and '{bad[0]}' "
+                            f"is {kinds[bad[0]]}: make it numbers, or leave it out by data.ignore")  # fmt: skip
+        dtype = np.result_type(*(kind for kind in found.values() if kind is not None))
+        dtype = np.dtype(np.int8) if dtype.kind == "b" else dtype
+        step = max(1, AT_ONCE // (8 * len(names)))
+        blocks = (_block(batch, names, dtype, where) for batch in given.iter_batches(step, columns=list(names)))
+        return kept([digest(file), list(names)], (given.metadata.num_rows, len(names)), dtype, blocks)
+
+
+def _type(kind: Any) -> np.dtype | None:
+    """The type of numbers that a column of Arrow holds, or None."""
+    from pyarrow import types
+
+    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return np.dtype(kind.to_pandas_dtype()) if numbers else None
+
+
+def _block(batch: Any, names: Sequence[str], dtype: np.dtype, where: str) -> np.ndarray:
+    found = np.empty((batch.num_rows, len(names)), dtype)
+    for place, name in enumerate(names):
+        column = batch.column(name)
+        if column.null_count:
+            raise UserError(f"{where}: column '{name}' has gaps, which are filled only where rows are in memory: fill "
+                            f"them in, or data.ignore=[{name}]")  # fmt: skip
+        found[:, place] = column.to_numpy(zero_copy_only=False)
+    return found

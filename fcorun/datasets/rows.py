@@ -1,0 +1,33 @@
+"""What is read of a table, before it is known which rows train."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file in its own order.
+
+    Attributes:
+        x: features, shape (N, d), a real dtype, finite; of a file without named columns.
+        y: targets as the file has them, shape (N,): real, finite numbers, booleans or text.
+        client: the client of each row, text, shape (N,), or None.
+        validation, test: True where the file holds a row out, shape (N,), or None.
+        frame: the columns of the features as they are, a pandas.DataFrame; of a file with named columns, and then
+            there is no x.
+        remarks: what to know of how the file was read.
+        aside, encoding: of named columns whose rows stay on disk, a pandas.DataFrame of those that are no features, and
+            how the others became x.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    client: np.ndarray | None = None
+    validation: np.ndarray | None = None
+    test: np.ndarray | None = None
+    frame: Any = None
+    remarks: tuple[str, ...] = ()
+    aside: Any = None
+    encoding: Any = None

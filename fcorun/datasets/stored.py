@@ -1,0 +1,143 @@
+"""Arrays that may be larger than memory: folders of .npy files and HDF5, digests of them, and copies in the cache."""
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.npz import checked
+from fcorun.datasets.on_disk import AT_ONCE, OnDisk
+from fcorun.errors import UserError, nearest
+from fcorun.system.cache import cache_dir
+from fcorun.system.files import write_whole
+from fcorun.system.machine import free_memory
+
+HDF5 = (".h5", ".hdf5")
+ARRAYS = ("X", "y", "client", "validation", "test")
+_SHARE = 0.25  # of the free memory: what takes more stays on disk
+_HASHED = 2**28  # bytes: digests of larger files are kept
+
+
+def stays(bytes_: int, resident: bool | str) -> bool:
+    """Whether rows of so many bytes stay on disk: as ``resident`` says, or by "auto" where they take too much."""
+    return bytes_ > free_memory() * _SHARE if resident == "auto" else not resident
+
+
+def is_folder(path: str) -> bool:
+    """Whether it is a folder with one of the arrays."""
+    return any((Path(path).expanduser() / f"{name}.npy").is_file() for name in ARRAYS)
+
+
+def read_folder(path: str, resident: bool | str) -> dict[str, Any]:
+    """The arrays X.npy (N, d), y.npy (N,) and, if they are there, those of client, validation and test, of a folder; X
+    by a memory map where it stays on disk. Raises UserError for arrays that do not fit each other."""
+    folder = Path(path).expanduser()
+    there = {file.stem: file for file in sorted(folder.glob("*.npy")) if file.stem in ARRAYS}
+    for name in ("X", "y"):
+        if name not in there:
+            raise UserError(f"data.path={path}: the folder has no {name}.npy; {nearest(name, [*there] or ARRAYS)}")
+    try:
+        stay = stays(there["X"].stat().st_size, resident)
+        found = {name: np.load(file, allow_pickle=False, mmap_mode="r" if stay and name == "X" else None)
+                 for name, file in there.items()}  # fmt: skip
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"data.path={path}: cannot be read as .npy ({error}); save arrays of numbers by numpy.save") \
+            from error  # fmt: skip
+    return {n: on_disk(v) for n, v in checked(found, path).items()}
+
+
+def read_hdf5(file: Path, path: str, resident: bool | str) -> dict[str, Any]:
+    """The same of the data sets of an HDF5 file. What stays on disk is read where it lies, or, if it is packed or in
+    chunks, from a copy in the cache."""
+    import h5py
+
+    try:
+        with h5py.File(file) as given:
+            for name in ("X", "y"):
+                if not isinstance(given.get(name), h5py.Dataset):
+                    raise UserError(f"data.path={path}: there is no data set '{name}'; {nearest(name, list(given))}")
+            x = given["X"]
+            found = {n: _plain(given[n]) for n in ARRAYS if n in given and n != "X"}
+            if len(x.shape) != 2 or not stays(x.nbytes, resident):
+                found["X"] = x[()]
+            elif (offset := x.id.get_offset()) is not None and not x.compression and x.dtype.isnative:
+                found["X"] = np.memmap(file, x.dtype, "r", offset, x.shape)
+            else:
+                step = max(1, AT_ONCE // max(x.dtype.itemsize * x.shape[1], 1))
+                blocks = (x[i : i + step] for i in range(0, len(x), step))
+                found["X"] = kept([digest(file), "X"], x.shape, x.dtype.newbyteorder("="), blocks)
+    except OSError as error:
+        raise UserError(f"data.path={path}: cannot be read as HDF5 ({error}); mend or rename the file") from error
+    return {n: on_disk(v) for n, v in checked(found, path).items()}
+
+
+def _plain(values: Any) -> np.ndarray:
+    """A data set of HDF5, text as text."""
+    return np.asarray(values.asstr()[()], dtype=str) if values.dtype.kind in "SO" else values[()]
+
+
+def kept(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np.ndarray]) -> np.ndarray:
+    """A memory map of these blocks, one below the other, in the cache, where they are written unless they are there."""
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    file = cache_dir("rows") / f"{name}.npy"
+    if not file.exists():
+        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("wb") as out:
+                header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(out, header)
+                for block in blocks:
+                    out.write(np.ascontiguousarray(block, dtype))
+            os.replace(temporary, file)
+        except OSError as error:
+            raise UserError(f"{file.parent} has no room for {shape[0] * shape[1] * dtype.itemsize / 2**30:.3g} GiB "
+                            f"of rows ({error.strerror}): FCORUN_CACHE=FOLDER is another place") from error  # fmt: skip
+        finally:
+            temporary.unlink(missing_ok=True)
+    return np.load(file, mmap_mode="r")
+
+
+def digest(file: Path) -> str:
+    """The SHA-256 of a file's bytes. That of a large file is worked out once, and found again by the file's place,
+    size, time and what stands in some places of it."""
+    about = file.stat()
+    if about.st_size < _HASHED:
+        return _sha256(file)
+    key = [str(file.resolve()), about.st_size, about.st_mtime_ns, _samples(file, about.st_size)]
+    kept = cache_dir("digests") / hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    try:
+        return kept.read_text()
+    except OSError:
+        found = _sha256(file)
+        write_whole(kept, found)
+        return found
+
+
+def folder_digest(path: str) -> Mapping[str, str]:
+    """Those of the arrays of a folder, by name."""
+    there = {file.stem: file for file in sorted(Path(path).expanduser().glob("*.npy")) if file.stem in ARRAYS}
+    return {name: digest(file) for name, file in there.items()}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as given:
+        return hashlib.file_digest(given, "sha256").hexdigest()
+
+
+def _samples(file: Path, size: int, count: int = 64, width: int = 4096) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as given:
+        for place in np.linspace(0, max(size - width, 0), count).astype(int).tolist():
+            given.seek(place)
+            found.update(given.read(width))
+    return found.hexdigest()
+
+
+def on_disk(values: np.ndarray) -> Any:
+    """An array as it is, or the rows that a memory map stands for."""
+    return OnDisk.of(values) if isinstance(values, np.memmap) else values

@@ -1,0 +1,114 @@
+"""Stretches of rounds: what they touch is known before they run, so what is not resident is fetched for them.
+
+The cohorts and minibatches of a stretch are drawn on the host. Rows that stay on disk are read then, while the device
+computes the stretch before; clients' states in files are read when that is over, and written back afterwards.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.algorithms.base import Tree
+from fcorun.engine.arrays import Rows
+from fcorun.engine.federation import Federation
+from fcorun.engine.schedule import Rounds
+from fcorun.engine.stretch.rows import bytes_of_round, fetched
+from fcorun.engine.stretch.states import States
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rounds that one program computes.
+
+    Attributes:
+        count: how many, T.
+        rounds: with a leading axis for the runs, if their seeds differ.
+        rows: those of these rounds alone, or None: all are resident.
+        clients: for each run those whose states are fetched, each named once; None: all states are resident.
+    """
+
+    count: int
+    rounds: Rounds
+    rows: Rows | None = None
+    clients: list[np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """The stretches of runs with these seeds.
+
+    Attributes:
+        states: the clients' states of each run, or None: they are resident.
+        budget: bytes that the rows of two stretches may take, of that which runs and of the next; None: any number.
+    """
+
+    federation: Federation
+    seeds: Sequence[int]
+    states: Sequence[States] | None
+    rounds: int
+    eval_every: int
+    budget: int | None = None
+
+    def after(self, done: int) -> Stretch | None:
+        """The next stretch: up to the next evaluation, or a part of the way where all of it would take too much."""
+        left = min(self.eval_every - done % self.eval_every, self.rounds - done)
+        if left <= 0:
+            return None
+        federation, apart = self.federation, sorted(set(self.seeds))
+        streamed = federation.data.on_disk and federation.arrays[0] is None
+        count = left
+        if streamed and self.budget is not None:
+            each = bytes_of_round(federation.data, federation.schedule, federation.precision) * len(apart)
+            most = max(1, self.budget // 2 // each)
+            whole = min(self.eval_every, self.rounds)
+            count = min(left, -(-whole // -(-whole // most)))  # equal ones, for each length is a program of its own
+        drawn = {seed: federation.schedule.of(seed).draw(done, count) for seed in apart}
+        if len(drawn) == 1:
+            rounds = drawn[self.seeds[0]]
+        else:
+            rounds = jax.tree.map(lambda *parts: np.stack(parts), *(drawn[seed] for seed in self.seeds))
+        rows, clients = None, None
+        if streamed:
+            rows, rounds = fetched(federation.data, federation.schedule, rounds, federation.precision)
+        if self.states is not None:
+            rounds, clients = _placed(rounds, len(self.seeds))
+        return Stretch(count, rounds, rows, clients)
+
+    def begun(self, state: Tree, stretch: Stretch) -> Tree:
+        """The state of the runs with the states of the clients of a stretch."""
+        if stretch.clients is None:
+            return state
+        cohort = stretch.rounds.cohort.shape[-2:]
+        places = min(cohort[0] * cohort[1], self.federation.data.members)
+        return self.of_clients(state, [np.resize(each, places) for each in stretch.clients])
+
+    def of_clients(self, state: Tree, clients: Sequence[np.ndarray]) -> Tree:
+        """The state of the runs with the states of these clients, (P,) of each run."""
+        assert self.states is not None
+        each = [states.read(some) for states, some in zip(self.states, clients, strict=True)]
+        leaves = [np.stack(leaf) for leaf in zip(*each, strict=True)]
+        return state | {"clients": jax.tree.unflatten(jax.tree.structure(state["clients"]), leaves)}
+
+    def ended(self, state: Tree, stretch: Stretch, before: Tree, done: int) -> Tree:
+        """The state after a stretch, the clients' states in their files; ``before`` is that from before it."""
+        if stretch.clients is None:
+            return state
+        assert self.states is not None
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state["clients"])]
+        for g, (states, clients) in enumerate(zip(self.states, stretch.clients, strict=True)):
+            states.write(clients, [leaf[g, : len(clients)] for leaf in leaves], done)
+        return state | {"clients": before["clients"]}
+
+
+def _placed(rounds: Rounds, runs: int) -> tuple[Rounds, list[np.ndarray]]:
+    """Rounds that say at which place of what is fetched a client's state is, and the clients that are, of each run."""
+    shared = rounds.cohort.ndim == 2
+    found: list[Any] = [
+        np.unique(cohort, return_inverse=True) for cohort in (rounds.cohort[None] if shared else rounds.cohort)
+    ]
+    place = np.stack([each.reshape(rounds.cohort.shape[-2:]) for _, each in found]).astype(np.int32)
+    clients = [each for each, _ in found] * (runs if shared else 1)
+    return rounds._replace(place=place[0] if shared else place), clients

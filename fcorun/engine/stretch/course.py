@@ -1,0 +1,132 @@
+"""Runs on their way: stretch after stretch, and what is measured in between."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.algorithms.base import Tree
+from fcorun.engine.devices import Devices
+from fcorun.engine.stretch.ahead import Stretch, Stretches
+from fcorun.engine.stretch.blocks import blocks
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """G runs at an evaluation.
+
+    Attributes:
+        round: rounds done.
+        seconds: time spent running so far, for all G together.
+        metrics: each of shape (G,).
+        solution: the parameters of the output by name, with leading axis G.
+        diverged: the round in which a run's state stopped being finite, 0 for those that go on, shape (G,).
+        state: everything that a later call needs to go on from here; a pytree of arrays with leading axis G.
+        work: gradients of examples and proxes evaluated so far, over all clients and the server, shape (G, 2).
+        models: the clients' own models by parameter, with leading axes G, M, on the device; None where they have none.
+    """
+
+    round: int
+    seconds: float
+    metrics: dict[str, np.ndarray]
+    solution: dict[str, np.ndarray]
+    diverged: np.ndarray
+    state: Tree
+    work: np.ndarray
+    models: dict[str, jax.Array] | None = None
+
+
+@dataclass
+class Course:
+    """The runs of a call on their way: what does not change, and the time that they have taken.
+
+    Attributes:
+        measured: x and y that are measured, or None where they stay on disk, and what the evaluation needs beside them.
+        compiled: the program of a function for such arguments.
+        clock: when they would have begun, had they never paused.
+    """
+
+    devices: Devices
+    numbers: Any
+    rows: Any
+    measured: tuple
+    stretches: Stretches
+    compiled: Callable[..., Callable]
+    clock: float = 0.0
+
+    def snapshot(self, state: Tree, done: int, work: np.ndarray) -> Snapshot:
+        """The runs after ``done`` rounds."""
+        now = _judged(self.measure(state), state, done, work)
+        return replace(now, seconds=time.perf_counter() - self.clock)
+
+    def program(self, function: Callable, *given: Any) -> Callable:
+        """The program of a function; compiling it takes none of the runs' time."""
+        begun = time.perf_counter()
+        found = self.compiled(function, *given)
+        self.clock += time.perf_counter() - begun
+        return found
+
+    def measure(self, state: Tree, only_compile: bool = False) -> Any:
+        """What ``Federation.evaluate`` returns. Rows that stay on disk are read in blocks while the device computes."""
+        federation, states = self.stretches.federation, self.stretches.states
+        if states is not None and federation.algorithm.personalises:
+            evaluated = np.arange(len(federation.data.sizes))
+            state = self.devices.by_run(self.stretches.of_clients(state, [evaluated] * len(states)))
+        numbers, state = self.devices.first((self.numbers, state))
+        if federation.data.on_disk:
+            if only_compile:
+                return None
+            state = state | {"sums": self._sums(numbers, {"server": state["server"]})}
+        function = self.devices.evaluate(federation.evaluate)
+        evaluate = self.program(function, numbers, state, *self.measured)
+        return None if only_compile else evaluate(numbers, state, *self.measured)
+
+    def _sums(self, numbers: Any, state: Tree) -> dict[str, dict[str, jax.Array]]:
+        """Of each run, the sums over the rows of each part."""
+        federation, found = self.stretches.federation, {}
+        function = self.devices.evaluate(federation.scored)
+        for part, block in blocks(federation.evaluation, federation.precision):
+            jax.block_until_ready(found)  # of the block before the last one: two are in memory
+            block = self.devices.where_measured(block)
+            more = self.program(function, numbers, state, *block)(numbers, state, *block)
+            found[part] = jax.tree.map(jnp.add, found[part], more) if part in found else more
+        return found
+
+    def advance(self, state: Tree, stretch: Stretch, done: int) -> tuple[Tree, Stretch | None, np.ndarray, int]:
+        """The runs after a stretch, the next stretch, the work that was done, (G, 2), and the rounds done."""
+        federation, devices = self.stretches.federation, self.devices
+        begun = devices.by_run(self.stretches.begun(state, stretch))
+        rows = self.rows if stretch.rows is None else devices.everywhere(stretch.rows)
+        given = (self.numbers, begun, rows, devices.rounds(stretch.rounds), devices.everywhere(np.int32(done)))
+        function = devices.advance(federation.advance, stretch.rounds.cohort.ndim == 2)
+        end, more = self.program(function, *given)(*given)  # returns before it has finished,
+        done += stretch.count
+        following = self.stretches.after(done)  # so that the next rounds are drawn, and read, meanwhile
+        examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
+        gradients = examples.sum(axis=1) + passes[:, :-1] @ federation.schedule.worked
+        work = np.stack([gradients, proxes.sum(axis=1)], axis=1)
+        return self.stretches.ended(end, stretch, state, done), following, work, done
+
+
+def _judged(found: tuple, state: Tree, done: int, work: np.ndarray) -> Snapshot:
+    """A snapshot of what was measured after ``done`` rounds, without its time; a loss that is lost is divergence."""
+    models = found[2]
+    metrics, solution = jax.tree.map(np.asarray, found[:2])
+    losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
+    diverged = np.asarray(state["diverged"])
+    lost = (diverged == 0) & ~np.isfinite(losses).all(axis=0)
+    diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
+    return Snapshot(
+        round=done,
+        seconds=0.0,
+        metrics=metrics,
+        solution=solution,
+        diverged=diverged,
+        state=state | {"diverged": jax.device_put(diverged)},
+        work=work,
+        models=models,
+    )

@@ -1,0 +1,50 @@
+"""The rows of a stretch, where they stay on disk: read in the order in which they were drawn, and numbered anew."""
+
+from typing import Any
+
+import numpy as np
+
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.arrays import Rows, beside_of, kept_as, target_type
+from fcorun.engine.schedule import Rounds, Schedule
+from fcorun.system.arrays import aligned
+
+
+def bytes_of_round(data: FederatedData, schedule: Schedule, dtype: Any) -> int:
+    """The bytes of the rows that are fetched for a round."""
+    steps = 1 if schedule.repeats else int(schedule.steps.max()) * (schedule.edge_rounds or 1)
+    width = data.x.shape[1] * kept_as(data.x.dtype, dtype).itemsize
+    return schedule.cohort_size * steps * schedule.batch * width
+
+
+def fetched(data: FederatedData, schedule: Schedule, rounds: Rounds, dtype: Any) -> tuple[Rows, Rounds]:
+    """The rows that these rounds take, and the rounds with the places of their rows among these.
+
+    There are as many rows for rounds of the same shape; what a shorter batch does not have is 0.
+    """
+    rows = _whole(schedule, rounds.cohort) if schedule.repeats else rounds.rows
+    there = rows >= 0
+    taken, flat = rows[there], there.ravel()
+    x = aligned((rows.size, data.x.shape[1]), kept_as(data.x.dtype, dtype))
+    if flat.all():
+        data.x[taken].read(x)
+    else:
+        x[~flat] = 0
+        x[flat] = data.x[taken].read()
+
+    def beside(values: np.ndarray, kind: Any) -> np.ndarray:
+        found = np.zeros(rows.size, kind)
+        found[flat] = values[taken]
+        return found
+
+    places = np.where(there, np.arange(rows.size, dtype=np.int32).reshape(rows.shape), -1)
+    if schedule.repeats and schedule.edge_rounds:  # the rounds of the edges take the same
+        places = np.broadcast_to(places[..., None, :, :, :], (*rounds.rows.shape[:-1], *places.shape[-2:]))
+    own = {name: beside(values, dtype) for name, values in beside_of(data).items()}
+    return Rows(x, beside(data.y, target_type(data, dtype)), own, None, None), rounds._replace(rows=places)  # type: ignore[arg-type]
+
+
+def _whole(schedule: Schedule, cohort: np.ndarray) -> np.ndarray:
+    """All rows of each client of cohorts (..., S), one batch (..., S, 1, B) with -1 for none."""
+    place, starts, sizes = np.arange(schedule.batch), schedule.starts[cohort], schedule.sizes[cohort]
+    return np.where(place < sizes[..., None], starts[..., None] + place, -1)[..., None, :].astype(np.int32)

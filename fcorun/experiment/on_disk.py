@@ -1,0 +1,48 @@
+"""What data need in memory whose rows stay on disk."""
+
+from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.arrays import decomposes
+from fcorun.engine.schedule import Schedule
+from fcorun.engine.stretch.rows import bytes_of_round
+from fcorun.errors import UserError
+from fcorun.experiment.experiment import Experiment
+from fcorun.problem.problem import Problem
+from fcorun.system.machine import allowed_memory
+
+SHARE = 0.5  # of the memory allowed, for the rows of two stretches
+_COPIES = 2  # of a client's rows in float64, for bounds on the curvature of its loss
+
+
+def check_on_disk(experiment: Experiment, data: FederatedData, schedule: Schedule, problem: Problem) -> None:
+    """Refuse what needs all rows in memory, and rounds whose rows do not fit into it. Raises UserError."""
+    names, algo, settings = experiment.names, experiment.algo, experiment.settings
+    needs = {
+        f"algo={names['algo']} takes all rows at once": isinstance(algo, Baseline),
+        f"algo={names['algo']} has models of the clients' own, which are measured on rows in memory": getattr(
+            algo, "personalises", False
+        ),
+        "reference=true solves the problem on all rows": settings.reference,
+        "reg.relative takes a gradient on all rows (give reg.strength)": experiment.reg.relative_given is not None,
+    }
+    if found := [need for need, there in needs.items() if there]:
+        raise UserError(f"the rows of data={names['data']} stay on disk, but {found[0]}: choose another, or give "
+                        "data.resident=true where they fit into memory")  # fmt: skip
+    assert isinstance(algo, Algorithm)
+    allowed, width = allowed_memory(settings.memory), data.x.shape[1]
+    largest = _COPIES * 8 * int(data.sizes.max()) * width
+    if algo.needs_curvature and largest > allowed:
+        wanted = " and ".join(algo.needs_curvature)
+        raise UserError(f"auto of algo={names['algo']} takes bounds on each client's loss, for which the largest one "
+                        f"needs {_told(largest)} of memory: give {wanted}")  # fmt: skip
+    if decomposes(algo.traits, schedule, problem, data):
+        return
+    each = 2 * bytes_of_round(data, schedule, settings.precision)
+    if each > SHARE * allowed:
+        raise UserError(f"the rows of a round, and of the next, take {_told(each)}, more than half of the memory, "
+                        f"{_told(allowed)}: lower batch_size, local_steps, local_epochs or clients_per_round, or raise "
+                        "memory")  # fmt: skip
+
+
+def _told(bytes_: float) -> str:
+    return f"{bytes_ / 2**30:.3g} GiB"

@@ -1,0 +1,97 @@
+"""What an algorithm of one's own may return, and what is said where it returns something else."""
+
+import pytest
+from helpers import fails, small
+
+from fcorun import run
+from fcorun.errors import describe
+
+MINE = """
+from dataclasses import dataclass
+
+from fcorun.algorithms import Algorithm, Traits
+from fcorun.config import Positive
+
+
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    client_lr: Positive
+    traits = Traits(sides=("server",), trees="some")
+
+    def init(self, problem, w0):
+        return INIT
+
+    def local(self, problem, server, client, data):
+        BODY
+        w = data.steps(lambda w, batch: w - self.client_lr * problem.gradient(w, batch), server)
+        return LOCAL
+
+    def server(self, problem, server, mean):
+        return SERVER
+
+    def output(self, problem, server):
+        return OUTPUT
+"""
+RIGHT = {
+    "INIT": "w0, None",
+    "BODY": "pass",
+    "LOCAL": "w - server, client",
+    "SERVER": "problem.prox(server + mean, self.client_lr)",
+    "OUTPUT": "server",
+}
+W = "parameters (bias: a number, weights: array (20,))"
+WRONG = {
+    ("INIT", "w0"): ("init() of Mine must return two things", "and returned Vector"),
+    ("LOCAL", "w - server"): ("local() of Mine must return two things, its upload", "and returned Vector"),
+    ("LOCAL", "w, client, 1"): ("local() of Mine must return two things", "and returned 3 things"),
+    ("LOCAL", "None"): ("local() of Mine", "and returned NoneType"),
+    ("LOCAL", "w, w"): ("local() of Mine: the client's new state must be like that of init(), None, and is " + W,),
+    ("LOCAL", "'a', client"): ("local() of Mine: its upload must be made of arrays, and has a str in it",),
+    ("LOCAL", "w - server['weights'], client"): ("server() of Mine: the server's new state", "bias: array (20,)"),
+    ("SERVER", "None"): (
+        "server() of Mine: the server's new state must be like that of init(), " + W + ", and is None",
+    ),
+    ("OUTPUT", "dict(server)"): ("output() of Mine must return parameters like w0, " + W + ", and returned {bias: ",),
+}
+SAID = {
+    "if self.client_lr > 1: pass": "by `if`, `and`, `or` or `while`; use jnp.where, mine.py line 17",
+    "float(self.client_lr)": "is asked for its value, by float() or int() for example; use jax.numpy, mine.py line 17",
+    "problem.gradeint(server)": "AttributeError: 'Problem' object has no attribute 'gradeint', mine.py line 17",
+}
+
+
+@pytest.fixture
+def mine(user_module):
+    """A function that runs an algorithm with these changes."""
+
+    def go(**changes):
+        text = MINE
+        for name, value in (RIGHT | changes).items():
+            text = text.replace(name, value)
+        user_module("mine", text)
+        config = small("rounds=1")
+        config["algo"] = {"name": "mine", "class": "mine.Mine", "client_lr": 0.01}
+        return run(config, "here")
+
+    return go
+
+
+def test_what_is_right_runs(mine):
+    assert mine().status["status"] == "done"
+
+
+def test_a_state_may_name_its_parts_in_any_order(mine):
+    mine(INIT="w0, {'a': w0, 'b': 0.0}", LOCAL="w - server, {'b': 1.0, 'a': w}")
+
+
+@pytest.mark.parametrize(("place", "value"), WRONG)
+def test_what_is_wrong_is_one_sentence(mine, place, value):
+    with fails(*WRONG[place, value]):
+        mine(**{place: value})
+
+
+@pytest.mark.parametrize("body", SAID)
+def test_what_fails_is_said_with_its_line(mine, body):
+    with pytest.raises((AttributeError, TypeError)) as caught:
+        mine(BODY=body)
+    assert SAID[body] in describe(caught.value)

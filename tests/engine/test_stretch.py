@@ -1,0 +1,122 @@
+"""Rows that stay on disk: as if they were in memory."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from helpers import fails
+
+from fcorun import Record, compose, run, run_grid
+from fcorun.engine.stretch.ahead import Stretches
+from fcorun.engine.stretch.rows import bytes_of_round
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.prepare import prepare
+
+ROWS, FEATURES = 240, 6
+DATA = ["data=table", "data.path=rows", "data.test=0.1", "precision=float64", "rounds=5", "eval_every=4"]
+RATES = ["algo.client_lr=0.05", "algo.server_lr=1", "reg.strength=0.01"]
+
+
+@pytest.fixture(autouse=True)
+def rows(tmp_path):
+    """A folder of ragged clients, whose rows stand in no order."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ROWS, FEATURES)).astype(np.float32)
+    (tmp_path / "rows").mkdir()
+    client = rng.choice(5, ROWS, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    y = x @ np.arange(FEATURES) + client + rng.standard_normal(ROWS)
+    for name, values in {"X": x, "y": y, "client": client}.items():
+        np.save(tmp_path / "rows" / f"{name}.npy", values)
+
+
+def both(*given: str) -> tuple[Record, Record]:
+    """Records of the same run with rows in memory and on disk."""
+    return tuple(run(compose([*DATA, *given, f"data.resident={way}"]), way) for way in ("true", "false"))  # type: ignore
+
+
+def alike(one: Record, other: Record) -> None:
+    for name in one.solution:
+        np.testing.assert_allclose(other.solution[name], one.solution[name], rtol=1e-12, atol=1e-12)
+    columns = [name for name in one.metrics if name != "seconds"]
+    assert [*one.metrics] == [*other.metrics]
+    np.testing.assert_allclose(other.metrics[columns], one.metrics[columns], rtol=1e-12, atol=1e-12)
+    assert one.status["identity"] == other.status["identity"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["algo=feddualavg", "batch_size=7", *RATES],
+        ["algo=fedmid", "batch_size=7", "clients_per_round=2", "local_epochs=null", "local_steps=3", *RATES],
+        ["algo=scaffold", "batch_size=7", "clients_per_round=2", "algo.client_lr=0.05", "data.standardize=pooled"],
+        ["algo=fedavg", "batch_size=null", "local_epochs=2", "client_weighting=uniform"],
+        ["algo=fedgd"],
+        ["algo=fedprox", "algo.mu=1"],
+        ["algo=fedavg", "topology=tree", "topology.edges=2", "topology.rounds=2", "batch_size=null"],
+        ["algo=fedavg", "topology=tree", "topology.edges=2", "batch_size=7", *RATES[:2]],
+    ],
+    ids=lambda given: "-".join(given[:2]),
+)
+def test_rows_on_disk_are_as_in_memory(given):
+    alike(*both(*given))
+
+
+def test_seeds_and_rates_of_a_grid_share_what_is_fetched():
+    given = [*DATA, "algo=feddualavg", "batch_size=7", "clients_per_round=2", *RATES]
+    points = [("0.05", 0), ("0.02", 0), ("0.05", 1)]
+    found = {}
+    for way in ("true", "false"):
+        stays = [*given, f"data.resident={way}"]
+        configs = [compose([*stays, f"algo.client_lr={lr}", f"seed={seed}"]) for lr, seed in points]
+        found[way] = run_grid(configs, [f"{way}{k}" for k in range(3)])
+    for one, other in zip(found["true"], found["false"], strict=True):
+        alike(one, other)
+
+
+def engine(*given: str):
+    experiment = prepare(compose([*DATA, "algo=feddualavg", "batch_size=7", *RATES, *given, "data.resident=false"]))
+    return engine_for(experiment, load(experiment)), experiment
+
+
+def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):
+    whole, experiment = engine("rounds=8", "eval_every=8")
+    one_round = bytes_of_round(whole.federation.data, whole.federation.schedule, "float64")
+    after, counts = Stretches.after, []
+
+    def noted(self, done):
+        found = after(self, done)
+        counts.append(found and found.count)
+        return found
+
+    monkeypatch.setattr(Stretches, "after", noted)
+    ends = []
+    for budget, told in ((None, [8]), (2 * 3 * one_round, [3, 3, 2]), (1, [1] * 8)):
+        counts.clear()
+        with jax.enable_x64(True):
+            ends.append(list(replace(whole, budget=budget).run([experiment.numbers()]))[-1])
+        assert counts == [*told, None]
+    for one, other in pairwise(ends):
+        np.testing.assert_allclose(one.solution["weights"], other.solution["weights"], rtol=1e-12)
+        assert (one.work == other.work).all()
+        assert one.round == other.round == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["algo=centralized"], "algo=centralized takes all rows at once"),
+        (["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1"], "models of the clients' own"),
+        (["algo=fedavg", "reference=true"], "reference=true solves"),
+        (["algo=fedavg", "reg.relative=0.1", "reg.strength=null"], "reg.relative takes a gradient"),
+        (["algo=fedavg", "batch_size=7", "algo.client_lr=0.1", "memory=1e-5"], "the rows of a round, and of the next"),
+        (["algo=fedavg", "batch_size=7", "memory=1e-6"], "auto of algo=fedavg takes bounds"),
+        (["algo=fedavg", "data.standardize=per_client"], "data.standardize=per_client needs rows in memory"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given[-1],
+)
+def test_what_needs_all_rows_is_refused_before_anything_is_written(given, says, tmp_path):
+    with fails(says):
+        run(compose([*DATA, "data.resident=false", *given]), "refused")
+    assert not (tmp_path / "refused").exists()
