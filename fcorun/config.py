@@ -86,6 +86,7 @@ class Settings:
     memory: Annotated[Positive | None, "how"] = None
     devices: Annotated[Literal["all"] | AutoCount, "how"] = AUTO
     clients_at_once: Annotated[AutoCount, "how"] = AUTO
+    hosts: Annotated[dict[str, Any] | None, "how"] = None
     save_personal: Annotated[bool, "how"] = True
     force: Annotated[bool, "how"] = False
     verbose: Annotated[bool, "how"] = True

@@ -29,6 +29,10 @@ class Elsewhere(Exception):
     """What went wrong in another process, already described."""
 
 
+class HostLost(Elsewhere):
+    """Of several hosts that compute together one is gone."""
+
+
 def describe(error: BaseException) -> str:
     """An error in one line: its kind, unless it is the user's, its first line, the client where that is known, and the
     line of a user's own file where it came up, if it did."""

@@ -190,7 +190,7 @@ class FcorunLauncher(Launcher):
         from fcorun.composing.sentences import is_bad_input, sentence
         from fcorun.runs.points import Point
 
-        text = " ".join(o for o in overrides if o.partition("=")[0] not in self.how)
+        text = " ".join(o for o in overrides if re.split("[.=]", o)[0] not in self.how)
         if isinstance(found, Exception):
             return Point.broken(text, self.folder, UserError(sentence(found)))
         config, values = found

@@ -1,14 +1,17 @@
 """What every test gets: a cache of its session, an empty folder to run in, programs that are compiled fast."""
 
+import gc
 import importlib
 import mmap
 import os
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import jax
 import jaxlib
 import pytest
+import yaml
 from shapes import check_shapes
 
 
@@ -30,17 +33,43 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 check_shapes()
 
+gc.set_threshold(50_000)  # as in the command: tracing makes many objects that stay
+
+
+def parsed_once(parse):
+    """``yaml.load`` that parses files with the same text once: composing reads some twenty, for each test."""
+    kept = {}
+
+    def load(stream, Loader):
+        if not hasattr(stream, "read"):
+            return parse(stream, Loader)
+        key = (stream.read(), Loader.__name__)
+        stream.seek(0)
+        if key not in kept:
+            kept[key] = parse(stream, Loader)
+        return deepcopy(kept[key])
+
+    return load
+
+
+yaml.load = parsed_once(yaml.load)
+
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory):
-    """The cache of this session: compiled programs and optima are used again by later tests."""
-    folder = tmp_path_factory.mktemp("cache")
+    """The cache of this session: compiled programs and optima are used again by later tests, programs by those of all
+    processes of pytest-xdist."""
+    folder, several = tmp_path_factory.mktemp("cache"), "PYTEST_XDIST_WORKER" in os.environ
+    programs = (tmp_path_factory.getbasetemp().parent if several else folder) / "programs"
+    programs.mkdir(exist_ok=True)
+    if several:
+        (folder / "programs").symlink_to(programs)
     with pytest.MonkeyPatch.context() as patch:
         jax.jit(lambda x: x)(0.0)
         if os.environ["XLA_FLAGS"] == FLAGS:
             patch.delenv("XLA_FLAGS")  # processes that tests start compile as those of users do
         patch.setenv("FCORUN_CACHE", str(folder))
-        jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
+        jax.config.update("jax_compilation_cache_dir", str(programs))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         yield folder

@@ -201,6 +201,12 @@ class Algorithm(Method, ABC):
         """Whether each client gets a model of its own."""
         return type(self).personal is not Algorithm.personal
 
+    @property
+    def spans(self) -> bool:
+        """Whether its clients take so many gradients of their whole loss in a row, with nothing between but sums of
+        vectors, that coordinates of the span of their rows pay; then all of them go through ``problem.inner``."""
+        return False
+
     def upload_bytes(self, upload: Tree) -> int:
         """The bytes that an upload takes on its way, from the shapes and types of its arrays; by default theirs."""
         return size_of(upload)

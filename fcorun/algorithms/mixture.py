@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import AUTO, AutoFraction, AutoPositive, NonNegative
 from fcorun.errors import UserError
+from fcorun.problem.inner import Inner, Stop, gradient_descent
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Mixture(Algorithm):
         step = 1 / (2 * max(known.most / (1 - p), self.lam / p))
         return {"probability": p, "step": step / 3 if self.variance_reduction else step}
 
+    @property
+    def spans(self):
+        return not self.variance_reduction
+
     def init(self, problem, w0):
         kept = {"gradient": 0 * w0, "pull": 0 * w0} if self.variance_reduction else {}
         server = {"x": w0, "gradient": 0 * w0} if self.variance_reduction else {"x": w0}
@@ -68,18 +73,22 @@ class Mixture(Algorithm):
         return jax.lax.fori_loop(0, client["pulls"], step, (client, server["x"]))[0]
 
     def local(self, problem, server, client, data):
-        rest = 1 - self.probability
+        rest, pulled = 1 - self.probability, self.pulled(server, client)
+        count = data.rounds_apart(self.probability)
+        pulls = data.rounds_apart(rest, draw=1)
+        if not self.variance_reduction:
+            f = Inner(problem, data.whole, pulled["x"], weight=0.0)
+            x = gradient_descent(f, pulled["x"], Stop(count, -1.0), self.step / rest)
+            return {"x": x}, {"x": x, "pulls": pulls}
 
         def step(own):
             gradient = problem.gradient(own["x"], data.whole)
-            if not self.variance_reduction:
-                return own | {"x": own["x"] - self.step / rest * gradient}
             move = (gradient - own["gradient"]) / rest + own["gradient"] + own["pull"]
             return own | {"x": own["x"] - self.step * move, "gradient": gradient}
 
-        own = data.repeat(data.rounds_apart(self.probability), step, self.pulled(server, client))
+        own = data.repeat(count, step, pulled)
         upload = {name: own[name] for name in server}
-        return upload, own | {"pulls": data.rounds_apart(rest, draw=1)}
+        return upload, own | {"pulls": pulls}
 
     def server(self, problem, server, mean):
         return mean

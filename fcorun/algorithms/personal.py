@@ -59,6 +59,10 @@ class PersonalAlgorithm(Algorithm):
         wanted = self.solver == "gradient" and "inner_lr" in self.automatic
         return ["a value for algo.inner_lr"] if wanted else []
 
+    @property
+    def spans(self):
+        return self.solver == "exact" or self.iterations >= inner.PAYS
+
     def init(self, problem, w0):
         return w0, w0
 

@@ -36,6 +36,10 @@ class PFedMacS(PFedMac):
         other = "algo.solver=gradient with a value for algo.inner_lr"
         return super().needs_curvature + ([other] if accelerated else [])
 
+    @property
+    def spans(self):
+        return False  # psi looks at each coefficient
+
     def minimise(self, problem, batch, start, pull):
         h = inner.Inner(problem, batch, 0 * pull, weight=self.weight, tilt=pull)
         if self.sparsity == "prox":

@@ -33,6 +33,10 @@ class ProximalAlgorithm(Algorithm):
     def needs_curvature(self):
         return super().needs_curvature + (["algo.solver=newton"] if self.solver in ("gradient", "accelerated") else [])
 
+    @property
+    def spans(self):
+        return self.solver != "gradient" or self.iterations >= inner.PAYS
+
     def prox(self, problem: Problem, data: LocalData, v: Vector, s: Real, relative: Real = 0.0) -> Vector:
         """prox_{s f}(v) for the client's loss f; an inner solver may stop at ``relative`` times the first slope too."""
         batch = data.whole

@@ -3,7 +3,7 @@
 import sys
 
 from fcorun.composing.sentences import is_bad_input, sentence
-from fcorun.errors import describe
+from fcorun.errors import HostLost, describe
 
 
 def report(error: BaseException) -> int:
@@ -17,6 +17,8 @@ def report(error: BaseException) -> int:
         more = " (debug=true shows the traceback)"
     if isinstance(error, KeyboardInterrupt):
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+    elif isinstance(error, HostLost):
+        print(f"fcorun: failed: {error}", file=sys.stderr)
     elif is_bad_input(error):
         print(f"fcorun: {sentence(error)}", file=sys.stderr)
     else:

@@ -1,7 +1,8 @@
 """What the command does once Hydra has composed: one run, or the points of a sweep."""
 
 import dataclasses
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,29 @@ def refuse_sweep(config: DictConfig) -> None:
     raise UserError(f"{f'experiment={name}' if name else 'hydra.sweeper'} is a sweep: give -m{figure}{one}")
 
 
+def join_others(hosts: Mapping[str, Any] | None, dry_run: bool) -> None:
+    """Come together with the other hosts, if there are any, before JAX begins to compute. On one that is not the first,
+    do what that one says to the end: raises SystemExit. Raises UserError as ``join`` does."""
+    from fcorun.system.child import in_a_child
+    from fcorun.system.cluster import asked_for
+    from fcorun.system.hosts import joined
+    from fcorun.system.joining import join
+
+    asked = asked_for(hosts)
+    if asked is None or joined():
+        return
+    if dry_run:  # which the first one does alone
+        if asked.rank:
+            raise SystemExit(0)
+        return
+    if asked.rank:
+        in_a_child()
+    if join(asked, [text for text in sys.argv[1:] if not text.startswith("hosts.")]).rank:
+        from fcorun.runs.hosts.following import follow
+
+        raise SystemExit(follow())
+
+
 def run_one(config: dict[str, Any], folder: Path) -> None:
     """Run a configuration into a folder, or say what would be done."""
     from fcorun.cli.console import Console
@@ -42,6 +66,8 @@ def run_one(config: dict[str, Any], folder: Path) -> None:
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
+    experiment = prepare(config)
+    join_others(experiment.settings.hosts, experiment.settings.dry_run)
     verbose = config.get("verbose", True) is not False
     try:
         shown = folder.relative_to(Path.cwd())
@@ -49,7 +75,6 @@ def run_one(config: dict[str, Any], folder: Path) -> None:
         shown = folder
     with Console(verbose) as console:
         if config.get("dry_run") is True:
-            experiment = prepare(config)
             check_devices([experiment])
             found = RunFolder(folder, experiment.identity).look(experiment.settings.force)
             state = {"finished": "done", "resume": "goes on", "new": "to run"}[found]
@@ -84,6 +109,7 @@ def run_points(
     from fcorun.errors import UnknownMetric
     from fcorun.runs.points import Options, value_of
     from fcorun.runs.sweep import run_sweep
+    from fcorun.system.cluster import refuse_several
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
@@ -91,9 +117,13 @@ def run_points(
     executor: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
     build(Options, executor, "hydra.launcher")  # says the right name of a key that is wrong
     options = build(Options, root | executor)
+    hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
+    if options.executor != "inline":
+        refuse_several(f"hydra.launcher.executor={options.executor}", hosts)
     for point in points:
         if isinstance(point.error, UnknownMetric):  # it is that of all points: said once, and nothing is written
             raise point.error
+    join_others(hosts, options.dry_run)
     with SweepConsole(options.verbose) as console:
         folder = Path(str(config.hydra.sweep.dir))
         code = run_sweep(points, folder, options, console, part)

@@ -22,12 +22,24 @@ from fcorun.composing.folders import conf_dir, own, replaced, see_plugins
 from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError, nearest
+from fcorun.system.hosts import leave
 
 _HYDRA: dict[str, Any] = {"version_base": "1.3"} if OLD else {"execution_whitelist": []}
 
 
 def main() -> None:
     """The command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
+    code: Any = 0
+    try:
+        _command()
+    except SystemExit as end:
+        code = end.code or 0
+        raise
+    finally:
+        leave(code)
+
+
+def _command() -> None:
     folder, arguments = _own_folder(sys.argv[1:])
     if arguments == ["--version"]:
         from importlib.metadata import version

@@ -86,7 +86,7 @@ def name_of_sweep(task_overrides: list[str]) -> str:
     fixed, axes, data = [], [], "lasso"
     for override in OverridesParser.create().parse_overrides(list(task_overrides)):
         key = override.get_key_element()
-        if key in how_keys() or key.partition(".")[0] == "tracker":
+        if key.partition(".")[0] in {"tracker", *how_keys()}:
             continue
         if override.is_sweep_override():
             axes.append(key)

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.algorithms.base import Traits
+from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.quadratic import Quadratic, decomposable
+from fcorun.problem.quadratic import Quadratic, decomposable, decomposed
+from fcorun.problem.span import spanned
 from fcorun.system.arrays import aligned
 
 
@@ -32,13 +33,14 @@ class Among(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What clients take their rows from: all of them, what these have ``beside``, the losses decomposed or None, and
-    which rows are whose, (M, L) with -1 for none, or None where they lie in the order of the clients."""
+    """What clients take their rows from: all of them, what these have ``beside``, the whole data of each client where
+    they are decomposed, or None, and which rows are whose, (M, L) with -1 for none, or None where they lie in the order
+    of the clients."""
 
     x: jax.Array
     y: jax.Array
     beside: dict[str, jax.Array]
-    quadratics: Quadratic | None
+    decomposed: Quadratic | Batch | None
     dealt: jax.Array | None
 
 
@@ -112,7 +114,18 @@ def decomposes(traits: Traits, schedule: Schedule, problem: Problem, data: Feder
     return bool(wanted) and data.population is None and decomposable(problem.objective, data, parameters)
 
 
-def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, dtype) -> Rows | None:
+def cheaper(
+    problem: Problem, algorithm: Algorithm, data: FederatedData, schedule: Schedule, *, part: bool, dtype
+) -> Quadratic | Batch | None:
+    """The whole data of each client in a form that its steps cost less on: decomposed losses, or rows in coordinates of
+    their span, where the data are no ``part`` of others; None where neither is of use, or can be had."""
+    if decomposes(algorithm.traits, schedule, problem, data):
+        return decomposed(problem.objective, data, problem.shapes, dtype)
+    stays = part or schedule.made or data.on_disk
+    return spanned(problem.objective, data, dtype) if algorithm.spans and schedule.repeats and not stays else None
+
+
+def stored(data: FederatedData, losses: Quadratic | Batch | None, among: Among | None, dtype) -> Rows | None:
     """The rows of data, which may be ``among`` others, with the decomposed losses, on the device.
 
     None where the rows stay on disk and are needed; where the losses are decomposed, nobody looks at them.
@@ -128,8 +141,8 @@ def stored(data: FederatedData, losses: Quadratic | None, among: Among | None, d
 def whole_data(schedule: Schedule, rows: Rows, data: FederatedData, dtype) -> Batch | Quadratic | None:
     """Each client's loss decomposed, or data as one batch, stacked, where they are taken at once and need no gathering
     in each round."""
-    if rows.quadratics is not None or data.on_disk:
-        return rows.quadratics
+    if rows.decomposed is not None or data.on_disk:
+        return rows.decomposed
     sizes = schedule.sizes
     if not schedule.repeats or schedule.made or (rows.dealt is None and (sizes != sizes[0]).any()):
         return None

@@ -1,7 +1,8 @@
 """The runs of one program, and several devices for it, to which these or the clients of each round are dealt out.
 
 All devices have all rows: on a CPU, whose devices are its cores, these are the same memory, on GPUs a copy each. So a
-device computes any client, and each has as many of a cohort as the others.
+device computes any client, and each has as many of a cohort as the others. They may be of several hosts, each with a
+process that puts what all have on its own; clients are dealt out there, not runs, since the first host measures.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fcorun.engine.clients import Clients, Local
+from fcorun.system.hosts import hushed, joined
 
 _AXIS = "devices"
 Tree = Any
@@ -24,8 +26,8 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Devices:
-    """The first ``count`` devices, to which ``runs`` are dealt out, which need nothing of each other; or else the
-    clients of each round."""
+    """The first ``count`` devices, of several hosts as many of each, to which ``runs`` are dealt out, which need
+    nothing of each other; or else the clients of each round."""
 
     count: int = 1
     runs: bool = False
@@ -33,11 +35,16 @@ class Devices:
     @classmethod
     def of(cls, count: int, runs: int) -> "Devices":
         """For a program of so many runs: these are dealt out where each device gets as many."""
-        return cls(count, runs > 1 and runs % count == 0)
+        return cls(count, runs > 1 and runs % count == 0 and joined() is None)
 
     @property
     def _mesh(self) -> Mesh:
-        return Mesh(np.array(jax.devices()[: self.count]), (_AXIS,))
+        there = jax.local_devices()
+        if hosts := joined():
+            own = [[d for d in jax.devices() if d.process_index == rank] for rank in range(hosts.count)]
+            every = self.count == sum(map(len, own))
+            there = [d for of in own for d in (of if every else of[: self.count // hosts.count])]
+        return Mesh(np.array(there[: self.count]), (_AXIS,))
 
     @property
     def _dealt(self) -> P:
@@ -64,9 +71,25 @@ class Devices:
         def put(v: Any) -> jax.Array:
             if isinstance(v, jax.Array) and v.sharding == place:
                 return v
+            if not place.is_fully_addressable:  # each host has the same
+                v = np.asarray(v)
+                on_each = [jax.device_put(v, device) for device in place.addressable_devices]
+                return jax.make_array_from_single_device_arrays(v.shape, place, on_each)
             return jax.device_put(np.asarray(v) if host else v, place)  # an array of NumPy is not copied on a CPU
 
         return jax.tree.map(put, tree)
+
+    def from_first(self, tree: Tree) -> Tree:
+        """What the first host has, everywhere; the others give arrays of the same shapes."""
+        if joined() is None:
+            return tree
+
+        def summed(tree: Tree) -> Tree:
+            first = lax.axis_index(_AXIS) == 0
+            return jax.tree.map(lambda v: lax.psum(jnp.where(first, v, jnp.zeros_like(v)), _AXIS), tree)
+
+        with hushed():
+            return jax.block_until_ready(jax.jit(self._on_each(summed, (P(),)))(tree))
 
     def where_measured(self, tree: Tree) -> Tree:
         """What all devices have that measure: the first one, unless runs are dealt out."""

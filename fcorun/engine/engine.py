@@ -85,38 +85,54 @@ class Engine:
         clients, of each run, as ``states`` makes them; by default they are kept in memory.
         """
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
-        devices = Devices.of(1 if self.federation.debug else self.devices, len(points))
-        with self.programs.guard:  # one thread makes them
-            rows, extra = self.federation.arrays
         state = self.start(points, seeds) if state is None else jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
-        measured = (None, None) if rows is None or self.federation.data.on_disk else (rows.x, rows.y)
-        numbers, state = devices.by_run((self.federation.stack(points), state))
-        states = self.states(points, seeds, [None] * len(points)) if states is None else states
-        until = {"rounds": self.rounds, "eval_every": self.eval_every, "budget": self.budget}
-        stretches = Stretches(self.federation, seeds, states, **until)
-        course = Course(
-            devices=devices,
-            numbers=numbers,
-            rows=devices.everywhere(rows),
-            measured=devices.where_measured((*measured, extra)),
-            stretches=stretches,
-            compiled=self._program,
-        )
+        course, state = self._course(points, seeds, state, states)
         course.measure(state, only_compile=True)
         course.clock = time.perf_counter() - seconds
-        now, stretch = course.snapshot(state, done, work), stretches.after(done)
+        now, stretch = course.snapshot(state, done, work), course.stretches.after(done)
         while True:
             paused = time.perf_counter()
             yield now
             if stretch is None or now.diverged.all():
                 return
             course.clock += time.perf_counter() - paused
-            state, work, due = now.state, now.work, False
-            while stretch is not None and not due:
-                state, stretch, more, done = course.advance(state, stretch, done)
-                work, due = work + more, done % self.eval_every == 0
+            state, stretch, work, done = course.to_evaluation(now.state, stretch, now.work, done)
             now = course.snapshot(state, done, work)
+
+    def follow(
+        self, points: Sequence[Numbers], seeds: Sequence[int], done: int, told: Callable[[], np.ndarray | None]
+    ) -> None:
+        """The part of a host that is not the first in what ``run`` computes there on ``devices`` of all, after ``done``
+        rounds. ``told`` says after each evaluation which runs have diverged, (G,); None that there are no more rounds.
+        """
+        work = np.zeros((len(points), 2), np.int64)
+        course, state = self._course(points, seeds, self.start(points, seeds), None)
+        stretch = course.stretches.after(done)
+        while stretch is not None and (diverged := told()) is not None:
+            state |= {"diverged": diverged}
+            state, stretch, work, done = course.to_evaluation(state, stretch, work, done)
+
+    def _course(
+        self, points: Sequence[Numbers], seeds: Sequence[int], state: Tree, states: Sequence[States] | None
+    ) -> tuple[Course, Tree]:
+        """Runs that begin at a state of theirs, and that state where they are computed."""
+        devices = Devices.of(1 if self.federation.debug else self.devices, len(points))
+        with self.programs.guard:  # one thread makes them
+            rows, extra = self.federation.arrays
+        measured = (None, None) if rows is None or self.federation.data.on_disk else (rows.x, rows.y)
+        numbers, state = devices.by_run((self.federation.stack(points), state))
+        states = self.states(points, seeds, [None] * len(points)) if states is None else states
+        until = {"rounds": self.rounds, "eval_every": self.eval_every, "budget": self.budget}
+        course = Course(
+            devices=devices,
+            numbers=numbers,
+            rows=devices.everywhere(rows),
+            measured=devices.where_measured((*measured, extra)),
+            stretches=Stretches(self.federation, seeds, states, **until),
+            compiled=self._program,
+        )
+        return course, devices.from_first(state)
 
     def states(
         self, points: Sequence[Numbers], seeds: Sequence[int], files: Sequence[Path | None], done: int = 0

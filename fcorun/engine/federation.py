@@ -19,7 +19,7 @@ from jax import lax
 from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.algorithms.local_data import size_of
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import Among, Rows, all_rows, decomposes, stored, whole_data
+from fcorun.engine.arrays import Among, Rows, all_rows, cheaper, stored, whole_data
 from fcorun.engine.clients import Clients, chunk_bytes, in_chunks, one_by_one, width
 from fcorun.engine.devices import ALONE, Devices, over_runs
 from fcorun.engine.evaluate import Evaluation, own_models
@@ -29,7 +29,6 @@ from fcorun.engine.traffic import Shapes, shapes_of
 from fcorun.networks.base import Uplink
 from fcorun.networks.plain import Plain
 from fcorun.problem.problem import Problem
-from fcorun.problem.quadratic import decomposed
 from fcorun.problem.vector import Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
@@ -80,9 +79,8 @@ class Federation:
     def arrays(self) -> tuple[Rows | None, dict[str, jax.Array]]:
         """The rows, with the losses decomposed where that is of use, and what the evaluation needs; on the device. No
         rows where these stay on disk and are needed."""
-        losses = None
-        if decomposes(self.algorithm.traits, self.schedule, self.problem, self.data):
-            losses = decomposed(self.problem.objective, self.data, self.problem.shapes, self.precision)
+        part = {"part": self.among is not None, "dtype": self.precision}
+        losses = cheaper(self.problem, self.algorithm, self.data, self.schedule, **part)
         extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
         return stored(self.data, losses, self.among, self.precision), extra
 

@@ -39,7 +39,8 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
     check_fit(plugins, names)
     check_start(plugins, names, settings)
     check_optimum(plugins, names, settings)
-    plain = asdict(settings) | {name: _plain(plugins[name], names[name], config.get(name) or {}) for name in MEANT}
+    plain = {key: value for key, value in asdict(settings).items() if key != "hosts"}  # of this start alone
+    plain |= {name: plain_of(plugins[name], names[name], config.get(name) or {}) for name in MEANT}
     if settings.start:
         plugins["data"] = plugins["data"].following(settings.start)
     experiment = Experiment(**plugins, settings=settings, config=plain, names=names)
@@ -84,8 +85,8 @@ def _settings(values: dict[str, Any]) -> Settings:
     return settings
 
 
-def _plain(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A plug-in as plain values, from which it can be built again."""
+def plain_of(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A plug-in with its name as plain values, from which it can be built again."""
     labels = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
     title = {"title": str(given["title"])} if given.get("title") else {}
     fields = asdict(plugin)

@@ -5,6 +5,7 @@ With the defaults it is the prox of s f at v. Solvers end as ``Stop`` says.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +14,12 @@ from jax import lax
 
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.quadratic import Quadratic
+from fcorun.problem.span import in_span
 from fcorun.problem.vector import Vector
 from fcorun.problem.work import Work
 
 Data = Batch | Quadratic
+PAYS = 5  # gradients in a row, from which on coordinates of the span of a client's rows pay
 Real = jax.Array | float
 
 
@@ -63,6 +66,20 @@ class Inner:
         return found if self.penalty is None else found + jax.jvp(jax.grad(self.penalty), (u,), (d,))[1]
 
 
+def _in_span(solver: Callable[..., Vector]) -> Callable[..., Vector]:
+    """The solver; of a batch with a basis in coordinates of it, where it takes the same steps."""
+
+    @wraps(solver)
+    def solve(h: Inner, start: Vector, *rest: Any) -> Vector:
+        if isinstance(h.batch, Quadratic) or h.batch.basis is None or h.penalty is not None:
+            return solver(h, start, *rest)
+        inside, own, back = in_span(h, start)
+        return back(solver(inside, own, *rest))
+
+    return solve
+
+
+@_in_span
 def gradient_descent(h: Inner, start: Vector, stop: "Stop", rate: Real | None = None) -> Vector:
     """u - alpha grad h(u), equation (17) of Pathak and Wainwright (2020) with alpha = 2 / (least + most bend of h).
 
@@ -77,6 +94,7 @@ def gradient_descent(h: Inner, start: Vector, stop: "Stop", rate: Real | None = 
     return stop.after(h.problem, step, start)
 
 
+@_in_span
 def accelerated(h: Inner, start: Vector, stop: "Stop") -> Vector:
     """Nesterov's method with constant momentum."""
     return _nesterov(h, start, stop, lambda v, t: v)
@@ -110,6 +128,7 @@ def _nesterov(h: Inner, start: Vector, stop: "Stop", prox: Callable[[Vector, Rea
     return stop.after(h.problem, step, (start, start))[0]
 
 
+@_in_span
 def newton(h: Inner, start: Vector, stop: "Stop") -> Vector:
     """Newton's method; each step by conjugate gradients, shortened until h decreases enough.
 
@@ -141,7 +160,7 @@ class Stop(NamedTuple):
     """When an inner solver is done: after ``iterations``, or a step from where the norm of grad h was at most
     ``tolerance`` plus ``relative`` times that at the start."""
 
-    iterations: int
+    iterations: int | jax.Array
     tolerance: Real
     relative: Real = 0.0
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
+from fcorun.objectives.product import product
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
 from fcorun.problem.work import Work
@@ -19,7 +20,8 @@ class Batch(NamedTuple):
     """Examples x (n, d), targets y (n,), and the weight of each in the mean (n,), which sum to one.
 
     Where rows have weights of their own, those of a minibatch sum to one in the mean of all that may be drawn.
-    ``offset`` (n,) is added to the predictions; None: nothing.
+    ``offset`` (n,) is added to the predictions; None: nothing. With a ``basis`` (r, d), of orthonormal rows or zeros,
+    x (n, r) are the features' coordinates in it; None: they are the examples as stored.
 
     A gradient on it counts as ``count`` gradients of examples, and ``passes`` of all examples of a client.
     """
@@ -30,6 +32,14 @@ class Batch(NamedTuple):
     count: jax.Array | int = 0
     passes: jax.Array | int = 0
     offset: jax.Array | None = None
+    basis: jax.Array | None = None
+
+
+def coordinates(w: Vector, basis: jax.Array) -> Vector:
+    """w with its weights (d, *outputs), or of the shape of an example, in a ``basis`` (r, d): (r, *outputs)."""
+    weights, features = w["weights"], basis.shape[1]
+    outputs = (weights.size // features,) if weights.size > features else ()
+    return Vector({**w, "weights": product(basis, weights.reshape(features, *outputs))})
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,12 @@ class Problem:
         found = self.objective.predict(w, self.features(x, w.dtype))
         return found if offset is None else found + offset
 
+    def _predictions(self, w: Vector, batch: Batch) -> jax.Array:
+        if batch.basis is None:
+            return self.predict(w, batch.x, batch.offset)
+        found = self.objective.predict(coordinates(w, batch.basis), batch.x)
+        return found if batch.offset is None else found + batch.offset
+
     def ridge(self, w: Vector) -> jax.Array:
         """ridge / 2 ||w||^2 over the parameters that the objective regularises."""
         chosen = Vector({name: w[name] for name in self.objective.regularized})
@@ -105,7 +121,7 @@ class Problem:
         """f(w; batch), the weighted mean loss, with the objective's ridge."""
         if isinstance(batch, Quadratic):
             return batch.value(w)
-        mean = batch.weight @ self.objective.loss(self.predict(w, batch.x, batch.offset), batch.y)
+        mean = batch.weight @ self.objective.loss(self._predictions(w, batch), batch.y)
         return mean + self.ridge(w) if self.objective.ridge else mean
 
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:

@@ -2,10 +2,22 @@
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 
 from fcorun.config import NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, per_factor, soft_threshold
+
+
+@jax.custom_jvp
+def log_cosh(a):
+    """The logarithm of the hyperbolic cosine, for any a without overflow; its derivative is taken as tanh(a)."""
+    return jnp.logaddexp(a, -a) - jnp.log(2.0)
+
+
+@log_cosh.defjvp
+def _(primals, tangents):
+    return log_cosh(*primals), jnp.tanh(primals[0]) * tangents[0]
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class L1(Regularizer):
         |u| - rho / 2 beyond. Both bend strength / rho at most, times the largest factor."""
         factor = self.factor(w)
         if law == "logcosh":
-            return self.strength * rho * jnp.sum(factor * (jnp.logaddexp(w / rho, -w / rho) - jnp.log(2.0)))
+            return self.strength * rho * jnp.sum(factor * log_cosh(w / rho))
         size = jnp.abs(w)
         return self.strength * jnp.sum(factor * jnp.where(size <= rho, w**2 / (2 * rho), size - rho / 2))
 

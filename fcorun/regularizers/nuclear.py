@@ -88,7 +88,7 @@ def shrink(z: jax.Array, t: jax.Array | float) -> jax.Array:
         u, s, vt = svd(z)
         result = (u * jnp.maximum(s - t, 0)[None]) @ vt
     else:
-        result = _shrink(z, t) if z.shape[0] >= z.shape[1] else _shrink(z.T, t).T
+        result = _shrink(z, t) if z.shape[0] <= z.shape[1] else _shrink(z.T, t).T
     return jnp.where(t > 0, result, z)
 
 
@@ -102,8 +102,8 @@ def _scales(low, floor=0.1):
     return (3 / (1 + low + low * low)) ** 0.5
 
 
-def _step(x, gram, scale):
-    return 1.5 * scale * x - 0.5 * scale**3 * (x @ gram)
+def _step(x, product, scale):
+    return 1.5 * scale * x - 0.5 * scale**3 * product
 
 
 def _grown(low, scale):
@@ -113,14 +113,28 @@ def _grown(low, scale):
 _NEAR = 1e-5  # singular values nearer to t than this share of the norm may be left a share of their distance from it
 
 
+def _schedule(low):
+    """The scales that take an eigenvalue from ``low`` to 1."""
+    scales = []
+    while low < 1 - 1e-7:
+        scales.append(_scales(low))
+        low = _grown(low, scales[-1])
+    return scales
+
+
 @jax.default_matmul_precision("highest")
 def _shrink(z: jax.Array, t: jax.Array) -> jax.Array:
-    """(Z - t Q) (I + sign(H - t I)) / 2 for Z = Q H, in which Q need be orthogonal only where H exceeds t."""
-    eye = jnp.eye(z.shape[1], dtype=z.dtype)
+    """(I + sign(H - t I)) (Z - t Q) / 2 for Z = H Q, m x n with m <= n, in which Q need be orthogonal only where H
+    exceeds t.
+
+    Matrices are multiplied as such, and added up as vectors: XLA's loops over rows as short as these take a CPU seven
+    times as long, and products with a transposed first factor three times.
+    """
+    m, n = z.shape
     norm = jnp.sqrt((z * z).sum())
     norm = jnp.where(norm > 0, norm, 1)
     z, t = z / norm, jnp.minimum(t / norm, 2)
-    gram = z.T @ z
+    gram = z @ z.T
     gram = gram @ gram
     top = 1.00001 * (gram * gram).sum() ** 0.125  # at least the largest singular value
     top = jnp.where(top > 0, top, 1)
@@ -130,14 +144,18 @@ def _shrink(z: jax.Array, t: jax.Array) -> jax.Array:
 
     def advance(state):
         x, low, count = state
-        scale = _scales(low)
-        return _step(x, x.T @ x, scale), _grown(low, scale), count + 1
+        scale, wide = _scales(low), x.reshape(m, n)
+        return _step(x, (wide @ wide.T @ wide).ravel(), scale), _grown(low, scale), count + 1
 
-    q = jax.lax.while_loop(unfinished, advance, (z / top, jnp.clip(t / top, _NEAR, 1), 0))[0]
-    h = q.T @ z
-    sign, low = ((h + h.T) / 2 - t * eye) / (1.00001 * jnp.maximum(t, top - t)), _NEAR
-    while low < 1 - 1e-7:
-        scale = _scales(low)
-        sign, low = _step(sign, sign @ sign, scale), _grown(low, scale)
-    none = jnp.trace(sign) < 0.5 - len(eye)
-    return jnp.where(none, 0, norm / 2 * ((z - t * q) @ (eye + sign)))
+    def towards_sign(x, scale):
+        square = x.reshape(m, m)
+        return _step(x, (square @ (square @ square)).ravel(), scale), None
+
+    start = (z.ravel() / top, jnp.clip(t / top, _NEAR, 1), 0)
+    q = jax.lax.while_loop(unfinished, advance, start)[0].reshape(m, n)
+    h, eye = z @ q.T, jnp.eye(m, dtype=z.dtype)
+    sign = ((h + h.T) / 2 - t * eye) / (1.00001 * jnp.maximum(t, top - t))
+    scales = jnp.array(_schedule(_NEAR), z.dtype)
+    sign = jax.lax.scan(towards_sign, sign.ravel(), scales)[0].reshape(m, m)
+    none = jnp.trace(sign) < 0.5 - m
+    return jnp.where(none, 0, norm / 2 * ((eye + sign) @ (z - t * q)))

@@ -35,7 +35,9 @@ def simplex_threshold(z, total, weight=1.0):
     Michelot (J. Optim. Theory Appl. 1986), which is Newton's method: from below it rises to theta, an entry that it
     has passed is out for good, and it is exact once none is. It takes some six passes over z; sorting z takes longer.
     """
-    z, weight = z - z.max(), jnp.asarray(weight, z.dtype)
+    weight = jnp.asarray(weight, z.dtype)
+    weight = weight if weight.ndim == 0 else jnp.broadcast_to(weight, z.shape).ravel()
+    z = z.ravel() - z.max()  # a vector: over short rows XLA's loops take a CPU several times as long
 
     def solve(active):
         return (jnp.where(active, weight * z, 0).sum() - total) / jnp.where(active, weight, 0).sum()

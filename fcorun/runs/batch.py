@@ -18,6 +18,7 @@ from fcorun.engine.traffic import Traffic
 from fcorun.experiment.ending import unfinished
 from fcorun.experiment.verdict import judge, wanted
 from fcorun.runs.finish import finish
+from fcorun.runs.hosts.leading import rounds_of
 from fcorun.runs.job import Job, Watcher
 
 _SHARED = 4  # runs that are worth dividing between two threads
@@ -73,8 +74,9 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
         states = _states(engine, jobs, points, seeds, done)
         saved, now, back = time.perf_counter(), None, []
         engine.federation.lost.clear()
+        computed = rounds_of(engine, points, seeds, state, done, seconds=seconds, work=work, states=states)
         try:
-            for now in engine.run(points, seeds, state, done, seconds=seconds, work=work, states=states):
+            for now in computed:
                 _note(crew, jobs, now)
                 _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if job.stopped and not job.end])
                 if crew.stop.is_set():
@@ -92,6 +94,8 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
             if now is not None:
                 _checkpoint(jobs, now, states)
             raise
+        finally:
+            computed.close()
     assert now is not None
     _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if g not in back and not job.end])
     _checkpoint(jobs, now, states, back)
@@ -159,10 +163,11 @@ def _checkpoint(
 ) -> None:
     """Keep what the jobs that are not over, or those at ``places``, need to go on. Where clients' states have gone on
     since, the checkpoint before stays."""
+    held = [np.asarray(leaf) for leaf in (*jax.tree.leaves(now.state), now.work)]  # of several hosts, this one's
     for g in (g for g, job in enumerate(jobs) if not job.end) if places is None else places:
         if states is not None and states[g].done != now.round:
             continue
-        job, leaves = jobs[g], [leaf[g] for leaf in (*jax.tree.leaves(now.state), now.work)]
+        job, leaves = jobs[g], [leaf[g] for leaf in held]
         job.folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
         if states is not None:
             states[g].keep()

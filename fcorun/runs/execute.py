@@ -15,8 +15,10 @@ from fcorun.experiment.ending import UNDRAWN
 from fcorun.experiment.on_disk import SHARE
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
+from fcorun.runs.hosts.leading import built
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import chosen, cut
+from fcorun.system.hosts import joined
 from fcorun.system.machine import allowed_memory, cores
 
 
@@ -33,9 +35,11 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     with jax.enable_x64(engine.federation.precision == "float64"):
         devices = 1 if engine.federation.debug else chosen(settings.devices, engine, len(jobs))
         engine = replace(engine, devices=devices)
-        parts = max(cores() // devices, 1) if jax.default_backend() == "cpu" and not engine.federation.debug else 1
+        alone = jax.default_backend() != "cpu" or engine.federation.debug or joined() is not None
+        parts = 1 if alone else max(cores() // devices, 1)
         if data.on_disk:
             engine = replace(engine, budget=int(allowed_memory(settings.memory) * SHARE / parts))
+        built(engine, jobs[0].experiment)
         batches = [[job] for job in jobs] if engine.federation.debug else cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}
         _foretell(engine, jobs, len(seeds) > 1)
@@ -54,6 +58,7 @@ def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
         assert isinstance(job.experiment.algo, Algorithm)
         job.up, job.drawn = upload_bytes(federation, job.experiment.algo), chance
         job.devices = engine.devices
+        job.hosts = hosts.count if (hosts := joined()) else 1
         if several and not chance:
             job.remark(f"the seed changes nothing here: {UNDRAWN}")
 

@@ -6,11 +6,15 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fcorun.errors import Elsewhere, UserError, describe
+from fcorun.errors import Elsewhere, HostLost, UserError, describe
 from fcorun.records.folder import RunFolder
+from fcorun.runs.hosts.following import follow
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.points import Options, Point, record_failure
 from fcorun.runs.run import run_jobs
+from fcorun.system.cluster import Asked, asked_for
+from fcorun.system.hosts import leave
+from fcorun.system.joining import join
 from fcorun.system.machine import cores, set_up_jax
 
 Groups = Sequence[list[Point]]  # points of a group differ in numbers and seed only
@@ -52,6 +56,8 @@ def run_group(group: list[Point], watch: SweepWatcher) -> None:
             record_failure(point)
     if any(isinstance(p.error, KeyboardInterrupt) for p in group):
         raise KeyboardInterrupt
+    for lost in (p.error for p in group if isinstance(p.error, HostLost)):  # the next group would need that host, too
+        raise lost
 
 
 def by_joblib(groups: Groups, options: Options, watch: SweepWatcher) -> None:
@@ -66,7 +72,8 @@ def by_joblib(groups: Groups, options: Options, watch: SweepWatcher) -> None:
 
 
 def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
-    """Each group as a job of a Slurm cluster, or of submitit's local one; waits for all of them."""
+    """Each group as a job of a Slurm cluster, or of submitit's local one; waits for all of them. The tasks of a job, if
+    there are several, compute together."""
     try:
         import submitit
     except ImportError as error:
@@ -76,9 +83,11 @@ def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     executor = submitit.AutoExecutor(folder=log, cluster=parameters.pop("cluster", None))
     executor.update_parameters(**{"name": "fcorun", **parameters})
     each = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
+    tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
+    work = _work_together if tasks > 1 else _work
     with executor.batch():
-        jobs = [executor.submit(_work, group, os.getcwd(), each) for group in groups]
-    _note(groups, (job.result() for job in jobs), options, watch)
+        jobs = [executor.submit(work, group, os.getcwd(), each) for group in groups]
+    _note(groups, (job.task(0).result() for job in jobs), options, watch)
 
 
 EXECUTORS = {"inline": inline, "joblib": by_joblib, "submitit": by_submitit}
@@ -92,6 +101,27 @@ def _work(group: list[Point], folder: str, each: int) -> list[tuple[str, str]]:
     set_up_jax()
     inline([group], Options(), SweepWatcher())
     return [(p.end, describe(p.error) if p.error else "") for p in group]
+
+
+def _work_together(group: list[Point], folder: str, each: int) -> list[tuple[str, str]]:
+    """``_work`` in each of several tasks of a job of submitit: the first one leads, and the others follow it."""
+    from submitit.helpers import TorchDistributedEnvironment
+
+    place = TorchDistributedEnvironment()
+    os.environ["FCORUN_CORES"] = str(each)
+    set_up_jax()
+    told = Asked(f"{place.master_addr}:{place.master_port}", place.world_size, place.rank)
+    try:
+        if join(asked_for({}) or told).rank:
+            os.chdir(folder)
+            sys.path.insert(0, folder)
+            follow()
+            return []
+        return _work(group, folder, each)
+    except (UserError, HostLost) as error:
+        return [(point.end or "failed", describe(point.error or error)) for point in group]
+    finally:
+        leave(0)
 
 
 def _note(groups: Groups, results: Iterable, options: Options, watch: SweepWatcher) -> None:

@@ -108,7 +108,8 @@ class Job(Evaluated):
         setup: seconds before its first compilation.
         certificate: of a baseline.
         drawn: whether its seed changes anything.
-        devices: on how many it is computed.
+        devices: on how many it is computed, of all hosts together.
+        hosts: on how many it is computed.
         where: at which client it diverged, and in which line, if that is known (``debug``).
         unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
         bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
@@ -122,6 +123,7 @@ class Job(Evaluated):
     certificate: dict | None = None
     drawn: bool = False
     devices: int = 1
+    hosts: int = 1
     where: str = ""
     unfinished: dict | None = None
     bounds: dict | None = None

@@ -1,6 +1,7 @@
 """Which runs go through the machine together: what shares minibatches, fits into memory, and keeps the cores busy; and
 on how many devices, GPUs or the cores of a CPU."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import jax
@@ -13,6 +14,7 @@ from fcorun.engine.footprint import bytes_each
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.runs.job import Job
+from fcorun.system.hosts import joined
 from fcorun.system.machine import allowed_memory, cores_as_devices
 
 ALL = "all"
@@ -56,19 +58,25 @@ def check_devices(experiments: Iterable[Experiment]) -> None:
         if asked in (AUTO, ALL, 1) or not isinstance(experiment.algo, Algorithm):
             continue
         cores_as_devices()
-        there, of = jax.local_device_count(), "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
+        each = {0: jax.local_device_count()}
+        if joined():
+            each = Counter(device.process_index for device in jax.devices())
+        there, of = min(each.values()), "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
         if int(asked) > there:
+            where = f" on host {min(each, key=lambda host: each[host])}" if len(each) > 1 else ""
             raise UserError(
-                f"devices={asked} is more than there are, {there} ({of}): give at most that, or devices=all"
+                f"devices={asked} is more than there are{where}, {there} ({of}): give at most that, or devices=all"
             )
 
 
 def chosen(asked: int | str, engine: Engine, runs: int) -> int:
-    """How many devices compute so many runs, as ``asked`` for.
+    """How many devices compute so many runs, as ``asked`` for; on several hosts so many of each, by default all.
 
     Of "auto": on GPUs all for several runs, and one for one run. On a CPU, whose cores several runs share by threads,
     as many for one run as have enough to do in a round.
     """
+    if hosts := joined():
+        return jax.device_count() if asked in (ALL, AUTO) else int(asked) * hosts.count
     if asked == ALL:
         cores_as_devices()
         return jax.local_device_count()
@@ -83,5 +91,5 @@ def read_in_a_round(engine: Engine) -> int:
     """The bytes of what the clients of a round take their gradients on, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
     rows = federation.arrays[0]
-    each = federation.client_bytes(rows and rows.quadratics)
+    each = federation.client_bytes(rows and rows.decomposed)
     return schedule.cohort_size * int(schedule.steps.max()) * each * (schedule.edge_rounds or 1)

@@ -7,7 +7,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from fcorun.algorithms.base import Baseline
+from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.errors import UserError
 from fcorun.experiment.build import check_measured, load
 from fcorun.experiment.prepare import prepare
@@ -15,6 +15,7 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
 from fcorun.records.record import FINISHED, Record
 from fcorun.runs.execute import execute
+from fcorun.runs.hosts.leading import loaded
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import check_devices
 from fcorun.system.ahead import PICTURES, import_ahead
@@ -92,7 +93,7 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
         import_ahead(*PICTURES)
     first = jobs[0].experiment
     check_devices([first])
-    data = load(first)
+    data = loaded(first) if isinstance(first.algo, Algorithm) else load(first)
     if isinstance(first.algo, Baseline):
         first.algo.rows(data.offsets)  # refuses a client that is not there, before anything is written
     claimed: list[Job] = []

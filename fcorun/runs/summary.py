@@ -59,6 +59,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         },
         **machine(),
         "devices": job.devices,
+        "hosts": job.hosts,
     }
 
 

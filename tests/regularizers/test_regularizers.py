@@ -14,6 +14,7 @@ from fcorun.config import numbers
 from fcorun.experiment.build import load, problem_of
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Constraint
+from fcorun.regularizers.l1 import log_cosh
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -310,3 +311,11 @@ def test_what_does_not_fit_the_parameters_is_refused(overrides, words):
     with pytest.raises(UserError) as error:
         problem_of(experiment, load(experiment))
     assert all(word in str(error.value) for word in words)
+
+
+def test_log_cosh_has_two_derivatives_everywhere():
+    a = jnp.array([-800.0, -1.3, 0.0, 1e-9, 0.4, 800.0])
+    np.testing.assert_allclose(log_cosh(a[1:5]), np.log(np.cosh(a[1:5])), atol=1e-15)
+    np.testing.assert_allclose(log_cosh(a[::5]), 800 - np.log(2))
+    np.testing.assert_allclose(jax.vmap(jax.grad(log_cosh))(a), np.tanh(a), rtol=1e-14)
+    np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(log_cosh)))(a), 1 - np.tanh(a) ** 2, atol=1e-14)

@@ -13,12 +13,14 @@ from rich.table import Table
 from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console
 from fcorun.cli.signals import interruptible
+from fcorun.composing.compose import compose
 from fcorun.composing.folders import own, own_dir
 from fcorun.errors import UserError
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import find, load, names
 from fcorun.figures.verdict import UNCLEAR
 from fcorun.records.formats import frame_csv
+from fcorun.system.cluster import refuse_several
 from fcorun.system.files import write_whole
 
 
@@ -43,6 +45,8 @@ def run(argv: Sequence[str]) -> int:
         for name in wanted:
             find(name)
         overrides = [text for text in asked.figures if "=" in text]
+        of_hosts = [text for text in overrides if text.startswith("hosts.")]
+        refuse_several("fcorun figure", compose(of_hosts)["hosts"] if of_hosts else None)
         return _make(wanted, asked.out, asked.fast, overrides)
 
 

@@ -88,6 +88,10 @@ def _of_key(key: str, chosen: Mapping[str, str]) -> Iterator[str]:
     if key in root and root[key].value:
         yield from _said(key, root[key])
         return
+    if key in root:  # of several keys
+        yield key + _about(root[key])
+        yield from (f"  {name}={of.value}{_about(of)}" for name, of in root.items() if name.startswith(f"{key}."))
+        return
     group = next((group for group, section in GROUPS.items() if key.startswith(f"{section}.")), "")
     names = [name for name in choices(group) if chosen.get(group, name) == name] if group else []
     found = {name: choice(group, name) for name in names}

@@ -28,6 +28,7 @@ def study(
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=more)
     parser.add_config_dir()
     asked = parser.parse_args(argv)
+    from fcorun.system.cluster import refuse_several
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
@@ -35,6 +36,7 @@ def study(
     with own(asked.config_dir):
         options, overrides, out = divided(kind, asked.overrides)
         config = compose(overrides)
+        refuse_several(f"fcorun {name}", config["hosts"])
         show = console(config.get("verbose", True) is not False)
 
         def say(line: str) -> None:

@@ -98,10 +98,21 @@ class Course:
             found[part] = jax.tree.map(jnp.add, found[part], more) if part in found else more
         return found
 
+    def to_evaluation(
+        self, state: Tree, stretch: Stretch | None, work: np.ndarray, done: int
+    ) -> tuple[Tree, Stretch | None, np.ndarray, int]:
+        """The runs, the next stretch, the work and the rounds that were done, when there is an evaluation next."""
+        due = False
+        while stretch is not None and not due:
+            state, stretch, more, done = self.advance(state, stretch, done)
+            work, due = work + more, done % self.stretches.eval_every == 0
+        return state, stretch, work, done
+
     def advance(self, state: Tree, stretch: Stretch, done: int) -> tuple[Tree, Stretch | None, np.ndarray, int]:
         """The runs after a stretch, the next stretch, the work that was done, (G, 2), and the rounds done."""
         federation, devices = self.stretches.federation, self.devices
         begun = devices.by_run(self.stretches.begun(state, stretch))
+        begun = begun if stretch.clients is None else devices.from_first(begun)  # which has the clients' states
         rows = self.rows if stretch.rows is None else devices.everywhere(stretch.rows)
         given = (self.numbers, begun, rows, devices.rounds(stretch.rounds), devices.everywhere(np.int32(done)))
         function = devices.advance(federation.advance, stretch.rounds.cohort.ndim == 2)

@@ -1,0 +1,104 @@
+"""Clients with few rows: their loss in coordinates of the span of these, outside of which it is flat but for a ridge.
+
+Of n rows with d features a product takes n x n instead of n x d numbers. The coordinates are orthonormal and hold how
+far a point lies outside, so that whatever adds up points and gradients takes the same steps in them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fcorun.datasets.base import FederatedData
+from fcorun.objectives.base import Objective, linear
+from fcorun.objectives.product import product
+from fcorun.problem.problem import Batch, Problem, coordinates
+from fcorun.problem.quadratic import features_of
+from fcorun.problem.vector import Vector
+
+_LARGEST = 2**27  # numbers in all bases together
+_OUTSIDE = "outside"
+
+
+def spanned(objective: Objective, data: FederatedData, dtype) -> Batch | None:
+    """Each client's whole data as one batch with a basis, stacked along a leading axis M; None where the model is not
+    linear, a client has more than half as many rows as features, or they are too large.
+
+    Short clients are filled up with rows of weight 0. By QR decompositions in float64.
+    """
+    clients, most, features = len(data.sizes), int(data.sizes.max()), data.x.shape[1]
+    if not linear(type(objective)) or 2 * most > features or clients * most * features > _LARGEST:
+        return None
+    basis, x = np.zeros((clients, most, features), dtype), np.zeros((clients, most, most), dtype)
+    beside = {"weight": data.within, "offset": data.offset}
+    beside = {name: np.zeros((clients, most), dtype) for name, values in beside.items() if values is not None}
+    weight, y = np.zeros((clients, most), dtype), np.zeros((clients, most), data.y.dtype)
+    with threadpool_limits(1):  # for such small matrices several wait for each other ten times as long as they compute
+        for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
+            rows, n = slice(start, stop), stop - start
+            q, r = np.linalg.qr(features_of(data, rows).T)
+            basis[m, :n], x[m, :n, :n] = q.T, r.T
+            y[m, :n], weight[m, :n] = data.y[rows], 1 / n
+            if data.within is not None:
+                weight[m, :n] *= data.within[rows]
+            if data.offset is not None:
+                beside["offset"][m, :n] = data.offset[rows]
+    y = y.astype(np.int32 if data.task == "multiclass" else dtype)
+    once = np.ones(clients, np.int32)
+    return Batch(x, y, weight, count=0 * once, passes=once, offset=beside.get("offset"), basis=basis)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Inside(Problem):
+    """The problem of weights in coordinates, (r, *outputs), and their distance from the span, ()."""
+
+    def features(self, x, dtype):
+        return x
+
+    def ridge(self, w):
+        return super().ridge(w) + self.objective.ridge / 2 * w[_OUTSIDE] ** 2
+
+
+def in_span(h: Any, start: Vector) -> tuple[Any, Vector, Callable[[Vector], Vector]]:
+    """An ``inner.Inner`` without a penalty and a point, in coordinates, and the way back.
+
+    Outside of the span h bends as s ridge + weight does: it has its minimum at p, and a point keeps its direction from
+    there, e, of which the length alone changes.
+    """
+    basis = h.batch.basis
+    problem = _Inside(**{f.name: getattr(h.problem, f.name) for f in fields(Problem)})
+    inner = [coordinates(v, basis) for v in (start, h.v)]
+    pull, a_pull = h.weight * h.v["weights"], h.weight * inner[1]["weights"]
+    tilt = None
+    if h.tilt is not None:
+        tilt = coordinates(h.tilt, basis)
+        pull, a_pull = pull + h.tilt["weights"], a_pull + tilt["weights"]
+        tilt = Vector({**tilt, _OUTSIDE: jnp.zeros((), start.dtype)})
+    bend = jnp.asarray(h.s * problem.objective.ridge + h.weight, start.dtype)
+    inverse = jnp.where(bend > 0, 1 / jnp.where(bend > 0, bend, 1), 0)
+    p, a_p = inverse * pull, inverse * a_pull
+
+    def spread(a: jax.Array) -> jax.Array:
+        return product(basis.T, a).reshape(p.shape)
+
+    e = start["weights"] - p
+    e = e - spread(inner[0]["weights"] - a_p)
+    length = jnp.sqrt(jnp.sum(e * e))
+    own = replace(
+        h,
+        problem=problem,
+        batch=h.batch._replace(basis=None),
+        v=Vector({**inner[1], _OUTSIDE: jnp.zeros((), start.dtype)}),
+        tilt=tilt,
+    )
+
+    def back(u: Vector) -> Vector:
+        share = u[_OUTSIDE] / jnp.where(length > 0, length, 1)
+        weights = p + share * e + spread(u["weights"] - a_p)
+        return Vector({**{n: v for n, v in u.items() if n != _OUTSIDE}, "weights": weights})
+
+    return own, Vector({**inner[0], _OUTSIDE: length}), back

@@ -1,0 +1,95 @@
+"""What a host that is not the first does: what that one says."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.config import build_plugin
+from fcorun.datasets.base import FederatedData
+from fcorun.engine.engine import Engine
+from fcorun.engine.federation import Numbers
+from fcorun.errors import HostLost, describe
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.prepare import prepare
+from fcorun.system.child import on_signals
+from fcorun.system.hosts import Hosts, joined
+
+_LATER = 1.0  # seconds until a host complains of a round that broke off, which one that is gone may have caused
+
+
+def follow() -> int:
+    """On a host that is not the first: do what that one says; the exit code. Raises HostLost."""
+    hosts = joined()
+    assert hosts is not None
+    on_signals(lambda *_: hosts.say(interrupted=True))  # the first one ends all, after a round that all have computed
+    here = _Here(hosts)
+    try:
+        while True:
+            here.do(here.hear())
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+@dataclass
+class _Here:
+    """What a host that is not the first has of the runs: a method for each thing that it may be told to do."""
+
+    hosts: Hosts
+    experiment: Experiment | None = None
+    data: FederatedData | None = None
+    engine: Engine | None = None
+
+    def hear(self) -> dict[str, Any]:
+        """What the first host says next. Raises SystemExit if it is the end, HostLost if that is so by a loss."""
+        told = self.hosts.hear()
+        if told["do"] == "end":
+            self.hosts.over = True
+            raise HostLost(told["why"]) if told["why"] else SystemExit(told["code"])
+        return told
+
+    def do(self, told: dict[str, Any]) -> None:
+        """Do what is told; what goes wrong is told the first host, who then says the end."""
+        try:
+            getattr(self, told.pop("do"))(**told)
+        except HostLost:
+            raise
+        except Exception as error:
+            time.sleep(_LATER)
+            self.hosts.say(failed=describe(error))
+
+    def prepare(self, config: dict[str, Any]) -> None:
+        """Load the data of an experiment, and say what it is here."""
+        try:
+            self.experiment = prepare(config)
+            self.data = load(self.experiment)
+            told = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}
+            self.hosts.say(**told, on_disk=self.data.on_disk)
+        except Exception as error:
+            self.hosts.say(refused=describe(error))
+
+    def build(self, algo: dict[str, Any], reg: dict[str, Any], devices: int, budget: int | None) -> None:
+        """Build its engine, with the numbers that the first host has worked out."""
+        assert self.experiment is not None
+        assert self.data is not None
+        plugins = {"algo": build_plugin("algo", algo), "reg": build_plugin("reg", reg)}
+        engine = engine_for(replace(self.experiment, **plugins), self.data)
+        self.engine = replace(engine, devices=devices, budget=budget)
+
+    def run(self, points: Sequence[Numbers], seeds: Sequence[int], done: int) -> None:
+        """Compute the rounds of a batch, until the first host says that there are no more."""
+        assert self.engine is not None
+
+        def diverged() -> np.ndarray | None:
+            told = self.hear()
+            return np.array(told["diverged"], np.int32) if told["do"] == "advance" else None
+
+        with jax.enable_x64(self.engine.federation.precision == "float64"):
+            self.engine.follow(points, seeds, done, diverged)
+
+    def stop(self) -> None:
+        """The rounds of a batch are over, as they are here."""

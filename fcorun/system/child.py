@@ -1,0 +1,50 @@
+"""A process that computes for another host, and another process that says how it ended."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from fcorun.system.hosts import GOES_ON
+
+_GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
+
+
+def on_signals(handler: Callable) -> None:
+    """Have what would end this process do something else; but what is ignored, as HUP under nohup."""
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(kind) != signal.SIG_IGN:
+            signal.signal(kind, handler)
+
+
+def in_a_child() -> None:
+    """Go on in a child process, whose standard output goes nowhere; its parent says what the child had to say, and ends
+    as it does. For all hosts but the first: when that is gone, JAX ends their processes by abort(), with a stack."""
+    heard, said = os.pipe()
+    alive, kept = os.pipe()
+    if child := os.fork():
+        os.close(said)
+        os.close(alive)
+        on_signals(lambda number, _: os.kill(child, number))
+        with open(heard, "rb") as file:
+            text = file.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.close(kept)
+        if code == -signal.SIGABRT and _GONE in text:
+            text, code = f"fcorun: failed: host 0 was lost; {GOES_ON}\n".encode(), 1
+        sys.stderr.flush()
+        os.write(2, text)
+        raise SystemExit(code if code >= 0 else 128 - code)
+    os.setpgrp()  # a terminal's Ctrl-C goes to the parent, which passes it on
+    for place in (heard, kept):
+        os.close(place)
+    os.dup2(said, 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.close(said)
+
+    def watch() -> None:
+        os.read(alive, 1)  # returns when the parent is gone
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

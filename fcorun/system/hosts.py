@@ -1,0 +1,206 @@
+"""Several hosts that compute together: who they are, how they find each other, and what they tell each other.
+
+The first one, of rank 0, leads: it alone reads and writes records, prints, and says what is to be computed. Each other
+one does that, and nothing else. They talk in JSON over sockets of their own, beside those of JAX, so that a host that
+never comes, has other versions or is gone can be named.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from queue import Queue
+from typing import Any
+
+from fcorun.errors import HostLost
+
+GOES_ON = "the same command goes on"
+_GRACE = 20.0  # seconds in which the main thread comes to see that a host is gone, unless it waits for it
+_BEAT, _SILENT = 5.0, 60.0  # seconds between two signs of life, and without any until a host is thought to be gone
+_PATIENCE = 2.0  # seconds in which it comes to hear that all is over
+_OFTEN = 0.02  # seconds between two looks
+
+
+@dataclass
+class Hosts:
+    """The hosts of this run, as this one sees them.
+
+    Attributes:
+        rank: which one this is.
+        names: what each is called, by rank.
+        links: the connections: of the first one to each other by rank, of another one to the first.
+        why: which host was lost, once that is known.
+        over: whether all is over, so that nobody is lost any more.
+    """
+
+    rank: int
+    names: list[str]
+    links: dict[int, Connection] = field(repr=False)
+    why: str = ""
+    over: bool = False
+    heard: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone
+    gone: set[int] = field(default_factory=set)
+    guard: Any = field(default_factory=threading.RLock, repr=False)  # two threads talk, and handlers of signals
+
+    def __post_init__(self) -> None:
+        self.heard = {rank: Queue() for rank in self.links}
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+    def name(self, rank: int) -> str:
+        """A host in words."""
+        return f"host {rank} ({self.names[rank]})"
+
+    def tell(self, do: str, **more: Any) -> None:
+        """Tell all others what to do. Raises HostLost."""
+        for rank in self._send({"do": do, **more}):
+            raise self.lost(rank)
+
+    def say(self, **more: Any) -> None:
+        """Answer the first host; if it is gone, that is noticed when it is listened to."""
+        self._send(more)
+
+    def _send(self, content: dict[str, Any]) -> list[int]:
+        """Send to all others; who could not be reached."""
+        text, gone = json.dumps(content, default=str).encode(), []
+        for rank, link in self.links.items():
+            try:
+                with self.guard:
+                    link.send_bytes(text)
+            except OSError:
+                gone.append(rank)
+        return gone
+
+    def hear(self, rank: int = 0) -> dict[str, Any]:
+        """What a host says next. Raises HostLost if it is gone or has failed, and KeyboardInterrupt if it was
+        interrupted."""
+        told = self.heard[rank].get()
+        if told is None:
+            raise self.lost(rank)
+        if "failed" in told:
+            raise self.lost(rank, told["failed"])
+        if "interrupted" in told:
+            raise KeyboardInterrupt
+        return told
+
+    def heed(self, patience: float = 0.0) -> None:
+        """Hear what others say unasked for, waiting for it at most so many seconds: raises as ``hear`` does."""
+        deadline = time.monotonic() + patience
+        while True:
+            for rank, said in self.heard.items():
+                if not said.empty():
+                    self.hear(rank)
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(_OFTEN)
+
+    def lost(self, rank: int, why: str = "") -> HostLost:
+        """The error that says that a host is gone, or why it has failed."""
+        self.why = self.why or f"{self.name(rank)} {f'failed: {why}' if why else 'was lost'}; {GOES_ON}"
+        return HostLost(self.why)
+
+    def listen(self) -> None:
+        """Take in what the others say, in a thread of its own, and say now and then that this one is there.
+
+        It ends this process where the main thread does not come to hear that a host is gone, or that all is over: that
+        may be waiting for that very host, within a round.
+        """
+        ranks: dict[Any, int] = {link: rank for rank, link in self.links.items()}
+        said, last = 0.0, dict.fromkeys(self.links, time.monotonic())
+        while ranks:
+            if (now := time.monotonic()) > said + _BEAT:
+                self._send({"alive": True})
+                said = now
+            for link in wait(list(ranks), _BEAT):
+                try:
+                    told = json.loads(link.recv_bytes())  # type: ignore[union-attr]
+                except (EOFError, OSError):
+                    told = None
+                last[rank := ranks[link]] = time.monotonic() if told else 0.0
+                if told and "alive" not in told:
+                    self.heard[rank].put(told)
+                if told and told.get("do") == "end":
+                    _later(_PATIENCE, self._leave_at_last, told)
+            for link in [link for link, rank in ranks.items() if time.monotonic() > last[rank] + _SILENT]:
+                self.gone.add(rank := ranks.pop(link))
+                self.heard[rank].put(None)
+                _later(_GRACE, self._give_up, rank)
+
+    def _give_up(self, rank: int) -> None:
+        if not (self.over or self.why):
+            print(f"fcorun: failed: {self.lost(rank)}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def _leave_at_last(self, told: dict[str, Any]) -> None:
+        if told["code"] and not self.over:
+            if told["why"]:
+                print(f"fcorun: failed: {told['why']}", file=sys.stderr, flush=True)
+            os._exit(told["code"])
+
+    def end(self, code: int) -> None:
+        """No more: tell the others, and leave together. With an exit code other than 0 this process ends here."""
+        import jax
+
+        self.over = True
+        if not self.rank:
+            with suppress(HostLost):
+                self.tell("end", code=code, why=self.why)
+        if not code:
+            jax.distributed.shutdown()
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        deadline = time.monotonic() + 2 * _PATIENCE
+        while not self.rank and len(self.gone) < len(self.links) and time.monotonic() < deadline:
+            time.sleep(_OFTEN)  # JAX ends the others by abort() when this process is gone
+        os._exit(code)  # JAX would wait for those that are gone
+
+
+def _later(seconds: float, function: Callable, *given: Any) -> None:
+    timer = threading.Timer(seconds, function, given)
+    timer.daemon = True
+    timer.start()
+
+
+_JOINED: list[Hosts] = []  # of this process: one at most
+
+
+def joined() -> Hosts | None:
+    """The hosts that this process computes with; None where it computes alone."""
+    return _JOINED[0] if _JOINED else None
+
+
+def joins(hosts: Hosts) -> None:
+    """From now on this process computes with these."""
+    _JOINED.append(hosts)
+    threading.Thread(target=hosts.listen, daemon=True).start()
+
+
+def leave(code: int) -> None:
+    """Leave the others, if there are any, with an exit code."""
+    if hosts := joined():
+        _JOINED.clear()
+        hosts.end(code)
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Within it nothing reaches the standard output, where JAX's Gloo says whom it sees before its first sum."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

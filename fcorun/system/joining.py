@@ -1,0 +1,173 @@
+"""How several hosts come together: they call the first one, which checks that they are alike."""
+
+import json
+import os
+import platform
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+
+from fcorun.errors import UserError
+from fcorun.system.cluster import Asked
+from fcorun.system.hosts import Hosts, joins
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_PACKAGES = ("fcorun", "jax", "jaxlib")
+_BACKLOG = 1000  # hosts that call at once
+_AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
+_LATE = 300  # seconds after which JAX ends all by abort(), where a host does not answer: after fcorun has
+_LEAVING = 30  # seconds in which all leave, at the end
+
+
+def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
+    """Meet the others, check that they are alike, and have JAX compute over all of them.
+
+    To be called before JAX's backend starts. ``command`` is to be the same on all. Raises UserError for hosts that do
+    not come in time or are not alike.
+    """
+    told = {"rank": asked.rank, "name": platform.node(), "count": asked.count, "command": list(command)}
+    told |= {"versions": {package: version(package) for package in _PACKAGES}}
+    hosts, address = (_call if asked.rank else _gather)(asked, told)
+    _start_jax(asked, address)
+    joins(hosts)
+    return hosts
+
+
+def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
+    """On the first host: wait for all others, and tell them where JAX is to meet."""
+    host, port = _place(asked)
+    links: dict[int, Connection] = {}
+    try:
+        with socket.create_server((host if host in _LOCAL else "", port), backlog=_BACKLOG) as server:
+            there = _answered(server, asked, told, links)
+        _check_alike(there)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        taken = f"hosts.address={asked.address}: host 0 cannot have the port ({why}); give another, or one rank each"
+        raise UserError(taken) from error
+    except BaseException:
+        for link in links.values():
+            with suppress(OSError):
+                link.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
+        raise
+    hosts, address = Hosts(0, [each["name"] for each in there], links), f"{host}:{_free_port()}"
+    hosts.tell("meet", names=hosts.names, address=address)
+    return hosts, address
+
+
+def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, Connection]) -> list[dict]:
+    """What each host says of itself, by rank; ``links`` takes the connections. Raises UserError."""
+    assert asked.count is not None
+    there, deadline = {0: told}, time.monotonic() + asked.timeout
+    while missing := [rank for rank in range(asked.count) if rank not in there]:
+        server.settimeout(max(deadline - time.monotonic(), 1e-3))
+        try:
+            link = _link(server.accept()[0])
+        except TimeoutError as error:
+            who = f"host{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {asked.count}"
+            within = f"within hosts.timeout={asked.timeout:g} seconds"
+            raise UserError(
+                f"{who} did not come {within}: see what they say, and start all with one address"
+            ) from error
+        if (hello := _hello(link)) is None:
+            continue
+        rank, name = hello["rank"], hello["name"]
+        links[rank if rank not in links else -1] = link  # the second of two that have one rank is told of the end, too
+        if rank in there:
+            raise UserError(f"hosts.rank={rank} was given to {name} and to {there[rank]['name']}: give each its own")
+        if hello["count"] != asked.count:
+            counts = f"hosts.count is {hello['count']} on {name} and {asked.count} on {told['name']}"
+            raise UserError(f"{counts}: give all the same")
+        there[rank] = hello
+    return [there[rank] for rank in range(asked.count)]
+
+
+def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
+    """On another host: call the first one until it answers, and hear where JAX is to meet."""
+    (host, port), deadline = _place(asked), time.monotonic() + asked.timeout
+    within = f"within hosts.timeout={asked.timeout:g} seconds"
+    while True:
+        try:
+            left = max(deadline - time.monotonic(), 1e-3)
+            link = _link(socket.create_connection((host.strip("[]"), port), timeout=left))
+            break
+        except OSError as error:
+            if time.monotonic() + _AGAIN > deadline:
+                silent = f"host 0 did not come {within}: nobody answers at hosts.address={asked.address}"
+                raise UserError(f"{silent} ({error.strerror or error})") from error
+            time.sleep(_AGAIN)
+    try:
+        link.send_bytes(json.dumps(told).encode())
+        if not link.poll(asked.timeout + _AGAIN):  # the first one waits for those that come after this one
+            raise UserError(f"host 0 did not go on {within}: start all at about the same time")
+        meet = json.loads(link.recv_bytes())
+    except (EOFError, OSError, ValueError) as error:
+        raise UserError(f"host 0 at hosts.address={asked.address} has ended, or is no fcorun") from error
+    if meet["do"] == "end":  # the first one says why
+        raise SystemExit(meet["code"])
+    assert asked.rank is not None
+    return Hosts(asked.rank, meet["names"], {0: link}), meet["address"]
+
+
+def _place(asked: Asked) -> tuple[str, int]:
+    host, _, port = str(asked.address).rpartition(":")
+    return host, int(port)
+
+
+def _link(connected: socket.socket) -> Connection:
+    connected.settimeout(None)
+    return Connection(connected.detach())
+
+
+def _hello(link: Connection) -> dict | None:
+    """What a host says of itself; None where it is no host of fcorun."""
+    try:
+        return dict(json.loads(link.recv_bytes(2**20))) if link.poll(5) else None
+    except (EOFError, OSError, ValueError, TypeError):
+        return None
+
+
+def _check_alike(there: Sequence[dict]) -> None:
+    """Raises UserError where a host has other versions or another command than the first."""
+    first, *others = there
+    one = f"host 0 ({first['name']})"
+    for other in others:
+        two = f"host {other['rank']} ({other['name']})"
+        for package, number in first["versions"].items():
+            theirs = other["versions"].get(package)
+            if theirs != number:
+                raise UserError(f"{two} has {package} {theirs} and {one} has {number}: install the same on all")
+        mine, theirs = (set(each["command"]) for each in (first, other))
+        if mine != theirs:
+            given = [" ".join(sorted(own - rest)) or "nothing of it" for own, rest in ((theirs, mine), (mine, theirs))]
+            told = f"{two} is given {given[0]}, and {one} {given[1]}"
+            raise UserError(f"{told}: give all the same command, but for hosts.rank")
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+def _start_jax(asked: Asked, address: str) -> None:
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM for itself
+    try:
+        jax.distributed.initialize(
+            address,
+            asked.count,
+            asked.rank,
+            local_device_ids=asked.gpus,
+            cluster_detection_method="deactivate",
+            heartbeat_timeout_seconds=_LATE,
+            shutdown_timeout_seconds=_LEAVING,
+            initialization_timeout=max(int(asked.timeout), 1),
+        )
+        jax.devices()  # here, where all are waiting for each other's
+    except RuntimeError as error:
+        raise UserError(f"JAX's processes do not find each other at {address}: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,160 @@
+"""What the first of several hosts says, and what the others do of it; in one process, without JAX's own part."""
+
+import jax
+import numpy as np
+import pytest
+from helpers import fails, small
+
+from fcorun.errors import HostLost
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.prepare import prepare
+from fcorun.runs.hosts import following, leading
+from fcorun.runs.hosts.following import follow
+from fcorun.runs.hosts.leading import built, loaded, rounds_of
+from fcorun.system.hosts import Hosts
+
+
+class Scripted(Hosts):
+    """A host that hears what is written, and keeps what it says."""
+
+    def __init__(self, *script: dict, rank: int = 0):
+        super().__init__(rank, ["a", "b"], {})
+        self.links = dict.fromkeys([1 - rank])  # type: ignore[assignment]
+        self.script, self.said = list(script), []
+
+    def hear(self, rank: int = 0):
+        return self.script.pop(0)
+
+    def heed(self, patience: float = 0.0):
+        pass
+
+    def tell(self, do, **more):
+        self.said.append({"do": do, **more})
+
+    def say(self, **more):
+        self.said.append(more)
+
+
+@pytest.fixture
+def among(monkeypatch):
+    """A function that puts this process among hosts."""
+
+    def put(*script: dict, rank: int = 0) -> Scripted:
+        hosts = Scripted(*script, rank=rank)
+        for room in (leading, following):
+            monkeypatch.setattr(room, "joined", lambda: hosts)
+        return hosts
+
+    return put
+
+
+EXPERIMENT = prepare(small())
+ALIKE = {"identity": EXPERIMENT.identity, "fingerprint": EXPERIMENT.fingerprint, "on_disk": False}
+
+
+def test_the_data_are_loaded_where_all_have_the_same(among):
+    hosts = among(ALIKE)
+    assert loaded(EXPERIMENT) is load(EXPERIMENT)
+    assert hosts.said == [{"do": "prepare", "config": EXPERIMENT.config}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [({"refused": "data.path=x: there is no such file"}, ["host 1 (b): data.path=x: there is no such file"]),
+     (ALIKE | {"fingerprint": "0123456789"}, ["host 1 (b) has other data=lasso than host 0 (a)", "01234567"]),
+     (ALIKE | {"on_disk": True}, ["the rows stay on disk on host 1 (b), and not on host 0 (a): give data.resident"]),
+     (ALIKE | {"identity": "0123456789"}, ["host 1 (b) has other code of this run than host 0 (a)"])],
+)  # fmt: skip
+def test_a_host_that_differs_is_named(among, answer, words):
+    among(answer)
+    with fails(*words):
+        loaded(EXPERIMENT)
+
+
+def test_debugging_is_refused(among):
+    hosts = among()
+    with fails("debug=true", "hosts"):
+        loaded(prepare(small("debug=true")))
+    assert not hosts.said
+
+
+def test_each_round_is_told_but_not_those_that_nobody_computes(among):
+    hosts = among()
+    engine = engine_for(EXPERIMENT, load(EXPERIMENT))
+    built(engine, EXPERIMENT)
+    assert [now.round for now in rounds_of(engine, [EXPERIMENT.numbers()], [0], None, 0)] == [0, 2, 4]
+    assert [told["do"] for told in hosts.said] == ["build", "run", "advance", "advance", "stop"]
+    hosts.said.clear()
+    wild = {**EXPERIMENT.numbers(), "algo": EXPERIMENT.numbers()["algo"] | {"client_lr": 1e30}}
+    *_, last = rounds_of(engine, [wild], [0], None, 0)
+    assert last.diverged.all()
+    assert last.round < 4
+    assert [told["do"] for told in hosts.said] == ["run", "advance", "stop"]
+
+
+def test_what_goes_wrong_in_a_round_ends_all(among, monkeypatch):
+    hosts = among()
+    engine = engine_for(EXPERIMENT, load(EXPERIMENT))
+
+    def run(*_, **__):
+        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed")
+        yield
+
+    monkeypatch.setattr(type(engine), "run", run)
+    with pytest.raises(HostLost, match=r"host 0 \(a\) failed: .*Gloo all-reduce failed.*; the same command goes on"):
+        list(rounds_of(engine, [EXPERIMENT.numbers()], [0], None, 0))
+    assert [told["do"] for told in hosts.said] == ["run"]
+
+
+def test_another_host_does_what_it_is_told(among, monkeypatch):
+    first = among()
+    engine = engine_for(EXPERIMENT, load(EXPERIMENT))
+    built(engine, EXPERIMENT)
+    list(rounds_of(engine, [EXPERIMENT.numbers()], [0], None, 0))
+    told = [{"do": "prepare", "config": EXPERIMENT.config}, *first.said, {"do": "end", "code": 0, "why": ""}]
+    second = among(*told, rank=1)
+    monkeypatch.setattr(following, "on_signals", lambda handler: None)
+    assert follow() == 0
+    assert second.said == [ALIKE]
+    assert second.over
+
+
+def test_another_host_says_what_it_cannot_do(among, monkeypatch):
+    monkeypatch.setattr(following, "on_signals", lambda handler: None)
+    monkeypatch.setattr(following, "_LATER", 0)
+    run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
+    wrong = EXPERIMENT.config | {"rounds": -1}
+    end = {"do": "end", "code": 1, "why": "host 1 (b) failed: too bad; the same command goes on"}
+    second = among({"do": "prepare", "config": wrong}, run, end, rank=1)
+    with pytest.raises(HostLost, match=r"host 1 .* too bad"):
+        follow()
+    assert list(second.said[0]) == ["refused"]
+    assert "rounds=-1" in second.said[0]["refused"]
+    assert list(second.said[1]) == ["failed"]
+
+
+def test_the_end_may_come_within_a_batch(among, monkeypatch):
+    monkeypatch.setattr(following, "on_signals", lambda handler: None)
+    engine = engine_for(EXPERIMENT, load(EXPERIMENT))
+    first = among()
+    built(engine, EXPERIMENT)
+    run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
+    told = [{"do": "prepare", "config": EXPERIMENT.config}, *first.said, run, {"do": "advance", "diverged": [0]}]
+    among(*told, {"do": "end", "code": 130, "why": ""}, rank=1)
+    assert follow() == 130
+
+
+def test_following_computes_the_same_rounds(monkeypatch):
+    engine = engine_for(EXPERIMENT, load(EXPERIMENT))
+    *_, last = engine.run([EXPERIMENT.numbers()], [0])
+    seen, program = [], type(engine)._program
+
+    def watched(self, function, *given):
+        compiled = program(self, function, *given)
+        return lambda *now: seen.append(compiled(*now)) or seen[-1]
+
+    monkeypatch.setattr(type(engine), "_program", watched)
+    engine.follow([EXPERIMENT.numbers()], [0], 0, lambda: np.zeros(1, np.int32))
+    state, _ = seen[-1]
+    for found, expected in zip(jax.tree.leaves(state), jax.tree.leaves(last.state), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,157 @@
+"""Several hosts, which here are processes of one: runs as on one host, and what is left when a host is gone."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import FILES, SMALL, fails, rows_of, small
+
+from fcorun import Record, run
+from fcorun.experiment.prepare import prepare
+
+DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
+
+
+def start(*arguments: str, count: int = 2, each=()) -> list[subprocess.Popen]:
+    """So many hosts, each in a folder of its own and with one device; the first one's is ``0``."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    hosts = []
+    for rank in range(count):
+        Path(str(rank)).mkdir(exist_ok=True)
+        own = [f"hosts.address=127.0.0.1:{port}", f"hosts.count={count}", f"hosts.rank={rank}", "hosts.timeout=60"]
+        command = [sys.executable, "-m", "fcorun", *arguments, *own, *(each[rank] if each else ())]
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        hosts.append(subprocess.Popen(command, cwd=str(rank), env=os.environ | {"FCORUN_CORES": "1"}, **piped))
+    return hosts
+
+
+def ends(hosts: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
+    """The exit code, output and errors of each."""
+    told = [host.communicate(timeout=120) for host in hosts]
+    return [(host.returncode, *each) for host, each in zip(hosts, told, strict=True)]
+
+
+def left(folder: str) -> list[Path]:
+    return [path for path in Path(folder).rglob("*") if path.name != "__pycache__"]
+
+
+def same(found: Record, expected: Record) -> None:
+    """Two records but for their times and rounding."""
+    pd.testing.assert_frame_equal(rows_of(found), rows_of(expected), rtol=1e-12, atol=1e-13)
+    for name, values in expected.solution.items():
+        np.testing.assert_allclose(found.solution[name], values, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_a_sweep_over_hosts_is_that_of_one(compiled_fast):
+    asked = ("algo=feddualavg,scaffold,ditto,centralized", "reg.strength=0.01,0.02", "report=false")
+    first, second = ends(start("-m", *DOUBLE, *asked, "hydra.sweep.dir=s"))
+    assert (first[0], first[2]) == (0, "")
+    assert "6 of 6 runs" in first[1]
+    assert "Gloo" not in first[1]
+    assert second == (0, "", "")
+    assert not left("1")
+    records = [Record(path.parent) for path in sorted(Path("0/s").glob("*/summary.json"))]
+    assert len(records) == 6
+    for record in records:
+        several = 1 if record.config["algo"]["name"] == "centralized" else 2
+        assert (record.summary["hosts"], record.summary["devices"]) == (several, several)
+        assert "hosts" not in record.config
+        same(record, run(record.config, Path("alone") / record.folder.name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost, compiled_fast):
+    asked = (*DOUBLE, "algo=scaffold", "rounds=400", "checkpoint_every=0", "hydra.run.dir=run")
+    hosts, checkpoint, seen = start(*asked), Path("0/run/.checkpoint.npz"), set()
+    while len(seen) < 4:
+        assert all(host.poll() is None for host in hosts), ends(hosts)
+        seen |= {checkpoint.stat().st_mtime_ns} if checkpoint.exists() else set()
+        time.sleep(0.002)
+    hosts[lost].kill()
+    told = ends(hosts)
+    assert told[lost][0] == -signal.SIGKILL
+    code, _, said = told[1 - lost]
+    assert code == 1
+    assert said.startswith(f"fcorun: failed: host {lost}")
+    assert said.endswith("was lost; the same command goes on\n")
+    assert len(said.splitlines()) == 1
+    status = Record(Path("0/run")).status
+    assert status["status"] == ("interrupted" if lost == 0 else "failed")
+    if lost == 0:
+        return  # what is left is what Ctrl-C leaves: test_interruptions.py goes on from it
+    (first, out, err), second = ends(start(*asked))
+    assert (first, err) == (0, "")
+    assert second == (0, "", "")
+    assert "goes on after round" in out
+    same(Record(Path("0/run")), run(small("algo=scaffold", "rounds=400", "precision=float64"), "alone"))
+
+
+@pytest.mark.slow
+def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written(compiled_fast):
+    for rank, last in ((0, 1.0), (1, 2.0)):
+        Path(str(rank)).mkdir()
+        rows = [f"s{i % 3},{i},{i * i % 7}" for i in range(30)]
+        Path(str(rank), "rows.csv").write_text("\n".join(["site,a,y", *rows, f"s0,1,{last}"]))
+    table = ("data=table", "data.path=rows.csv", "data.client=site", "data.target=y", "rounds=2")
+    first, second = ends(start(*table, "hydra.run.dir=run"))
+    assert first[0] == second[0] == 2
+    assert first[2].startswith("fcorun: host 1 (")
+    assert "has other data=table than host 0" in first[2]
+    assert second[1:] == ("", "")
+    assert [path.name for path in (*left("0"), *left("1"))] == ["rows.csv"] * 2
+
+
+@pytest.mark.slow
+def test_tasks_of_a_job_of_submitit_compute_together(compiled_fast):
+    pytest.importorskip("submitit")
+    local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 2, cpus_per_task: 1}"
+    asked = ("-m", *DOUBLE, "seed=0,1", "hydra.sweep.dir=s", "report=false", "hydra.launcher.executor=submitit", local)
+    subprocess.run([sys.executable, "-m", "fcorun", *asked], check=True, capture_output=True, timeout=120)
+    records = [Record(path.parent) for path in sorted(Path("s").glob("*/summary.json"))]
+    assert [record.summary["hosts"] for record in records] == [2, 2]
+    for record in records:
+        same(record, run(record.config, Path("alone") / record.folder.name))
+
+
+def test_the_others_are_interrupted_with_the_first(compiled_fast):
+    hosts = start(*DOUBLE, "rounds=100000", "hydra.run.dir=run")
+    while not Path("0/run/metrics.csv").exists() and not Path("0/run/run.log").exists():
+        assert hosts[0].poll() is None, ends(hosts)
+        time.sleep(0.01)
+    hosts[1].send_signal(signal.SIGTERM)
+    (code, _, said), second = ends(hosts)
+    assert code == second[0] == 130
+    assert said == "interrupted; the same command goes on from the last checkpoint\n"
+    assert second[1:] == ("", "")
+    assert Record(Path("0/run")).status["status"] == "interrupted"
+
+
+# ---------------------------------------------------------------- without a second host
+
+
+def test_a_run_is_the_same_on_any_hosts():
+    hosts = {"address": "n:1", "count": 4, "rank": 0, "timeout": 1.0}
+    assert prepare(small()).identity == prepare(small() | {"hosts": hosts}).identity
+    assert json.dumps(prepare(small()).config) == json.dumps(prepare(small() | {"hosts": hosts}).config)
+
+
+def test_hosts_are_for_the_command():
+    with fails("hosts", "the command fcorun"):
+        run(small() | {"hosts": {"address": "n:1", "count": 4, "rank": 0}})
+
+
+def test_the_record_says_how_many(tmp_path):
+    record = run(small(), tmp_path / "run")
+    assert record.summary["hosts"] == 1
+    assert sorted(path.name for path in record.folder.iterdir()) == FILES

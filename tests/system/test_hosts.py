@@ -1,0 +1,262 @@
+"""Several hosts: who is asked for, how they find each other, what they hear of each other. Over loopback."""
+
+import json
+import os
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import pytest
+from helpers import fails
+
+from fcorun.errors import HostLost, UserError
+from fcorun.system import hosts as system
+from fcorun.system import joining
+from fcorun.system.cluster import Asked, asked_for, refuse_several
+from fcorun.system.hosts import Hosts, hushed
+
+KEYS = {"address": "node1:1234", "count": 3, "rank": 1}
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[07-09],other", "SLURM_NTASKS": "3", "SLURM_PROCID": "2",
+         "SLURM_LOCALID": "1"}  # fmt: skip
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A function that puts a process into a cluster."""
+
+    def put(**variables: str) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return put
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+# ---------------------------------------------------------------- who is asked for
+
+
+def test_one_host_unless_asked_for_several():
+    assert asked_for(None) is None
+    assert asked_for({"address": None, "timeout": 5.0}) is None
+    assert asked_for({**KEYS, "count": 1, "rank": 0}) is None
+    assert asked_for({**KEYS, "timeout": 5}) == Asked("node1:1234", 3, 1, 5.0)
+
+
+def test_tasks_of_slurm_are_found(cluster):
+    cluster(**SLURM)
+    port = 65535 - 2**12 + 1 + 7  # where JAX looks for the first one
+    assert asked_for({}) == Asked(f"node07:{port}", 3, 2, gpus=[1])
+    assert asked_for({"address": "elsewhere:99"}) == Asked("elsewhere:99", 3, 2, gpus=[1])
+    assert asked_for({"count": 1}) is None
+    with fails("fcorun select", "one host", "hosts.count=1"):
+        refuse_several("fcorun select", {})
+
+
+@pytest.mark.parametrize("one", [{"SLURM_NTASKS": "1"}, {"SLURM_STEP_NUM_TASKS": "1"}])
+def test_one_task_of_slurm_is_an_ordinary_run(cluster, one):
+    cluster(**SLURM | one)
+    assert asked_for({}) is None
+
+
+def test_a_script_of_sbatch_is_one_process(cluster):
+    cluster(**{name: value for name, value in SLURM.items() if name != "SLURM_STEP_NODELIST"})
+    assert asked_for({}) is None
+
+
+def test_processes_of_open_mpi_are_found(cluster):
+    cluster(OMPI_MCA_orte_hnp_uri="4096.0;tcp://10.0.0.1,10.0.0.2:34911")
+    cluster(OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_LOCAL_RANK="0")
+    assert asked_for({}) == Asked(f"10.0.0.1:{65535 - 2**12 + 1 + 1}", 2, 1, gpus=[0])
+
+
+def test_a_cluster_that_does_not_say_where_the_first_host_is(cluster):
+    cluster(OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="1")
+    with fails("several tasks were started together", "hosts.address", "hosts.count=1"):
+        asked_for({})
+    assert asked_for({"count": 1}) is None
+
+
+# ---------------------------------------------------------------- how they find each other
+
+
+def meet(*asked: Asked, told=()) -> list:
+    """What ``join`` gives on each host, or raises, without JAX; ``told`` is what each says of itself."""
+
+    def one(place: int):
+        own = {"rank": asked[place].rank, "name": f"n{place}", "count": asked[place].count, "versions": {"jax": "1"}}
+        own |= {"command": ["algo=fedavg"]} | dict(told[place] if told else {})
+        try:
+            return (joining._call if asked[place].rank else joining._gather)(asked[place], own)
+        except (Exception, SystemExit) as error:
+            return error
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return list(pool.map(one, range(len(asked))))
+
+
+def several(count: int, timeout: float = 10.0, ranks=None) -> list[Asked]:
+    address = f"127.0.0.1:{free_port()}"
+    return [Asked(address, count, rank, timeout) for rank in ranks or range(count)]
+
+
+def test_three_find_each_other_in_any_order():
+    (third, at3), (first, at1), (second, at2) = meet(*several(3, ranks=(2, 0, 1)))
+    assert at1 == at2 == at3
+    assert first.names == second.names == third.names == ["n1", "n2", "n0"]
+    assert (first.rank, second.rank, third.rank) == (0, 1, 2)
+    first.tell("prepare", number=0.1)
+    assert [json_of(host.links[0]) for host in (second, third)] == [{"do": "prepare", "number": 0.1}] * 2
+
+
+def json_of(link: Connection) -> dict:
+    return json.loads(link.recv_bytes())
+
+
+def test_who_does_not_come_is_named():
+    first, second = meet(*several(4, timeout=0.5, ranks=(0, 2)))
+    assert isinstance(first, UserError)
+    assert "hosts 1, 3 of 4 did not come within hosts.timeout=0.5 seconds" in str(first)
+    assert isinstance(second, SystemExit)  # the first one has said it
+    assert second.code == 2
+    (alone,) = meet(*several(2, timeout=0.3, ranks=(1,)))
+    assert "host 0 did not come within hosts.timeout=0.3 seconds: nobody answers" in str(alone)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [({"versions": {"jax": "2"}}, "host 1 (n1) has jax 2 and host 0 (n0) has 1: install the same"),
+     ({"command": ["algo=fedmid"]}, "host 1 (n1) is given algo=fedmid, and host 0 (n0) algo=fedavg: give all the same"),
+     ({"command": []}, "host 1 (n1) is given nothing of it, and host 0 (n0) algo=fedavg"),
+     ({"count": 3}, "hosts.count is 3 on n1 and 2 on n0")],
+)  # fmt: skip
+def test_hosts_that_are_not_alike_are_refused(other, words):
+    first, second = meet(*several(2), told=[{}, other])
+    assert isinstance(first, UserError)
+    assert words in str(first)
+    assert isinstance(second, SystemExit)
+    assert second.code == 2
+
+
+def test_a_rank_that_is_given_twice():
+    first, *others = meet(*several(3, ranks=(0, 1, 1)))
+    assert "hosts.rank=1 was given to" in str(first)
+    assert [error.code for error in others] == [2, 2]
+
+
+def test_a_port_that_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = Asked(f"127.0.0.1:{server.getsockname()[1]}", 2, 0, 0.5)
+        (first,) = meet(taken)
+    assert "host 0 cannot have the port" in str(first)
+
+
+def test_who_is_no_fcorun_is_not_listened_to():
+    asked = several(2)
+    place = ("127.0.0.1", int(str(asked[0].address).split(":")[1]))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(meet, asked[0])
+        for _ in range(100):
+            try:
+                with socket.create_connection(place) as stranger:
+                    stranger.sendall(b"GET / HTTP/1.1")
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+        ((second, _),) = meet(asked[1])
+        assert first.result()[0][0].names == second.names == ["n0", "n0"]
+
+
+# ---------------------------------------------------------------- what they hear of each other
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """The first and the second host, each listening in a thread."""
+    monkeypatch.setattr(system, "_GRACE", 60)
+    (first, _), (second, _) = meet(*several(2))
+    for host in (first, second):
+        threading.Thread(target=host.listen, daemon=True).start()
+    yield first, second
+    first.over = second.over = True  # what they still hear is no loss
+    hang_up(second)
+    for link in (*first.links.values(), *second.links.values()):
+        link.close()
+
+
+def hang_up(host: Hosts) -> None:
+    """What the system does of a process that is killed."""
+    with suppress(OSError), socket.socket(fileno=os.dup(host.links[0].fileno())) as found:
+        found.shutdown(socket.SHUT_RDWR)
+
+
+def test_who_fails_is_named_with_the_reason(two):
+    first, second = two
+    first.heed()
+    second.say(failed="MemoryError: too large")
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) failed: MemoryError: too large; the same command goes on"):
+        first.heed(patience=5)
+
+
+def test_who_is_gone_is_named(two):
+    first, second = two
+    second.say(number=1)
+    hang_up(second)
+    assert first.hear(1) == {"number": 1}
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost; the same command goes on"):
+        first.hear(1)
+    with pytest.raises(HostLost, match=r"host 0 \(n0\) was lost"):
+        second.hear()
+
+
+def test_who_is_silent_for_long_is_lost(monkeypatch):
+    monkeypatch.setattr(system, "_GRACE", 60)
+    monkeypatch.setattr(system, "_BEAT", 0.02)
+    monkeypatch.setattr(system, "_SILENT", 0.3)
+    (first, _), (second, _), (third, _) = meet(*several(3))
+    for host in (first, second):  # the third one is stopped
+        threading.Thread(target=host.listen, daemon=True).start()
+    with pytest.raises(HostLost, match=r"host 2 \(n2\) was lost"):
+        first.heed(patience=5)
+    second.heed()
+    first.over = second.over = True
+    for host in (second, third):
+        hang_up(host)
+
+
+def test_an_interruption_elsewhere_is_one_here(two):
+    first, second = two
+    second.say(interrupted=True)
+    with pytest.raises(KeyboardInterrupt):
+        first.heed(patience=5)
+
+
+def test_a_process_that_waits_for_a_host_that_is_gone_ends(monkeypatch, capsys):
+    ended = []
+    monkeypatch.setattr(system, "_GRACE", 0.0)
+    monkeypatch.setattr(system.os, "_exit", ended.append)
+    hosts = Hosts(0, ["a", "b"], {})
+    hosts._give_up(1)
+    assert ended == [1]
+    assert "fcorun: failed: host 1 (b) was lost; the same command goes on" in capsys.readouterr().err
+    hosts._give_up(1)  # it is known
+    assert ended == [1]
+
+
+def test_nothing_is_left_where_there_are_no_others():
+    assert system.joined() is None
+    system.leave(1)
+
+
+def test_what_gloo_says_is_hushed(capfd):
+    print("before")
+    with hushed():
+        os.write(1, b"[Gloo] Rank 0 is connected\n")
+    print("after")
+    assert capfd.readouterr().out == "before\nafter\n"
