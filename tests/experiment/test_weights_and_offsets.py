@@ -108,7 +108,7 @@ def test_minibatches_are_without_bias(tmp_path):
     config = compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "data.offset=o", "batch_size=3"])
     engine = engine_of(config)
     federation, data = engine.federation, engine.federation.data
-    x, y, beside, *_ = federation.arrays[0]
+    x, y, beside, *_ = given(federation.arrays[0])
     w = federation.problem.zeros("float64")
     drawn = federation.schedule.draw(0, 1)
     client = 0  # of 9 rows: three batches of three

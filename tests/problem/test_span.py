@@ -27,13 +27,13 @@ def both(configs, monkeypatch):
     """The snapshots with bases and without."""
     engine = engine_of(configs[0])
     found = snapshots(*configs, engine=engine)
-    batches = engine.federation.arrays[0].decomposed
+    batches = given(engine.federation.arrays[0]).decomposed
     assert isinstance(batches, Batch)
     assert given(batches.basis).shape == (3, 9, 24)
     monkeypatch.setattr(arrays, "spanned", lambda *_: None)
     other = engine_of(configs[0])
     expected = snapshots(*configs, engine=other)
-    assert other.federation.arrays[0].decomposed is None
+    assert given(other.federation.arrays[0]).decomposed is None
     return found, expected
 
 
@@ -77,7 +77,7 @@ def test_several_runs_at_once_in_the_span(tmp_path, monkeypatch):
 def test_rows_are_taken_as_they_are_where_a_basis_does_not_pay(algo, tmp_path):
     config = ragged(tmp_path, *algo.split(), "reg=none", "batch_size=null", "clients_per_round=null", sizes=SIZES,
                     features=24, task="binary")  # fmt: skip
-    assert engine_of(config).federation.arrays[0].decomposed is None
+    assert given(engine_of(config).federation.arrays[0]).decomposed is None
 
 
 def example():
