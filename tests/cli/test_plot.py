@@ -10,14 +10,14 @@ from fcorun.metrics import Metric
 
 
 def test_plot_draws_again(call):
-    there = grid("s", seeds=(0,))
+    there = grid("s", seeds=(0,), client=(0.1, 0.2))
     record("s/failed-1", status="failed")
     code, out, err = call("plot", "s", "s")
     assert (code, err) == (0, "")
     assert all((r.folder / "curves.png").read_bytes().startswith(b"\x89PNG") for r in there)
     assert not Path("s/failed-1/curves.png").exists()
     assert {path.name for path in Path("s").glob("*.png")} == {"rates.png", "best.png", "structure.png"}
-    assert out.splitlines()[-1] == "12 curves.png"
+    assert out.splitlines()[-1] == "8 curves.png"
 
 
 def test_plot_of_one_record_is_its_curves(call):
@@ -26,7 +26,9 @@ def test_plot_of_one_record_is_its_curves(call):
     assert not list(Path("s").glob("*.png"))
 
 
-def test_plot_says_what_is_left_out(call):
+def test_plot_says_what_is_left_out(call, monkeypatch):
+    for name in ("_draw", "draw_sweep"):
+        monkeypatch.setattr(f"fcorun.cli.commands.plot.{name}", lambda *_, **__: [])
     for name in ("a", "b", "c"):
         record(f"s/{name}", config(algo__client_lr=0.2 if name == "c" else 0.1))
     for more in ((), ("--out", "together")):
@@ -56,13 +58,13 @@ def pictures():
 
 @pytest.mark.parametrize("format", ["pdf", "svg"])
 def test_plot_in_another_format(call, format):
-    grid("s", seeds=(0,))
+    grid("s", algos=("feddualavg",), seeds=(0,), client=(0.2, 0.5))
     _, out, err = call("plot", "s", "--format", format)
     assert err == ""
     assert {path.name for path in Path("s").rglob(f"*.{format}")} == {
         f"{kind}.{format}" for kind in ("curves", "rates", "best", "structure")
     }
-    assert out.splitlines()[-1] == f"12 curves.{format}"
+    assert out.splitlines()[-1] == f"4 curves.{format}"
     assert not list(Path("s").rglob("*.png"))
     assert call("rm", "s", "--status", "done", "--status", "diverged", "--yes")[0] == 0
     assert not [path for path in Path("s").iterdir() if path.is_dir()]

@@ -194,7 +194,8 @@ def test_a_folder_remembers_what_was_asked_for():
     assert kept("s", "t").metric is None  # they do not agree
 
 
-def test_results_and_plot_use_it(capsys):
+def test_results_and_plot_use_it(capsys, monkeypatch):
+    monkeypatch.setattr("fcorun.cli.commands.plot._draw", lambda *_: True)  # curves of each record are not looked at
     grid("s", seeds=(0,))
     keep(Path("s"), Asked("val_loss", 10, "bytes", ("fedmid",)))
     assert main(["results", "s"]) == 0
