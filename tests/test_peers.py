@@ -44,7 +44,8 @@ def test_a_task_is_fcoruns_own_run(peers, method, tmp_path, monkeypatch):
     peers.export.export(method, 3, 4, *SMALL).write(tmp_path / "task.npz")
     monkeypatch.setattr(sys, "argv", ["with_numpy.py", str(tmp_path / "task.npz"), str(tmp_path / "out.npz")])
     runpy.run_path(str(PEERS / "with_numpy.py"))
-    left, task = np.load(tmp_path / "out.npz"), peers.task.Task.read(tmp_path / "task.npz")
+    with np.load(tmp_path / "out.npz") as file:
+        left, task = dict(file), peers.task.Task.read(tmp_path / "task.npz")
     record = fcorun.run(
         fcorun.compose([*peers.export.overrides(method, 3, 4), "verbose=false", *SMALL]), tmp_path / "r"
     )

@@ -10,6 +10,7 @@ from fcorun.datasets.columns import Kind, numeric
 from fcorun.datasets.libsvm import read_libsvm
 from fcorun.datasets.npz import text_names
 from fcorun.datasets.readers import DAMAGE, LIBSVM, damaged, ending_of, find, frame_of, plain
+from fcorun.datasets.stored import HDF5, array_of
 from fcorun.errors import UserError
 
 
@@ -19,8 +20,9 @@ def read_frame(
     """The rows of a file as a pandas.DataFrame without looking at what they are, and the client of each row, text or
     None, shape (n,); None where the file does not say.
 
-    ``client`` names a column of a CSV, TSV or Parquet file. Of .npz files X and client are taken; their columns and
-    those of LIBSVM files are numbered from 0 on, the latter to ``features`` at least, for lines leave out what is 0.
+    ``client`` names a column of a CSV, TSV or Parquet file. Of .npz and HDF5 files X and client are taken; their
+    columns and those of LIBSVM files are numbered from 0 on, the latter to ``features`` at least, for lines leave out
+    what is 0.
     ``kinds`` are those of the record's columns: words such as NA are gaps among numbers, and levels among text.
     Raises UserError for a file that is missing, empty or cannot be read.
     """
@@ -32,8 +34,8 @@ def read_frame(
         if ending in LIBSVM:
             x = read_libsvm(file, path)[0]
             frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(features - x.shape[1], 0)))))
-        elif ending == ".npz":
-            frame, owner = _npz(file, path)
+        elif ending in (".npz", *HDF5):
+            frame, owner = _without_names(file, ending, path)
         else:
             frame = frame_of(file, ending, None, client, kinds=kinds)[0].frame
             frame.columns = [str(c) for c in frame.columns]
@@ -45,12 +47,18 @@ def read_frame(
     return frame, None if owner is None else _names(owner)
 
 
-def _npz(file: Path, path: str) -> tuple[Any, Any]:
+def _without_names(file: Path, ending: str, path: str) -> tuple[Any, Any]:
+    import h5py
     import pandas as pd
 
     with file.open("rb") as data:
-        arrays = np.load(data, allow_pickle=False)
-        x, owner = (arrays[name] if name in arrays.files else None for name in ("X", "client"))
+        if ending in HDF5:
+            with h5py.File(data) as given:
+                arrays = {name: array_of(given[name]) for name in ("X", "client") if name in given}
+        else:
+            given = np.load(data, allow_pickle=False)
+            arrays = {name: given[name] for name in ("X", "client") if name in given.files}
+    x, owner = arrays.get("X"), arrays.get("client")
     if x is None or x.ndim != 2:
         raise UserError(f"{path}: there is no matrix 'X'; save the rows as X, of shape (rows, features)")
     return pd.DataFrame(x), None if owner is None else pd.Series(

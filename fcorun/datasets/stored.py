@@ -62,7 +62,7 @@ def read_hdf5(file: Path, path: str, resident: bool | str) -> dict[str, Any]:
                 if not isinstance(given.get(name), h5py.Dataset):
                     raise UserError(f"data.path={path}: there is no data set '{name}'; {nearest(name, list(given))}")
             x: Any = given["X"]
-            found = {n: _plain(given[n]) for n in ARRAYS if n in given and n != "X"}
+            found = {n: array_of(given[n]) for n in ARRAYS if n in given and n != "X"}
             if len(x.shape) != 2 or not stays(x.nbytes, resident):
                 found["X"] = x[()]
             elif (offset := x.id.get_offset()) is not None and not x.compression and x.dtype.isnative:
@@ -76,7 +76,7 @@ def read_hdf5(file: Path, path: str, resident: bool | str) -> dict[str, Any]:
     return {n: on_disk(v) for n, v in checked(found, path).items()}
 
 
-def _plain(values: Any) -> np.ndarray:
+def array_of(values: Any) -> np.ndarray:
     """A data set of HDF5, text as text."""
     return np.asarray(values.asstr()[()], dtype=str) if values.dtype.kind in "SO" else values[()]
 

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -136,6 +137,9 @@ def test_files_without_names(applied):
     code, out, said = applied("here", "new.npz")
     np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["prediction"], wanted, rtol=1e-5)
     assert said[0] == "fcorun: features of the record have no names: columns are taken in their order"
+    with h5py.File("new.h5", "w") as file:
+        file["X"] = x[:2]
+    assert applied("here", "new.h5") == (code, out, said)
     Path("new.svm").write_text("0 1:0.5\n0 2:1\n")  # what is left out is 0, also at the end
     wanted = [[0.5, 0, 0], [0, 1, 0]] @ record.solution["weights"] + record.solution["bias"]
     np.testing.assert_allclose(pd.read_csv(io.StringIO(applied("here", "new.svm")[1]))["prediction"], wanted, rtol=1e-5)
@@ -150,8 +154,8 @@ BAD = [
     ("here new.csv --out x.txt", "fcorun: --out x.txt must end in .csv or .parquet"),
     ("here new.csv --out no/x.csv", "fcorun: --out no/x.csv: there is no folder no; make it, or give another name"),
     ("here nw.csv", "fcorun: nw.csv: there is no such file; did you mean 'new.csv'?"),
-    ("here new.xyz", "fcorun: new.xyz: unknown ending '.xyz'; give one of .csv, .tsv, .parquet, .xlsx, .npz, .libsvm, "
-     ".svm, .svmlight, .txt (.gz or .bz2 may follow .csv, .tsv, .libsvm, .svm, .svmlight, .txt)"),
+    ("here new.xyz", "fcorun: new.xyz: unknown ending '.xyz'; give one of .csv, .tsv, .parquet, .xlsx, .npz, .h5, "
+     ".hdf5, .libsvm, .svm, .svmlight, .txt (.gz or .bz2 may follow .csv, .tsv, .libsvm, .svm, .svmlight, .txt)"),
     ("here few.csv", "fcorun: few.csv lacks 'v': give all features of the record, by name, in any order"),
     ("here gap.csv", "fcorun: gap.csv: column 'u' is missing in row 2, and nothing is known to fill it in, for "
      "training had data.missing=refuse: fill it in or drop the row"),
