@@ -2,6 +2,7 @@
 
 import boxes
 import numpy as np
+import personal_boxes
 
 P = np.array([0.1, 0.3, 0.05, 0.35, 0.2])
 LOCAL_STEPS = list(np.random.default_rng(2).geometric(0.25, 400))
@@ -22,3 +23,13 @@ SMALLEST, LARGEST = np.linalg.eigvalsh(H).min(), np.linalg.eigvalsh(H).max()  # 
 STEP = (SMALLEST * LARGEST) ** -0.5
 L1 = boxes.soft(0.8)
 SMOOTH, SPARSE = boxes.optimum(H, C, P), boxes.optimum(H, C, P, L1)
+
+
+def gap(found, closed) -> float:
+    """The largest distance of two arrays."""
+    return np.abs(np.asarray(found) - closed).max()
+
+
+def run(name, rounds, *options, **named):
+    """A method of personal_boxes.py on these clients."""
+    return getattr(personal_boxes, name)(H, C, P, START, rounds, *options, **named)

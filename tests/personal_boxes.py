@@ -6,7 +6,7 @@ the server's start. A method returns two lists with an entry a round: the server
 is weighted by p. What a rule leaves open is said where it is settled.
 
 F_i of pFedMe and of pFedMac are quadratics again, so that with exact inner solves both are FedGD on other H and c:
-``envelopes`` and ``correlations`` give these, and ``boxes.fedgd_fixed_point`` where the methods stop.
+``envelopes`` and ``correlations`` give these. personal_ends.py has where the methods stop.
 """
 
 from itertools import pairwise
@@ -256,94 +256,3 @@ def edge_quadratic(H, c, p, members, lam):
     h, b = correlations(H[members], c[members], lam)
     q = p[members] / p[members].sum()
     return np.tensordot(q, h, 1), q @ b
-
-
-# ---------------------------------------------------------------- where they stop, in closed form
-
-
-def affine(a, b):
-    """x -> a x + b as one matrix, so that maps are composed by products."""
-    return np.block([[a, b[:, None]], [np.zeros((1, len(b))), np.ones((1, 1))]])
-
-
-def fixed_point(map):
-    """x = a x + b."""
-    return np.linalg.solve(np.eye(len(map) - 1) - map[:-1, :-1], map[:-1, -1])
-
-
-def apfl_fixed_point(H, c, p, eta, steps, alpha):
-    """w, and the personal models of fixed weights alpha > 0; these are the local optima if there is one local step."""
-    w, eye, models = boxes.fedgd_fixed_point(H, c, p, eta, steps), np.eye(H.shape[1]), []
-    for h, b, a in zip(H, c, alpha, strict=True):
-        y, map = w, affine(eye, np.zeros(len(w)))
-        for _ in range(steps):
-            map = affine(eye - eta * a**2 * h, eta * a * (b - (1 - a) * h @ y)) @ map
-            y = y - eta * (h @ y - b)
-        models.append(a * fixed_point(map) + (1 - a) * w)
-    return w, np.array(models)
-
-
-def mixture_optimum(H, c, p, lam):
-    """The minimiser of sum_i p_i f_i(x_i) + lam/2 sum_i p_i ||x_i - sum_j p_j x_j||^2."""
-    d, blocks = H.shape[1], _blocks(H)
-    left = blocks + lam * (np.eye(len(blocks)) - np.kron(np.ones((len(p), 1)) * p, np.eye(d)))
-    return np.linalg.solve(left, c.ravel()).reshape(-1, d)
-
-
-def mixture_cycle(H, c, p, coins, step, lam, probability):
-    """Where L2GD is after each turn of ``coins``, repeated for ever: near the optimum, not at it."""
-    n, d, blocks = len(p), H.shape[1], _blocks(H)
-    eye, pull, descend = np.eye(n * d), step * lam / (n * probability), step / (n * (1 - probability))
-    mean = np.kron(np.ones((n, 1)) * p, np.eye(d))
-    maps = {
-        0: affine(eye - descend * blocks, descend * c.ravel()),
-        1: affine((1 - pull) * eye + pull * mean, 0 * c.ravel()),
-    }
-    turn = affine(eye, 0 * c.ravel())
-    for coin in coins:
-        turn = maps[coin] @ turn
-    return fixed_point(turn).reshape(-1, d)
-
-
-def _blocks(H):
-    n, d = H.shape[:2]
-    return (np.eye(n)[:, None, :, None] * H[:, :, None, :]).reshape(n * d, n * d)
-
-
-def pfedmac_optimum(H, c, p, lam, phi_prox=boxes.no_prox, steps=100_000):
-    """The minimiser over x and all u_i of sum_i p_i (f_i(u_i) - lam <u_i, x> + lam/2 ||x||^2 + phi(u_i)); x and u.
-
-    x is the mean of u; proximal gradient on u, in the norm that p weights, until it hardly moves.
-    """
-    u, s = np.zeros_like(c), 1 / np.linalg.eigvalsh(H).max()
-    for _ in range(steps):
-        u, before = phi_prox(u - s * (gradients(H, c, u) - lam * p @ u), s), u
-        if np.abs(u - before).max() < 1e-14:
-            break
-    return p @ u, u
-
-
-def pfedmac_sh_fixed_point(H, c, p, edges, lam_1, lam_2, eta_1, eta_2, steps, edge_steps, restart=True):
-    """Of the slide's box; with one step of both kinds that of pFedMac with lam_1, whatever lam_2 is."""
-    h, b = correlations(H, c, lam_1)
-    eye, theta, power = np.eye(H.shape[1]), eta_2 * lam_2, np.linalg.matrix_power
-    client = [power(affine(eye - eta_1 * h[j], eta_1 * b[j]), steps) for j in range(len(p))]
-    whole = 0
-    for members in edges:
-        q, edge = p[members] / p[members].sum(), affine(eye, np.zeros(len(eye)))
-        for r in range(1, edge_steps + 1):
-            if restart:
-                mean = power(sum(a * client[j] for a, j in zip(q, members, strict=True)), r)
-            else:
-                mean = sum(a * power(client[j], r) for a, j in zip(q, members, strict=True))
-            edge = (1 - theta) * edge + theta * mean
-        whole = whole + p[members].sum() * edge
-    return fixed_point(whole)
-
-
-def pfedmac_sh_optimum(H, c, p, edges, lam_1, lam_2):
-    """The minimiser x of the slide's problem of three levels; convex where mean_j F_ij is lam_2-strongly convex."""
-    edge = [edge_quadratic(H, c, p, members, lam_1) for members in edges]
-    h, b = correlations(np.array([e[0] for e in edge]), np.array([e[1] for e in edge]), lam_2)
-    q = np.array([p[members].sum() for members in edges])
-    return np.linalg.solve(np.tensordot(q, h, 1), q @ b)

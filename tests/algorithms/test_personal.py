@@ -3,6 +3,7 @@
 import boxes
 import numpy as np
 import personal_boxes as personal
+import personal_ends
 import pytest
 from helpers import flat, ragged, snapshots
 from quadratics import SIZES, Quadratics, models, own_models, path
@@ -145,7 +146,7 @@ def test_pfedme_ends_at_its_fixed_point(eta, steps, q, tmp_path):
 def test_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
     x, own = ends(tmp_path, "pfedmac", f"algo.lam={lam}", f"algo.client_lr={1 / lam}")
-    closed, models = personal.pfedmac_optimum(q.H, q.c, q.p, lam)
+    closed, models = personal_ends.pfedmac_optimum(q.H, q.c, q.p, lam)
     near(x, closed)
     near(own, models)
 
@@ -154,7 +155,7 @@ def test_sparse_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
     x, own = ends(tmp_path, "pfedmac_s", f"algo.lam={lam}", f"algo.client_lr={1 / lam}", *SMOOTH, "rounds=1500",
                   "eval_every=1500", "algo.iterations=2000")  # fmt: skip
-    closed, models = personal.pfedmac_optimum(q.H, q.c, q.p, lam, boxes.soft(0.4))
+    closed, models = personal_ends.pfedmac_optimum(q.H, q.c, q.p, lam, boxes.soft(0.4))
     near(x, closed)
     near(own, models)
     assert 0 < np.count_nonzero(own == 0) < own.size
@@ -170,15 +171,15 @@ def test_pfedmac_sh_ends_at_its_fixed_point(steps, edge_rounds, q, tmp_path):
                   "algo.edge_lr=1.2", *tree, "local_epochs=null", f"local_steps={steps}", "algo.iterations=2000",
                   SMOOTH[-1], "rounds=1000", "eval_every=1000")  # fmt: skip
     edges = [[0, 3], [1, 2]]
-    closed = personal.pfedmac_sh_fixed_point(q.H, q.c, q.p, edges, lam, 0.5, 0.7 / lam, 1.2, steps, edge_rounds)
+    closed = personal_ends.pfedmac_sh_fixed_point(q.H, q.c, q.p, edges, lam, 0.5, 0.7 / lam, 1.2, steps, edge_rounds)
     near(x, closed)
     if steps == edge_rounds == 1:
-        near(x, personal.pfedmac_optimum(q.H, q.c, q.p, lam)[0])
+        near(x, personal_ends.pfedmac_optimum(q.H, q.c, q.p, lam)[0])
         near(own, [np.linalg.solve(h, c + lam * x) for h, c in zip(q.H, q.c, strict=True)])
 
 
 def test_mixture_with_variance_reduction_ends_at_its_optimum(q, tmp_path):
-    best = personal.mixture_optimum(q.H, q.c, q.p, 0.6)
+    best = personal_ends.mixture_optimum(q.H, q.c, q.p, 0.6)
     x, own = ends(tmp_path, "mixture", "algo.lam=0.6", "algo.variance_reduction=true")
     near(own, best)
     near(x, q.p @ best)
@@ -197,7 +198,7 @@ def test_ditto_ends_at_its_fixed_point(solver, s, q, tmp_path):
 def test_apfl_ends_at_its_fixed_point(q, tmp_path):
     s = 1 / q.L
     x, own = ends(tmp_path, "apfl", f"algo.client_lr={s}", "algo.alpha=0.6", *STEPS, "rounds=20000", "eval_every=20000")
-    w, closed = personal.apfl_fixed_point(q.H, q.c, q.p, s, 3, np.full(4, 0.6))
+    w, closed = personal_ends.apfl_fixed_point(q.H, q.c, q.p, s, 3, np.full(4, 0.6))
     near(x, w)
     near(own, closed)
 

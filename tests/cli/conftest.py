@@ -1,5 +1,7 @@
 """The command in this process, and its subcommands."""
 
+from pathlib import Path
+
 import pytest
 from command import fcorun
 
@@ -17,3 +19,15 @@ def call(capsys):
         return (code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def report(capsys):
+    """A function that makes a page: its text."""
+
+    def make(*argv, out="page.html"):
+        assert main(["report", *argv, "--out", out, "--force"]) == 0
+        assert capsys.readouterr().err == ""
+        return Path(out).read_text()
+
+    return make

@@ -13,6 +13,7 @@ from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import isotonic_regression
 
 from fcorun.experiment.prepare import prepare
+from fcorun.regularizers.l1 import log_cosh
 
 N, T = 6, 0.8
 D = np.diff(np.eye(N), axis=0)
@@ -221,3 +222,11 @@ def test_long_thresholds(name):
             assert np.ptp(np.abs(entries[free]) - np.abs(mine[free])) <= 1e-7 * np.abs(entries).max() + 1e-6
             threshold = (np.abs(entries[free]) - np.abs(mine[free])).mean()
             assert (np.abs(entries)[mine == 0] <= threshold + 1e-6 * np.abs(entries).max()).all()
+
+
+def test_log_cosh_has_two_derivatives_everywhere():
+    a = jnp.array([-800.0, -1.3, 0.0, 1e-9, 0.4, 800.0])
+    np.testing.assert_allclose(log_cosh(a[1:5]), np.log(np.cosh(a[1:5])), atol=1e-15)
+    np.testing.assert_allclose(log_cosh(a[::5]), 800 - np.log(2))
+    np.testing.assert_allclose(jax.vmap(jax.grad(log_cosh))(a), np.tanh(a), rtol=1e-14)
+    np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(log_cosh)))(a), 1 - np.tanh(a) ** 2, atol=1e-14)

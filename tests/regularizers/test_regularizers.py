@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from helpers import names, small, snapshots
 
-from fcorun import UserError
 from fcorun.config import numbers
-from fcorun.experiment.build import load, problem_of
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Constraint
-from fcorun.regularizers.l1 import log_cosh
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -276,46 +273,3 @@ def test_by_hand(name, value, prox):
     w = np.asarray([[1, 0.5, -2.0][: len(prox)]])
     assert every(name, "value", w)[0] == pytest.approx(value)
     np.testing.assert_allclose(every(name, "prox", w, np.full(1, 0.2))[0], prox, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["reg=box", "reg.lower=2", "reg.upper=1"], ["reg.lower=2", "reg.upper=1"]),
-        (["reg=budget", "reg.lower=2", "reg.upper=1"], ["reg.lower=2", "reg.upper=1"]),
-        (["reg=monotone_box", "reg.lower=2", "reg.upper=1"], ["reg.lower=2", "reg.upper=1"]),
-        (["reg=l1_box", "reg.lower=0.5", "reg.upper=1"], ["reg.lower=0.5", "must hold 0"]),
-        (["reg=l1_box", "reg.lower=null", "reg.upper=-1"], ["reg.upper=-1", "must hold 0"]),
-        (["reg=halfspace", "reg.normal=[0,0]"], ["reg.normal"]),
-        (["reg=affine", "reg.target=[1,2]"], ["reg.target", "2 numbers", "1 rows"]),
-    ],
-)
-def test_impossible_options_are_refused(overrides, words):
-    with pytest.raises(UserError) as error:
-        prepare(small(*overrides))
-    assert all(word in str(error.value) for word in words)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["reg=group_lasso", "reg.group_size=3"], ["20", "reg.group_size=3"]),
-        (["reg=budget", "reg.lower=0.1", "reg.budget=1.9"], ["reg.lower=0.1", "reg.budget=1.9"]),
-        (["reg=halfspace", "reg.normal=[1,1]"], ["reg.normal", "2 entries", "20"]),
-        (["reg=affine", "reg.matrix=[[1,1]]"], ["reg.matrix", "20"]),
-        (["reg=affine", f"reg.matrix=[{[1] * 20},{[2] * 20}]", "reg.target=[1,1]"], ["no w", "reg.target"]),
-    ],
-)
-def test_what_does_not_fit_the_parameters_is_refused(overrides, words):
-    experiment = prepare(small(*overrides))
-    with pytest.raises(UserError) as error:
-        problem_of(experiment, load(experiment))
-    assert all(word in str(error.value) for word in words)
-
-
-def test_log_cosh_has_two_derivatives_everywhere():
-    a = jnp.array([-800.0, -1.3, 0.0, 1e-9, 0.4, 800.0])
-    np.testing.assert_allclose(log_cosh(a[1:5]), np.log(np.cosh(a[1:5])), atol=1e-15)
-    np.testing.assert_allclose(log_cosh(a[::5]), 800 - np.log(2))
-    np.testing.assert_allclose(jax.vmap(jax.grad(log_cosh))(a), np.tanh(a), rtol=1e-14)
-    np.testing.assert_allclose(jax.vmap(jax.grad(jax.grad(log_cosh)))(a), 1 - np.tanh(a) ** 2, atol=1e-14)

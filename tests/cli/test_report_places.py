@@ -1,0 +1,88 @@
+"""Where fcorun report puts its page, and who else leaves one."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fabricate import grid
+from sweeps import RATES, command
+
+from fcorun.cli.commands import main
+from fcorun.figures.reproduce import Made
+from fcorun.records.formats import csv_text
+from fcorun.reports.page.build import library
+
+pytestmark = pytest.mark.skipif(library() is None, reason="plotly is not installed: pip install 'fcorun[report]'")
+
+
+def test_where_the_page_goes(capsys):
+    grid("s", seeds=(0,))
+    assert main(["report", "s"]) == 0
+    assert Path("s/report.html").stat().st_size < 6e6
+    assert main(["report", "s"]) == 0  # its own place is written anew
+    Path("mine.html").write_text("mine")
+    assert main(["report", "s", "--out", "mine.html"]) == 2
+    assert "mine.html exists; give --force to replace it" in capsys.readouterr().err
+    assert Path("mine.html").read_text() == "mine"
+    assert main(["report", "s", "s"]) == 2
+    assert "give --out FILE.html" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys, monkeypatch):
+    Path("empty").mkdir()
+    for argv, sentence in (
+        (["nowhere"], "there is no folder nowhere; give one that holds records"),
+        (["empty"], "empty holds no records; give a folder that fcorun has written, such as outputs"),
+        (["empty", "--out", "a.pdf"], "--out a.pdf must end in .html or .htm"),
+        (["empty", "--out", "no/a.html"], "--out no/a.html: there is no folder no; make it, or give another name"),
+    ):
+        assert main(["report", *argv]) == 2
+        assert capsys.readouterr().err == f"fcorun: {sentence}\n"
+    grid("s", seeds=(0,))
+    assert main(["report", "s", "--metric", "nothing"]) == 2
+    monkeypatch.setattr("fcorun.reports.page.build.find_spec", lambda name: None)
+    assert main(["report", "s"]) == 2
+    assert "pip install 'fcorun[report]'" in capsys.readouterr().err
+    assert list(Path("empty").iterdir()) == []
+    assert not Path("s/report.html").exists()
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("without", [True, False])
+def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
+    """Its claims, and the records that it was made from, wherever they lie."""
+    claim = {"figure": "mine", "algo": "fedmid", "says": "it is the best", "measured": "1", "wanted": "2"}
+    claim |= {"holds": "no", "test": "in each of 3 seeds", "note": ""}
+    folder, records = Path("figures", "fco_fig3a"), grid("figures/shared/runs", seeds=(0,))
+
+    def reproduce(*_):
+        folder.mkdir()
+        (folder / "figure.png").write_bytes(b"\x89PNG")
+        (folder / "claims.csv").write_text(csv_text([claim]))
+        about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
+        (folder / "figure.json").write_text(json.dumps(about))
+        return Made(folder, [claim], records=records, page=not without)
+
+    monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", reproduce)
+    assert main(["figure", "fco_fig3a", "--out", "figures"]) == 0
+    assert (folder / "report.html").exists() != without
+    if not without:
+        text = (folder / "report.html").read_text()
+        assert "12 runs of feddualavg and fedmid on lasso" in text
+        assert "Figure fco_fig3a: 1 claim (1 no)." in text
+        assert "<h1>fco_fig3a: A title</h1>" in text
+        assert "<p>What it is. This is not the figure as its file has it, but: with metric=a. Figure fco" in text
+        assert "fcorun&#x27;s own choice" in text
+        assert "<td>fedmid</td><td>no</td><td>it is the best</td>" in text  # the verdict is seen on a phone
+        assert "report.html in figures/fco_fig3a/" in capsys.readouterr().out
+
+
+@pytest.mark.drawn
+def test_a_sweep_leaves_its_page(monkeypatch):
+    monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
+    assert command(*RATES, "hydra.sweep.dir=s", "report=false") == 0
+    assert not Path("s/report.html").exists()
+    assert command(*RATES, "hydra.sweep.dir=s", "dry_run=true") == 0
+    assert not Path("s/report.html").exists()
+    assert command(*RATES, "hydra.sweep.dir=s") == 0
+    assert "6 runs of FedDualAvg on lasso (6 clients, " in Path("s/report.html").read_text()
