@@ -152,7 +152,8 @@ def test_rows_are_those_of_the_array_in_any_order():
     values = rng.standard_normal((500, 3))
     np.save("v.npy", values)
     whole = OnDisk.of(np.load("v.npy", mmap_mode="r"))
-    for rows in (rng.permutation(500), [3, 3, 499, 0], np.r_[400:420, 10:30, 7], slice(5, 80), values[:, 0] > 1, []):
+    some = [rng.permutation(500), [3, 3, 499, 0], [0, 0, 2], np.r_[400:420, 10:30, 7]]
+    for rows in (*some, slice(5, 80), values[:, 0] > 1, []):
         some = whole[rows]
         np.testing.assert_array_equal(np.asarray(some), values[rows])
         np.testing.assert_array_equal(some[:7].astype(np.float32), values[rows][:7].astype(np.float32))

@@ -63,6 +63,13 @@ def test_rows_on_disk_are_as_in_memory(given):
     alike(*both(*given))
 
 
+def test_rows_that_a_stretch_takes_twice_are_read_twice(tmp_path):
+    """Of clients of one size, some twice in a stretch and others not at all, rows may be as many as lie between."""
+    np.save(tmp_path / "rows" / "client.npy", np.repeat(np.arange(4), ROWS // 4))
+    given = ["clients_per_round=2", "batch_size=6", "data.test=0", "data.validation=0", "algo.client_lr=0.05"]
+    alike(*both("algo=fedavg", *given, "rounds=20", "eval_every=2"))
+
+
 def test_seeds_and_rates_of_a_grid_share_what_is_fetched():
     given = [*DATA, "algo=feddualavg", "batch_size=7", "clients_per_round=2", *RATES]
     points = [("0.05", 0), ("0.02", 0), ("0.05", 1)]
