@@ -91,9 +91,9 @@ class OnDisk:
         """Rows (x - mean) * factor."""
         return replace(self, shift=mean, factor=factor)
 
-    def read(self, out: np.ndarray | None = None) -> np.ndarray:
-        """The rows in their order, into ``out`` (n, d), which may be of another type; in the order of the file, which
-        is faster."""
+    def read(self, out: np.ndarray | None = None, at: np.ndarray | None = None) -> np.ndarray:
+        """The rows in their order, into the rows ``at`` (n,) of ``out``, by default all, which may be of another type;
+        in the order of the file, which is faster."""
         out = np.empty(self.shape, self.dtype) if out is None else out
         order = np.argsort(self.places, kind="stable")
         for some in np.array_split(order, max(1, -(-self.nbytes // AT_ONCE))):
@@ -101,7 +101,7 @@ class OnDisk:
                 found = _taken(self.values, self.places[some])
                 if self.shift is not None:
                     found = ((found - self.shift) * self.factor).astype(self.dtype)
-                out[some] = found
+                out[some if at is None else at[some]] = found
                 with contextlib.suppress(AttributeError, OSError):  # in memory, or of a system that takes no advice
                     file: Any = self.values
                     file._mmap.madvise(mmap.MADV_DONTNEED)  # no longer this process's; the system may keep them

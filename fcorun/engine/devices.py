@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from fcorun.engine.clients import Clients, Local
-from fcorun.system.hosts import hushed, joined
+from fcorun.system.hosts import joined
 
 _AXIS = "devices"
 Tree = Any
@@ -60,8 +60,8 @@ class Devices:
         return self._put(tree, self._dealt)
 
     def rounds(self, drawn: Tree) -> Tree:
-        """Drawn rounds, or None: with the runs that they are of, where each has its own, else everywhere."""
-        return self.everywhere(drawn) if drawn is None or drawn.cohort.ndim == 2 else self.by_run(drawn)
+        """Drawn rounds: with the runs that they are of, where each has its own, else everywhere."""
+        return self.everywhere(drawn) if drawn.cohort.ndim == 2 else self.by_run(drawn)
 
     def _put(self, tree: Tree, where: P) -> Tree:
         if self.count == 1:
@@ -79,17 +79,15 @@ class Devices:
 
         return jax.tree.map(put, tree)
 
-    def from_first(self, tree: Tree) -> Tree:
-        """What the first host has, everywhere; the others give arrays of the same shapes."""
-        if joined() is None:
-            return tree
+    @property
+    def from_first(self) -> Callable[[Tree], Tree]:
+        """A function that gives what the first host has, everywhere; the others give arrays of the same shapes."""
 
-        def summed(tree: Tree) -> Tree:
+        def from_first(tree: Tree) -> Tree:
             first = lax.axis_index(_AXIS) == 0
             return jax.tree.map(lambda v: lax.psum(jnp.where(first, v, jnp.zeros_like(v)), _AXIS), tree)
 
-        with hushed():
-            return jax.block_until_ready(jax.jit(self._on_each(summed, (P(),)))(tree))
+        return self._on_each(from_first, (P(),))
 
     def where_measured(self, tree: Tree) -> Tree:
         """What all devices have that measure: the first one, unless runs are dealt out."""

@@ -15,7 +15,7 @@ from fcorun.engine.devices import Devices
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.stretch.ahead import Stretches
 from fcorun.engine.stretch.course import Course, Snapshot
-from fcorun.engine.stretch.states import States
+from fcorun.engine.stretch.states import Elsewhere, States
 
 VERSION = 3  # raise it whenever the same configuration gives other numbers: old records are then not reused
 
@@ -87,6 +87,7 @@ class Engine:
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
         state = self.start(points, seeds) if state is None else jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
+        states = self.states(points, seeds, [None] * len(points)) if states is None else states
         course, state = self._course(points, seeds, state, states)
         course.measure(state, only_compile=True)
         course.clock = time.perf_counter() - seconds
@@ -107,14 +108,15 @@ class Engine:
         rounds. ``told`` says after each evaluation which runs have diverged, (G,); None that there are no more rounds.
         """
         work = np.zeros((len(points), 2), np.int64)
-        course, state = self._course(points, seeds, self.start(points, seeds), None)
+        elsewhere = [Elsewhere(leaves) for leaves in self._fetched(points, seeds)]
+        course, state = self._course(points, seeds, self.start(points, seeds), elsewhere or None)
         stretch = course.stretches.after(done)
         while stretch is not None and (diverged := told()) is not None:
             state |= {"diverged": diverged}
             state, stretch, work, done = course.to_evaluation(state, stretch, work, done)
 
     def _course(
-        self, points: Sequence[Numbers], seeds: Sequence[int], state: Tree, states: Sequence[States] | None
+        self, points: Sequence[Numbers], seeds: Sequence[int], state: Tree, states: Sequence[Elsewhere] | None
     ) -> tuple[Course, Tree]:
         """Runs that begin at a state of theirs, and that state where they are computed."""
         devices = Devices.of(1 if self.federation.debug else self.devices, len(points))
@@ -122,7 +124,6 @@ class Engine:
             rows, extra = self.federation.arrays
         measured = (None, None) if rows is None or self.federation.data.on_disk else (rows.x, rows.y)
         numbers, state = devices.by_run((self.federation.stack(points), state))
-        states = self.states(points, seeds, [None] * len(points)) if states is None else states
         until = {"rounds": self.rounds, "eval_every": self.eval_every, "budget": self.budget}
         course = Course(
             devices=devices,
@@ -132,20 +133,23 @@ class Engine:
             stretches=Stretches(self.federation, seeds, states, **until),
             compiled=self._program,
         )
-        return course, devices.from_first(state)
+        return course, course.from_first(state)
 
     def states(
         self, points: Sequence[Numbers], seeds: Sequence[int], files: Sequence[Path | None], done: int = 0
     ) -> list[States] | None:
-        """The states of a population's clients, of each run, in these files, after ``done`` rounds; without a file, in
-        memory. None where clients keep none, or all of them are resident."""
+        """The states of a population's clients after ``done`` rounds, of each run that has one of these files; where
+        that is None, in memory. None where clients keep none, or all of them are resident."""
+        begun = zip(files, self._fetched(points, seeds), strict=False)  # runs that fill a program have no file
+        return [States(file, leaves, self.federation.data.members, done) for file, leaves in begun] or None
+
+    def _fetched(self, points: Sequence[Numbers], seeds: Sequence[int]) -> list[list[np.ndarray]]:
+        """Of each run, the leaves of the state that a population's clients begin with; empty where clients keep none,
+        or all of them are resident."""
         if self.federation.data.population is None:
-            return None
+            return []
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.start(points, seeds)["clients"])]
-        if not leaves:
-            return None
-        members = self.federation.data.members
-        return [States(file, [leaf[g, 0] for leaf in leaves], members, done) for g, file in enumerate(files)]
+        return [[leaf[g, 0] for leaf in leaves] for g in range(len(points))] if leaves else []
 
     def _program(self, function: Callable, *arguments: Any) -> Callable:
         return untraced(function) if self.federation.debug else self.programs.of(function, *arguments)

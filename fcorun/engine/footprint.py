@@ -10,6 +10,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.algorithms.local_data import size_of
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.stretch.blocks import rows_of_block
+from fcorun.engine.stretch.rows import bytes_of_round
 from fcorun.engine.traffic import Traffic
 from fcorun.errors import UserError
 from fcorun.networks.plain import Plain
@@ -37,6 +38,12 @@ def bytes_each(federation: Federation, point: Numbers, seeds: Sequence[int]) -> 
     state = size_of(_state(federation, point))
     predictions = 4 * rows * outputs * np.dtype(federation.precision).itemsize
     return (6 + clients) * state + predictions + clients * federation.client_bytes()
+
+
+def bytes_ahead(federation: Federation) -> int:
+    """The bytes of rows that stay on disk and are fetched for a round of one seed and for the next, at least 1."""
+    streamed = federation.arrays[0] is None
+    return 2 * bytes_of_round(federation.data, federation.schedule, federation.precision) if streamed else 1
 
 
 def bytes_of_part(federation: Federation, own: bool) -> int:

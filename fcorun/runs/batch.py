@@ -176,9 +176,8 @@ def _checkpoint(
 def _states(engine: Engine, jobs: list[Job], points: list[Numbers], seeds: list[int], done: int) -> list[States] | None:
     """The files with clients' states of a population, which stand beside the checkpoints; the last run's is also that
     of those that fill the program."""
-    files = [job.folder.states for job in jobs]
-    found = engine.states(points, seeds, [*files, *[None] * (len(points) - len(files))], done)
-    return found and _filled(found[: len(jobs)], len(points))
+    found = engine.states(points, seeds, [job.folder.states for job in jobs], done)
+    return found and _filled(found, len(points))
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[Tree, int, float, np.ndarray | None]:

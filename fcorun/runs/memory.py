@@ -10,7 +10,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.config import AUTO
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
-from fcorun.engine.footprint import bytes_each
+from fcorun.engine.footprint import bytes_ahead, bytes_each
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.runs.job import Job
@@ -46,6 +46,8 @@ def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
     fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts, taken=engine.budget or 0)
+    if engine.budget is not None and len(set(seeds)) > 1:  # each has rows of its own
+        fitting = max(1, min(fitting, engine.budget // bytes_ahead(engine.federation)))
     count = min(parts, max(1, len(jobs) // _FEW))
     width = min(-(-len(jobs) // count), fitting)
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]

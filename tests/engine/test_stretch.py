@@ -9,10 +9,13 @@ import pytest
 from helpers import fails
 
 from fcorun import Record, compose, run, run_grid
+from fcorun.engine.stretch import blocks
 from fcorun.engine.stretch.ahead import Stretches
 from fcorun.engine.stretch.rows import bytes_of_round
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
+from fcorun.runs.job import Job
+from fcorun.runs.memory import cut
 
 ROWS, FEATURES = 240, 6
 DATA = ["data=table", "data.path=rows", "data.test=0.1", "precision=float64", "rounds=5", "eval_every=4"]
@@ -60,7 +63,9 @@ def alike(one: Record, other: Record) -> None:
     ids=lambda given: "-".join(given[:2]),
 )
 def test_rows_on_disk_are_as_in_memory(given):
-    alike(*both(*given))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", 50 * FEATURES * 8)  # so that there are several
+        alike(*both(*given))
 
 
 def test_rows_that_a_stretch_takes_twice_are_read_twice(tmp_path):
@@ -85,6 +90,21 @@ def test_seeds_and_rates_of_a_grid_share_what_is_fetched():
 def engine(*given: str):
     experiment = prepare(compose([*DATA, "algo=feddualavg", "batch_size=7", *RATES, *given, "data.resident=false"]))
     return engine_for(experiment, load(experiment)), experiment
+
+
+def test_what_is_fetched_is_of_each_seed_once_and_bounds_the_seeds_of_a_batch():
+    whole, experiment = engine("rounds=8", "eval_every=8")
+    federation, seeds = whole.federation, [0, 0, 1, 1, 1]
+    one_round = bytes_of_round(federation.data, federation.schedule, "float64")
+    with jax.enable_x64(True):
+        stretch = Stretches(federation, seeds, None, rounds=8, eval_every=8).after(0)
+        assert stretch is not None
+        assert stretch.rows is not None
+        assert stretch.rows.x.nbytes == 2 * 8 * one_round
+        assert len(stretch.rounds.rows) == len(seeds)
+        jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
+        assert [len(batch) for batch in cut(replace(whole, budget=4 * one_round), jobs, 1)] == [2, 2, 1]
+        assert [len(batch) for batch in cut(replace(whole, budget=4 * one_round), jobs[2:], 1)] == [3]
 
 
 def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):

@@ -16,7 +16,7 @@ from fcorun.engine.arrays import Rows
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.stretch.rows import bytes_of_round, fetched
-from fcorun.engine.stretch.states import States
+from fcorun.engine.stretch.states import Elsewhere
 from fcorun.system.arrays import Buffers
 
 _AMPLE = 2**27  # bytes of rows of a stretch: of more, less is read while the device computes
@@ -51,7 +51,7 @@ class Stretches:
 
     federation: Federation
     seeds: Sequence[int]
-    states: Sequence[States] | None
+    states: Sequence[Elsewhere] | None
     rounds: int
     eval_every: int
     budget: int | None = None
@@ -62,7 +62,7 @@ class Stretches:
         left = min(self.eval_every - done % self.eval_every, self.rounds - done)
         if left <= 0:
             return None
-        federation, apart = self.federation, sorted(set(self.seeds))
+        federation, apart = self.federation, list(dict.fromkeys(self.seeds))
         streamed = federation.data.on_disk and federation.arrays[0] is None
         count = left
         if streamed:
@@ -70,15 +70,15 @@ class Stretches:
             most = max(1, min(_AMPLE, _AMPLE if self.budget is None else self.budget // 2) // each)
             whole = min(self.eval_every, self.rounds)
             count = min(left, -(-whole // -(-whole // most)))  # equal ones, for each length is a program of its own
-        drawn = {seed: federation.schedule.of(seed).draw(done, count) for seed in apart}
-        if len(drawn) == 1:
-            rounds = drawn[self.seeds[0]]
-        else:
-            rounds = jax.tree.map(lambda *parts: np.stack(parts), *(drawn[seed] for seed in self.seeds))
+        drawn = [federation.schedule.of(seed).draw(done, count) for seed in apart]
+        rounds = drawn[0] if len(drawn) == 1 else jax.tree.map(lambda *parts: np.stack(parts), *drawn)
         rows, clients = None, None
-        if streamed:
+        if streamed:  # once for all runs of a seed
             given = {"dtype": federation.precision, "buffers": self.buffers}
             rows, rounds = fetched(federation.data, federation.schedule, rounds, **given)
+        if len(apart) > 1:
+            which = np.array([apart.index(seed) for seed in self.seeds])
+            rounds = jax.tree.map(lambda v: v[which], rounds)
         if self.states is not None:
             rounds, clients = _placed(rounds, len(self.seeds))
         return Stretch(count, rounds, rows, clients)

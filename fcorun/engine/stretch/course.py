@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -12,8 +13,9 @@ import numpy as np
 from fcorun.algorithms.base import Tree
 from fcorun.engine.devices import Devices
 from fcorun.engine.stretch.ahead import Stretch, Stretches
-from fcorun.engine.stretch.blocks import blocks
+from fcorun.engine.stretch.blocks import Part, blocks, parts
 from fcorun.system.arrays import Buffers
+from fcorun.system.hosts import hushed, joined
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,14 @@ class Course:
         self.clock += time.perf_counter() - begun
         return found
 
+    def from_first(self, tree: Tree) -> Tree:
+        """What the first of several hosts has, everywhere; the others give arrays of the same shapes."""
+        if joined() is None:
+            return tree
+        passed = self.program(self.devices.from_first, tree)
+        with hushed():
+            return jax.block_until_ready(passed(tree))
+
     def measure(self, state: Tree, only_compile: bool = False) -> Any:
         """What ``Federation.evaluate`` returns. Rows that stay on disk are read in blocks while the device computes."""
         federation, states = self.stretches.federation, self.stretches.states
@@ -91,12 +101,16 @@ class Course:
         """Of each run, the sums over the rows of each part."""
         federation, found = self.stretches.federation, {}
         function = self.devices.evaluate(federation.scored)
-        for part, block in blocks(federation.evaluation, federation.precision, self.buffers):
+        for part, block in blocks(self._parts, federation.precision, self.buffers):
             jax.block_until_ready(found)  # the block before is done with, whose memory the next one gets
             block = self.devices.where_measured(block)
             more = self.program(function, numbers, state, *block)(numbers, state, *block)
             found[part] = jax.tree.map(jnp.add, found[part], more) if part in found else more
         return found
+
+    @cached_property
+    def _parts(self) -> list[Part]:
+        return parts(self.stretches.federation.evaluation)
 
     def to_evaluation(
         self, state: Tree, stretch: Stretch | None, work: np.ndarray, done: int
@@ -112,7 +126,7 @@ class Course:
         """The runs after a stretch, the next stretch, the work that was done, (G, 2), and the rounds done."""
         federation, devices = self.stretches.federation, self.devices
         begun = devices.by_run(self.stretches.begun(state, stretch))
-        begun = begun if stretch.clients is None else devices.from_first(begun)  # which has the clients' states
+        begun = begun if stretch.clients is None else self.from_first(begun)  # which has the clients' states
         rows = self.rows if stretch.rows is None else devices.everywhere(stretch.rows)
         given = (self.numbers, begun, rows, devices.rounds(stretch.rounds), devices.everywhere(np.int32(done)))
         function = devices.advance(federation.advance, stretch.rounds.cohort.ndim == 2)

@@ -29,11 +29,8 @@ def fetched(
     taken, flat = rows[there], there.ravel()
     given: Any = data.x
     x = buffers.next((rows.size, data.x.shape[1]), kept_as(data.x.dtype, dtype))
-    if flat.all():
-        given[taken].read(x)
-    else:
-        x[~flat] = 0
-        x[flat] = given[taken].read()
+    x[~flat] = 0
+    given[taken].read(x, np.flatnonzero(flat))
 
     def beside(values: np.ndarray, kind: Any) -> np.ndarray:
         found = np.zeros(rows.size, kind)

@@ -12,7 +12,21 @@ from fcorun.system.files import read_runs, write_runs
 _AT_ONCE = 2**14  # places
 
 
-class States:
+class Elsewhere:
+    """States that another host has, who passes them on: here all clients have the one that they begin with."""
+
+    def __init__(self, initial: Sequence[np.ndarray]):
+        self.initial = [np.asarray(leaf) for leaf in initial]
+
+    def read(self, clients: np.ndarray) -> list[np.ndarray]:
+        """Leaves of the shape of these clients' states (P,), each with a leading axis P."""
+        return [np.repeat(leaf[None], len(clients), axis=0) for leaf in self.initial]
+
+    def write(self, clients: np.ndarray, leaves: Sequence[np.ndarray], done: int) -> None:
+        """Nothing is kept."""
+
+
+class States(Elsewhere):
     """What each of M clients keeps between rounds, in a file that grows with those who have taken part; the others have
     the state that all begin with.
 
@@ -23,7 +37,7 @@ class States:
     def __init__(self, file: Path | None, initial: Sequence[np.ndarray], clients: int, done: int = 0):
         """``initial`` are the leaves of the state that clients begin with. After ``done`` rounds, other than 0, the
         ``file`` goes on from what it held then; without a file, all is in memory. Raises OSError."""
-        self.initial = [np.asarray(leaf) for leaf in initial]
+        super().__init__(initial)
         state = np.dtype([(str(k), leaf.dtype, leaf.shape) for k, leaf in enumerate(self.initial)])
         self.kind = np.dtype([("client", np.int64), ("round", np.int64, 2), ("state", state, 2)])
         self.done, self.kept = done, done + 1 if done else 0
@@ -42,7 +56,7 @@ class States:
 
     def read(self, clients: np.ndarray) -> list[np.ndarray]:
         """The leaves of the states of these clients (P,), each with a leading axis P."""
-        found = [np.repeat(leaf[None], len(clients), axis=0) for leaf in self.initial]
+        found = super().read(clients)
         place = self.place[clients]
         there = np.flatnonzero(place >= 0)
         there = there[self.rounds[place[there]].max(axis=1, initial=0) > 0]
