@@ -50,7 +50,8 @@ def join_others(hosts: Mapping[str, Any] | None, dry_run: bool) -> None:
         return
     if asked.rank:
         in_a_child()
-    if join(asked, [text for text in sys.argv[1:] if not text.startswith("hosts.")]).rank:
+    own = tuple(f"hosts.{key}=" for key in ("address", "count", "rank", "timeout", "gpus"))
+    if join(asked, [text for text in sys.argv[1:] if not text.lstrip("+").startswith(own)]).rank:
         from fcorun.runs.hosts.following import follow
 
         raise SystemExit(follow())

@@ -13,10 +13,9 @@ from fcorun.config import class_id, meaning
 from fcorun.datasets.encoding import Encoding
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.on_disk import OnDisk
+from fcorun.datasets.own import held, not_finite, part_of
 from fcorun.datasets.population import Population
 from fcorun.errors import UserError
-
-_BLOCK = 2**14  # rows that are looked at together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +50,8 @@ class FederatedData:
             standardized, shape (2, d), where there is an encoding; else None.
         population: who the clients are, where their rows are made in each round and x, y and offsets are those of a few
             of them, to measure on; else None.
+        cut: where each of several hosts has the rows of its own clients: host h of ``cut[h]:cut[h + 1]``, (H + 1,), and
+            x and x_val are ``fcorun.datasets.own.Own``; else None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
@@ -84,6 +85,7 @@ class FederatedData:
     encoding: Encoding | None = None
     limits: np.ndarray | None = None
     population: Population | None = None
+    cut: np.ndarray | None = None
 
     @property
     def members(self) -> int:
@@ -98,7 +100,7 @@ class FederatedData:
     @property
     def on_disk(self) -> bool:
         """Whether rows stay on disk, and are read where they are needed."""
-        return isinstance(self.x, OnDisk)
+        return isinstance(held(self.x), OnDisk)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -139,6 +141,12 @@ class FederatedData:
         """
         return None if self.weight is None else self.weight * np.repeat(self.sizes / self.masses, self.sizes)
 
+    @cached_property
+    def owner(self) -> np.ndarray:
+        """The host of each client, shape (M,), where these have rows of their own."""
+        assert self.cut is not None
+        return np.repeat(np.arange(len(self.cut) - 1), np.diff(self.cut))
+
     def offset_of(self, part: str) -> np.ndarray | None:
         """What is added to the prediction of each row of a split, shape (n,); None: nothing."""
         return {"train": self.offset, "validation": self.offset_val, "test": self.offset_test}[part]
@@ -148,7 +156,7 @@ class FederatedData:
         for part, (x, y) in self.parts.items():
             part = "training" if part == "train" else part
             for kind, array in (("features", x), ("targets", y)):
-                if array.dtype.kind == "f" and (where := _not_finite(array)) is not None:
+                if array.dtype.kind == "f" and (where := not_finite(array)) is not None:
                     column = where[1] if len(where) > 1 else None
                     name = "" if column is None else f", column '{self.features[column] if self.features else column}'"
                     raise UserError(f"data: NaN or infinite value in the {part} {kind} (row {where[0]} of the clients' "
@@ -180,18 +188,6 @@ class FederatedData:
         return self
 
 
-def _not_finite(values: np.ndarray) -> np.ndarray | None:
-    """The place of the first that is not finite, or None. If their sum is, they are, which takes no array as large."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if values.finite if isinstance(values, OnDisk) else np.isfinite(values.sum(dtype=np.float64)):
-            return None
-    for first in range(0, len(values), _BLOCK):
-        bad = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))
-        if len(bad):
-            return bad[0] + [first, *[0] * (values.ndim - 1)]
-    return None
-
-
 class Dataset(ABC):
     """A data set plug-in: a frozen dataclass of its options, and how to load it.
 
@@ -217,6 +213,11 @@ class Dataset(ABC):
     @abstractmethod
     def load(self) -> FederatedData:
         """Make or read the data. Raises UserError for whatever a user can mend."""
+
+    def load_part(self, part: int, of: int) -> FederatedData:
+        """The data as ``part_of`` has them on one of several hosts; where the rest need not be made or read, without
+        that. Raises UserError as ``load`` does."""
+        return part_of(self.load(), part, of)
 
     def fetch(self) -> None:
         """Download what is missing. Called before a run, never for dry_run=true."""

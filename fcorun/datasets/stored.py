@@ -5,19 +5,23 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fcorun.datasets.base import FederatedData
 from fcorun.datasets.npz import checked
 from fcorun.datasets.on_disk import AT_ONCE, OnDisk
+from fcorun.datasets.own import part_of
 from fcorun.errors import UserError, nearest
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_whole
 from fcorun.system.machine import free_memory
 
 HDF5 = (".h5", ".hdf5")
+ON_DISK = "stay on disk and are read when they are needed"  # a remark on rows
 ARRAYS = ("X", "y", "client", "validation", "test")
 _SHARE = 0.25  # of the free memory: what takes more stays on disk
 _HASHED = 2**28  # bytes: digests of larger files are kept
@@ -136,6 +140,16 @@ def _samples(file: Path, size: int, count: int = 64, width: int = 4096) -> str:
             given.seek(place)
             found.update(given.read(width))
     return found.hexdigest()
+
+
+def part_of_stored(data: FederatedData, part: int, of: int, resident: bool | str) -> FederatedData | None:
+    """Data on disk as one of ``of`` hosts has them, whose own rows are read unless they stay there; None where all
+    hosts are to have all rows."""
+    memory = not stays(data.x.nbytes // of, resident)
+    found = part_of(data, part, of, memory)
+    if found.cut is None:
+        return None
+    return replace(found, remarks=tuple(told for told in data.remarks if not (memory and told.endswith(ON_DISK))))
 
 
 def on_disk(values: np.ndarray) -> Any:

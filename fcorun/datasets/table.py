@@ -21,7 +21,7 @@ from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows
 from fcorun.datasets.rows import Rows
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.datasets.splits import Splits
-from fcorun.datasets.stored import digest, folder_digest, is_folder
+from fcorun.datasets.stored import HDF5, ON_DISK, digest, folder_digest, is_folder, part_of_stored
 from fcorun.datasets.targets import encoded_targets, positive_last
 from fcorun.datasets.weight_offset import check_named, weight_and_offset
 from fcorun.errors import UserError
@@ -63,12 +63,11 @@ class Table(Dataset):
         offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
         positive: which of two labels is the positive class, whose index is 1: coefficients, probabilities and
             sensitivity speak for it. None: the last in order. Clients and held-out rows are the same for both.
-        resident: whether the rows of Parquet, HDF5 or a folder are in memory; false: they stay on disk, and are read
-            when they are needed; "auto": those do that take more than a quarter of the free memory.
+        resident: whether the rows of Parquet, HDF5 or a folder are in memory; false: read from disk when they are
+            needed; "auto": so are those that take more than a quarter of the free memory.
     """
 
     source = "yours"
-
     path: Path
     target: str | None = None
     client: str | None = None
@@ -122,6 +121,12 @@ class Table(Dataset):
                 return self.dealt(rows)
         kinds = kinds_of_record(self.encoding) if self.encoding else None
         return self.dealt(read(self.path, self.target, self.client, **named, kinds=kinds))
+
+    def load_part(self, part: int, of: int) -> FederatedData:
+        """Of a folder and of HDF5 no other rows are read, but for the sums of their columns where these are wanted."""
+        if self.standardize != "per_client" and (is_folder(self.path) or self.path.lower().endswith(HDF5)):
+            return part_of_stored(replace(self, resident=False).load(), part, of, self.resident) or self.load()
+        return super().load_part(part, of)
 
     def dealt(self, rows: Rows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
@@ -182,17 +187,16 @@ class Table(Dataset):
         """The features as asked for, shape (N, d), and what is noted of it."""
         if self.standardize == "none":
             return x, None
-        if isinstance(x, OnDisk):
-            if self.standardize == "per_client":
-                raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
-                                "disk: give pooled, or none")  # fmt: skip
-            found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])  # type: ignore[arg-type]
-            return x.standardized(found.mean, found.factor), found.noted()
+        if self.standardize == "per_client" and isinstance(x, OnDisk):
+            raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on disk: "
+                            "give pooled, or none")  # fmt: skip
         if self.standardize == "per_client":
             x, by = standardized(x, owner, held)
             clients = tuple([*names, ""][m] for m in by["owner"])
             return x, ClientScalings(clients, by["rows"], by["mean"], by["deviation"]).noted()
-        found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
+        found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])  # type: ignore[arg-type]
+        if isinstance(x, OnDisk):
+            return x.standardized(found.mean, found.factor), found.noted()
         out = x.dtype if x.dtype.kind == "f" else np.float64
         return ((x - found.mean) * found.factor).astype(out), found.noted()
 
@@ -219,11 +223,10 @@ class Table(Dataset):
         target = two_values(rows.y) if self.task == "regression" else []
         told = [*look_alikes("labels", classes), *look_alikes("clients", clients), *rows.remarks, *more, *target]
         fraction = 0.2 if self.validation is None else self.validation
-        split = []
-        if sites.training.all() and rows.validation is None and not isinstance(fraction, list):
-            split = no_rows(fraction, np.bincount(sites.owner))
+        drawn = sites.training.all() and rows.validation is None and not isinstance(fraction, list)
+        split = no_rows(fraction, np.bincount(sites.owner)) if drawn else []  # type: ignore[arg-type]
         if isinstance(rows.x, OnDisk):
-            split.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, stay on disk and are read when they are needed")
+            split.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK}")
         split += own_scales(sites.without_training()) if self.standardize == "per_client" else []
         return (*(f"{self._where}: {remark}" for remark in told), *split)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.own import along, held
 from fcorun.engine.schedule import Schedule
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.quadratic import Quadratic, decomposable, decomposed
@@ -61,9 +62,9 @@ def targets(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     return jax.device_put(y.astype(target_type(data, dtype)))
 
 
-def some_rows(data: FederatedData, rows: slice, dtype) -> tuple[jax.Array, jax.Array]:
-    """x and y of some training rows, on the device."""
-    return on_device(np.asarray(data.x[rows]), dtype), targets(data, data.y[rows], dtype)
+def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:
+    """x and y of the first training row that is here, on the device."""
+    return on_device(np.asarray(held(data.x)[:1]), dtype), targets(data, along(data.x, data.y)[:1], dtype)
 
 
 def target_type(data: FederatedData, dtype) -> np.dtype:
@@ -77,14 +78,14 @@ def kept_as(stored: np.dtype, dtype) -> np.dtype:
 
 
 def beside_of(data: FederatedData) -> dict[str, np.ndarray]:
-    """What the training rows have beside x and y, each (N,): "weight", a mean of one in each client, and "offset"."""
+    """What all training rows have beside x and y, each (N,): "weight", a mean of one in each client, and "offset"."""
     given = {"weight": data.within, "offset": data.offset}
     return {name: values for name, values in given.items() if values is not None}
 
 
 def rows_beside(data: FederatedData, among: Among | None, dtype) -> dict[str, jax.Array]:
     """What the training rows have beside x and y, on the device, of each row that is stored."""
-    found = beside_of(data)
+    found = {name: along(data.x, values) for name, values in beside_of(data).items()}
     if among is not None:
         found = {name: spread(values, among.places, len(among.y)) for name, values in found.items()}
     return {name: jax.device_put(values.astype(dtype)) for name, values in found.items()}
@@ -131,29 +132,30 @@ def stored(data: FederatedData, losses: Quadratic | Batch | None, among: Among |
     None where the rows stay on disk and are needed; where the losses are decomposed, nobody looks at them.
     """
     if data.on_disk:
-        return losses and Rows(*some_rows(data, slice(1), dtype), {}, jax.device_put(losses), None)
+        return losses and Rows(*first_row(data, dtype), {}, jax.device_put(losses), None)
     losses, beside = jax.device_put(losses), rows_beside(data, among, dtype)
     if among is not None:
         return Rows(among.x, among.y, beside, losses, jax.device_put(dealt(data.offsets, among.places, among.width)))
-    return Rows(on_device(data.x, dtype), targets(data, data.y, dtype), beside, losses, None)
+    return Rows(on_device(held(data.x), dtype), targets(data, along(data.x, data.y), dtype), beside, losses, None)
 
 
 def whole_data(schedule: Schedule, rows: Rows, data: FederatedData, dtype) -> Batch | Quadratic | None:
-    """Each client's loss decomposed, or data as one batch, stacked, where they are taken at once and need no gathering
-    in each round."""
+    """Of each client that is here its loss decomposed, or data as one batch, stacked, where they are taken at once and
+    need no gathering in each round."""
     if rows.decomposed is not None or data.on_disk:
         return rows.decomposed
     sizes = schedule.sizes
     if not schedule.repeats or schedule.made or (rows.dealt is None and (sizes != sizes[0]).any()):
         return None
-    once = jnp.ones(len(sizes), jnp.int32)
     if rows.dealt is not None:
+        once = jnp.ones(len(sizes), jnp.int32)
         there = (rows.dealt >= 0).astype(dtype)
         each = jnp.maximum(rows.dealt, 0)
         weight, own = there / there.sum(axis=1, keepdims=True), {n: v[each] for n, v in rows.beside.items()}
         weight = weight * own["weight"] if "weight" in own else weight
         return Batch(rows.x[each], rows.y[each], weight, 0 * once, once, offset=own.get("offset"))
-    shape = (len(sizes), int(sizes[0]))
+    shape = (len(rows.y) // int(sizes[0]), int(sizes[0]))
+    once = jnp.ones(shape[0], jnp.int32)
     weight = jnp.full(shape, 1 / sizes[0], dtype)
     own = {name: values.reshape(shape) for name, values in rows.beside.items()}
     weight = weight * own["weight"] if "weight" in own else weight

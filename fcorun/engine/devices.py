@@ -1,8 +1,8 @@
 """The runs of one program, and several devices for it, to which these or the clients of each round are dealt out.
 
-All devices have all rows: on a CPU, whose devices are its cores, these are the same memory, on GPUs a copy each. So a
-device computes any client, and each has as many of a cohort as the others. They may be of several hosts, each with a
-process that puts what all have on its own; clients are dealt out there, not runs, since the first host measures.
+All devices of a host have the same rows: on a CPU, whose devices are its cores, these are one memory, on GPUs a copy
+each. They may be of several hosts, each with a process that puts what all have on its own; clients are dealt out there,
+not runs. Where hosts have all rows, each device computes as many of a cohort as the others; else those of its host.
 """
 
 from collections.abc import Callable
@@ -55,6 +55,16 @@ class Devices:
         """What all devices have."""
         return self._put(tree, P())
 
+    def by_host(self, tree: Tree) -> Tree:
+        """What each host has of its own, in the same shapes as the others: along a leading axis of all devices."""
+        place = NamedSharding(self._mesh, P(_AXIS))
+
+        def put(v: Any) -> jax.Array:
+            on_each = [jax.device_put(np.asarray(v)[None], device) for device in place.addressable_devices]
+            return jax.make_array_from_single_device_arrays((self.count, *np.shape(v)), place, on_each)
+
+        return jax.tree.map(put, tree)
+
     def by_run(self, tree: Tree) -> Tree:
         """What has a leading axis of the runs."""
         return self._put(tree, self._dealt)
@@ -89,6 +99,16 @@ class Devices:
 
         return self._on_each(from_first, (P(),))
 
+    def over_hosts(self, each: int) -> Callable[[Tree], Tree]:
+        """A function of what each of several hosts has, ``by_host``, that adds it up; they have ``each`` so many
+        devices."""
+
+        def over_hosts(tree: Tree) -> Tree:
+            first = lax.axis_index(_AXIS) % each == 0
+            return jax.tree.map(lambda v: lax.psum(jnp.where(first, v[0], jnp.zeros_like(v[0])), _AXIS), tree)
+
+        return self._on_each(over_hosts, (P(_AXIS),))
+
     def where_measured(self, tree: Tree) -> Tree:
         """What all devices have that measure: the first one, unless runs are dealt out."""
         return self.everywhere(tree) if self.runs else tree
@@ -97,16 +117,18 @@ class Devices:
         """What is measured there, as the first device has it, or by run."""
         return tree if self.count == 1 or self.runs else jax.tree.map(lambda v: v.addressable_data(0), tree)
 
-    def advance(self, function: Callable, shared: bool) -> Callable:
-        """``Federation.advance`` on them; ``shared`` says whether the runs share the drawn rounds."""
+    def advance(self, function: Callable, shared: bool, own: bool = False) -> Callable:
+        """``Federation.advance`` on them; ``shared`` says whether the runs share the drawn rounds, ``own`` whether the
+        rows are each host's own."""
         if self.count == 1:
             return function
 
-        def advance(*given: Any) -> Any:
-            return function(*given, self)
+        def advance(numbers: Any, state: Tree, rows: Any, *given: Any) -> Any:
+            rows = jax.tree.map(lambda v: v.reshape(v.shape[1:]), rows) if own else rows
+            return function(numbers, state, rows, *given, self)
 
         drawn = P() if shared else self._dealt
-        return self._on_each(advance, (self._dealt, self._dealt, P(), drawn, P()))
+        return self._on_each(advance, (self._dealt, self._dealt, P(_AXIS) if own else P(), drawn, P()))
 
     def evaluate(self, function: Callable) -> Callable:
         """``Federation.evaluate`` on them."""
@@ -115,37 +137,35 @@ class Devices:
     def _on_each(self, function: Callable, given: tuple) -> Callable:
         return jax.shard_map(function, mesh=self._mesh, in_specs=given, out_specs=self._dealt, check_vma=False)
 
-    def clients(self, computed: Clients) -> Clients:
-        """``computed`` for each device's block of the cohort, and one sum of the means over the devices. The last block
-        goes back to where it is full: clients in it that another device has have a share of 0 there.
+    def clients(self, computed: Clients, turn: jax.Array | None = None) -> Clients:
+        """``computed`` for each device's clients of the cohort, and one sum of the means over the devices.
 
-        The work that is returned is that of a device's own clients: ``total`` adds it up.
+        ``turn`` says which places of the cohort each has, (D, W) with -1 for none; None: as many as the others. Where
+        there is none a device computes its first client once more, of which nothing is kept. The work that is returned
+        is that of a device's own clients: ``total`` adds it up.
         """
         if self.count == 1 or self.runs:
             return computed
 
-        def in_blocks(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+        def dealt_out(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
             count = shares.shape[-1]
-            width = -(-count // self.count)
-            begin = lax.axis_index(_AXIS) * width
-            first = jnp.minimum(begin, count - width)
-            own = first + jnp.arange(width) >= begin
-            mine = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, first, width), each)
-            share = jnp.where(own, lax.dynamic_slice_in_dim(shares, first, width, axis=-1), 0)
-            mean, kept, work = computed(local, mine, share)
+            turns = jnp.asarray(_in_order(count, self.count)) if turn is None else turn
+            mine = turns[lax.axis_index(_AXIS)]
+            there, place = mine >= 0, jnp.where(mine >= 0, mine, jnp.maximum(mine[0], 0))
+
+            def one(there: jax.Array, *own: Any) -> tuple[Tree, Tree, jax.Array]:
+                upload, kept, work = local(*own)  # a sum with 0 times what is not finite would not be
+                return jax.tree.map(lambda v: jnp.where(there, v, 0), upload), kept, jnp.where(there, work, 0)
+
+            given = (there, *jax.tree.map(lambda v: v[place], each))
+            mean, kept, work = computed(one, given, jnp.where(there, shares[..., place], 0))
             flat, back = ravel_pytree(mean)
-            client = np.arange(count)
-            block = client // width
-            places = block * width + client - np.minimum(block * width, count - width)
+            turns = turns.ravel()
+            order = jnp.zeros(count + 1, jnp.int32).at[turns].set(jnp.arange(len(turns), dtype=jnp.int32))[:-1]
+            kept = jax.tree.map(lambda v: lax.all_gather(v, _AXIS, tiled=True)[order], kept)
+            return back(lax.psum(flat, _AXIS)), kept, jnp.zeros((count, 3), work.dtype).at[place].add(work)
 
-            def gathered(v: jax.Array) -> jax.Array:
-                found = lax.all_gather(v, _AXIS, tiled=True)
-                return found if len(found) == count else found[places]
-
-            work = lax.dynamic_update_slice_in_dim(jnp.zeros((count, 3), work.dtype), work * own[:, None], first, 0)
-            return back(lax.psum(flat, _AXIS)), jax.tree.map(gathered, kept), work
-
-        return in_blocks
+        return dealt_out
 
     def total(self, work: jax.Array) -> jax.Array:
         """The work of each client and, last, of the server, (M + 1, 3), over all devices."""
@@ -155,6 +175,13 @@ class Devices:
 
 
 ALONE = Devices()
+
+
+def _in_order(count: int, devices: int) -> np.ndarray:
+    """The places of a cohort in their order, (D, W), -1 for none."""
+    found = np.full((devices, -(-count // devices)), -1, np.int32)
+    found.ravel()[:count] = np.arange(count)
+    return found
 
 
 def over_runs(function: Callable, axes: tuple, *given: Any, in_turn: bool = False) -> Any:

@@ -110,10 +110,12 @@ class Engine:
         work = np.zeros((len(points), 2), np.int64)
         elsewhere = [Elsewhere(leaves) for leaves in self._fetched(points, seeds)]
         course, state = self._course(points, seeds, self.start(points, seeds), elsewhere or None)
+        course.share(state)
         stretch = course.stretches.after(done)
         while stretch is not None and (diverged := told()) is not None:
             state |= {"diverged": diverged}
             state, stretch, work, done = course.to_evaluation(state, stretch, work, done)
+            course.share(state)
 
     def _course(
         self, points: Sequence[Numbers], seeds: Sequence[int], state: Tree, states: Sequence[Elsewhere] | None
@@ -125,10 +127,12 @@ class Engine:
         measured = (None, None) if rows is None or self.federation.data.on_disk else (rows.x, rows.y)
         numbers, state = devices.by_run((self.federation.stack(points), state))
         until = {"rounds": self.rounds, "eval_every": self.eval_every, "budget": self.budget}
+        cut = self.federation.data.cut
+        until["each"] = 1 if cut is None else self.devices // (len(cut) - 1)
         course = Course(
             devices=devices,
             numbers=numbers,
-            rows=devices.everywhere(rows),
+            rows=devices.everywhere(rows) if cut is None else devices.by_host(rows),
             measured=devices.where_measured((*measured, extra)),
             stretches=Stretches(self.federation, seeds, states, **until),
             compiled=self._program,

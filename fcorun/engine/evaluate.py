@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Shaped
 
 from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.own import along, held
 from fcorun.engine.arrays import Among, dealt, on_device, spread, targets
 from fcorun.metrics import PERSONAL, QUANTILES
 from fcorun.problem.problem import Problem
@@ -59,11 +60,13 @@ class Evaluation:
             parts = [spread(values, places[name], count) for name, values in given.items() if values is not None]
             found |= {"offset": sum(parts)} if parts else {}
         elif not data.on_disk:
-            found["weight"] = weight
+            found["weight"] = along(data.x, weight)
             if data.x_val is not None and data.y_val is not None and len(data.y_val):
-                found["x_val"], found["y_val"] = on_device(data.x_val, dtype), targets(data, data.y_val, dtype)
-                found["weight_val"] = self.held_weights()
-            found |= {name: values for name, values in given.items() if values is not None}
+                found["x_val"] = on_device(held(data.x_val), dtype)
+                found["y_val"] = targets(data, along(data.x_val, data.y_val), dtype)
+                found["weight_val"] = along(data.x_val, self.held_weights())
+            rows = {"offset": data.x, "offset_val": data.x_val}
+            found |= {name: along(rows[name], values) for name, values in given.items() if values is not None}
         found |= {"true_" + name: np.asarray(value) for name, value in (data.truth or {}).items()}
         if personal:
             found |= {"own_" + name: np.asarray(values) for name, values in (data.truths or {}).items()}
@@ -115,7 +118,8 @@ class Evaluation:
         """The sums of what is measured of rows, weighted by "weight"; "offset" is added to predictions."""
         prediction, weight = problem.predict(w, x, beside.get("offset")), beside["weight"]
         each = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
-        if self.among is not None or self.data.on_disk:  # a loss that is infinite is not to be lost on rows of others
+        if self.among is not None or self.data.on_disk or self.data.cut is not None:  # a loss that is infinite is not
+            # to be lost on rows of others, or on none
             each = {key: jnp.where(weight > 0, value, 0) for key, value in each.items()}
         return {key: weight @ value for key, value in each.items()}
 

@@ -130,18 +130,18 @@ class Federation:
 
         return over_runs(init, (0, 0), numbers, z0, in_turn=self.debug)
 
-    def scored(self, numbers: Any, state: Tree, x: jax.Array, y: jax.Array, beside: dict[str, jax.Array]):
-        """Of each run the sums over these rows of what is measured of them."""
+    def sums(self, numbers: Any, state: Tree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
+        """Of each run the sums over these rows of what is measured of them, by part; those of x and y are "train"."""
 
         def one(numbers, server):
             algorithm, problem = self.bind(numbers)
-            return self.evaluation.scored(problem, algorithm.output(problem.on("server"), server), x, y, beside)
+            return self.evaluation.sums(problem, algorithm.output(problem.on("server"), server), x, y, extra)
 
         return over_runs(one, (0, 0), numbers, state["server"], in_turn=self.debug)
 
     def evaluate(self, numbers: Any, state: Tree, x: Any, y: Any, extra: dict[str, jax.Array]):
-        """Of each run the metrics, the solution, and the clients' own models. Where rows stay on disk, x and y are None
-        and the sums over them by part are in the state, "sums"."""
+        """Of each run the metrics, the solution, and the clients' own models. Where rows stay on disk, or are those of
+        several hosts, x and y are None and the sums over them by part are in the state, "sums"."""
 
         def one(numbers, server, clients, sums):
             algorithm, problem = self.bind(numbers)
@@ -187,9 +187,9 @@ class Federation:
                     **{"x": rows.x, "y": rows.y, "beside": rows.beside},
                     own=own,
                     whole=whole,
-                    cohort=None if self.every and not self.schedule.made else now.cohort,
+                    cohort=self._whose(now.cohort),
                     weight=weight,
-                    clients=devices.clients(self._clients(at_once, now.cohort, number)),
+                    clients=devices.clients(self._clients(at_once, now.cohort, number), now.turn),
                     uplink=self.uplink,
                     frozen=self.frozen,
                     made=self.data.population and self.data.population.rows_of,
@@ -211,6 +211,12 @@ class Federation:
         axes = (0, 0, None if shared else 0)
         return over_runs(one, axes, numbers, state, rounds, in_turn=self.debug or state["diverged"].shape[0] == 1)
 
+    def _whose(self, cohort: jax.Array) -> jax.Array | None:
+        """The numbers of these clients, among those of their host; None where each has its whole data at hand."""
+        if self.data.cut is not None:
+            return jnp.asarray(np.arange(self.data.members) - self.data.cut[self.data.owner], jnp.int32)[cohort]
+        return None if self.every and not self.schedule.made else cohort
+
     @property
     def every(self) -> bool:
         """Whether the cohort is all clients in their order."""
@@ -229,9 +235,9 @@ class Federation:
     def client_bytes(self, whole: Tree = None) -> int:
         """The bytes of what a client takes a step on: a minibatch, the rows that it makes, or its part of ``whole``."""
         if whole is not None:
-            return size_of(whole) // len(self.schedule.sizes)
+            return size_of(whole) // len(jax.tree.leaves(whole)[0])
         rows = self.schedule.batch if self.data.population is None else self.data.population.samples
-        return rows * self.data.x[0].size * np.dtype(self.precision).itemsize
+        return rows * int(np.prod(self.data.x.shape[1:])) * np.dtype(self.precision).itemsize
 
     def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> Clients:
         """How the clients of a cohort are computed in a round."""

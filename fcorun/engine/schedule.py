@@ -25,7 +25,8 @@ class Rounds(NamedTuple):
     all weights, (T,); ``chances`` are two numbers drawn uniformly from [0, 1) for all clients of the round, (T, 2);
     ``keys`` are the bits of a random key for each client, (T, S, 2). On a tree, rows, chances and keys have an axis
     more after T, the rounds of an edge. ``place`` says where the states of the cohort are among those that are
-    there, (T, S); None: all are there.
+    there, (T, S); None: all are there. ``turn`` says which places of the cohort each of D devices computes, (T, D, W)
+    with -1 for none; None: as many as the others, in their order.
     """
 
     cohort: np.ndarray
@@ -35,6 +36,7 @@ class Rounds(NamedTuple):
     chances: np.ndarray
     keys: np.ndarray
     place: np.ndarray | None = None
+    turn: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Schedule:
     names: tuple[str, ...] = ()  # of the clients; empty: they go by their numbers
     masses: np.ndarray | None = None  # what each client's rows weigh together; None: their number
     made: int = 0  # how many clients, where each makes as many rows as the first of these and counts them from 0
+    begins: np.ndarray | None = None  # the row with which those of each client's host begin; None: 0
     places: np.ndarray | None = None  # where its rows stand among those that are stored; None: in their order
 
     @cached_property
@@ -67,8 +70,10 @@ class Schedule:
 
     @property
     def starts(self) -> np.ndarray:
-        """The first row of each client, shape (M,)."""
-        return np.broadcast_to(0, self.made) if self.made else self.offsets[:-1]
+        """The first row of each client, among those of its host, shape (M,)."""
+        if self.made:
+            return np.broadcast_to(0, self.made)
+        return self.offsets[:-1] if self.begins is None else self.offsets[:-1] - self.begins
 
     @property
     def worked(self) -> np.ndarray:

@@ -12,7 +12,7 @@ from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.algorithms.contract import called
 from fcorun.algorithms.local_data import Watched
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import some_rows
+from fcorun.engine.arrays import first_row
 from fcorun.engine.schedule import Schedule
 from fcorun.problem.problem import Problem
 
@@ -35,7 +35,7 @@ def shapes_of(
     def trees():
         rows = jnp.zeros((1 if schedule.repeats else int(schedule.steps.max()), 1), jnp.int32)
         steps = {"repeats": schedule.repeats, "uneven": schedule.uneven}
-        local = Watched(*some_rows(data, slice(1), dtype), rows, dtype, **steps, asked=asked)
+        local = Watched(*first_row(data, dtype), rows, dtype, **steps, asked=asked)
         return called(algorithm, problem, problem.zeros(dtype), local)
 
     upload, received, report = shape_of(trees)

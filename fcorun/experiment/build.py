@@ -17,7 +17,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.errors import UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_data
-from fcorun.experiment.on_disk import check_on_disk
+from fcorun.experiment.on_disk import check_on_disk, needing_bounds, part_here
 from fcorun.experiment.prepare import unmeasured
 from fcorun.experiment.psi import across_clients, by_number, on_graph
 from fcorun.problem.problem import Problem
@@ -28,7 +28,7 @@ from fcorun.system.cache import Keyed
 
 def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
-    data = _load_once(Keyed(f"{experiment.fingerprint} {experiment.data}", experiment.data))
+    data = _load_once(Keyed(f"{experiment.fingerprint} {experiment.data}", experiment.data), *part_here(experiment))
     check_data(experiment, data)
     if data.on_disk:
         check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))
@@ -83,7 +83,7 @@ def resolved(experiment: Experiment, data: FederatedData) -> tuple[Experiment, d
     if not isinstance(algo, Algorithm):
         return experiment, None
     told, known = {}, Known(math.nan, math.nan)
-    if algo.needs_curvature or (algo.traits.bending and experiment.objective.bounded):
+    if needing_bounds(experiment):
         known = known_of(experiment, data)
         least, most = known.least, known.most
         if most == 0:
@@ -138,6 +138,7 @@ def schedule_of(experiment: Experiment, data: FederatedData, among: Among | None
         edge_rounds=experiment.topology.edge_rounds,
         names=data.clients,
         masses=None if data.weight is None else data.masses,
+        begins=None if data.cut is None or data.on_disk else data.offsets[data.cut][data.owner],
         places=None if among is None else among.places,
     )
 
@@ -166,8 +167,8 @@ def engine_for(experiment: Experiment, data: FederatedData, among: Among | None 
 
 
 @lru_cache(maxsize=2)
-def _load_once(data: Keyed[Dataset]) -> FederatedData:
-    return data.value.load().validate()
+def _load_once(data: Keyed[Dataset], part: int, of: int) -> FederatedData:
+    return (data.value.load() if of == 1 else data.value.load_part(part, of)).validate()
 
 
 def _key(experiment: Experiment) -> tuple[str, str]:

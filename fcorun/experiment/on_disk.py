@@ -1,4 +1,4 @@
-"""What data need in memory whose rows stay on disk."""
+"""What data need in memory whose rows stay on disk, or are dealt out to several hosts."""
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
@@ -8,25 +8,58 @@ from fcorun.engine.stretch.rows import bytes_of_round
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.problem.problem import Problem
+from fcorun.system.hosts import joined
 from fcorun.system.machine import allowed_memory
 
 SHARE = 0.5  # of the memory allowed, for the rows of two stretches
 _COPIES = 2  # of a client's rows in float64, for bounds on the curvature of its loss
 
 
-def check_on_disk(experiment: Experiment, data: FederatedData, schedule: Schedule, problem: Problem) -> None:
-    """Refuse what needs all rows in memory, and rounds whose rows do not fit into it. Raises UserError."""
-    names, algo, settings = experiment.names, experiment.algo, experiment.settings
+def needing_all(experiment: Experiment) -> str:
+    """What in an experiment takes all rows, wherever they are; empty where nothing does."""
+    names, algo = experiment.names, experiment.algo
     needs = {
         f"algo={names['algo']} takes all rows at once": isinstance(algo, Baseline),
         f"algo={names['algo']} has models of the clients' own, which are measured on rows in memory": getattr(
             algo, "personalises", False
         ),
-        "reference=true solves the problem on all rows": settings.reference,
+        "reference=true solves the problem on all rows": experiment.settings.reference,
         "reg.relative takes a gradient on all rows (give reg.strength)": experiment.reg.relative_given is not None,
     }
-    if found := [need for need, there in needs.items() if there]:
-        raise UserError(f"the rows of data={names['data']} stay on disk, but {found[0]}: choose another, or give "
+    return next((need for need, there in needs.items() if there), "")
+
+
+def needing_bounds(experiment: Experiment) -> bool:
+    """Whether an algorithm takes bounds on the curvature of all clients' losses."""
+    algo = experiment.algo
+    if not isinstance(algo, Algorithm):
+        return False
+    return bool(algo.needs_curvature or (algo.traits.bending and experiment.objective.bounded))
+
+
+def part_here(experiment: Experiment) -> tuple[int, int]:
+    """Which part of the clients' rows this host is to have, and of how many; all, (0, 1), where it computes alone, or
+    the run needs them. Raises UserError where that is not what ``hosts.rows`` asks for."""
+    hosts = joined()
+    if hosts is None or hosts.rows == "all":
+        return 0, 1
+    needs = needing_all(experiment)
+    if not needs and needing_bounds(experiment):
+        wanted = " and ".join(getattr(experiment.algo, "needs_curvature", ()))
+        give = f" (give {wanted})" if wanted else ""
+        needs = f"algo={experiment.names['algo']} takes bounds on all clients' losses{give}"
+    if not needs:
+        return hosts.rank, hosts.count
+    if hosts.rows == "own":
+        raise UserError(f"hosts.rows=own leaves each host the rows of its own clients, but {needs}: leave it out")
+    return 0, 1
+
+
+def check_on_disk(experiment: Experiment, data: FederatedData, schedule: Schedule, problem: Problem) -> None:
+    """Refuse what needs all rows in memory, and rounds whose rows do not fit into it. Raises UserError."""
+    names, algo, settings = experiment.names, experiment.algo, experiment.settings
+    if needs := needing_all(experiment):
+        raise UserError(f"the rows of data={names['data']} stay on disk, but {needs}: choose another, or give "
                         "data.resident=true where they fit into memory")  # fmt: skip
     assert isinstance(algo, Algorithm)
     allowed, width = allowed_memory(settings.memory), data.x.shape[1]

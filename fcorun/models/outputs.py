@@ -17,7 +17,7 @@ def predictions(objective: Objective, params: Arrays, x: np.ndarray, scale: floa
     """Predictions (n,) or (n, classes) of examples x (n, d), times ``scale``, in the precision of the parameters."""
     dtype = next(iter(params.values())).dtype
     block = max(_AT_ONCE // max(x.shape[1], 1), 1)
-    parts = (x[i : i + block].astype(dtype, copy=False) for i in range(0, len(x), block))
+    parts = (x[i : i + block].astype(dtype, copy=False) for i in range(0, max(len(x), 1), block))
     return np.concatenate([_of_features(objective, params, p if scale == 1 else p * dtype.type(scale)) for p in parts])
 
 

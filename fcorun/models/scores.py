@@ -1,6 +1,6 @@
 """scores.csv: how good the model of a run is on the rows of training, validation and test, of all and by client."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -13,7 +13,11 @@ SHARED, OWN = "shared", "own"  # a model of all clients; each client's own
 
 
 def scores(
-    objective: Objective, data: FederatedData, solution: Arrays, models: Arrays | None = None
+    objective: Objective,
+    data: FederatedData,
+    solution: Arrays,
+    models: Arrays | None = None,
+    elsewhere: Callable[[], Arrays] = dict,
 ) -> list[dict[str, object]]:
     """The rows of scores.csv; none where no rows are held out, or the model has numbers that are not finite.
 
@@ -25,14 +29,16 @@ def scores(
     Args:
         solution: the parameters by name.
         models: those of the clients by name, with a leading axis M, where they have own ones.
+        elsewhere: gives predictions by set, without offsets, where not all rows of it are on this host.
     """
     finite = all(np.isfinite(value).all() for value in (*solution.values(), *(models or {}).values()))
     if len(data.parts) < 2 or not finite:
         return []
-    found: list[dict[str, object]] = []
+    found, known = list[dict[str, object]](), elsewhere()
     for part, (x, y) in data.parts.items():
         owners, offset = data.owners(part), data.offset_of(part)
-        prediction = _shifted(predictions(objective, solution, x, data.scale), offset)
+        raw = known[part] if part in known else predictions(objective, solution, x, data.scale)
+        prediction = _shifted(raw, offset)
         found += _of_rows(_Rows(objective, data, prediction, y), owners, part, SHARED)
         if models is None or owners is None:
             continue

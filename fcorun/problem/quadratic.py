@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.own import clients_here
 from fcorun.objectives.base import Objective
 from fcorun.problem.vector import Vector
 
@@ -61,16 +62,16 @@ class Quadratic(NamedTuple):
 def decomposed(
     objective: Objective, data: FederatedData, shapes: dict[str, tuple[int, ...]], dtype
 ) -> Quadratic | None:
-    """Each client's mean loss, stacked along a leading axis M; None where they are not quadratic, or too large."""
+    """The mean loss of each client that is here, stacked along a leading axis M; None where they are not quadratic, or
+    too large."""
     quadratic = getattr(objective, "quadratic", None)
     size = sum(int(np.prod(shape)) for shape in shapes.values())
     if quadratic is None or not decomposable(objective, data, size):
         return None
-    ranks = _ranks(objective, data, size)
-    basis, curvature, slope = (np.zeros((len(ranks), int(ranks.max()), *rest), dtype) for rest in ((size,), (), ()))
-    constant = np.zeros(len(ranks), dtype)
-    for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
-        rows = slice(start, stop)
+    rank_of, (clients, count) = _ranks(objective, data, size), clients_here(data)
+    basis, curvature, slope = (np.zeros((count, int(rank_of.max()), *rest), dtype) for rest in ((size,), (), ()))
+    constant = np.zeros(count, dtype)
+    for m, rows in enumerate(clients):
         found = quadratic(features_of(data, rows), _targets(data, rows), **_weights(data, rows))
         rank = len(found[1])
         basis[m, :rank], curvature[m, :rank], slope[m, :rank], constant[m] = found
@@ -78,7 +79,7 @@ def decomposed(
     for name, shape in shapes.items():
         parts[name] = basis[..., place : place + int(np.prod(shape))].reshape(*basis.shape[:2], *shape)
         place += int(np.prod(shape))
-    once = np.ones(len(ranks), np.int32)
+    once = np.ones(count, np.int32)
     return Quadratic(Vector(parts), curvature, slope, constant, count=0 * once, passes=once)  # type: ignore[arg-type]
 
 

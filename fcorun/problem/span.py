@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.own import clients_here
 from fcorun.objectives.base import Objective, linear
 from fcorun.objectives.product import product
 from fcorun.problem.problem import Batch, Problem, coordinates
@@ -25,21 +26,22 @@ _OUTSIDE = "outside"
 
 
 def spanned(objective: Objective, data: FederatedData, dtype) -> Batch | None:
-    """Each client's whole data as one batch with a basis, stacked along a leading axis M; None where the model is not
-    linear, a client has more than half as many rows as features, or they are too large.
+    """The whole data of each client that is here as one batch with a basis, stacked along a leading axis M; None where
+    the model is not linear, a client has more than half as many rows as features, or they are too large.
 
     Short clients are filled up with rows of weight 0. By QR decompositions in float64.
     """
-    clients, most, features = len(data.sizes), int(data.sizes.max()), data.x.shape[1]
-    if not linear(type(objective)) or 2 * most > features or clients * most * features > _LARGEST:
+    most, features = int(data.sizes.max()), data.x.shape[1]
+    if not linear(type(objective)) or 2 * most > features or len(data.sizes) * most * features > _LARGEST:
         return None
+    here, clients = clients_here(data)
     basis, x = np.zeros((clients, most, features), dtype), np.zeros((clients, most, most), dtype)
     beside = {"weight": data.within, "offset": data.offset}
     beside = {name: np.zeros((clients, most), dtype) for name, values in beside.items() if values is not None}
     weight, y = np.zeros((clients, most), dtype), np.zeros((clients, most), data.y.dtype)
     with threadpool_limits(1):  # for such small matrices several wait for each other ten times as long as they compute
-        for m, (start, stop) in enumerate(zip(data.offsets[:-1], data.offsets[1:], strict=True)):
-            rows, n = slice(start, stop), stop - start
+        for m, rows in enumerate(here):
+            n = rows.stop - rows.start
             q, r = np.linalg.qr(features_of(data, rows).T)
             basis[m, :n], x[m, :n, :n] = q.T, r.T
             y[m, :n], weight[m, :n] = data.y[rows], 1 / n

@@ -1,6 +1,7 @@
 """What is done when a run ends: its record is completed."""
 
 import time
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from fcorun.models.coefficients import alone, of_solution
 from fcorun.models.scores import scores
 from fcorun.objectives.base import linear
 from fcorun.records.formats import csv_text, json_text, npz_bytes
+from fcorun.runs.hosts.predicting import predicted
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
 
@@ -108,7 +110,8 @@ def _measure(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: 
     """Write scores.csv, if rows are held out."""
     begun, models = time.perf_counter(), arrays.get("personal")
     own = models and {name: value for name, value in models.items() if name != "client"}
-    if found := scores(job.experiment.objective, data, arrays["solution"], own):
+    told = partial(predicted, job.experiment.objective, data, arrays["solution"])
+    if found := scores(job.experiment.objective, data, arrays["solution"], own, told):
         job.folder.write("scores.csv", csv_text(found))
     summary["seconds"]["scores"] = time.perf_counter() - begun
 

@@ -60,6 +60,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         **machine(),
         "devices": job.devices,
         "hosts": job.hosts,
+        **({"rows": "all" if data.cut is None else "own"} if job.hosts > 1 and data.population is None else {}),
     }
 
 

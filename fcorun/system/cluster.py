@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from fcorun.config import Count, Index, Positive, build
 from fcorun.errors import UserError
@@ -22,6 +22,8 @@ class Asked:
         count: how many there are.
         rank: which one this is.
         timeout: seconds to wait for the others.
+        rows: which rows each host has: those of its own clients, "own", or "all"; "auto": own where a run does not need
+            all of them.
         gpus: the numbers of those that are this process's own; None: all that it sees.
     """
 
@@ -29,6 +31,7 @@ class Asked:
     count: Count | None = None
     rank: Index | None = None
     timeout: Positive = 300.0
+    rows: Literal["auto", "own", "all"] = "auto"
     gpus: list[int] | None = None
 
 

@@ -35,12 +35,14 @@ class Hosts:
         names: what each is called, by rank.
         links: the connections: of the first one to each other by rank, of another one to the first.
         why: which host was lost, once that is known.
+        rows: which rows each has, as ``fcorun.system.cluster.Asked`` says.
         over: whether all is over, so that nobody is lost any more.
     """
 
     rank: int
     names: list[str]
     links: dict[int, Connection] = field(repr=False)
+    rows: str = "auto"
     why: str = ""
     over: bool = False
     heard: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone

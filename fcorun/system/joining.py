@@ -31,6 +31,7 @@ def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
     told = {"rank": asked.rank, "name": platform.node(), "count": asked.count, "command": list(command)}
     told |= {"versions": {package: version(package) for package in _PACKAGES}}
     hosts, address = (_call if asked.rank else _gather)(asked, told)
+    hosts.rows = asked.rows
     _start_jax(asked, address)
     joins(hosts)
     return hosts

@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 from helpers import fails, small
 
+from fcorun.datasets.own import part_of
 from fcorun.errors import HostLost
+from fcorun.experiment import on_disk
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.hosts import following, leading
+from fcorun.models.outputs import predictions
+from fcorun.runs.hosts import following, leading, predicting
 from fcorun.runs.hosts.following import follow
 from fcorun.runs.hosts.leading import built, loaded, rounds_of
 from fcorun.system.hosts import Hosts
@@ -131,6 +134,49 @@ def test_another_host_says_what_it_cannot_do(among, monkeypatch):
     assert list(second.said[0]) == ["refused"]
     assert "rounds=-1" in second.said[0]["refused"]
     assert list(second.said[1]) == ["failed"]
+
+
+@pytest.mark.parametrize("rows", ["auto", "own", "all"])
+def test_each_host_has_the_rows_of_its_clients_unless_a_run_needs_all(rows, monkeypatch):
+    hosts = Scripted(rank=1)
+    hosts.rows = rows
+    monkeypatch.setattr(on_disk, "joined", lambda: hosts)
+    assert on_disk.part_here(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
+    for given, says in (
+        (["reference=true"], "reference=true solves the problem on all rows"),
+        (["algo=local"], "has models of the clients' own"),
+        (["algo=fedprox"], "algo=fedprox takes bounds on all clients' losses (give a value for algo.mu)"),
+        (["reg.strength=null", "reg.relative=0.1"], "reg.relative takes a gradient on all rows"),
+    ):
+        experiment = prepare(small(*given))
+        if rows != "own":
+            assert on_disk.part_here(experiment) == (0, 1)
+            continue
+        with fails("hosts.rows=own leaves each host the rows of its own clients", says):
+            on_disk.part_here(experiment)
+
+
+def test_predictions_of_all_rows_come_together_on_the_first_host(among, monkeypatch):
+    hosts, data = among(), load(EXPERIMENT)
+    parts, end = [part_of(data, k, 2) for k in range(2)], {"do": "end", "code": 0, "why": ""}
+    *_, now = engine_for(EXPERIMENT, data).run([EXPERIMENT.numbers()])
+    solution = {name: value[0] for name, value in now.solution.items()}
+    monkeypatch.setattr(predicting, "joined", lambda: hosts)
+    hosts.script = [{"predicted": predicting.packed(predicting.own(EXPERIMENT.objective, parts[1], solution))}]
+    found = predicting.predicted(EXPERIMENT.objective, parts[0], solution)
+    rows = {name: x for name, (x, _) in data.parts.items()}
+    assert list(found) == list(rows)
+    for name, x in rows.items():
+        np.testing.assert_allclose(found[name], predictions(EXPERIMENT.objective, solution, x), rtol=1e-6, atol=1e-6)
+    told, said = hosts.said[-1], hosts.script
+    monkeypatch.setattr(following, "on_signals", lambda handler: None)
+    monkeypatch.setattr(following, "load", lambda _: parts[1])
+    second = among({"do": "prepare", "config": EXPERIMENT.config}, told, end, rank=1)
+    assert follow() == 0
+    assert not said
+    theirs = predicting.unpacked(second.said[-1]["predicted"])
+    np.testing.assert_array_equal(theirs["train"], found["train"][parts[1].x.rows])
+    assert predicting.predicted(EXPERIMENT.objective, data, solution) == {}
 
 
 def test_the_end_may_come_within_a_batch(among, monkeypatch):

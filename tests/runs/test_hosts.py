@@ -1,18 +1,15 @@
 """Several hosts, which here are processes of one: runs as on one host, and what is left when a host is gone."""
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
-from helpers import FILES, SMALL, fails, rows_of, small
+from helpers import FILES, SMALL, fails, small
+from several_hosts import ends, same, start
 
 from fcorun import Record, run
 from fcorun.experiment.prepare import prepare
@@ -20,35 +17,8 @@ from fcorun.experiment.prepare import prepare
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
 
 
-def start(*arguments: str, count: int = 2, each=()) -> list[subprocess.Popen]:
-    """So many hosts, each in a folder of its own and with one device; the first one's is ``0``."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    hosts = []
-    for rank in range(count):
-        Path(str(rank)).mkdir(exist_ok=True)
-        own = [f"hosts.address=127.0.0.1:{port}", f"hosts.count={count}", f"hosts.rank={rank}", "hosts.timeout=60"]
-        command = [sys.executable, "-m", "fcorun", *arguments, *own, *(each[rank] if each else ())]
-        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        hosts.append(subprocess.Popen(command, cwd=str(rank), env=os.environ | {"FCORUN_CORES": "1"}, **piped))
-    return hosts
-
-
-def ends(hosts: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    """The exit code, output and errors of each."""
-    told = [host.communicate(timeout=120) for host in hosts]
-    return [(host.returncode, *each) for host, each in zip(hosts, told, strict=True)]
-
-
 def left(folder: str) -> list[Path]:
     return [path for path in Path(folder).rglob("*") if path.name != "__pycache__"]
-
-
-def same(found: Record, expected: Record) -> None:
-    """Two records but for their times and rounding."""
-    pd.testing.assert_frame_equal(rows_of(found), rows_of(expected), rtol=1e-12, atol=1e-13)
-    for name, values in expected.solution.items():
-        np.testing.assert_allclose(found.solution[name], values, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.stretch.rows import bytes_of_round, fetched
 from fcorun.engine.stretch.states import Elsewhere
+from fcorun.engine.stretch.turns import turns
 from fcorun.system.arrays import Buffers
 
 _AMPLE = 2**27  # bytes of rows of a stretch: of more, less is read while the device computes
@@ -47,6 +48,8 @@ class Stretches:
         states: the clients' states of each run, or None: they are resident.
         budget: bytes that the rows of two stretches may take, of that which runs and of the next; None: as many as are
             of use.
+        each: how many devices a host has.
+        widest: how many clients a device had in the stretches so far, where each host has those of its own.
     """
 
     federation: Federation
@@ -55,7 +58,9 @@ class Stretches:
     rounds: int
     eval_every: int
     budget: int | None = None
+    each: int = 1
     buffers: Buffers = field(default_factory=Buffers)
+    widest: list[int] = field(default_factory=list)
 
     def after(self, done: int) -> Stretch | None:
         """The next stretch: up to the next evaluation, or a part of the way where all of it would take too much."""
@@ -73,8 +78,12 @@ class Stretches:
         drawn = [federation.schedule.of(seed).draw(done, count) for seed in apart]
         rounds = drawn[0] if len(drawn) == 1 else jax.tree.map(lambda *parts: np.stack(parts), *drawn)
         rows, clients = None, None
+        if federation.data.cut is not None:
+            turn = turns(rounds.cohort, federation.data.owner, self.each, max(self.widest, default=0))
+            self.widest.append(turn.shape[-1])  # as wide as those before, whose programs are there
+            rounds = rounds._replace(turn=turn)
         if streamed:  # once for all runs of a seed
-            given = {"dtype": federation.precision, "buffers": self.buffers}
+            given = {"dtype": federation.precision, "buffers": self.buffers, "each": self.each}
             rows, rounds = fetched(federation.data, federation.schedule, rounds, **given)
         if len(apart) > 1:
             which = np.array([apart.index(seed) for seed in self.seeds])

@@ -8,6 +8,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.on_disk import OnDisk
+from fcorun.datasets.own import along, held
 from fcorun.engine.arrays import kept_as, target_type
 from fcorun.engine.evaluate import Evaluation, row_weights
 from fcorun.system.arrays import Buffers
@@ -38,19 +39,18 @@ def rows_of_block(width: int, dtype: Any) -> int:
 
 
 def parts(evaluation: Evaluation) -> list[Part]:
-    """The rows of training, "train", and validation, "val"."""
+    """The rows of training, "train", and validation, "val", that are here."""
     data = evaluation.data
-    found = [_part("train", data, data.x, data.y, row_weights(data, evaluation.client_weighting), data.offset)]
+    given: list[tuple] = [("train", data.x, data.y, row_weights(data, evaluation.client_weighting), data.offset)]
     if data.y_val is not None and len(data.y_val):
-        found.append(_part("val", data, data.x_val, data.y_val, evaluation.held_weights(), data.offset_val))
+        given.append(("val", data.x_val, data.y_val, evaluation.held_weights(), data.offset_val))
+    found = []
+    for name, x, y, weight, offset in given:
+        ordered, order = held(x).in_order()
+        beside = {"weight": weight, "offset": offset}
+        own = {key: along(x, values)[order] for key, values in beside.items() if values is not None}
+        found.append(Part(name, ordered, along(x, y)[order], own, data))
     return found
-
-
-def _part(name: str, data: FederatedData, x: Any, y: np.ndarray, weight: np.ndarray, offset: np.ndarray | None) -> Part:
-    ordered, order = x.in_order()
-    beside = {"weight": weight, "offset": offset}
-    own = {key: values[order] for key, values in beside.items() if values is not None}
-    return Part(name, ordered, y[order], own, data)
 
 
 def blocks(parts: list[Part], dtype: Any, buffers: Buffers) -> Iterator[tuple[str, Block]]:
@@ -59,7 +59,7 @@ def blocks(parts: list[Part], dtype: Any, buffers: Buffers) -> Iterator[tuple[st
     rows = min(rows_of_block(parts[0].x.shape[1], dtype), max(len(part.y) for part in parts))
     for part in parts:
         x, kind = part.x, target_type(part.data, dtype)
-        for first in range(0, len(part.y), rows):
+        for first in range(0, max(len(part.y), 1), rows):  # a host without any has one of nothing
             some = slice(first, first + rows)
             block = buffers.next((rows, x.shape[1]), kept_as(x.dtype, dtype))
             here = len(part.y[some])

@@ -88,23 +88,42 @@ class Course:
         if states is not None and federation.algorithm.personalises:
             evaluated = np.arange(len(federation.data.sizes))
             state = self.devices.by_run(self.stretches.of_clients(state, [evaluated] * len(states)))
-        numbers, state = self.devices.first((self.numbers, state))
-        if federation.data.on_disk:
+        measured = self.measured
+        if federation.data.on_disk or federation.data.cut is not None:
             if only_compile:
                 return None
-            state = state | {"sums": self._sums(numbers, {"server": state["server"]})}
+            state, measured = state | {"sums": self.sums(state)}, (None, None, measured[-1])
+        numbers, state = self.devices.first((self.numbers, state))
         function = self.devices.evaluate(federation.evaluate)
-        evaluate = self.program(function, numbers, state, *self.measured)
-        return None if only_compile else evaluate(numbers, state, *self.measured)
+        evaluate = self.program(function, numbers, state, *measured)
+        return None if only_compile else evaluate(numbers, state, *measured)
 
-    def _sums(self, numbers: Any, state: Tree) -> dict[str, dict[str, jax.Array]]:
-        """Of each run, the sums over the rows of each part."""
+    def sums(self, state: Tree) -> dict[str, dict[str, jax.Array]]:
+        """Of each run, the sums over the rows of each part; of all hosts together, which are all to ask for them."""
+        federation, devices = self.stretches.federation, self.devices
+        numbers, server = devices.first((self.numbers, state["server"]))
+        if federation.data.on_disk:
+            found = self._by_block(numbers, {"server": server})
+        else:
+            given = (numbers, {"server": server}, *self.measured)
+            found = self.program(devices.evaluate(federation.sums), *given)(*given)
+        if federation.data.cut is None:
+            return found
+        found = devices.by_host(found)
+        return self.program(devices.over_hosts(self.stretches.each), found)(found)
+
+    def share(self, state: Tree) -> None:
+        """On a host that is not the first: its part in what that one measures."""
+        if self.stretches.federation.data.cut is not None:
+            self.sums(state)
+
+    def _by_block(self, numbers: Any, state: Tree) -> dict[str, dict[str, jax.Array]]:
         federation, found = self.stretches.federation, {}
-        function = self.devices.evaluate(federation.scored)
+        function = self.devices.evaluate(federation.sums)
         for part, block in blocks(self._parts, federation.precision, self.buffers):
             jax.block_until_ready(found)  # the block before is done with, whose memory the next one gets
             block = self.devices.where_measured(block)
-            more = self.program(function, numbers, state, *block)(numbers, state, *block)
+            more = self.program(function, numbers, state, *block)(numbers, state, *block)["train"]
             found[part] = jax.tree.map(jnp.add, found[part], more) if part in found else more
         return found
 
@@ -127,9 +146,11 @@ class Course:
         federation, devices = self.stretches.federation, self.devices
         begun = devices.by_run(self.stretches.begun(state, stretch))
         begun = begun if stretch.clients is None else self.from_first(begun)  # which has the clients' states
-        rows = self.rows if stretch.rows is None else devices.everywhere(stretch.rows)
+        own = federation.data.cut is not None
+        put = devices.by_host if own else devices.everywhere
+        rows = self.rows if stretch.rows is None else put(stretch.rows)
         given = (self.numbers, begun, rows, devices.rounds(stretch.rounds), devices.everywhere(np.int32(done)))
-        function = devices.advance(federation.advance, stretch.rounds.cohort.ndim == 2)
+        function = devices.advance(federation.advance, stretch.rounds.cohort.ndim == 2, own)
         end, more = self.program(function, *given)(*given)  # returns before it has finished,
         done += stretch.count
         following = self.stretches.after(done)  # so that the next rounds are drawn, and read, meanwhile

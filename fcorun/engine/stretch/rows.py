@@ -7,27 +7,31 @@ import numpy as np
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import Rows, beside_of, kept_as, target_type
 from fcorun.engine.schedule import Rounds, Schedule
+from fcorun.engine.stretch.turns import numbered, of_host
 from fcorun.system.arrays import Buffers
 
 
 def bytes_of_round(data: FederatedData, schedule: Schedule, dtype: Any) -> int:
-    """The bytes of the rows that are fetched for a round."""
+    """The bytes of the rows that are fetched for a round; of several hosts, at most, on one of them."""
     steps = 1 if schedule.repeats else int(schedule.steps.max()) * (schedule.edge_rounds or 1)
     width = data.x.shape[1] * kept_as(data.x.dtype, dtype).itemsize
-    return schedule.cohort_size * steps * schedule.batch * width
+    most = schedule.cohort_size if data.cut is None else min(schedule.cohort_size, int(np.diff(data.cut).max()))
+    return most * steps * schedule.batch * width
 
 
 def fetched(
-    data: FederatedData, schedule: Schedule, rounds: Rounds, *, dtype: Any, buffers: Buffers
+    data: FederatedData, schedule: Schedule, rounds: Rounds, *, dtype: Any, buffers: Buffers, each: int = 1
 ) -> tuple[Rows, Rounds]:
     """The rows that these rounds take, and the rounds with the places of their rows among these.
 
-    There are as many rows for rounds of the same shape; what a shorter batch does not have is 0.
+    There are as many rows for rounds of the same shape; what a shorter batch does not have is 0. On several hosts with
+    ``each`` so many devices they are those of this host's clients, and places are those among the rows of a client's.
     """
-    rows = _whole(schedule, rounds.cohort) if schedule.repeats else rounds.rows
+    all_rows = _whole(schedule, rounds.cohort) if schedule.repeats else rounds.rows
+    given: Any = data.x
+    rows = all_rows if rounds.turn is None else _picked(all_rows, of_host(rounds.turn, given.part, each))
     there = rows >= 0
     taken, flat = rows[there], there.ravel()
-    given: Any = data.x
     x = buffers.next((rows.size, data.x.shape[1]), kept_as(data.x.dtype, dtype))
     x[~flat] = 0
     given[taken].read(x, np.flatnonzero(flat))
@@ -37,11 +41,21 @@ def fetched(
         found[flat] = values[taken]
         return found
 
-    places = np.where(there, np.arange(rows.size, dtype=np.int32).reshape(rows.shape), -1)
+    places = np.arange(rows.size, dtype=np.int32).reshape(rows.shape)
+    if rounds.turn is not None:
+        places = _picked(places, numbered(rounds.turn, rounds.cohort.shape[-1], each))
+    places = np.where(all_rows >= 0, places, -1)
     if schedule.repeats and schedule.edge_rounds:  # the rounds of the edges take the same
         places = np.broadcast_to(places[..., None, :, :, :], (*rounds.rows.shape[:-1], *places.shape[-2:]))
     own = {name: beside(values, dtype) for name, values in beside_of(data).items()}
     return Rows(x, beside(data.y, target_type(data, dtype)), own, None, None), rounds._replace(rows=places)  # type: ignore[arg-type]
+
+
+def _picked(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Of rows (T, ..., S, K, B) those of the clients at these places (T, P), -1 for none: (T, ..., P, K, B)."""
+    between = tuple(range(which.ndim - 1, rows.ndim - 3))  # the rounds of edges
+    which = np.expand_dims(which, (*between, -2, -1))
+    return np.where(which >= 0, np.take_along_axis(rows, np.maximum(which, 0), axis=-3), -1)
 
 
 def _whole(schedule: Schedule, cohort: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from fcorun.errors import HostLost, describe
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
+from fcorun.runs.hosts.predicting import own, packed, unpacked
 from fcorun.system.child import on_signals
 from fcorun.system.hosts import Hosts, joined
 
@@ -85,11 +86,18 @@ class _Here:
         assert self.engine is not None
 
         def diverged() -> np.ndarray | None:
-            told = self.hear()
+            while (told := self.hear())["do"] == "predict":
+                self.predict(told["solution"])
             return np.array(told["diverged"], np.int32) if told["do"] == "advance" else None
 
         with jax.enable_x64(self.engine.federation.precision == "float64"):
             self.engine.follow(points, seeds, done, diverged)
+
+    def predict(self, solution: str) -> None:
+        """Say what a solution predicts of the rows that are here."""
+        assert self.experiment is not None
+        assert self.data is not None
+        self.hosts.say(predicted=packed(own(self.experiment.objective, self.data, unpacked(solution))))
 
     def stop(self) -> None:
         """The rounds of a batch are over, as they are here."""

@@ -1,0 +1,139 @@
+"""Rows of own clients, on each of several hosts: together they are the whole."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.test_choices import NEED_FILES, REST
+from helpers import fails, given, names
+from table_files import table
+
+from fcorun import compose
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.lasso import Lasso
+from fcorun.datasets.own import Own, cut_evenly, part_of
+from fcorun.datasets.table import Table
+from fcorun.experiment.prepare import prepare
+
+HOSTS = 3
+
+
+def together(parts: list[FederatedData], split: str) -> np.ndarray:
+    """The rows of all hosts, one host's after the other's."""
+    each = [getattr(part, split) for part in parts]
+    return np.concatenate([np.asarray(x[x.rows]) for x in each])
+
+
+def are_the_whole(parts: list[FederatedData], whole: FederatedData) -> None:
+    cut = given(parts[0].cut)
+    for part in parts:
+        np.testing.assert_array_equal(given(part.cut), cut)
+        for name in ("y", "offsets", "y_val", "offsets_val", "y_test", "weight"):
+            np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
+        assert part.x.shape == whole.x.shape
+        assert part.x.dtype == whole.x.dtype
+        part.validate()
+    np.testing.assert_array_equal(together(parts, "x"), np.asarray(whole.x))
+    assert parts[-1].remarks == whole.remarks
+    for m, host in enumerate(parts[0].owner):
+        rows = slice(*whole.offsets[m : m + 2])
+        np.testing.assert_array_equal(np.asarray(parts[host].x[rows]), np.asarray(whole.x[rows]))
+        with fails("rows of other hosts' clients are needed here: give hosts.rows=all"):
+            parts[host - 1].x[rows]
+    assert [part.x_test is None for part in parts] == [whole.x_test is None] + [True] * (len(parts) - 1)
+    if whole.x_val is None:
+        assert parts[0].x_val is None
+        return
+    np.testing.assert_array_equal(together(parts, "x_val"), np.asarray(whole.x_val))
+    if (ends := whole.offsets_val) is not None:
+        held: list[Any] = [part.x_val for part in parts]
+        assert [[x.rows.start, x.rows.stop] for x in held] == np.stack([ends[cut[:-1]], ends[cut[1:]]], axis=1).tolist()
+
+
+@pytest.mark.parametrize("name", [name for name in names("data") if name not in NEED_FILES])
+def test_the_parts_of_every_data_set_are_the_whole(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("rows.csv")
+    rest = next((less for kind, less in REST.items() if name.startswith(kind)), [])
+    data = prepare(compose([f"data={name}", *rest])).data
+    whole, parts = data.load(), [data.load_part(k, HOSTS) for k in range(HOSTS)]
+    if whole.population is not None:  # each host makes the rows that it needs
+        assert all(part.cut is None for part in parts)
+        return
+    are_the_whole(parts, whole)
+
+
+@pytest.mark.parametrize("kind", ["folder", "h5"])
+@pytest.mark.parametrize(
+    ("resident", "standardize"), [(True, "none"), (True, "pooled"), (True, "per_client"), (False, "pooled")]
+)
+def test_the_parts_of_arrays_are_the_whole(kind, resident, standardize, tmp_path):
+    save(tmp_path, kind, ragged_arrays())
+    path = str(tmp_path / f"rows{'' if kind == 'folder' else '.h5'}")
+    table = Table(path=path, test=0.1, standardize=standardize, resident=resident)
+    whole = table.load()
+    parts = [table.load_part(k, HOSTS) for k in range(HOSTS)]
+    if not resident or standardize != "pooled":
+        are_the_whole(parts, whole)
+    np.testing.assert_allclose(together(parts, "x"), np.asarray(whole.x), rtol=1e-6)
+    assert all(part.on_disk == (not resident) for part in parts)
+    if resident:
+        assert max(part.x.nbytes for part in parts) < 0.6 * whole.x.nbytes
+
+
+def ragged_arrays(rows: int = 120, features: int = 6) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, features)).astype(np.float32)
+    client = rng.choice(5, rows, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    return {"X": x, "y": x @ np.arange(features) + client, "client": client}
+
+
+def save(folder, kind: str, arrays: dict[str, np.ndarray]) -> None:
+    if kind == "folder":
+        (folder / "rows").mkdir()
+        for name, values in arrays.items():
+            np.save(folder / "rows" / f"{name}.npy", values)
+        return
+    import h5py
+
+    with h5py.File(folder / "rows.h5", "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1], [100, 1, 1, 1], [1, 1, 1, 100], [5, 3, 2, 4, 6, 1, 9], [7] * 12])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_each_host_has_a_client_and_about_as_many_rows(sizes, parts):
+    offsets = np.append(0, np.cumsum(sizes))
+    cut = cut_evenly(offsets, parts)
+    assert (np.diff(cut) > 0).all()
+    assert [cut[0], cut[-1]] == [0, len(sizes)]
+    most = np.diff(offsets[cut]).max()
+    assert most <= offsets[-1] / parts + max(sizes)
+
+
+def test_where_there_are_fewer_clients_than_hosts_all_rows_are_on_each():
+    data = Lasso(clients=2, samples=3, features=4, nonzeros=1, validation_samples=0)
+    assert data.load_part(1, 3).cut is None
+    assert isinstance(data.load_part(1, 2).x, Own)
+
+
+def test_rows_are_asked_for_by_slice_number_mask_and_array():
+    x = np.arange(20.0).reshape(10, 2)
+    own = Own.of(x, np.array([0, 3, 10]), 1)
+    mask = np.isin(np.arange(10), [4, 9])
+    for rows in (slice(3, 10), slice(9, 3, -2), slice(5, 5), np.array([9, 3, 3]), mask, 7):
+        np.testing.assert_array_equal(own[rows], x[rows])
+    for rows in (slice(2, 4), slice(None), np.array([2]), ~mask, 0, -1 - 9):
+        with fails("hosts.rows=all"):
+            own[rows]
+    with fails("hosts.rows=all"):
+        np.asarray(own)
+    np.testing.assert_array_equal(Own.of(x, np.array([0, 3, 10]), 0).values[3:], 0)
+
+
+def test_a_value_that_is_not_finite_is_named_by_its_row_among_all():
+    data = Lasso(clients=3, samples=4, features=5, nonzeros=1, validation_samples=0).load()
+    data.x[9, 2] = np.nan
+    with fails("row 9"):
+        part_of(data, 2, 3).validate()

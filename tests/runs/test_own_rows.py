@@ -1,0 +1,59 @@
+"""Several hosts, each with the rows of its own clients: runs as on one host that has them all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import SMALL
+from several_hosts import ends, same, start
+
+from fcorun import Record, run
+
+RATES = ("algo.client_lr=0.05", "reg.strength=0.01", "precision=float64", "report=false")
+
+
+def write_rows(folder: Path, rows: int = 120, features: int = 6) -> None:
+    """A folder of ragged clients, whose rows stand in no order."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, features)).astype(np.float32)
+    client = rng.choice(5, rows, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    y = x @ np.arange(features) + client + rng.standard_normal(rows)
+    folder.mkdir()
+    for name, values in {"X": x, "y": y, "client": client}.items():
+        np.save(folder / f"{name}.npy", values)
+
+
+def as_alone(count: int) -> None:
+    """The runs of a sweep in ``0/s``, so many, are those of one host."""
+    records = [Record(path.parent) for path in sorted(Path("0/s").glob("*/summary.json"))]
+    assert len(records) == count
+    for record in records:
+        assert (record.summary["hosts"], record.summary["rows"]) == (2, "own")
+        alone = run(record.config, Path("alone") / record.folder.name)
+        same(record, alone)
+        assert (record.folder / "scores.csv").read_text().count("\n") == (
+            alone.folder / "scores.csv"
+        ).read_text().count("\n")
+
+
+@pytest.mark.slow
+def test_synthetic_rows_of_own_clients_give_the_runs_of_one_host(compiled_fast):
+    asked = ("algo=feddualavg,fedprox", "algo.mu=1,2", "batch_size=5,null", "data.samples=30")
+    told = ends(start("-m", *SMALL, *RATES, *asked, "hydra.sweep.dir=s"))
+    assert [each[::2] for each in told] == [(0, "")] * 2
+    as_alone(4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given",
+    [("data.resident=true", "algo=feddualavg,scaffold"), ("data.resident=false", "algo=feddualavg", "seed=0,1")],
+    ids=["in memory", "on disk"],
+)
+def test_a_table_of_own_clients_gives_the_runs_of_one_host(given, compiled_fast, tmp_path):
+    write_rows(tmp_path / "rows")
+    table = ("data=table", f"data.path={tmp_path / 'rows'}", "data.test=0.1", "data.standardize=pooled")
+    rounds = ("rounds=5", "eval_every=4", "batch_size=7", "clients_per_round=2,null")
+    told = ends(start("-m", *table, *rounds, *RATES, *given, "hydra.sweep.dir=s"))
+    assert [each[::2] for each in told] == [(0, "")] * 2
+    as_alone(4)
