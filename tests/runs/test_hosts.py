@@ -16,6 +16,8 @@ from helpers import FILES, SMALL, fails, rows_of, small
 
 from fcorun import Record, run
 from fcorun.experiment.prepare import prepare
+from fcorun.selection.select import select
+from fcorun.selection.selected import Options
 
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
 
@@ -149,6 +151,13 @@ def test_a_run_is_the_same_on_any_hosts():
 def test_hosts_are_for_the_command():
     with fails("hosts", "the command fcorun"):
         run(small() | {"hosts": {"address": "n:1", "count": 4, "rank": 0}})
+
+
+def test_one_host_computes_alone_whatever_its_address(tmp_path):
+    alone = {"hosts": {"address": "n:1", "count": 1, "rank": 0}}
+    found = select(small("rounds=2") | alone, Options(folds=2, points=2), str(tmp_path / "select"))
+    assert found.record is not None  # of the refit, which is an ordinary run
+    assert found.record.summary["hosts"] == 1
 
 
 def test_the_record_says_how_many(tmp_path):

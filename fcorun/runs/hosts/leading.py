@@ -28,7 +28,8 @@ def loaded(experiment: Experiment) -> FederatedData:
     several hosts do not compute."""
     hosts = joined()
     if hosts is None:
-        if (experiment.settings.hosts or {}).get("address"):
+        asked = experiment.settings.hosts or {}
+        if asked.get("address") and asked.get("count") != 1:
             raise UserError("hosts.*: several hosts are for the command fcorun: leave them out")
         return load(experiment)
     if experiment.settings.debug:
