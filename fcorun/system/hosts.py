@@ -5,6 +5,7 @@ one does that, and nothing else. They talk in JSON over sockets of their own, be
 never comes, has other versions or is gone can be named.
 """
 
+import atexit
 import json
 import os
 import sys
@@ -140,28 +141,38 @@ class Hosts:
             os._exit(1)
 
     def _leave_at_last(self, told: dict[str, Any]) -> None:
-        if told["code"] and not self.over:
+        if (told["code"] or told["why"]) and not self.over:
             if told["why"]:
                 print(f"fcorun: failed: {told['why']}", file=sys.stderr, flush=True)
-            os._exit(told["code"])
+            os._exit(told["code"] or 1)
 
     def end(self, code: int) -> None:
-        """No more: tell the others, and leave together. With an exit code other than 0 this process ends here."""
+        """No more: tell the others, and leave together. With an exit code other than 0 this process ends here.
+
+        Where one is gone, JAX would wait for it and then end this process by abort(), at exit as here: it is left out.
+        """
         import jax
 
         self.over = True
         if not self.rank:
             with suppress(HostLost):
                 self.tell("end", code=code, why=self.why)
-        if not code:
+        if not (code or self.why or self.gone):
             jax.distributed.shutdown()
             return
-        sys.stdout.flush()
-        sys.stderr.flush()
         deadline = time.monotonic() + 2 * _PATIENCE
         while not self.rank and len(self.gone) < len(self.links) and time.monotonic() < deadline:
             time.sleep(_OFTEN)  # JAX ends the others by abort() when this process is gone
-        os._exit(code)  # JAX would wait for those that are gone
+        if code:
+            _exit(code)
+        atexit.register(_exit, 0)  # goes before JAX's own
+
+
+def _exit(code: int) -> None:
+    """End this process, past what is to be done at exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _later(seconds: float, function: Callable, *given: Any) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from helpers import FILES, SMALL, fails, rows_of, small
 
@@ -124,6 +125,28 @@ def test_tasks_of_a_job_of_submitit_compute_together(compiled_fast):
     assert [record.summary["hosts"] for record in records] == [2, 2]
     for record in records:
         same(record, run(record.config, Path("alone") / record.folder.name))
+
+
+@pytest.mark.slow
+def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted(compiled_fast):
+    pytest.importorskip("submitit")
+    local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 3, cpus_per_task: 1}"
+    asked = ("-m", *DOUBLE, "algo=scaffold", "rounds=100000", "checkpoint_every=0", "hydra.sweep.dir=s", "report=false")
+    command = [sys.executable, "-m", "fcorun", *asked, "hydra.launcher.executor=submitit", local]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        while not list(Path("s").glob("*/.checkpoint.npz")):
+            assert sweep.poll() is None, sweep.communicate()
+            time.sleep(0.02)
+        started = psutil.Process(sweep.pid).children(recursive=True)
+        (second,) = [task for task in started if task.environ().get("SUBMITIT_LOCAL_GLOBALID") == "1"]
+        second.kill()
+        sweep.communicate(timeout=60)
+    assert sweep.returncode == 1
+    (status,) = [Record(path.parent).status for path in Path("s").glob("*/status.json")]
+    assert status["status"] == "failed"
+    assert "host 1" in status["reason"]
+    errors = {path.name[-9:]: path.read_text() for path in Path("s/.submitit").glob("*_log.err")}
+    assert errors == dict.fromkeys(("0_log.err", "1_log.err", "2_log.err"), ""), errors
 
 
 def test_the_others_are_interrupted_with_the_first(compiled_fast):

@@ -48,7 +48,7 @@ class _Here:
         """What the first host says next. Raises SystemExit if it is the end, HostLost if that is so by a loss."""
         told = self.hosts.hear()
         if told["do"] == "end":
-            self.hosts.over = True
+            self.hosts.over, self.hosts.why = True, told["why"]
             raise HostLost(told["why"]) if told["why"] else SystemExit(told["code"])
         return told
 
