@@ -71,7 +71,7 @@ class Hosts:
 
     def _send(self, content: dict[str, Any]) -> list[int]:
         """Send to all others; who could not be reached."""
-        text, gone = json.dumps(content, default=str).encode(), []
+        text, gone = json.dumps(content).encode(), []
         for rank, link in self.links.items():
             try:
                 with self.guard:

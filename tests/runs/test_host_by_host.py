@@ -1,5 +1,7 @@
 """What the first of several hosts says, and what the others do of it; in one process, without JAX's own part."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -29,10 +31,10 @@ class Scripted(Hosts):
         pass
 
     def tell(self, do, **more):
-        self.said.append({"do": do, **more})
+        self.said.append(json.loads(json.dumps({"do": do, **more})))
 
     def say(self, **more):
-        self.said.append(more)
+        self.said.append(json.loads(json.dumps(more)))
 
 
 @pytest.fixture

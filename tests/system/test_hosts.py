@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+import numpy as np
 import pytest
 from helpers import fails
 
@@ -202,6 +203,14 @@ def test_who_fails_is_named_with_the_reason(two):
     second.say(failed="MemoryError: too large")
     with pytest.raises(HostLost, match=r"host 1 \(n1\) failed: MemoryError: too large; the same command goes on"):
         first.heed(patience=5)
+
+
+def test_what_is_no_json_is_not_told_as_something_else(two):
+    first, second = two
+    with pytest.raises(TypeError, match="float32 is not JSON"):
+        first.tell("run", points=[{"algo": {"client_lr": np.float32(0.5)}}])
+    first.tell("run", points=[])
+    assert second.hear() == {"do": "run", "points": []}
 
 
 def test_who_is_gone_is_named(two):
