@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any
 
 from fcorun.errors import HostLost
@@ -83,14 +83,27 @@ class Hosts:
     def hear(self, rank: int = 0) -> dict[str, Any]:
         """What a host says next. Raises HostLost if it is gone or has failed, and KeyboardInterrupt if it was
         interrupted."""
-        told = self.heard[rank].get()
-        if told is None:
-            raise self.lost(rank)
+        told = self._next(rank)
         if "failed" in told:
             raise self.lost(rank, told["failed"])
+        return told
+
+    def _next(self, rank: int, patience: float | None = None) -> dict[str, Any]:
+        """What a host says next; of one that says nothing for so many seconds, nothing."""
+        try:
+            told = self.heard[rank].get(timeout=patience)
+        except Empty:
+            return {}
+        if told is None:
+            raise self.lost(rank)
         if "interrupted" in told:
             raise KeyboardInterrupt
         return told
+
+    def failed(self, patience: float) -> bool:
+        """Whether all others say within so many seconds each that they have failed; they are ready for what comes next
+        then. Raises HostLost if one is gone, and KeyboardInterrupt if one was interrupted."""
+        return all("failed" in self._next(rank, patience) for rank in self.links)
 
     def heed(self, patience: float = 0.0) -> None:
         """Hear what others say unasked for, waiting for it at most so many seconds: raises as ``hear`` does."""

@@ -205,6 +205,18 @@ def test_who_fails_is_named_with_the_reason(two):
         first.heed(patience=5)
 
 
+def test_what_fails_on_all_is_over_when_all_have_said_so(two):
+    first, second = two
+    assert not first.failed(0.05)
+    second.say(failed="ValueError: as on all")
+    assert first.failed(5)
+    second.say(number=1)
+    assert first.hear(1) == {"number": 1}
+    hang_up(second)
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost"):
+        first.failed(5)
+
+
 def test_what_is_no_json_is_not_told_as_something_else(two):
     first, second = two
     with pytest.raises(TypeError, match="float32 is not JSON"):
