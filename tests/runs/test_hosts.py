@@ -149,12 +149,14 @@ def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted(
     assert errors == dict.fromkeys(("0_log.err", "1_log.err", "2_log.err"), ""), errors
 
 
-def test_the_others_are_interrupted_with_the_first(compiled_fast):
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_interruption_of_one_is_one_of_all(rank, compiled_fast):
     hosts = start(*DOUBLE, "rounds=100000", "hydra.run.dir=run")
     while not Path("0/run/metrics.csv").exists() and not Path("0/run/run.log").exists():
         assert hosts[0].poll() is None, ends(hosts)
         time.sleep(0.01)
-    hosts[1].send_signal(signal.SIGTERM)
+    hosts[rank].send_signal(signal.SIGTERM)
     (code, _, said), second = ends(hosts)
     assert code == second[0] == 130
     assert said == "interrupted; the same command goes on from the last checkpoint\n"
