@@ -102,8 +102,8 @@ def meet(*asked: Asked, told=()) -> list:
         return list(pool.map(one, range(len(asked))))
 
 
-def several(count: int, timeout: float = 10.0, ranks=None) -> list[Asked]:
-    address = f"127.0.0.1:{free_port()}"
+def several(count: int, timeout: float = 10.0, ranks=None, host="127.0.0.1") -> list[Asked]:
+    address = f"{host}:{free_port()}"
     return [Asked(address, count, rank, timeout) for rank in ranks or range(count)]
 
 
@@ -114,6 +114,17 @@ def test_three_find_each_other_in_any_order():
     assert (first.rank, second.rank, third.rank) == (0, 1, 2)
     first.tell("prepare", number=0.1)
     assert [json_of(host.links[0]) for host in (second, third)] == [{"do": "prepare", "number": 0.1}] * 2
+
+
+def test_they_find_each_other_by_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    (first, at1), (second, at2) = meet(*several(2, host="[::1]"))
+    assert first.names == second.names == ["n0", "n1"]
+    assert at1 == at2
+    assert at1.startswith("[::1]:")
 
 
 def json_of(link: Connection) -> dict:
@@ -155,7 +166,7 @@ def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = Asked(f"127.0.0.1:{server.getsockname()[1]}", 2, 0, 0.5)
         (first,) = meet(taken)
-    assert "host 0 cannot have the port" in str(first)
+    assert "host 0 cannot have the port (Address already in use); give another" in str(first)
 
 
 def test_who_is_no_fcorun_is_not_listened_to():
