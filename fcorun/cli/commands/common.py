@@ -62,7 +62,7 @@ def records_in(folders: Sequence[Path]) -> list[Record]:
 
 
 def current(records: Sequence[Record], out: Console) -> list[Record]:
-    """Each run once, and of one configuration by different code, or on other data, the record that was asked for last."""
+    """Each run once, and of one configuration by other code, or on other data, the record that was asked for last."""
     kept, aside = latest(records)
     if aside:
         out.print(aside)
