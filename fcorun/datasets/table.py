@@ -123,7 +123,7 @@ class Table(Dataset):
         return self.dealt(read(self.path, self.target, self.client, **named, kinds=kinds))
 
     def load_part(self, part: int, of: int) -> FederatedData:
-        """Of a folder and of HDF5 no other rows are read, but for the sums of their columns where these are wanted."""
+        """Of a folder and of HDF5 the rows of others are read block by block, to be checked and summed up."""
         if self.standardize != "per_client" and (is_folder(self.path) or self.path.lower().endswith(HDF5)):
             return part_of_stored(replace(self, resident=False).load(), part, of, self.resident) or self.load()
         return super().load_part(part, of)
