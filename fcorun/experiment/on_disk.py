@@ -51,7 +51,9 @@ def part_here(experiment: Experiment) -> tuple[int, int]:
     if not needs:
         return hosts.rank, hosts.count
     if hosts.rows == "own":
-        raise UserError(f"hosts.rows=own leaves each host the rows of its own clients, but {needs}: leave it out")
+        raise UserError(
+            f"hosts.rows=own leaves each host the rows of its own clients, but {needs}: leave hosts.rows out"
+        )
     return 0, 1
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import handwriting
 import numpy as np
 import pytest
 from cli.test_choices import NEED_FILES, REST
@@ -10,6 +11,7 @@ from table_files import table
 
 from fcorun import compose
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.femnist import Femnist
 from fcorun.datasets.lasso import Lasso
 from fcorun.datasets.own import Own, cut_evenly, part_of
 from fcorun.datasets.table import Table
@@ -61,6 +63,11 @@ def test_the_parts_of_every_data_set_are_the_whole(name, tmp_path, monkeypatch):
         assert all(part.cut is None for part in parts)
         return
     are_the_whole(parts, whole)
+
+
+def test_the_parts_of_handwriting_are_the_whole(tmp_path):
+    data = Femnist(str(handwriting.save(tmp_path, handwriting.some(), handwriting.some(seed=1))), fraction_clients=1.0)
+    are_the_whole([data.load_part(k, HOSTS) for k in range(HOSTS)], data.load())
 
 
 @pytest.mark.parametrize("kind", ["folder", "h5"])
