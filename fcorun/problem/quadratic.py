@@ -11,6 +11,7 @@ from fcorun.objectives.base import Objective
 from fcorun.problem.vector import Vector
 
 _LARGEST = 2**28  # numbers in all bases together
+INSIDE = "inside"
 _WIDEST = 3000  # of a matrix whose eigenvalues are worked out for F as a whole
 
 
@@ -20,13 +21,14 @@ class Quadratic(NamedTuple):
     It costs two products with an r x p matrix, whatever the number of examples; so does its prox, for any step.
 
     Attributes:
-        basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r.
+        basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r; None: the parameter is
+            a itself, "inside".
         curvature, slope: (r,).
         constant: ().
         count, passes: as of a Batch.
     """
 
-    basis: Vector
+    basis: Vector | None
     curvature: jax.Array
     slope: jax.Array
     constant: jax.Array
@@ -35,8 +37,15 @@ class Quadratic(NamedTuple):
 
     def coordinates(self, w: Vector) -> jax.Array:
         """a, shape (r,)."""
+        if self.basis is None:
+            return w[INSIDE]
         rank = len(self.curvature)
         return sum((v.reshape(rank, -1) @ w[name].ravel() for name, v in self.basis.items()), jnp.zeros((), w.dtype))
+
+    def spread(self, a: jax.Array) -> Vector:
+        """sum_k a_k basis_k."""
+        assert self.basis is not None
+        return Vector({name: jnp.tensordot(a, basis, 1) for name, basis in self.basis.items()})
 
     def value(self, w: Vector) -> jax.Array:
         a = self.coordinates(w)
@@ -45,17 +54,19 @@ class Quadratic(NamedTuple):
     def prox(self, v: Vector, s: jax.Array | float) -> Vector:
         """argmin_u s f(u) + ||u - v||^2 / 2."""
         move = s * (self.slope - self.curvature * self.coordinates(v)) / (1 + s * self.curvature)
-        return v + Vector({name: jnp.tensordot(move, basis, 1) for name, basis in self.basis.items()})
+        return v + self.spread(move)
 
     def minimum(self, pull: Vector, weight: jax.Array | float) -> Vector:
         """argmin_u f(u) + weight ||u||^2 / 2 - <pull, u>; with weight 0, f must bend in every direction."""
         a, bend = self.coordinates(pull), self.curvature + weight
         size = sum(v.size for v in pull.values())
-        whole = sum(jnp.sum(v**2) for v in self.basis.values()) > size - 0.5  # the basis spans all directions: then
+        whole = (
+            sum(jnp.sum(v**2) for v in (self.basis or {}).values()) > size - 0.5
+        )  # the basis spans all directions: then
         there = (weight > 0) & ~whole  # nothing lies outside, and rounding must not be divided by a small weight
         outside = jnp.where(there, 1 / jnp.where(there, weight, 1), 0)
         move = jnp.where(bend > 0, (self.slope + a) / jnp.where(bend > 0, bend, 1), 0) - outside * a
-        return outside * pull + Vector({name: jnp.tensordot(move, basis, 1) for name, basis in self.basis.items()})
+        return outside * pull + self.spread(move)
 
 
 def decomposed(
