@@ -36,7 +36,7 @@ def read_parquet(
     import pandas as pd
     from pyarrow import parquet
 
-    empty = pd.DataFrame(columns=list(parquet.read_schema(file).names))
+    empty = pd.DataFrame(columns=_columns(parquet.read_schema(file)))
     features = [name for name in chosen(empty, path, (target, client), ignore, only) if name not in aside]
     split(empty, path, target, client, features=features)
     if encoding is not None:
@@ -52,6 +52,12 @@ def read_parquet(
     x = OnDisk.of(_values(file, features, where))
     made = encoding or Encoding(tuple(Column(name) for name in features))
     return Rows(x, rows.y, rows.client, aside=frame[list(aside)], encoding=made)  # type: ignore[arg-type]
+
+
+def _columns(schema: Any) -> list[str]:
+    """The names of the columns but for those that pandas saved an index in, which it reads as an index again."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])  # names, or what a range is made of
+    return [name for name in schema.names if name not in index]
 
 
 def _bytes(file: Path) -> int:

@@ -119,6 +119,13 @@ def test_parquet(session_cache):
     assert {path: path.stat().st_mtime_ns for path in (session_cache / "rows").glob("*.npy")} == times
 
 
+@pytest.mark.parametrize("name", [None, "patient"])
+def test_an_index_of_pandas_is_no_feature(name):
+    memory, disk = both(**parquet(frame().sample(frac=1, random_state=0).rename_axis(name)))
+    assert disk.features == tuple(f"f{k}" for k in range(FEATURES))
+    alike(memory, disk)
+
+
 def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
     assert not Table(path=folder()).load().on_disk
     monkeypatch.setattr(stored, "free_memory", lambda: 2 * ROWS * FEATURES * 4)
