@@ -11,10 +11,9 @@ from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import Encoding, kinds_of_record, read_encoding
+from fcorun.datasets.encoding import Encoding, read_encoding
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.owners import owners
-from fcorun.datasets.parquet import read_parquet
 from fcorun.datasets.partition import standardized
 from fcorun.datasets.readers import find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
@@ -113,15 +112,11 @@ class Table(Dataset):
 
         ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
         """
-        aside = [column for column in (self.weight, self.offset) if column is not None]
-        only = None if self.only is None else [*self.only, *aside]
+        given = {"weight": self.weight, "offset": self.offset}
+        aside = {option: column for option, column in given.items() if column is not None}
+        only = None if self.only is None else [*self.only, *aside.values()]
         named = {"ignore": self.ignore, "only": only, "resident": self.resident}
-        if self.path.lower().endswith(".parquet"):
-            encoding = read_encoding(self.encoding) if self.encoding else None
-            if rows := read_parquet(self.path, self.target, self.client, **named, aside=aside, encoding=encoding):
-                return self.dealt(rows)
-        kinds = kinds_of_record(self.encoding) if self.encoding else None
-        return self.dealt(read(self.path, self.target, self.client, **named, kinds=kinds))
+        return self.dealt(read(self.path, self.target, self.client, **named, aside=aside, record=self.encoding))
 
     def dealt(self, rows: Rows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""

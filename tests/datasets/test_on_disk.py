@@ -126,6 +126,13 @@ def test_an_index_of_pandas_is_no_feature(name):
     alike(memory, disk)
 
 
+def test_columns_that_are_numbered():
+    parquet(frame().set_axis(range(2 + FEATURES), axis=1))
+    memory, disk = both(path="rows.parquet", target="0", client="1")
+    assert disk.features == tuple(str(2 + k) for k in range(FEATURES))
+    alike(memory, disk)
+
+
 def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
     assert not Table(path=folder()).load().on_disk
     monkeypatch.setattr(stored, "free_memory", lambda: 2 * ROWS * FEATURES * 4)
@@ -201,6 +208,31 @@ def test_what_is_not_finite_is_found():
 def test_what_is_not_done_on_disk_is_refused(change, given, says):
     with fails(says):
         Table(**(parquet(frame().assign(**change)) | given), resident=False).load()
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (frame().head(0), "the file has no rows"),
+        (frame()[["y", "client"]], "the file has no feature columns"),
+        (frame().assign(y=np.inf), "target 'y' is missing or infinite in row 1"),
+        (frame().assign(w=1.0), "data.weight=weight: there is no such column"),
+        (frame().rename(columns={"f0": "Unnamed: 2"}), "column 2 (from 0) has no name"),
+    ],
+)
+def test_parquet_is_checked_on_disk_as_in_memory(table, says, resident):
+    with fails("rows.parquet", says):
+        Table(**parquet(table), resident=resident, weight="weight" if "weight" in says else None).load()
+
+
+@pytest.mark.parametrize("resident", [True, False, "auto"])
+@pytest.mark.parametrize("cut", [slice(0, 30), slice(0, -12), slice(4, None), slice(200, None)], ids=str)
+def test_damaged_parquet(cut, resident):
+    given, file = parquet(frame()), Path("rows.parquet")
+    file.write_bytes(file.read_bytes()[cut])
+    with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
+        Table(**given, resident=resident).load()
 
 
 def test_folders_and_files_that_lack_arrays():
