@@ -1,5 +1,6 @@
 """Tables whose rows stay on disk: what is read of them is what is read of them in memory."""
 
+import errno
 import os
 from dataclasses import fields
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from helpers import fails
 
@@ -233,6 +235,41 @@ def test_damaged_parquet(cut, resident):
     file.write_bytes(file.read_bytes()[cut])
     with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
         Table(**given, resident=resident).load()
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_hdf5_of_which_a_part_is_damaged(resident):
+    path = Path(hdf5(compression="gzip", chunks=(ROWS, 1)))
+    with h5py.File(path) as file:
+        found: h5py.Dataset = file["X"]  # type: ignore[assignment]
+        place = found.id.get_chunk_info(2)
+    content = bytearray(path.read_bytes())
+    content[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
+    path.write_bytes(content)
+    with fails("data.path=rows.h5: cannot be read as HDF5", "mend or rename the file"):
+        Table(path=str(path), resident=resident).load()
+
+
+def test_parquet_of_which_a_part_is_damaged(session_cache):
+    table = frame()
+    given, path = parquet(table), Path("rows.parquet")
+    about = pq.read_metadata(path).row_group(0).column(2)
+    content = bytearray(path.read_bytes())
+    start = about.dictionary_page_offset or about.data_page_offset
+    content[start : start + about.total_compressed_size] = bytes(about.total_compressed_size)
+    path.write_bytes(content)
+    with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
+        Table(**given, resident=False).load()
+    assert not list((session_cache / "rows").glob(".*.tmp"))
+
+
+def test_a_full_disk_is_called_that(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
+    with fails("has no room for", "No space left on device", "FCORUN_CACHE=FOLDER"):
+        Table(**parquet(frame().assign(f0=3)), resident=False).load()
 
 
 def test_folders_and_files_that_lack_arrays():
