@@ -15,6 +15,7 @@ from helpers import fails
 from fcorun.datasets import on_disk, stored
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.on_disk import OnDisk
+from fcorun.datasets.remarks import identifiers
 from fcorun.datasets.scaling import Scaling
 from fcorun.datasets.table import Table
 
@@ -235,6 +236,21 @@ def test_damaged_parquet(cut, resident):
     file.write_bytes(file.read_bytes()[cut])
     with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
         Table(**given, resident=resident).load()
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("int32", 3), ("float64", 3), ("int8", 0)])
+def test_columns_that_number_the_rows_are_found_in_few_readings(dtype, times, monkeypatch):
+    rng, taken, rows = np.random.default_rng(2), on_disk._taken, []
+    numbers = np.stack([*(rng.permutation(300) for _ in range(20)), rng.integers(0, 200, 300)], axis=1).astype(dtype)
+    numbers[200:, 3] = numbers[100, 3]
+    np.save("v.npy", numbers)
+    disk = OnDisk.of(np.load("v.npy", mmap_mode="r"))
+    monkeypatch.setattr(on_disk, "_taken", lambda values, places: rows.append(len(places)) or taken(values, places))
+    found = identifiers(disk)
+    assert sum(rows) <= times * 300
+    assert found == identifiers(numbers)
+    if times:
+        assert "in column 0 (from 0), column 1 (from 0), column 2 (from 0) and 16 more" in found[0]
 
 
 @pytest.mark.parametrize("resident", [True, False])
