@@ -4,6 +4,7 @@ import errno
 import os
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import fails
 
-from fcorun.datasets import on_disk, stored
+from fcorun.datasets import on_disk, parquet, stored
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.remarks import identifiers
@@ -25,7 +26,7 @@ ROWS, FEATURES = 90, 4
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of a few rows."""
-    for module in (on_disk, stored):
+    for module in (on_disk, stored, parquet):
         monkeypatch.setattr(module, "AT_ONCE", 200)
 
 
@@ -55,7 +56,7 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(found | {f"f{k}": x[:, k] for k in range(FEATURES)})
 
 
-def parquet(table: pd.DataFrame) -> dict:
+def parquet_of(table: pd.DataFrame) -> dict:
     table.to_parquet("rows.parquet")
     return {"path": "rows.parquet", "target": "y", "client": "client"}
 
@@ -114,7 +115,7 @@ def test_hdf5(how):
 
 
 def test_parquet(session_cache):
-    given = parquet(frame().assign(w=np.linspace(1, 2, ROWS), whole=np.arange(ROWS, dtype=np.int16) // 7))
+    given = parquet_of(frame().assign(w=np.linspace(1, 2, ROWS), whole=np.arange(ROWS, dtype=np.int16) // 7))
     alike(*both(**given, weight="w", ignore=["f1"]))
     kept = set((session_cache / "rows").glob("*.npy"))
     times = {path: path.stat().st_mtime_ns for path in kept}
@@ -124,13 +125,13 @@ def test_parquet(session_cache):
 
 @pytest.mark.parametrize("name", [None, "patient"])
 def test_an_index_of_pandas_is_no_feature(name):
-    memory, disk = both(**parquet(frame().sample(frac=1, random_state=0).rename_axis(name)))
+    memory, disk = both(**parquet_of(frame().sample(frac=1, random_state=0).rename_axis(name)))
     assert disk.features == tuple(f"f{k}" for k in range(FEATURES))
     alike(memory, disk)
 
 
 def test_columns_that_are_numbered():
-    parquet(frame().set_axis(range(2 + FEATURES), axis=1))
+    parquet_of(frame().set_axis(range(2 + FEATURES), axis=1))
     memory, disk = both(path="rows.parquet", target="0", client="1")
     assert disk.features == tuple(str(2 + k) for k in range(FEATURES))
     alike(memory, disk)
@@ -162,6 +163,25 @@ def test_a_large_file_is_digested_once(monkeypatch):
     folder(X=arrays()["X"] + 1)
     assert stored.digest(Path("rows/X.npy")) != known
     assert len(read) == 2
+
+
+def test_blocks_are_of_a_few_rows(monkeypatch):
+    kept, blocks = stored.kept, []
+
+    def counted(key, shape, dtype, found):
+        return kept([*key, "blocks"], shape, dtype, (blocks.append(len(block)) or block for block in found))
+
+    for module in (stored, parquet):
+        monkeypatch.setattr(module, "kept", counted)
+    tables: list[dict] = [parquet_of(frame()), {"path": hdf5(compression="gzip")}]
+    for given in tables:
+        blocks.clear()
+        x: Any = Table(**given, resident=False).load().x
+        assert sum(blocks) == ROWS
+        assert max(blocks) * FEATURES * 4 <= 200
+        parts = [part.stop - part.start for part in x.parts()]
+        assert sum(parts) == len(x)
+        assert max(parts) * FEATURES * 4 <= 200
 
 
 def test_rows_are_those_of_the_array_in_any_order():
@@ -210,7 +230,7 @@ def test_what_is_not_finite_is_found():
 )
 def test_what_is_not_done_on_disk_is_refused(change, given, says):
     with fails(says):
-        Table(**(parquet(frame().assign(**change)) | given), resident=False).load()
+        Table(**(parquet_of(frame().assign(**change)) | given), resident=False).load()
 
 
 @pytest.mark.parametrize("resident", [True, False])
@@ -226,13 +246,13 @@ def test_what_is_not_done_on_disk_is_refused(change, given, says):
 )
 def test_parquet_is_checked_on_disk_as_in_memory(table, says, resident):
     with fails("rows.parquet", says):
-        Table(**parquet(table), resident=resident, weight="weight" if "weight" in says else None).load()
+        Table(**parquet_of(table), resident=resident, weight="weight" if "weight" in says else None).load()
 
 
 @pytest.mark.parametrize("resident", [True, False, "auto"])
 @pytest.mark.parametrize("cut", [slice(0, 30), slice(0, -12), slice(4, None), slice(200, None)], ids=str)
 def test_damaged_parquet(cut, resident):
-    given, file = parquet(frame()), Path("rows.parquet")
+    given, file = parquet_of(frame()), Path("rows.parquet")
     file.write_bytes(file.read_bytes()[cut])
     with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
         Table(**given, resident=resident).load()
@@ -268,7 +288,7 @@ def test_hdf5_of_which_a_part_is_damaged(resident):
 
 def test_parquet_of_which_a_part_is_damaged(session_cache):
     table = frame()
-    given, path = parquet(table), Path("rows.parquet")
+    given, path = parquet_of(table), Path("rows.parquet")
     about = pq.read_metadata(path).row_group(0).column(2)
     content = bytearray(path.read_bytes())
     start = about.dictionary_page_offset or about.data_page_offset
@@ -285,7 +305,7 @@ def test_a_full_disk_is_called_that(monkeypatch):
 
     monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
     with fails("has no room for", "No space left on device", "FCORUN_CACHE=FOLDER"):
-        Table(**parquet(frame().assign(f0=3)), resident=False).load()
+        Table(**parquet_of(frame().assign(f0=3)), resident=False).load()
 
 
 def test_folders_and_files_that_lack_arrays():
