@@ -237,14 +237,24 @@ def strength_max(problem: Problem, batch: Batch) -> float:
 
     Raises UserError where these are not found.
     """
+    return strength_finder(problem, batch.x.shape[1])(batch)
+
+
+def strength_finder(problem: Problem, features: int) -> Callable[[Batch], float]:
+    """``strength_max`` for one batch after another, whose examples have so many features; what is compiled serves all
+    batches of one shape."""
     psi = problem.regularizer
     held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
+    made, gradient_of = programs(held, features), jax.jit(problem.gradient)
     steps, tolerance = (20_000, 1e-10) if psi.frees else (2000, 1e-12)
-    for null in minimize(held, batch, tolerance, steps):  # noqa: B007
-        pass
-    if psi.frees and not null.certified:
-        raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} steps: "
-                        "standardize them, or give reg.strength")  # fmt: skip
-    gradient = jax.jit(problem.gradient)(null.w, batch)
-    found = [problem.regularizer.strength_max(gradient[n]) for n in problem.regularized]  # type: ignore[attr-defined]
-    return float(max(found))
+
+    def largest(batch: Batch) -> float:
+        for null in minimize(held, batch, tolerance, steps, made=made):  # noqa: B007
+            pass
+        if psi.frees and not null.certified:
+            raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} "
+                            "steps: standardize them, or give reg.strength")  # fmt: skip
+        gradient = gradient_of(null.w, batch)
+        return float(max(psi.strength_max(gradient[n]) for n in problem.regularized))  # type: ignore[attr-defined]
+
+    return largest
