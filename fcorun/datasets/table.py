@@ -172,24 +172,20 @@ class Table(Dataset):
         ).validate()
 
     def _standardized(
-        self, x: np.ndarray, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
+        self, x: Any, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
     ) -> tuple[Any, dict | None]:
         """The features as asked for, shape (N, d), and what is noted of it."""
         if self.standardize == "none":
             return x, None
-        if isinstance(x, OnDisk):
-            if self.standardize == "per_client":
+        if self.standardize == "per_client":
+            if isinstance(x, OnDisk):
                 raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
                                 "disk: give pooled, or none")  # fmt: skip
-            found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])  # type: ignore[arg-type]
-            return x.standardized(found.mean, found.factor), found.noted()
-        if self.standardize == "per_client":
             x, by = standardized(x, owner, held)
             clients = tuple([*names, ""][m] for m in by["owner"])
             return x, ClientScalings(clients, by["rows"], by["mean"], by["deviation"]).noted()
         found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
-        out = x.dtype if x.dtype.kind == "f" else np.float64
-        return ((x - found.mean) * found.factor).astype(out), found.noted()
+        return found.scaled(x), found.noted()
 
     def _kinds(self, rows: Rows) -> dict[str, Kind] | Encoding | None:
         """What each column holds, or the encoding that is to be taken; None where columns have no names."""

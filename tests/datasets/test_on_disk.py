@@ -197,7 +197,7 @@ def test_rows_are_those_of_the_array_in_any_order():
         assert (len(some), some.shape, some.size) == (len(values[rows]), values[rows].shape, values[rows].size)
     np.testing.assert_array_equal(whole[4], values[4])
     np.testing.assert_array_equal(whole[:, 1], values[:, 1])
-    found, wanted = Scaling.of(whole[::-3]), Scaling.of(values[::-3])  # type: ignore[arg-type]
+    found, wanted = Scaling.of(whole[::-3]), Scaling.of(values[::-3])
     np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
     np.testing.assert_allclose(found.deviation, wanted.deviation, rtol=1e-12)
     np.testing.assert_array_equal([whole.min(), whole.max()], [values.min(axis=0), values.max(axis=0)])
