@@ -35,12 +35,13 @@ ENDINGS = (*NAMED, ".npz", *HDF5, *LIBSVM)
 UTF_8 = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
 
 
-def find(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS) -> Path:
-    """The file that ``option``, which errors begin with, names. Raises UserError, with the nearest name in its folder,
-    if there is none."""
+def find(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS, *, arrays: bool = False) -> Path:
+    """The file that ``option``, which errors begin with, names, where a folder of ``arrays`` might be named as well.
+    Raises UserError, with the nearest name in its folder, if there is none."""
     file, where = Path(path).expanduser(), f"{option}{path}"
     if file.is_dir():
-        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(endings)}")
+        also = "; or a folder with X.npy and y.npy" if arrays else ""
+        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(endings)}{also}")
     if not file.exists():
         folder = file.parent
         if not folder.is_dir():
@@ -92,7 +93,7 @@ def read(
     empty or cannot be read, and for targets, clients and arrays with values that are missing or not numbers.
     """
     where, folder = f"data.path={path}", is_folder(path)
-    file = Path(path).expanduser() if folder else find(path)
+    file = Path(path).expanduser() if folder else find(path, arrays=True)
     ending = FOLDER if folder else ending_of(file, where)
     for option, column in (("target", target), ("client", client), ("ignore", ignore), ("only", only)):
         if column is not None and ending not in NAMED:

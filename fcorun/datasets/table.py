@@ -229,7 +229,7 @@ class Table(Dataset):
 
     def sources(self) -> Any:
         """A digest of the file's bytes, wherever it lies, and of the scaling and the encoding that are taken."""
-        held: Any = folder_digest(self.path) if is_folder(self.path) else digest(find(self.path))
+        held: Any = folder_digest(self.path) if is_folder(self.path) else digest(find(self.path, arrays=True))
         try:
             scaling = [Scaling.of_record(self.scaling)[0].digested()] if self.scaling else []
             encoding = [{"encoding": read_encoding(self.encoding).noted()}] if self.encoding else []
