@@ -17,11 +17,11 @@ from fcorun.errors import UserError
 def read_parquet(
     file: Path,
     path: str,
+    *,
     target: str | None,
     client: str | None,
     ignore: Sequence[str] | None,
     only: Sequence[str] | None,
-    *,
     aside: Mapping[str, str],
     encoding: Encoding | None,
 ) -> Rows:

@@ -95,7 +95,8 @@ def read(
     where, folder = f"data.path={path}", is_folder(path)
     file = Path(path).expanduser() if folder else find(path, arrays=True)
     ending = FOLDER if folder else ending_of(file, where)
-    for option, column in (("target", target), ("client", client), ("ignore", ignore), ("only", only)):
+    columns: dict[str, Any] = {"target": target, "client": client, "ignore": ignore, "only": only}
+    for option, column in columns.items():
         if column is not None and ending not in NAMED:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     if ending not in (FOLDER, *HDF5, PARQUET) and resident is False:
@@ -106,9 +107,9 @@ def read(
             rows = Rows(**_arrays(file, ending, path, resident))
         elif ending == PARQUET and stays(bytes_of(file), resident):
             encoding = read_encoding(record) if record else None
-            rows = read_parquet(file, path, target, client, ignore, only, aside=aside, encoding=encoding)
+            rows = read_parquet(file, path, **columns, aside=aside, encoding=encoding)
         else:
-            rows = _named(file, path, ending, target, client, ignore, only, kinds_of_record(record) if record else None)
+            rows = _named(file, path, ending, **columns, kinds=kinds_of_record(record) if record else None)
     except DAMAGE as error:
         raise damaged(where, ending, error) from error
     if not len(rows.y):
@@ -123,6 +124,7 @@ def _named(
     file: Path,
     path: str,
     ending: str,
+    *,
     target: str | None,
     client: str | None,
     ignore: Sequence[str] | None,

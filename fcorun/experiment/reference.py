@@ -16,7 +16,7 @@ from fcorun.engine.evaluate import row_weights
 from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
-from fcorun.problem import solver
+from fcorun.problem import solver, strength
 from fcorun.problem.problem import Batch, Problem
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_whole
@@ -72,7 +72,7 @@ def strength_max(experiment: Experiment, data: FederatedData, cure: str = "leave
     there is none."""
     weighting = experiment.settings.client_weighting
     return _kept_strength(
-        "strength", experiment, data, lambda problem: solver.strength_max(problem, gathered(data, weighting)), cure
+        "strength", experiment, data, lambda problem: strength.strength_max(problem, gathered(data, weighting)), cure
     )
 
 
@@ -81,7 +81,7 @@ def strength_max_of_clients(experiment: Experiment, data: FederatedData, cure: s
     ``strength_max``."""
 
     def largest(problem: Problem) -> float:
-        alone = solver.strength_finder(problem, data.x.shape[1])
+        alone = strength.strength_finder(problem, data.x.shape[1])
         return max(alone(batch) for batch in _of_clients(data))
 
     return _kept_strength("strength of each client", experiment, data, largest, cure)

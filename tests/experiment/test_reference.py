@@ -11,7 +11,7 @@ from fcorun import grid, run
 from fcorun.experiment import reference
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.prepare import prepare
-from fcorun.problem import solver
+from fcorun.problem import solver, strength
 from fcorun.reports.collect import table
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
@@ -64,6 +64,7 @@ def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
         raise AssertionError("solved again")
 
     monkeypatch.setattr(solver, "minimize", never)
+    monkeypatch.setattr(strength, "minimize", never)
     assert run(config, "second").metrics["suboptimality"].tolist() == first.metrics["suboptimality"].tolist()
     with pytest.raises(AssertionError, match="solved again"):
         run(small("reference=true", "reg.relative=0.4", "rounds=2"), "other")
@@ -125,13 +126,17 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
         "data.standardize=pooled",
     )
     experiment = prepare(ragged(tmp_path, *asked, sizes=sizes, y=y))
-    data, minimize, taken = experiment.data.load(), solver.minimize, []
+    data, minimize, taken = experiment.data.load(), strength.minimize, []
     with jax.enable_x64(True):
         problem, ends = problem_of(experiment, data), data.offsets.tolist()
-        each = [
-            solver.strength_max(problem, reference.gathered(data, "uniform", slice(*own))) for own in pairwise(ends)
-        ]
-    monkeypatch.setattr(solver, "minimize", lambda *args, **how: taken.append(len(args[1].y)) or minimize(*args, **how))
+        rows = [reference.gathered(data, "uniform", slice(*own)) for own in pairwise(ends)]
+        each = [strength.strength_max(problem, batch) for batch in rows]
+
+    def counted(problem, batch, *args, **how):
+        taken.append(len(batch.y))
+        return minimize(problem, batch, *args, **how)
+
+    monkeypatch.setattr(strength, "minimize", counted)
     found = reference.strength_max_of_clients(experiment, data, "")
     assert found == pytest.approx(max(each), rel=1e-9)
     assert len(taken) == len(sizes)
