@@ -66,7 +66,7 @@ def run_one(config: dict[str, Any], folder: Path) -> None:
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
-    experiment = prepare(config)
+    experiment = prepare(config)  # as ``run`` does again: what is wrong is said before others are waited for
     join_others(experiment.settings.hosts, experiment.settings.dry_run)
     verbose = config.get("verbose", True) is not False
     try:

@@ -22,7 +22,7 @@ from fcorun.composing.folders import conf_dir, own, replaced, see_plugins
 from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError, nearest
-from fcorun.system.hosts import leave
+from fcorun.system.hosts import joined, leave
 
 _HYDRA: dict[str, Any] = {"version_base": "1.3"} if OLD else {"execution_whitelist": []}
 
@@ -34,6 +34,16 @@ def main() -> None:
         _command()
     except SystemExit as end:
         code = end.code or 0
+        raise
+    except KeyboardInterrupt:
+        code = 130
+        raise
+    except BaseException:
+        code = 1
+        if joined():  # leaving them ends this process
+            import traceback
+
+            traceback.print_exc()
         raise
     finally:
         leave(code)

@@ -136,19 +136,30 @@ def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record
 
 
 def latest(records: Sequence[Record]) -> tuple[list[Record], str]:
-    """Of finished records with the same configuration, of other code or other content of the data, the one that was
-    asked for last; and how many that leaves out, in a sentence, or nothing."""
-    newest: dict[str, Record] = {}
+    """Each run once, a finished record before others; and of finished runs with the same configuration, of other code
+    or other content of the data, the one that was asked for last. How many of each kind that leaves out, in a sentence
+    a kind, or nothing."""
+    runs: dict[str, Record] = {}  # copies would count as several seeds
     for record in records:
+        identity = record.status.get("identity") or str(record.folder)
+        if identity not in runs or (record.finished and not runs[identity].finished):
+            runs[identity] = record
+    newest: dict[str, Record] = {}
+    for record in runs.values():
         config = record.flat_config
         told = sorted((key, repr(value)) for key, value in config.items() if key not in how_keys())
         same = repr(told) if config and record.finished else str(record.folder)
         if same not in newest or _when(newest[same]) < _when(record):
             newest[same] = record
-    count = len(records) - len(newest)
-    aside = (f"{count} of {len(records)} records are of other code or other data than one of the same configuration "
-             "that was asked for later: left out")  # fmt: skip
-    return list(newest.values()), aside if count else ""
+    kept = set(map(id, newest.values()))
+    asides = []
+    if copies := len(records) - len(runs):
+        asides.append(f"{copies} of {len(records)} records are of runs that lie here twice: left out")
+    if others := len(runs) - len(newest):
+        rest = f"{len(runs)} {'other ' if copies else ''}records"
+        asides.append(f"{others} of {rest} are of other code or other data than one of the same configuration that was "
+                      "asked for later: left out")  # fmt: skip
+    return [record for record in records if id(record) in kept], "; ".join(asides)
 
 
 def _when(record: Record) -> float:

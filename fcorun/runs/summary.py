@@ -72,19 +72,21 @@ def _plain(standardized: dict) -> dict:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Versions, the git commit of fcorun where it runs from a checkout, and the device."""
-    here = Path(__file__).parent.parent
-    sha = None
-    if (here.parent / ".git").exists():
-        found = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-        )
-        sha = found.stdout.strip() or None
+    """Versions, the git commit of fcorun where it is known, and the device."""
     packages = ("fcorun", "jax", "jaxlib", "numpy", "hydra-core")
     device = jax.devices()[0]
     return {
         "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
-        "git": sha,
+        "git": _commit(Path(__file__).parent.parent),
         "device": f"{device.platform}: {device.device_kind}",
         "platform": f"{sys.platform} {platform.machine()}",
     }
+
+
+def _commit(package: Path) -> str | None:
+    """The commit of fcorun in this folder: of a checkout as git says, else as was noted when it was built."""
+    if (package.parent / ".git").exists():
+        asked = ["git", "-C", str(package), "rev-parse", "--verify", "-q", "HEAD"]
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or None
+    built = package / "commit"
+    return built.read_text().strip() if built.exists() else None

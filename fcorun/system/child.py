@@ -27,6 +27,8 @@ def in_a_child() -> None:
         os.close(said)
         os.close(alive)
         on_signals(lambda number, _: os.kill(child, number))
+        if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, lambda *_: _stop_both(child))
         with open(heard, "rb") as file:
             text = file.read()
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -36,7 +38,7 @@ def in_a_child() -> None:
         sys.stderr.flush()
         os.write(2, text)
         raise SystemExit(code if code >= 0 else 128 - code)
-    os.setpgrp()  # a terminal's Ctrl-C goes to the parent, which passes it on
+    os.setpgrp()  # a terminal's Ctrl-C and Ctrl-Z go to the parent, which passes them on
     for place in (heard, kept):
         os.close(place)
     os.dup2(said, 2)
@@ -48,3 +50,10 @@ def in_a_child() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _stop_both(child: int) -> None:
+    """What Ctrl-Z asks of this process, of the child as well, and on the way back."""
+    os.kill(child, signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.kill(child, signal.SIGCONT)

@@ -18,7 +18,7 @@ class Asked:
     """The keys of ``hosts``.
 
     Attributes:
-        address: HOST:PORT of the first one.
+        address: HOST:PORT of the first one; an address of IPv6 is in brackets.
         count: how many there are.
         rank: which one this is.
         timeout: seconds to wait for the others.
@@ -50,6 +50,8 @@ def asked_for(values: Mapping[str, Any] | None) -> Asked | None:
     name, _, port = address.rpartition(":")
     if not (name and port.isdigit() and 0 < int(port) < 2**16):
         raise UserError(f"hosts.address={address} must be HOST:PORT, of the first host")
+    if ":" in name and not (name.startswith("[") and name.endswith("]")):
+        raise UserError(f"hosts.address={address}: an address of IPv6 stands in brackets, as [::1]:4321")
     return asked
 
 

@@ -27,8 +27,10 @@ def read_runs(file: IO[bytes], places: "np.ndarray", out: "np.ndarray", begin: i
     for first, end, place in _runs(places):
         part = out[first:end].view("u1").reshape(-1).data
         file.seek(begin + place * out.strides[0])
-        if file.readinto(part) != part.nbytes:  # type: ignore[attr-defined]
-            raise OSError(f"{getattr(file, 'name', 'a file')} has become shorter")
+        while part.nbytes:  # a call reads 2 GiB at most, or less
+            if not (read := file.readinto(part)):  # type: ignore[attr-defined]
+                raise OSError(f"{getattr(file, 'name', 'a file')} has become shorter")
+            part = part[read:]
 
 
 def write_runs(file: IO[bytes], places: "np.ndarray", rows: "np.ndarray") -> None:

@@ -5,6 +5,7 @@ one does that, and nothing else. They talk in JSON over sockets of their own, be
 never comes, has other versions or is gone can be named.
 """
 
+import atexit
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any
 
 from fcorun.errors import HostLost
@@ -70,7 +71,7 @@ class Hosts:
 
     def _send(self, content: dict[str, Any]) -> list[int]:
         """Send to all others; who could not be reached."""
-        text, gone = json.dumps(content, default=str).encode(), []
+        text, gone = json.dumps(content).encode(), []
         for rank, link in self.links.items():
             try:
                 with self.guard:
@@ -82,14 +83,27 @@ class Hosts:
     def hear(self, rank: int = 0) -> dict[str, Any]:
         """What a host says next. Raises HostLost if it is gone or has failed, and KeyboardInterrupt if it was
         interrupted."""
-        told = self.heard[rank].get()
-        if told is None:
-            raise self.lost(rank)
+        told = self._next(rank)
         if "failed" in told:
             raise self.lost(rank, told["failed"])
+        return told
+
+    def _next(self, rank: int, patience: float | None = None) -> dict[str, Any]:
+        """What a host says next; of one that says nothing for so many seconds, nothing."""
+        try:
+            told = self.heard[rank].get(timeout=patience)
+        except Empty:
+            return {}
+        if told is None:
+            raise self.lost(rank)
         if "interrupted" in told:
             raise KeyboardInterrupt
         return told
+
+    def failed(self, patience: float) -> bool:
+        """Whether all others say within so many seconds each that they have failed; they are ready for what comes next
+        then. Raises HostLost if one is gone, and KeyboardInterrupt if one was interrupted."""
+        return all("failed" in self._next(rank, patience) for rank in self.links)
 
     def heed(self, patience: float = 0.0) -> None:
         """Hear what others say unasked for, waiting for it at most so many seconds: raises as ``hear`` does."""
@@ -140,28 +154,38 @@ class Hosts:
             os._exit(1)
 
     def _leave_at_last(self, told: dict[str, Any]) -> None:
-        if told["code"] and not self.over:
+        if (told["code"] or told["why"]) and not self.over:
             if told["why"]:
                 print(f"fcorun: failed: {told['why']}", file=sys.stderr, flush=True)
-            os._exit(told["code"])
+            os._exit(told["code"] or 1)
 
     def end(self, code: int) -> None:
-        """No more: tell the others, and leave together. With an exit code other than 0 this process ends here."""
+        """No more: tell the others, and leave together. With an exit code other than 0 this process ends here.
+
+        Where one is gone, JAX would wait for it and then end this process by abort(), at exit as here: it is left out.
+        """
         import jax
 
         self.over = True
         if not self.rank:
             with suppress(HostLost):
                 self.tell("end", code=code, why=self.why)
-        if not code:
+        if not (code or self.why or self.gone):
             jax.distributed.shutdown()
             return
-        sys.stdout.flush()
-        sys.stderr.flush()
         deadline = time.monotonic() + 2 * _PATIENCE
         while not self.rank and len(self.gone) < len(self.links) and time.monotonic() < deadline:
             time.sleep(_OFTEN)  # JAX ends the others by abort() when this process is gone
-        os._exit(code)  # JAX would wait for those that are gone
+        if code:
+            _exit(code)
+        atexit.register(_exit, 0)  # goes before JAX's own
+
+
+def _exit(code: int) -> None:
+    """End this process, past what is to be done at exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _later(seconds: float, function: Callable, *given: Any) -> None:

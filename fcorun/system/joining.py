@@ -1,7 +1,6 @@
 """How several hosts come together: they call the first one, which checks that they are alike."""
 
 import json
-import os
 import platform
 import socket
 import time
@@ -40,12 +39,13 @@ def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
     """On the first host: wait for all others, and tell them where JAX is to meet."""
     host, port = _place(asked)
     links: dict[int, Connection] = {}
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host if host in _LOCAL else "", port), backlog=_BACKLOG) as server:
+        with socket.create_server((host if host in _LOCAL else "", port), family=family, backlog=_BACKLOG) as server:
             there = _answered(server, asked, told, links)
         _check_alike(there)
     except OSError as error:
-        why = os.strerror(error.errno or 0)
+        why = str(error.strerror or error).partition(" (")[0]  # without the address, which stands before
         taken = f"hosts.address={asked.address}: host 0 cannot have the port ({why}); give another, or one rank each"
         raise UserError(taken) from error
     except BaseException:
@@ -53,7 +53,8 @@ def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
             with suppress(OSError):
                 link.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
         raise
-    hosts, address = Hosts(0, [each["name"] for each in there], links), f"{host}:{_free_port()}"
+    hosts = Hosts(0, [each["name"] for each in there], links)
+    address = f"{f'[{host}]' if ':' in host else host}:{_free_port()}"
     hosts.tell("meet", names=hosts.names, address=address)
     return hosts, address
 
@@ -92,7 +93,7 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
     while True:
         try:
             left = max(deadline - time.monotonic(), 1e-3)
-            link = _link(socket.create_connection((host.strip("[]"), port), timeout=left))
+            link = _link(socket.create_connection((host, port), timeout=left))
             break
         except OSError as error:
             if time.monotonic() + _AGAIN > deadline:
@@ -113,8 +114,9 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
 
 
 def _place(asked: Asked) -> tuple[str, int]:
+    """Host, without the brackets of IPv6, and port."""
     host, _, port = str(asked.address).rpartition(":")
-    return host, int(port)
+    return host.strip("[]"), int(port)
 
 
 def _link(connected: socket.socket) -> Connection:

@@ -10,6 +10,7 @@ import yaml
 from helpers import SMALL, names, rows_of, small
 
 from fcorun import Record, load_records, run
+from fcorun.cli import main
 from fcorun.composing.folders import conf_dir
 
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
@@ -159,6 +160,24 @@ def test_a_mistake_in_a_process_of_its_own(tmp_path):
     assert (found.returncode, found.stdout) == (2, "")
     assert len(found.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KeyboardInterrupt(), 130), (ZeroDivisionError("a fault"), 1), (SystemExit(2), 2), (SystemExit(), 0)],
+)
+def test_other_hosts_are_left_with_the_code_that_the_command_ends_with(error, code, monkeypatch, capsys):
+    def failing():
+        raise error
+
+    left = []
+    monkeypatch.setattr(main, "_command", failing)
+    monkeypatch.setattr(main, "joined", lambda: True)
+    monkeypatch.setattr(main, "leave", left.append)
+    with pytest.raises(type(error)):
+        main.main()
+    assert left == [code]
+    assert ("ZeroDivisionError: a fault" in capsys.readouterr().err) == (code == 1)
 
 
 def test_help_needs_no_jax():

@@ -1,5 +1,6 @@
 """fcorun plot, on records that are made up."""
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -34,6 +35,10 @@ def test_plot_says_what_is_left_out(call, monkeypatch):
     for more in ((), ("--out", "together")):
         out = call("plot", "s", *more)[1]
         assert out.count("1 of 3 records are of other code or other data than one of the same configuration") == 1
+    shutil.copytree("s/a", "s/d")
+    for more in ((), ("--out", "together")):
+        out = call("plot", "s", *more)[1]
+        assert "1 of 4 records are of runs that lie here twice: left out; 1 of 3 other records are of other code" in out
 
 
 def test_plot_of_several_folders_together(call):

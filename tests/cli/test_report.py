@@ -31,6 +31,7 @@ def test_a_sweep_that_is_not_over_is_shown_as_such(report):
     there = grid("s", algos=("fedmid",), seeds=(0,))
     record("s/late", config("fedmid", algo__client_lr=0.9), status="running")
     keep(Path("s"), Asked(runs=(*(r.folder.name for r in there), "late", "missing1", "missing2")))
+    Path("s/missing1").mkdir()  # without a record
     text = report("s")
     assert "Of 9 runs: 4 done, 2 diverged, 1 running, 2 not begun." in text.replace("interrupted", "running")
     assert "Not all have come to an end: this page shows what there was when it was made." in text

@@ -1,5 +1,6 @@
 """The choice of best points: the same everywhere, with ties, edges of the grid, and problems that do not compare."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -227,6 +228,10 @@ def test_records_are_in_the_order_of_what_was_varied():
     assert aside.startswith("1 of 4 records are of other code or other data")
     assert latest(found) == (found, "")
     assert again == Record(Path("s/d"))
+    shutil.copytree("s/c", "t/c")
+    twice, aside = latest([*found, *load_records("t")])
+    assert twice == found
+    assert aside == "1 of 4 records are of runs that lie here twice: left out"
 
 
 def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):

@@ -1,5 +1,7 @@
 """What the first of several hosts says, and what the others do of it; in one process, without JAX's own part."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from fcorun.system.hosts import Hosts
 class Scripted(Hosts):
     """A host that hears what is written, and keeps what it says."""
 
-    def __init__(self, *script: dict, rank: int = 0):
+    def __init__(self, *script, rank: int = 0):
         super().__init__(rank, ["a", "b"], {})
         self.links = dict.fromkeys([1 - rank])  # type: ignore[assignment]
         self.script, self.said = list(script), []
@@ -28,18 +30,21 @@ class Scripted(Hosts):
     def heed(self, patience: float = 0.0):
         pass
 
+    def failed(self, patience: float):
+        return self.script.pop(0)
+
     def tell(self, do, **more):
-        self.said.append({"do": do, **more})
+        self.said.append(json.loads(json.dumps({"do": do, **more})))
 
     def say(self, **more):
-        self.said.append(more)
+        self.said.append(json.loads(json.dumps(more)))
 
 
 @pytest.fixture
 def among(monkeypatch):
     """A function that puts this process among hosts."""
 
-    def put(*script: dict, rank: int = 0) -> Scripted:
+    def put(*script, rank: int = 0) -> Scripted:
         hosts = Scripted(*script, rank=rank)
         for room in (leading, following):
             monkeypatch.setattr(room, "joined", lambda: hosts)
@@ -104,6 +109,17 @@ def test_what_goes_wrong_in_a_round_ends_all(among, monkeypatch):
     with pytest.raises(HostLost, match=r"host 0 \(a\) failed: .*Gloo all-reduce failed.*; the same command goes on"):
         list(rounds_of(engine, [EXPERIMENT.numbers()], [0], None, 0))
     assert [told["do"] for told in hosts.said] == ["run"]
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_run_that_fails_on_all_hosts_fails_as_on_one(among, monkeypatch, others):
+    hosts = among(others)
+    engine = engine_for(EXPERIMENT, load(EXPERIMENT))
+    monkeypatch.setattr(type(engine), "_program", lambda *_: 1 / 0)
+    raised = ZeroDivisionError if others else HostLost
+    with pytest.raises(raised, match="division by zero"):
+        list(rounds_of(engine, [EXPERIMENT.numbers()], [0], None, 0))
+    assert [told["do"] for told in hosts.said] == (["run", "stop"] if others else ["run"])
 
 
 def test_another_host_does_what_it_is_told(among, monkeypatch):

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from helpers import FILES, SMALL, fails, rows_of, small
 
 from fcorun import Record, run
 from fcorun.experiment.prepare import prepare
+from fcorun.selection.select import select
+from fcorun.selection.selected import Options
 
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
 
@@ -124,12 +127,36 @@ def test_tasks_of_a_job_of_submitit_compute_together(compiled_fast):
         same(record, run(record.config, Path("alone") / record.folder.name))
 
 
-def test_the_others_are_interrupted_with_the_first(compiled_fast):
+@pytest.mark.slow
+def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted(compiled_fast):
+    pytest.importorskip("submitit")
+    local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 3, cpus_per_task: 1}"
+    asked = ("-m", *DOUBLE, "algo=scaffold", "rounds=100000", "checkpoint_every=0", "hydra.sweep.dir=s", "report=false")
+    command = [sys.executable, "-m", "fcorun", *asked, "hydra.launcher.executor=submitit", local]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        while not list(Path("s").glob("*/.checkpoint.npz")):
+            assert sweep.poll() is None, sweep.communicate()
+            time.sleep(0.02)
+        started = psutil.Process(sweep.pid).children(recursive=True)
+        (second,) = [task for task in started if task.environ().get("SUBMITIT_LOCAL_GLOBALID") == "1"]
+        second.kill()
+        sweep.communicate(timeout=60)
+    assert sweep.returncode == 1
+    (status,) = [Record(path.parent).status for path in Path("s").glob("*/status.json")]
+    assert status["status"] == "failed"
+    assert "host 1" in status["reason"]
+    errors = {path.name[-9:]: path.read_text() for path in Path("s/.submitit").glob("*_log.err")}
+    assert errors == dict.fromkeys(("0_log.err", "1_log.err", "2_log.err"), ""), errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_interruption_of_one_is_one_of_all(rank, compiled_fast):
     hosts = start(*DOUBLE, "rounds=100000", "hydra.run.dir=run")
     while not Path("0/run/metrics.csv").exists() and not Path("0/run/run.log").exists():
         assert hosts[0].poll() is None, ends(hosts)
         time.sleep(0.01)
-    hosts[1].send_signal(signal.SIGTERM)
+    hosts[rank].send_signal(signal.SIGTERM)
     (code, _, said), second = ends(hosts)
     assert code == second[0] == 130
     assert said == "interrupted; the same command goes on from the last checkpoint\n"
@@ -149,6 +176,13 @@ def test_a_run_is_the_same_on_any_hosts():
 def test_hosts_are_for_the_command():
     with fails("hosts", "the command fcorun"):
         run(small() | {"hosts": {"address": "n:1", "count": 4, "rank": 0}})
+
+
+def test_one_host_computes_alone_whatever_its_address(tmp_path):
+    alone = {"hosts": {"address": "n:1", "count": 1, "rank": 0}}
+    found = select(small("rounds=2") | alone, Options(folds=2, points=2), str(tmp_path / "select"))
+    assert found.record is not None  # of the refit, which is an ordinary run
+    assert found.record.summary["hosts"] == 1
 
 
 def test_the_record_says_how_many(tmp_path):

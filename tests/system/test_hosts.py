@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+import numpy as np
 import pytest
 from helpers import fails
 
@@ -101,8 +102,8 @@ def meet(*asked: Asked, told=()) -> list:
         return list(pool.map(one, range(len(asked))))
 
 
-def several(count: int, timeout: float = 10.0, ranks=None) -> list[Asked]:
-    address = f"127.0.0.1:{free_port()}"
+def several(count: int, timeout: float = 10.0, ranks=None, host="127.0.0.1") -> list[Asked]:
+    address = f"{host}:{free_port()}"
     return [Asked(address, count, rank, timeout) for rank in ranks or range(count)]
 
 
@@ -113,6 +114,17 @@ def test_three_find_each_other_in_any_order():
     assert (first.rank, second.rank, third.rank) == (0, 1, 2)
     first.tell("prepare", number=0.1)
     assert [json_of(host.links[0]) for host in (second, third)] == [{"do": "prepare", "number": 0.1}] * 2
+
+
+def test_they_find_each_other_by_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    (first, at1), (second, at2) = meet(*several(2, host="[::1]"))
+    assert first.names == second.names == ["n0", "n1"]
+    assert at1 == at2
+    assert at1.startswith("[::1]:")
 
 
 def json_of(link: Connection) -> dict:
@@ -154,7 +166,7 @@ def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = Asked(f"127.0.0.1:{server.getsockname()[1]}", 2, 0, 0.5)
         (first,) = meet(taken)
-    assert "host 0 cannot have the port" in str(first)
+    assert "host 0 cannot have the port (Address already in use); give another" in str(first)
 
 
 def test_who_is_no_fcorun_is_not_listened_to():
@@ -202,6 +214,26 @@ def test_who_fails_is_named_with_the_reason(two):
     second.say(failed="MemoryError: too large")
     with pytest.raises(HostLost, match=r"host 1 \(n1\) failed: MemoryError: too large; the same command goes on"):
         first.heed(patience=5)
+
+
+def test_what_fails_on_all_is_over_when_all_have_said_so(two):
+    first, second = two
+    assert not first.failed(0.05)
+    second.say(failed="ValueError: as on all")
+    assert first.failed(5)
+    second.say(number=1)
+    assert first.hear(1) == {"number": 1}
+    hang_up(second)
+    with pytest.raises(HostLost, match=r"host 1 \(n1\) was lost"):
+        first.failed(5)
+
+
+def test_what_is_no_json_is_not_told_as_something_else(two):
+    first, second = two
+    with pytest.raises(TypeError, match="float32 is not JSON"):
+        first.tell("run", points=[{"algo": {"client_lr": np.float32(0.5)}}])
+    first.tell("run", points=[])
+    assert second.hear() == {"do": "run", "points": []}
 
 
 def test_who_is_gone_is_named(two):

@@ -61,21 +61,8 @@ def records_in(folders: Sequence[Path]) -> list[Record]:
     return load_records(*folders)
 
 
-def distinct(records: Sequence[Record], out: Console) -> list[Record]:
-    """Each run once, finished records first: one that lies in several folders would count as several seeds."""
-    found: dict[str, Record] = {}
-    for record in records:
-        identity = record.status.get("identity") or str(record.folder)
-        if identity not in found or (record.finished and not found[identity].finished):
-            found[identity] = record
-    kept = set(map(id, found.values()))
-    if len(kept) < len(records):
-        out.print(f"{len(records) - len(kept)} of {len(records)} records are of runs that lie here twice: left out")
-    return [record for record in records if id(record) in kept]
-
-
 def current(records: Sequence[Record], out: Console) -> list[Record]:
-    """Of one configuration by different code, or on other data, the record that was asked for last."""
+    """Each run once, and of one configuration by other code, or on other data, the record that was asked for last."""
     kept, aside = latest(records)
     if aside:
         out.print(aside)

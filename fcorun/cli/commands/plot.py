@@ -8,7 +8,7 @@ from typing import get_args
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, console, current, distinct, records_in
+from fcorun.cli.commands.common import Parser, console, current, records_in
 from fcorun.config import Axis, Style
 from fcorun.errors import UserError
 from fcorun.metrics import known
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     there = records_in(asked.folders)
     out, drawn = console(), set()
     if asked.out is not None:
-        for path in _joint(asked.out, current(distinct(there, out), out), asked):
+        for path in _joint(asked.out, current(there, out), asked):
             out.print(escape(str(path)))
         return 0
     for folder in asked.folders:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, check_out, console, distinct
+from fcorun.cli.commands.common import Parser, check_out, console, current
 from fcorun.cli.page import NAME, comments
 from fcorun.composing.folders import own, see_plugins
 from fcorun.errors import UserError
@@ -33,10 +33,10 @@ def run(argv: Sequence[str]) -> int:
     out = console()
     see_plugins()
     with own(asked.config_dir):
-        records = distinct(load_records(*asked.folders), out)
+        records = load_records(*asked.folders)
         choice = {"metric": asked.metric, "tail_rounds": asked.tail_rounds}
         write_whole(path, page(asked.folders, records, comments=comments(records), **choice))
-    out.print(escape(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(records)} runs"))
+    out.print(escape(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(current(records, out))} runs"))
     return 0
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from fcorun.cli.commands.common import Parser, check_out, console, current, distinct, records_in
+from fcorun.cli.commands.common import Parser, check_out, console, current, records_in
 from fcorun.metrics import structure
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record
@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
         check_out(asked.out, list(_WRITERS), asked.force)
     root = asked.folders[0] if len(asked.folders) == 1 else None
     choice, out = kept(*asked.folders).unless(metric=asked.metric, tail_rounds=asked.tail_rounds), console()
-    records = ordered(current(distinct(records_in(asked.folders), out), out), choice.algos)
+    records = ordered(current(records_in(asked.folders), out), choice.algos)
     runs = table(records, choice.tail_rounds, root=root)
     metric = runs.chosen(choice.metric)
     sets: dict[tuple, list[Record]] = {}

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from fcorun.cli.commands.common import WRITERS, Parser, check_out, console, current, distinct, records_in
+from fcorun.cli.commands.common import WRITERS, Parser, check_out, console, current, records_in
 from fcorun.errors import UserError
 from fcorun.models.brain import files_of, weights_image
 from fcorun.models.coefficients import by_client, of_clients, of_record, refused
@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
     out = console()
     _check(asked)
     there = records_in(asked.folders)
-    there = current(distinct(there, out), out) if asked.out else there
+    there = current(there, out) if asked.out else there
     whys = {id(record): refused(record) or _lacks(record, asked.clients) for record in there}
     if all(whys.values()):
         raise UserError(next(iter(whys.values())))

@@ -84,7 +84,7 @@ def _chosen_by(folders: Sequence[Path], found: Table) -> str | None:
 def _absent(folders: Sequence[Path], asked: Asked) -> list[str]:
     """The runs that were asked for and have no record."""
     places = [place for folder in folders for place in (folder, folder / "runs")]
-    return [run for run in asked.runs if not any((place / run).is_dir() for place in places)]
+    return [run for run in asked.runs if not any((place / run / "status.json").exists() for place in places)]
 
 
 def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) -> None:

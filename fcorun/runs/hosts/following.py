@@ -48,12 +48,12 @@ class _Here:
         """What the first host says next. Raises SystemExit if it is the end, HostLost if that is so by a loss."""
         told = self.hosts.hear()
         if told["do"] == "end":
-            self.hosts.over = True
+            self.hosts.over, self.hosts.why = True, told["why"]
             raise HostLost(told["why"]) if told["why"] else SystemExit(told["code"])
         return told
 
     def do(self, told: dict[str, Any]) -> None:
-        """Do what is told; what goes wrong is told the first host, who then says the end."""
+        """Do what is told; what goes wrong is told the first host, who says the end, or goes on where it did there."""
         try:
             getattr(self, told.pop("do"))(**told)
         except HostLost:
@@ -74,6 +74,7 @@ class _Here:
 
     def build(self, algo: dict[str, Any], reg: dict[str, Any], devices: int, budget: int | None) -> None:
         """Build its engine, with the numbers that the first host has worked out."""
+        self.engine = None  # where this fails, nothing is computed by the one before
         assert self.experiment is not None
         assert self.data is not None
         plugins = {"algo": build_plugin("algo", algo), "reg": build_plugin("reg", reg)}

@@ -13,14 +13,15 @@ import jax
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
-from fcorun.errors import UserError, describe
+from fcorun.errors import HostLost, UserError, describe
 from fcorun.experiment.build import load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import plain_of
 from fcorun.system.hosts import Hosts, joined
 
 _TOLD = ("algo", "reg")  # in which numbers are worked out
-_PATIENCE = 5.0  # seconds in which a host that is gone is known to be
+_PATIENCE = 5.0  # seconds in which a host that is gone, or has failed, is known to be
+_OF_THE_HOST = (MemoryError, jax.errors.JaxRuntimeError)  # after these, the hosts may wait for each other
 
 
 def loaded(experiment: Experiment) -> FederatedData:
@@ -28,7 +29,8 @@ def loaded(experiment: Experiment) -> FederatedData:
     several hosts do not compute."""
     hosts = joined()
     if hosts is None:
-        if (experiment.settings.hosts or {}).get("address"):
+        asked = experiment.settings.hosts or {}
+        if asked.get("address") and asked.get("count") != 1:
             raise UserError("hosts.*: several hosts are for the command fcorun: leave them out")
         return load(experiment)
     if experiment.settings.debug:
@@ -71,8 +73,8 @@ def built(engine: Engine, experiment: Experiment) -> None:
 def rounds_of(
     engine: Engine, points: Sequence[Numbers], seeds: Sequence[int], state: Any, done: int, **counted: Any
 ) -> Generator[Snapshot, None, None]:
-    """``engine.run``, computed by all hosts. To be closed. Raises HostLost where one is gone, or this one cannot go on,
-    and KeyboardInterrupt where one is interrupted."""
+    """``engine.run``, computed by all hosts. To be closed. Raises what that raises where it does so on all; HostLost
+    where one is gone, or cannot go on alone; and KeyboardInterrupt where one is interrupted."""
     hosts = joined()
     if hosts is None:
         yield from engine.run(points, seeds, state, done, **counted)
@@ -84,8 +86,13 @@ def rounds_of(
             hosts.heed()
             if now.round < engine.rounds and not now.diverged.all():
                 hosts.tell("advance", diverged=now.diverged.tolist())
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        hosts.heed(_PATIENCE)
+    except HostLost:
+        raise
+    except Exception as error:
+        if isinstance(error, _OF_THE_HOST):
+            hosts.heed(_PATIENCE)
+        elif hosts.failed(_PATIENCE):
+            raise
         raise hosts.lost(0, describe(error)) from error  # the others may wait for this one within a round
     finally:
         if not hosts.why:

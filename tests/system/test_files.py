@@ -1,0 +1,41 @@
+"""Rows of files that are too large to be in memory."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fcorun.system.files import read_runs, write_runs
+
+ROWS = np.arange(60, dtype=np.float32).reshape(12, 5)
+PLACES = np.array([0, 1, 2, 5, 9, 10])
+
+
+class Partial(io.FileIO):
+    """A file of which a call reads and writes a part only, as the system does of more than 2 GiB."""
+
+    def readinto(self, buffer):
+        return super().readinto(memoryview(buffer)[:7])
+
+    def write(self, content):
+        return super().write(memoryview(content)[:7])
+
+
+@pytest.mark.parametrize("kind", [io.FileIO, Partial])
+def test_rows_are_whole_however_much_a_call_takes(kind):
+    Path("rows").write_bytes(b"begin" + ROWS.tobytes())
+    found = np.empty((len(PLACES), 5), np.float32)
+    with kind("rows") as file:
+        read_runs(file, PLACES, found, begin=5)
+    np.testing.assert_array_equal(found, ROWS[PLACES])
+    with kind("copy", "w") as file:
+        write_runs(file, PLACES, found)
+    kept = np.fromfile("copy", np.float32).reshape(-1, 5)
+    np.testing.assert_array_equal(kept[PLACES], found)
+
+
+def test_a_file_that_has_become_shorter():
+    Path("rows").write_bytes(ROWS.tobytes()[:-1])
+    with open("rows", "rb", buffering=0) as file, pytest.raises(OSError, match="rows has become shorter"):
+        read_runs(file, np.array([0, 11]), np.empty((2, 5), np.float32))
