@@ -1,6 +1,7 @@
 """Losses that are quadratic functions of the parameters, decomposed once for each client."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,10 +74,10 @@ def decomposed(
     objective: Objective, data: FederatedData, shapes: dict[str, tuple[int, ...]], dtype
 ) -> Quadratic | None:
     """Each client's mean loss, stacked along a leading axis M; None where they are not quadratic, or too large."""
-    quadratic = getattr(objective, "quadratic", None)
     size = sum(int(np.prod(shape)) for shape in shapes.values())
-    if quadratic is None or not decomposable(objective, data, size):
+    if not decomposable(objective, data, size):
         return None
+    quadratic: Callable[..., Any] = objective.quadratic  # type: ignore[attr-defined]
     ranks = _ranks(objective, data, size)
     basis, curvature, slope = (np.zeros((len(ranks), int(ranks.max()), *rest), dtype) for rest in ((size,), (), ()))
     constant = np.zeros(len(ranks), dtype)
@@ -95,8 +96,10 @@ def decomposed(
 
 def decomposable(objective: Objective, data: FederatedData, size: int) -> bool:
     """Whether losses of ``size`` parameters are quadratic, and not too large to be decomposed."""
+    if not hasattr(objective, "quadratic"):
+        return False
     ranks = _ranks(objective, data, size)
-    return hasattr(objective, "quadratic") and len(ranks) * int(ranks.max()) * size <= _LARGEST
+    return len(ranks) * int(ranks.max()) * size <= _LARGEST
 
 
 def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:
