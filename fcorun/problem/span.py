@@ -1,8 +1,8 @@
 """Clients with few rows: their loss in coordinates of the span of these, outside of which it is flat but for a ridge.
 
 Of n rows with d features a product takes n x n instead of n x d numbers, of a quadratic that is decomposed n. The
-coordinates are orthonormal and hold how
-far a point lies outside, so that whatever adds up points and gradients takes the same steps in them.
+coordinates are orthonormal and hold how far a point lies outside, so that whatever adds up points and gradients takes
+the same steps in them.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def in_span(h: Any, start: Vector) -> tuple[Any, Vector, Callable[[Vector], Vect
     Outside of the span h bends as s ridge + weight does: it has its minimum at p, and a point keeps its direction from
     there, e, of which the length alone changes. A quadratic has its ridge in its own curvature.
     """
-    within = _of_quadratic if isinstance(h.batch, Quadratic) else _of_rows
+    within: Callable[..., tuple] = _of_quadratic if isinstance(h.batch, Quadratic) else _of_rows
     problem, batch, into, spread = within(h.problem, h.batch)
     inner = [into(v) for v in (start, h.v)]
     pull, a_pull, tilt = h.weight * h.v, h.weight * inner[1], None
