@@ -5,14 +5,14 @@ Times are the least of several repetitions, taken in turns, since what else runs
 
 import argparse
 
-from benchmarks import commands, rounds, scale, selection
+from benchmarks import commands, rounds, scale, selection, storage
 
 from fcorun.errors import nearest
 
 BENCHMARKS = {
     **{"round": rounds.one_round, "grid": rounds.grid, "shell": commands.one_run, "sweep": commands.sweep},
     **{"fedgd": rounds.fedgd, "select": selection.select, "stability": selection.stability},
-    **{"report": commands.report, "scale": scale.scale},
+    **{"report": commands.report, "scale": scale.scale, "disk": storage.disk, "states": storage.states},
 }
 
 

@@ -31,6 +31,9 @@ os.environ.setdefault("XLA_FLAGS", FLAGS)
 # An array of one axis does not become a matrix by itself: fcorun says where an axis is added.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Rows are arguments of a program: as constants of it they would be kept on disk with it. It warns, which is an error.
+jax.config.update("jax_captured_constants_warn_bytes", 2**12)
+
 check_shapes()
 
 gc.set_threshold(50_000)  # as in the command: tracing makes many objects that stay

@@ -33,7 +33,7 @@ def test_help(name, words):
 def test_an_unknown_benchmark_is_one_sentence():
     found = script("benchmark.py", "rond")
     assert (found.returncode, found.stdout) == (2, "")
-    valid = "(valid: fedgd, grid, report, round, scale, select, shell, stability, sweep)"
+    valid = "(valid: disk, fedgd, grid, report, round, scale, select, shell, stability, states, sweep)"
     assert found.stderr == f"there is no benchmark 'rond': did you mean 'round'? {valid}\n"
 
 

@@ -1,7 +1,7 @@
 """How the columns of a table become features: the same for training, validation and new rows."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +77,13 @@ class Encoding:
         told = [asdict(c) | {"levels": list(c.levels)} for c in self.columns]
         return {"columns": told, "features": list(self.names)}
 
+    def check_there(self, names: Sequence[str], where: str) -> None:
+        """Raises UserError, which begins with ``where``, for a column that is not among these."""
+        there = set(names)
+        if lost := [column.name for column in self.columns if column.name not in there]:
+            hint = nearest(lost[0], names) if len(names) <= 30 else "columns go by their names"
+            raise UserError(f"{where}: there is no column {some(list(map(repr, lost)))} to make features of; {hint}")
+
     def apply(
         self,
         frame: Any,
@@ -91,11 +98,7 @@ class Encoding:
         Raises UserError, which begins with ``where``, for a column that is not there, a value that is no finite number,
         and a gap that nothing is known to fill with.
         """
-        lost = [column.name for column in self.columns if column.name not in frame]
-        if lost:
-            there = [str(name) for name in frame]
-            hint = nearest(lost[0], there) if len(there) <= 30 else "columns go by their names"
-            raise UserError(f"{where}: there is no column {some(list(map(repr, lost)))} to make features of; {hint}")
+        self.check_there([str(name) for name in frame], where)
         filled: list[str] = []
         unseen: list[str] = []
         parts = []

@@ -8,8 +8,9 @@ import numpy as np
 
 from fcorun.datasets.columns import Kind, numeric
 from fcorun.datasets.libsvm import read_libsvm
+from fcorun.datasets.named import plain
 from fcorun.datasets.npz import text_names
-from fcorun.datasets.readers import DAMAGE, LIBSVM, damaged, ending_of, find, frame_of, plain
+from fcorun.datasets.readers import DAMAGE, LIBSVM, damaged, ending_of, find, frame_of
 from fcorun.datasets.stored import HDF5, array_of
 from fcorun.errors import UserError
 

@@ -107,9 +107,9 @@ class OnDisk:
                     file._mmap.madvise(mmap.MADV_DONTNEED)  # no longer this process's; the system may keep them
         return out
 
-    def parts(self, most: int = AT_ONCE) -> Iterator[slice]:
-        """Slices of at most so many bytes, one after the other."""
-        step = max(1, most // max(self.shape[1] * self.dtype.itemsize, 1))
+    def parts(self) -> Iterator[slice]:
+        """Slices of at most AT_ONCE bytes, one after the other."""
+        step = max(1, AT_ONCE // max(self.shape[1] * self.dtype.itemsize, 1))
         yield from (slice(i, min(i + step, len(self))) for i in range(0, len(self), step))
 
     def in_order(self) -> tuple["OnDisk", np.ndarray]:

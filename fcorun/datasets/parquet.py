@@ -1,67 +1,74 @@
 """Parquet files that are larger than memory: their columns of numbers, written row by row into the cache once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.encoding import Column, Encoding
+from fcorun.datasets.named import check_apart, chosen, columns_like, split
 from fcorun.datasets.on_disk import AT_ONCE, OnDisk
-from fcorun.datasets.readers import DAMAGE, chosen, ending_of, find, split
 from fcorun.datasets.rows import Rows
-from fcorun.datasets.stored import digest, kept, stays
+from fcorun.datasets.stored import digest, kept
 from fcorun.errors import UserError
 
 
 def read_parquet(
+    file: Path,
     path: str,
+    *,
     target: str | None,
     client: str | None,
     ignore: Sequence[str] | None,
     only: Sequence[str] | None,
-    *,
-    aside: Sequence[str],
+    aside: Mapping[str, str],
     encoding: Encoding | None,
-    resident: bool | str,
-) -> Rows | None:
-    """The rows of a file that stay on disk; None where they do not, or the file is none of Parquet.
+) -> Rows:
+    """The rows of a file at ``path``, which stay on disk.
 
-    Its features are the columns as ``chosen``, or those of an ``encoding``; ``aside`` are others that are no features,
-    of which ``Rows.aside`` is a frame. Raises UserError where columns are missing, or features are no numbers.
+    Its features are the columns as ``chosen``, or those of an ``encoding``; ``aside``, by option, are others that are
+    no features, of which ``Rows.aside`` is a frame. Raises UserError where columns are missing, or features are no
+    numbers, and what pyarrow raises of a damaged file.
     """
-    file = find(path)
-    if ending_of(file, where := f"data.path={path}") != ".parquet" or not stays(_bytes(file), resident):
-        return None  # also where it is damaged, which who reads it says
     import pandas as pd
     from pyarrow import parquet
 
-    empty = pd.DataFrame(columns=list(parquet.read_schema(file).names))
-    features = [name for name in chosen(empty, path, (target, client), ignore, only) if name not in aside]
+    others = list(dict.fromkeys(aside.values()))
+    where, empty = f"data.path={path}", pd.DataFrame(columns=_columns(parquet.read_schema(file)))
+    check_apart(list(empty), where)
+    features = [name for name in chosen(empty, path, (target, client), ignore, only) if name not in others]
     split(empty, path, target, client, features=features)
     if encoding is not None:
         if coded := [column.name for column in encoding.columns if column.kind != "number" or column.indicator]:
             raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and the encoding has levels "
                             f"or gaps of '{coded[0]}': give a file that fits into memory")  # fmt: skip
+        encoding.check_there(features, where)
         features = [column.name for column in encoding.columns]
-    if lost := [name for name in (*features, *aside) if name not in empty]:
-        raise UserError(f"{where}: there is no column '{lost[0]}'; check the columns of the file")
-    few = [name for name in dict.fromkeys((target, client, *aside)) if name is not None]
+    for option, name in aside.items():
+        if name not in empty:
+            raise UserError(f"data.{option}={name}: there is no such column in {path}; {columns_like(name, empty)}")
+    few = [name for name in dict.fromkeys((target, client, *others)) if name is not None]
     frame = pd.read_parquet(file, columns=few)
+    frame.columns = [str(name) for name in frame.columns]
     rows = split(frame, path, target, client, features=[])
-    x = OnDisk.of(_values(file, features, where))
     made = encoding or Encoding(tuple(Column(name) for name in features))
-    return Rows(x, rows.y, rows.client, aside=frame[list(aside)], encoding=made)  # type: ignore[arg-type]
+    x: Any = OnDisk.of(_values(file, features, where)) if features else rows.x
+    return Rows(x, rows.y, rows.client, aside=frame[others], encoding=made)
 
 
-def _bytes(file: Path) -> int:
-    """About what the columns of a Parquet file take in memory, as 8 bytes a cell; 0 of a damaged file."""
+def _columns(schema: Any) -> list[str]:
+    """The names of the columns but for those that pandas saved an index in, which it reads as an index again."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])  # names, or what a range is made of
+    return [name for name in schema.names if name not in index]
+
+
+def bytes_of(file: Path) -> int:
+    """About what the columns of a Parquet file take in memory, as 8 bytes a cell. Raises ValueError of a damaged
+    file."""
     from pyarrow import parquet
 
-    try:
-        about = parquet.read_metadata(file)
-    except DAMAGE:
-        return 0
+    about = parquet.read_metadata(file)
     return about.num_rows * about.num_columns * 8
 
 

@@ -2,28 +2,32 @@
 
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fcorun.datasets.columns import Kind
+from fcorun.datasets.encoding import kinds_of_record, read_encoding
 from fcorun.datasets.excel import read_excel
 from fcorun.datasets.libsvm import read_libsvm
-from fcorun.datasets.npz import read_npz, text_names
+from fcorun.datasets.named import check_apart, chosen, split
+from fcorun.datasets.npz import read_npz
+from fcorun.datasets.parquet import bytes_of, read_parquet
 from fcorun.datasets.remarks import decimal_commas, nothing_known
 from fcorun.datasets.rows import Rows
-from fcorun.datasets.stored import HDF5, is_folder, read_folder, read_hdf5
+from fcorun.datasets.stored import HDF5, is_folder, read_folder, read_hdf5, stays
 from fcorun.datasets.text import Written, head_of, read_text
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError
 
 LIBSVM = (".libsvm", ".svm", ".svmlight", ".txt")
 TEXT = (".csv", ".tsv")
-NAMED = (*TEXT, ".parquet", ".xlsx")
+PARQUET = ".parquet"
+NAMED = (*TEXT, PARQUET, ".xlsx")
 # what the readers raise at a damaged or mislabelled file: their own errors derive from these
 DAMAGE = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
 FOLDER = "folder of .npy"
@@ -31,12 +35,13 @@ ENDINGS = (*NAMED, ".npz", *HDF5, *LIBSVM)
 UTF_8 = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
 
 
-def find(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS) -> Path:
-    """The file that ``option``, which errors begin with, names. Raises UserError, with the nearest name in its folder,
-    if there is none."""
+def find(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS, *, arrays: bool = False) -> Path:
+    """The file that ``option``, which errors begin with, names, where a folder of ``arrays`` might be named as well.
+    Raises UserError, with the nearest name in its folder, if there is none."""
     file, where = Path(path).expanduser(), f"{option}{path}"
     if file.is_dir():
-        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(endings)}")
+        also = "; or a folder with X.npy and y.npy" if arrays else ""
+        raise UserError(f"{where} is a folder: give a file that ends in {', '.join(endings)}{also}")
     if not file.exists():
         folder = file.parent
         if not folder.is_dir():
@@ -74,39 +79,37 @@ def read(
     client: str | None = None,
     ignore: Sequence[str] | None = None,
     only: Sequence[str] | None = None,
-    kinds: Mapping[str, Kind] | None = None,
+    *,
+    aside: Mapping[str, str] = MappingProxyType({}),
+    record: str | None = None,
     resident: bool | str = True,
 ) -> Rows:
-    """The rows of the file at ``path``, whose ending says the format; of arrays in a folder or in HDF5, x stays on disk
-    unless it is to be ``resident``, "auto" where it does not fit into memory.
+    """The rows of the file at ``path``, whose ending says the format; of Parquet, HDF5 and arrays in a folder, x stays
+    on disk unless it is to be ``resident``, "auto" where it does not fit into memory.
 
     ``target`` and ``client`` name columns of a file with named ones, which may lack a client; ``ignore`` and ``only``
-    the other columns that are to be left out, or to be left; ``kinds`` are those of columns that are known. Raises
-    UserError for a file that is missing, empty or cannot be read, and for targets, clients and arrays with values that
-    are missing or not numbers.
+    the other columns that are to be left out, or to be left; ``aside``, by option, those of them that are no features
+    in the end; ``record`` is one whose encoding the columns are to fit. Raises UserError for a file that is missing,
+    empty or cannot be read, and for targets, clients and arrays with values that are missing or not numbers.
     """
     where, folder = f"data.path={path}", is_folder(path)
-    file = Path(path).expanduser() if folder else find(path)
+    file = Path(path).expanduser() if folder else find(path, arrays=True)
     ending = FOLDER if folder else ending_of(file, where)
-    for option, column in (("target", target), ("client", client), ("ignore", ignore), ("only", only)):
+    columns: dict[str, Any] = {"target": target, "client": client, "ignore": ignore, "only": only}
+    for option, column in columns.items():
         if column is not None and ending not in NAMED:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
-    if ending not in (FOLDER, *HDF5) and resident is False:
+    if ending not in (FOLDER, *HDF5, PARQUET) and resident is False:
         raise UserError(f"data.resident=false: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave data.resident out")  # fmt: skip
     try:
-        if ending in NAMED:
-            written, remarks = frame_of(file, ending, target, client, where=where, kinds=kinds)
-            frame = written.frame
-            features = chosen(frame, path, (target, client), ignore, only)
-            rows = split(frame, path, target, client, features=features)
-            unread = next((why for name, why in written.unread.items() if name in features), None)
-            if unread:
-                raise UserError(f"{where}: {unread}")
-            told = {name: found for name, found in written.words.items() if name in features or name == target}
-            rows = replace(rows, remarks=(*remarks, *nothing_known(told, frame)))
-        else:
+        if ending not in NAMED:
             rows = Rows(**_arrays(file, ending, path, resident))
+        elif ending == PARQUET and stays(bytes_of(file), resident):
+            encoding = read_encoding(record) if record else None
+            rows = read_parquet(file, path, **columns, aside=aside, encoding=encoding)
+        else:
+            rows = _named(file, path, ending, **columns, kinds=kinds_of_record(record) if record else None)
     except DAMAGE as error:
         raise damaged(where, ending, error) from error
     if not len(rows.y):
@@ -115,6 +118,29 @@ def read(
         raise UserError(f"data.path={path}: the file has no feature columns; give at least one")
     _finite(rows, path, target)
     return rows
+
+
+def _named(
+    file: Path,
+    path: str,
+    ending: str,
+    *,
+    target: str | None,
+    client: str | None,
+    ignore: Sequence[str] | None,
+    only: Sequence[str] | None,
+    kinds: Mapping[str, Kind] | None,
+) -> Rows:
+    """The rows of a file with named columns, in memory."""
+    where = f"data.path={path}"
+    written, remarks = frame_of(file, ending, target, client, where=where, kinds=kinds)
+    frame = written.frame
+    features = chosen(frame, path, (target, client), ignore, only)
+    rows = split(frame, path, target, client, features=features)
+    if unread := next((why for name, why in written.unread.items() if name in features), None):
+        raise UserError(f"{where}: {unread}")
+    told = {name: found for name, found in written.words.items() if name in features or name == target}
+    return replace(rows, remarks=(*remarks, *nothing_known(told, frame)))
 
 
 def _arrays(file: Path, ending: str, path: str, resident: bool | str) -> dict[str, Any]:
@@ -143,7 +169,7 @@ def frame_of(
     import pandas as pd
 
     where, head, remarks = where or str(file), [], []
-    if ending == ".parquet":
+    if ending == PARQUET:
         written = Written(pd.read_parquet(file))
     elif ending == ".xlsx":
         written, head, remarks = read_excel(file, where, target, client, kinds)
@@ -152,72 +178,8 @@ def frame_of(
         head = head_of(file, ending)
     frame = written.frame
     frame.columns = [str(c) for c in frame.columns]
-    twice = [name for name, count in Counter(head or frame.columns).items() if count > 1]
-    if twice:
-        raise UserError(f"{where}: two columns are called '{twice[0]}': rename or drop one")
+    check_apart(head or frame.columns, where)
     return written, [*decimal_commas(written.commas), *remarks]
-
-
-def chosen(
-    frame: Any,
-    path: str,
-    taken: Sequence[str | None],
-    ignore: Sequence[str] | None,
-    only: Sequence[str] | None,
-) -> list[str]:
-    """The columns that are features, in the order of the file. Raises UserError for names that are none."""
-    there = [name for name in frame.columns if name not in taken]
-    for option, names in (("ignore", ignore), ("only", only)):
-        for name in names or ():
-            if name not in there:
-                if name in taken:
-                    raise UserError(
-                        f"data.{option}: '{name}' is the target or the client, and no feature; leave it out"
-                    )
-                raise UserError(f"data.{option}: {path} has no column '{name}'; {_columns(name, frame[there])}")
-    return [name for name in there if name not in (ignore or ()) and (only is None or name in only)]
-
-
-def split(frame: Any, path: str, target: str | None, client: str | None, *, features: list[str]) -> Rows:
-    """A data frame as target, clients and features. Raises UserError for a column that is missing or has gaps."""
-    if target is None:
-        raise UserError(f"data.target has no value: name the column of {path} to predict, {_columns('', frame)}")
-    if target == client:
-        raise UserError(f"data.client={client} is data.target too: name two different columns")
-    for option, column in (("target", target), ("client", client)):
-        if column is not None and column not in frame:
-            raise UserError(f"data.{option}={column}: there is no such column in {path}; {_columns(column, frame)}")
-        if column is not None and frame[column].isna().any():
-            row = int(frame[column].isna().to_numpy().argmax()) + 1
-            raise UserError(f"data.{option}={column}: row {row} of {path} has no value there; fill it in or drop it")
-    unnamed = next((c for c in features if c.startswith("Unnamed: ")), None)
-    if unnamed:
-        raise UserError(
-            f"data.path={path}: column {unnamed.split()[-1]} (from 0) has no name and may be a saved row number; "
-            "name it or drop it (in pandas: to_csv(..., index=False))"
-        )
-    return Rows(
-        x=np.empty((len(frame), 0)),
-        y=plain(frame[target]),
-        client=None if client is None else text_names(plain(frame[client])),
-        frame=frame[features],
-    )
-
-
-def _columns(name: str, frame: Any) -> str:
-    names = list(frame.columns)
-    return nearest(name, names if len(names) <= 30 else get_close_matches(name, names, n=10, cutoff=0))
-
-
-def plain(series: Any) -> np.ndarray:
-    """A column without missing values as numbers, booleans or text."""
-    from pandas.api import types
-
-    if types.is_bool_dtype(series.dtype):
-        return series.to_numpy(dtype=bool)
-    if types.is_numeric_dtype(series.dtype):
-        return series.to_numpy(dtype=getattr(series.dtype, "numpy_dtype", series.dtype))
-    return series.astype(str).to_numpy(dtype=str)
 
 
 def _finite(rows: Rows, path: str, target: str | None) -> None:

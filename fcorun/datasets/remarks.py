@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.system.machine import free_memory
+
 _SHOWN = 3  # of a kind, or of rows
+_SHARE = 0.1  # of the free memory, for columns that may number the rows
 
 
 def look_alikes(what: str, names: Iterable) -> list[str]:
@@ -26,14 +29,22 @@ def folded(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def identifiers(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
-    """A remark on the columns of x (N, d) that hold another whole number in every row, from 20 rows on."""
-    if len(x) < 20:
+def identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
+    """A remark on the columns of x (N, d), which may stay on disk, that hold another whole number in every row, from 20
+    rows on."""
+    differ = 256.0**x.dtype.itemsize if x.dtype.kind in "iu" else np.inf
+    if not 20 <= len(x) <= differ:
         return []
-    names, first = [], np.asarray(x[:20])
-    for column in range(x.shape[1]):
-        if _all_apart(first[:, column]) and _all_apart(x[:, column]):
-            names.append(f"'{features[column]}'" if features else f"column {column} (from 0)")
+    first = np.asarray(x[:20])
+    columns = np.array([column for column in range(x.shape[1]) if _all_apart(first[:, column])], int)
+    if len(columns):
+        with np.errstate(invalid="ignore"):  # of what is not finite, which others tell
+            span = x.max(axis=0)[columns].astype(float) - x.min(axis=0)[columns]
+        columns = columns[span >= len(x) - 1]
+    at_once = max(1, int(free_memory() * _SHARE) // (len(x) * x.dtype.itemsize))  # each time, all rows are read
+    groups = [columns[start : start + at_once] for start in range(0, len(columns), at_once)]
+    found = [column for group in groups for column, own in zip(group, x[:, group].T, strict=True) if _all_apart(own)]
+    names = [f"'{features[column]}'" if features else f"column {column} (from 0)" for column in found]
     if not names:
         return []
     return [f"every row has another whole number in {some(names)}: if that numbers rows or persons, drop the column"]

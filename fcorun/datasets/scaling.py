@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.partition import inverse, moments
 from fcorun.errors import UserError
 
@@ -31,8 +32,8 @@ class Scaling:
     deviation: np.ndarray
 
     @classmethod
-    def of(cls, x: np.ndarray) -> "Scaling":
-        """That of these rows, shape (N, d)."""
+    def of(cls, x: Any) -> "Scaling":
+        """That of these rows, shape (N, d), which may stay on disk."""
         mean, deviation = moments(x)
         return cls(mean, inverse(deviation), deviation)
 
@@ -56,6 +57,12 @@ class Scaling:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"data.scaling={folder} is no record of data that were standardized pooled: give the "
                             "folder of one that is done") from error  # fmt: skip
+
+    def scaled(self, x: Any) -> Any:
+        """Rows x (N, d), which may stay on disk, by it. Integers become float64; floats keep their dtype."""
+        if isinstance(x, OnDisk):
+            return x.standardized(self.mean, self.factor)
+        return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
 
     def noted(self) -> dict[str, Any]:
         """As scikit-learn's StandardScaler calls it: x is (x - mean_) / scale_, and scale_ 1 where a feature was

@@ -86,7 +86,19 @@ def array_of(values: Any) -> np.ndarray:
 
 
 def kept(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np.ndarray]) -> np.ndarray:
-    """A memory map of these blocks, one below the other, in the cache, where they are written unless they are there."""
+    """A memory map of these blocks, one below the other, in the cache, where they are written unless they are there.
+
+    Raises UserError where they cannot be written, and what ``blocks`` raise.
+    """
+    unread = []
+
+    def read() -> Iterator[np.ndarray]:
+        try:
+            yield from blocks
+        except OSError as error:
+            unread.append(error)
+            raise
+
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     file = cache_dir("rows") / f"{name}.npy"
     if not file.exists():
@@ -95,10 +107,12 @@ def kept(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np
             with temporary.open("wb") as out:
                 header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(out, header)
-                for block in blocks:
+                for block in read():
                     out.write(np.ascontiguousarray(block, dtype).data)
             os.replace(temporary, file)
         except OSError as error:
+            if unread:
+                raise
             raise UserError(f"{file.parent} has no room for {shape[0] * shape[1] * dtype.itemsize / 2**30:.3g} GiB "
                             f"of rows ({error.strerror}): FCORUN_CACHE=FOLDER is another place") from error  # fmt: skip
         finally:

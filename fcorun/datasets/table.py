@@ -11,10 +11,9 @@ from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import Encoding, kinds_of_record, read_encoding
+from fcorun.datasets.encoding import Encoding, read_encoding
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.owners import owners
-from fcorun.datasets.parquet import read_parquet
 from fcorun.datasets.partition import standardized
 from fcorun.datasets.readers import find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
@@ -112,15 +111,11 @@ class Table(Dataset):
 
         ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
         """
-        aside = [column for column in (self.weight, self.offset) if column is not None]
-        only = None if self.only is None else [*self.only, *aside]
+        given = {"weight": self.weight, "offset": self.offset}
+        aside = {option: column for option, column in given.items() if column is not None}
+        only = None if self.only is None else [*self.only, *aside.values()]
         named = {"ignore": self.ignore, "only": only, "resident": self.resident}
-        if self.path.lower().endswith(".parquet"):
-            encoding = read_encoding(self.encoding) if self.encoding else None
-            if rows := read_parquet(self.path, self.target, self.client, **named, aside=aside, encoding=encoding):
-                return self.dealt(rows)
-        kinds = kinds_of_record(self.encoding) if self.encoding else None
-        return self.dealt(read(self.path, self.target, self.client, **named, kinds=kinds))
+        return self.dealt(read(self.path, self.target, self.client, **named, aside=aside, record=self.encoding))
 
     def load_part(self, part: int, of: int) -> FederatedData:
         """Of a folder and of HDF5 the rows of others are read block by block, to be checked and summed up."""
@@ -182,23 +177,20 @@ class Table(Dataset):
         ).validate()
 
     def _standardized(
-        self, x: np.ndarray, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
+        self, x: Any, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
     ) -> tuple[Any, dict | None]:
         """The features as asked for, shape (N, d), and what is noted of it."""
         if self.standardize == "none":
             return x, None
-        if self.standardize == "per_client" and isinstance(x, OnDisk):
-            raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on disk: "
-                            "give pooled, or none")  # fmt: skip
         if self.standardize == "per_client":
+            if isinstance(x, OnDisk):
+                raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
+                                "disk: give pooled, or none")  # fmt: skip
             x, by = standardized(x, owner, held)
             clients = tuple([*names, ""][m] for m in by["owner"])
             return x, ClientScalings(clients, by["rows"], by["mean"], by["deviation"]).noted()
-        found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])  # type: ignore[arg-type]
-        if isinstance(x, OnDisk):
-            return x.standardized(found.mean, found.factor), found.noted()
-        out = x.dtype if x.dtype.kind == "f" else np.float64
-        return ((x - found.mean) * found.factor).astype(out), found.noted()
+        found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
+        return found.scaled(x), found.noted()
 
     def _kinds(self, rows: Rows) -> dict[str, Kind] | Encoding | None:
         """What each column holds, or the encoding that is to be taken; None where columns have no names."""
@@ -241,7 +233,7 @@ class Table(Dataset):
 
     def sources(self) -> Any:
         """A digest of the file's bytes, wherever it lies, and of the scaling and the encoding that are taken."""
-        held: Any = folder_digest(self.path) if is_folder(self.path) else digest(find(self.path))
+        held: Any = folder_digest(self.path) if is_folder(self.path) else digest(find(self.path, arrays=True))
         try:
             scaling = [Scaling.of_record(self.scaling)[0].digested()] if self.scaling else []
             encoding = [{"encoding": read_encoding(self.encoding).noted()}] if self.encoding else []

@@ -32,6 +32,11 @@ class Programs:
     compiled: dict = field(default_factory=dict, repr=False)
     guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    @property
+    def seconds_more(self) -> float:
+        """What compiling takes for another number of runs, the rounds and an evaluation, by what it took so far."""
+        return 2 * self.seconds / max(len(self.compiled), 1)
+
     def of(self, function: Callable, *arguments: Any) -> Callable:
         """The program of a function for such arguments."""
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(arguments))

@@ -16,7 +16,7 @@ from fcorun.engine.evaluate import row_weights
 from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
-from fcorun.problem import solver
+from fcorun.problem import solver, strength
 from fcorun.problem.problem import Batch, Problem
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_whole
@@ -26,7 +26,11 @@ TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000
 
 def gathered(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:
     """The rows in one place with their weights in F, in float64 where they are real numbers; under enable_x64."""
-    x, y, weight = data.x[rows], data.y[rows], row_weights(data, client_weighting)[rows]
+    return _batch(data, rows, row_weights(data, client_weighting)[rows])
+
+
+def _batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
+    x, y = data.x[rows], data.y[rows]
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
     offset = None if data.offset is None else jnp.asarray(data.offset[rows], jnp.float64)
@@ -66,25 +70,35 @@ def with_strength(experiment: Experiment, data: FederatedData):
 def strength_max(experiment: Experiment, data: FederatedData, cure: str = "leave reg.relative out") -> float:
     """The smallest strength at which 0 is optimal, from disk if it is there. Raises UserError, with the ``cure``, where
     there is none."""
-    return _kept_strength("strength", experiment, data, solver.strength_max, cure)
+    weighting = experiment.settings.client_weighting
+    return _kept_strength(
+        "strength", experiment, data, lambda problem: strength.strength_max(problem, gathered(data, weighting)), cure
+    )
 
 
 def strength_max_of_clients(experiment: Experiment, data: FederatedData, cure: str) -> float:
     """The smallest strength at which 0 is optimal for each client alone, on its rows. Raises UserError as
     ``strength_max``."""
 
-    def largest(problem: Problem, batch: Batch) -> float:
-        place, found = jnp.arange(len(data.y)), 0.0
-        for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
-            own = jnp.where((place >= start) & (place < stop), batch.weight, 0)
-            found = max(found, solver.strength_max(problem, batch._replace(weight=own / own.sum())))
-        return found
+    def largest(problem: Problem) -> float:
+        alone = strength.strength_finder(problem, data.x.shape[1])
+        return max(alone(batch) for batch in _of_clients(data))
 
     return _kept_strength("strength of each client", experiment, data, largest, cure)
 
 
+def _of_clients(data: FederatedData) -> Iterator[Batch]:
+    """The rows of each client, a power of two of them, so that few shapes are compiled: its last row stands for those
+    that it lacks, and weighs nothing there."""
+    within = np.ones(len(data.y)) if data.within is None else data.within
+    for start, stop in zip(data.offsets[:-1].tolist(), data.offsets[1:].tolist(), strict=True):
+        places = np.arange(start, start + 2 ** (stop - start - 1).bit_length())
+        rows = np.minimum(places, stop - 1)
+        yield _batch(data, rows, np.where(places < stop, within[rows], 0))
+
+
 def _kept_strength(
-    kind: str, experiment: Experiment, data: FederatedData, largest: Callable[[Problem, Batch], float], cure: str
+    kind: str, experiment: Experiment, data: FederatedData, largest: Callable[[Problem], float], cure: str
 ) -> float:
     """What ``largest`` finds, under enable_x64, from disk if it is there. Raises UserError, with the ``cure``, where
     that is none."""
@@ -92,7 +106,7 @@ def _kept_strength(
     if path.exists():
         return json.loads(path.read_text())
     with jax.enable_x64(True):
-        found = largest(problem_of(experiment, data), gathered(data, experiment.settings.client_weighting))
+        found = largest(problem_of(experiment, data))
     if not np.isfinite(found):
         raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {cure}")
     write_whole(path, json.dumps(found))

@@ -67,11 +67,11 @@ class Inner:
 
 
 def _in_span(solver: Callable[..., Vector]) -> Callable[..., Vector]:
-    """The solver; of a batch with a basis in coordinates of it, where it takes the same steps."""
+    """The solver; of data with a basis in coordinates of it, where it takes the same steps."""
 
     @wraps(solver)
     def solve(h: Inner, start: Vector, *rest: Any) -> Vector:
-        if isinstance(h.batch, Quadratic) or h.batch.basis is None or h.penalty is not None:
+        if h.batch.basis is None or h.penalty is not None:
             return solver(h, start, *rest)
         inside, own, back = in_span(h, start)
         return back(solver(inside, own, *rest))

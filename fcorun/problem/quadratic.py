@@ -1,6 +1,7 @@
 """Losses that are quadratic functions of the parameters, decomposed once for each client."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from fcorun.objectives.base import Objective
 from fcorun.problem.vector import Vector
 
 _LARGEST = 2**28  # numbers in all bases together
+INSIDE = "inside"
 _WIDEST = 3000  # of a matrix whose eigenvalues are worked out for F as a whole
 
 
@@ -21,13 +23,14 @@ class Quadratic(NamedTuple):
     It costs two products with an r x p matrix, whatever the number of examples; so does its prox, for any step.
 
     Attributes:
-        basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r.
+        basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r; None: the parameter is
+            a itself, "inside".
         curvature, slope: (r,).
         constant: ().
         count, passes: as of a Batch.
     """
 
-    basis: Vector
+    basis: Vector | None
     curvature: jax.Array
     slope: jax.Array
     constant: jax.Array
@@ -36,8 +39,15 @@ class Quadratic(NamedTuple):
 
     def coordinates(self, w: Vector) -> jax.Array:
         """a, shape (r,)."""
+        if self.basis is None:
+            return w[INSIDE]
         rank = len(self.curvature)
         return sum((v.reshape(rank, -1) @ w[name].ravel() for name, v in self.basis.items()), jnp.zeros((), w.dtype))
+
+    def spread(self, a: jax.Array) -> Vector:
+        """sum_k a_k basis_k."""
+        assert self.basis is not None
+        return Vector({name: jnp.tensordot(a, basis, 1) for name, basis in self.basis.items()})
 
     def value(self, w: Vector) -> jax.Array:
         a = self.coordinates(w)
@@ -46,17 +56,19 @@ class Quadratic(NamedTuple):
     def prox(self, v: Vector, s: jax.Array | float) -> Vector:
         """argmin_u s f(u) + ||u - v||^2 / 2."""
         move = s * (self.slope - self.curvature * self.coordinates(v)) / (1 + s * self.curvature)
-        return v + Vector({name: jnp.tensordot(move, basis, 1) for name, basis in self.basis.items()})
+        return v + self.spread(move)
 
     def minimum(self, pull: Vector, weight: jax.Array | float) -> Vector:
         """argmin_u f(u) + weight ||u||^2 / 2 - <pull, u>; with weight 0, f must bend in every direction."""
         a, bend = self.coordinates(pull), self.curvature + weight
         size = sum(v.size for v in pull.values())
-        whole = sum(jnp.sum(v**2) for v in self.basis.values()) > size - 0.5  # the basis spans all directions: then
+        whole = (
+            sum(jnp.sum(v**2) for v in (self.basis or {}).values()) > size - 0.5
+        )  # the basis spans all directions: then
         there = (weight > 0) & ~whole  # nothing lies outside, and rounding must not be divided by a small weight
         outside = jnp.where(there, 1 / jnp.where(there, weight, 1), 0)
         move = jnp.where(bend > 0, (self.slope + a) / jnp.where(bend > 0, bend, 1), 0) - outside * a
-        return outside * pull + Vector({name: jnp.tensordot(move, basis, 1) for name, basis in self.basis.items()})
+        return outside * pull + self.spread(move)
 
 
 def decomposed(
@@ -64,10 +76,10 @@ def decomposed(
 ) -> Quadratic | None:
     """The mean loss of each client that is here, stacked along a leading axis M; None where they are not quadratic, or
     too large."""
-    quadratic = getattr(objective, "quadratic", None)
     size = sum(int(np.prod(shape)) for shape in shapes.values())
-    if quadratic is None or not decomposable(objective, data, size):
+    if not decomposable(objective, data, size):
         return None
+    quadratic: Callable[..., Any] = objective.quadratic  # type: ignore[attr-defined]
     rank_of, (clients, count) = _ranks(objective, data, size), clients_here(data)
     basis, curvature, slope = (np.zeros((count, int(rank_of.max()), *rest), dtype) for rest in ((size,), (), ()))
     constant = np.zeros(count, dtype)
@@ -85,8 +97,10 @@ def decomposed(
 
 def decomposable(objective: Objective, data: FederatedData, size: int) -> bool:
     """Whether losses of ``size`` parameters are quadratic, and not too large to be decomposed."""
+    if not hasattr(objective, "quadratic"):
+        return False
     ranks = _ranks(objective, data, size)
-    return hasattr(objective, "quadratic") and len(ranks) * int(ranks.max()) * size <= _LARGEST
+    return len(ranks) * int(ranks.max()) * size <= _LARGEST
 
 
 def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:

@@ -8,7 +8,7 @@ map.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -17,10 +17,8 @@ import numpy as np
 from jax import lax
 
 from fcorun.config import numbers
-from fcorun.errors import UserError
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
-from fcorun.regularizers.base import Regularizer
 
 VERSION = 2  # raise it whenever the optimum of the same problem would come out otherwise
 CHUNK = 50  # iterations between certificates
@@ -219,32 +217,3 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
 
     start = (w["bias"], jnp.full((), -jnp.inf), jnp.full((), jnp.inf), jax.grad(loss)(w["bias"]), 0)
     return Vector(w | {"bias": lax.while_loop(far, closer, start)[0]})
-
-
-@dataclass(frozen=True)
-class _Zero(Regularizer):
-    """The indicator of {0}: it holds the regularised parameters at zero, but for features that are free."""
-
-    def value(self, w):
-        return jnp.zeros((), w.dtype)
-
-    def prox(self, z, t):
-        return jnp.where(jnp.asarray(self.factor(z)) > 0, 0, z)
-
-
-def strength_max(problem: Problem, batch: Batch) -> float:
-    """The smallest strength at which 0 is optimal, the intercept and features that are free being fitted.
-
-    Raises UserError where these are not found.
-    """
-    psi = problem.regularizer
-    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
-    steps, tolerance = (20_000, 1e-10) if psi.frees else (2000, 1e-12)
-    for null in minimize(held, batch, tolerance, steps):  # noqa: B007
-        pass
-    if psi.frees and not null.certified:
-        raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} steps: "
-                        "standardize them, or give reg.strength")  # fmt: skip
-    gradient = jax.jit(problem.gradient)(null.w, batch)
-    found = [problem.regularizer.strength_max(gradient[n]) for n in problem.regularized]  # type: ignore[attr-defined]
-    return float(max(found))

@@ -1,14 +1,14 @@
 """Clients with few rows: their loss in coordinates of the span of these, outside of which it is flat but for a ridge.
 
-Of n rows with d features a product takes n x n instead of n x d numbers. The coordinates are orthonormal and hold how
-far a point lies outside, so that whatever adds up points and gradients takes the same steps in them.
+Of n rows with d features a product takes n x n instead of n x d numbers, of a quadratic that is decomposed n. The
+coordinates are orthonormal and hold how far a point lies outside, so that whatever adds up points and gradients takes
+the same steps in them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -18,11 +18,12 @@ from fcorun.datasets.own import clients_here
 from fcorun.objectives.base import Objective, linear
 from fcorun.objectives.product import product
 from fcorun.problem.problem import Batch, Problem, coordinates
-from fcorun.problem.quadratic import features_of
+from fcorun.problem.quadratic import INSIDE, Quadratic, features_of
 from fcorun.problem.vector import Vector
 
 _LARGEST = 2**27  # numbers in all bases together
 _OUTSIDE = "outside"
+Way = Callable[[Vector], Vector]
 
 
 def spanned(objective: Objective, data: FederatedData, dtype) -> Batch | None:
@@ -69,38 +70,48 @@ def in_span(h: Any, start: Vector) -> tuple[Any, Vector, Callable[[Vector], Vect
     """An ``inner.Inner`` without a penalty and a point, in coordinates, and the way back.
 
     Outside of the span h bends as s ridge + weight does: it has its minimum at p, and a point keeps its direction from
-    there, e, of which the length alone changes.
+    there, e, of which the length alone changes. A quadratic has its ridge in its own curvature.
     """
-    basis = h.batch.basis
-    problem = _Inside(**{f.name: getattr(h.problem, f.name) for f in fields(Problem)})
-    inner = [coordinates(v, basis) for v in (start, h.v)]
-    pull, a_pull = h.weight * h.v["weights"], h.weight * inner[1]["weights"]
-    tilt = None
+    within: Callable[..., tuple] = _of_quadratic if isinstance(h.batch, Quadratic) else _of_rows
+    problem, batch, into, spread = within(h.problem, h.batch)
+    inner = [into(v) for v in (start, h.v)]
+    pull, a_pull, tilt = h.weight * h.v, h.weight * inner[1], None
     if h.tilt is not None:
-        tilt = coordinates(h.tilt, basis)
-        pull, a_pull = pull + h.tilt["weights"], a_pull + tilt["weights"]
+        tilt = into(h.tilt)
+        pull, a_pull = pull + h.tilt, a_pull + tilt
         tilt = Vector({**tilt, _OUTSIDE: jnp.zeros((), start.dtype)})
-    bend = jnp.asarray(h.s * problem.objective.ridge + h.weight, start.dtype)
+    ridge = 0 if isinstance(h.batch, Quadratic) else problem.objective.ridge
+    bend = jnp.asarray(h.s * ridge + h.weight, start.dtype)
     inverse = jnp.where(bend > 0, 1 / jnp.where(bend > 0, bend, 1), 0)
     p, a_p = inverse * pull, inverse * a_pull
-
-    def spread(a: jax.Array) -> jax.Array:
-        return product(basis.T, a).reshape(p.shape)
-
-    e = start["weights"] - p
-    e = e - spread(inner[0]["weights"] - a_p)
-    length = jnp.sqrt(jnp.sum(e * e))
-    own = replace(
-        h,
-        problem=problem,
-        batch=h.batch._replace(basis=None),
-        v=Vector({**inner[1], _OUTSIDE: jnp.zeros((), start.dtype)}),
-        tilt=tilt,
-    )
+    e = start - p
+    e = e - spread(inner[0] - a_p)
+    length = jnp.sqrt(e.dot(e))
+    v = Vector({**inner[1], _OUTSIDE: jnp.zeros((), start.dtype)})
 
     def back(u: Vector) -> Vector:
         share = u[_OUTSIDE] / jnp.where(length > 0, length, 1)
-        weights = p + share * e + spread(u["weights"] - a_p)
-        return Vector({**{n: v for n, v in u.items() if n != _OUTSIDE}, "weights": weights})
+        return p + share * e + spread(Vector({name: u[name] for name in a_p}) - a_p)
 
-    return own, Vector({**inner[0], _OUTSIDE: length}), back
+    return replace(h, problem=problem, batch=batch, v=v, tilt=tilt), Vector({**inner[0], _OUTSIDE: length}), back
+
+
+def _of_rows(problem: Problem, batch: Batch) -> tuple[Problem, Batch, Way, Way]:
+    """The problem and the rows in coordinates, the way into these, and out of them."""
+    basis = batch.basis
+    assert basis is not None
+
+    def spread(a: Vector) -> Vector:
+        return Vector({**a, "weights": product(basis.T, a["weights"]).reshape(problem.shapes["weights"])})
+
+    own = _Inside(**{f.name: getattr(problem, f.name) for f in fields(Problem)})
+    return own, batch._replace(basis=None), lambda w: coordinates(w, basis), spread
+
+
+def _of_quadratic(problem: Problem, batch: Quadratic) -> tuple[Problem, Quadratic, Way, Way]:
+    """The same of a quadratic, whose Hessian is diagonal there."""
+
+    def into(w: Vector) -> Vector:
+        return Vector({INSIDE: batch.coordinates(w)})
+
+    return problem, batch._replace(basis=None), into, lambda a: batch.spread(a[INSIDE])

@@ -26,7 +26,7 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
         everyone, extra = reference.gathered(data, settings.client_weighting), evaluation.arrays("float64")
         given = algo.rows(data.offsets)
         rows = reference.gathered(data, settings.client_weighting, given)
-        measure = jax.jit(lambda w: evaluation.measure(problem, w, everyone.x, everyone.y, extra))
+        measured = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, no constants
         clock = time.perf_counter()
         for now in solver.minimize(own(problem, data, given), rows, algo.tolerance, algo.max_iterations):
             counters = {"round": now.iteration, "seconds": time.perf_counter() - clock}
@@ -34,7 +34,8 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
             if not np.isfinite(now.objective):
                 job.diverged = max(now.iteration, 1)
                 break
-            row = job.add(counters, {name: float(value) for name, value in measure(now.w).items()})
+            found = measured(now.w, everyone.x, everyone.y, extra)
+            row = job.add(counters, {name: float(value) for name, value in found.items()})
             watch.row(job, row)
     if not now.certified and not job.diverged:
         job.remark(f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations")

@@ -63,7 +63,7 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
 
     A run that meets a target of ``stop`` is over, and its record complete. When at least half of them are over or have
     diverged, or another thread has nothing to do, those that go on are handed back at their checkpoints, to run in
-    smaller programs; late in a run that would not pay.
+    smaller programs, if compiling these takes less time than they save.
     """
     engine, settings = crew.engine, jobs[0].experiment.settings
     width += -width % engine.devices if width > engine.devices else 0  # each device has as many runs
@@ -82,9 +82,9 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
                 if crew.stop.is_set():
                     raise KeyboardInterrupt
                 alive = [g for g, job in enumerate(jobs) if not (job.diverged or job.end)]
-                fewer = 2 * len(alive) <= len(jobs) or (crew.idle.is_set() and len(alive) >= _SHARED)
-                if fewer and alive and len(jobs) > 1 and done < now.round <= settings.rounds / 2:
-                    back = alive
+                if now.round > done and len(jobs) > 1:
+                    pace = (now.seconds - seconds) / (now.round - done)
+                    back = alive if _pays(crew, len(alive), width, pace * (settings.rounds - now.round)) else []
                 if back or not alive:
                     break
                 if time.perf_counter() - saved >= settings.checkpoint_every:
@@ -100,6 +100,13 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
     _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if g not in back and not job.end])
     _checkpoint(jobs, now, states, back)
     return [jobs[g] for g in back]
+
+
+def _pays(crew: Crew, alive: int, width: int, left: float) -> bool:
+    """Whether so many of ``width`` runs, which have ``left`` seconds to go, are over sooner in smaller programs."""
+    shared = crew.idle.is_set() and alive >= _SHARED
+    less = max(1 - alive / width, 0.5 * shared)
+    return alive > 0 and less >= 0.5 and less * left > crew.engine.programs.seconds_more
 
 
 def _filled(values: list, width: int) -> list:

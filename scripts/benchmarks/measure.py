@@ -74,15 +74,20 @@ begun = time.perf_counter()
 quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet)
 _, status, usage = os.wait4(pid, 0)
-print(time.perf_counter() - begun, usage.ru_maxrss / 1024)
+print(time.perf_counter() - begun, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 sys.exit(bool(status))
 """
 
 
 def shell(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
     """Seconds of a command, and the peak memory in MiB of the largest of its processes."""
+    return costs(command, folder, cache)[:2]
+
+
+def costs(command: list[str], folder: Path, cache: Path) -> tuple[float, float, float]:
+    """The same, and seconds of the processor."""
     environment = os.environ | {"FCORUN_CACHE": str(cache)}
     measured = [sys.executable, "-S", "-c", MEASURE, *command]
     found = subprocess.run(measured, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    seconds, memory = map(float, found.stdout.split())
-    return seconds, memory
+    seconds, memory, processor = map(float, found.stdout.split())
+    return seconds, memory, processor

@@ -1,18 +1,22 @@
 """Tables whose rows stay on disk: what is read of them is what is read of them in memory."""
 
+import errno
 import os
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from helpers import fails
 
-from fcorun.datasets import on_disk, stored
+from fcorun.datasets import on_disk, parquet, stored
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.on_disk import OnDisk
+from fcorun.datasets.remarks import identifiers
 from fcorun.datasets.scaling import Scaling
 from fcorun.datasets.table import Table
 
@@ -22,7 +26,7 @@ ROWS, FEATURES = 90, 4
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of a few rows."""
-    for module in (on_disk, stored):
+    for module in (on_disk, stored, parquet):
         monkeypatch.setattr(module, "AT_ONCE", 200)
 
 
@@ -52,7 +56,7 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(found | {f"f{k}": x[:, k] for k in range(FEATURES)})
 
 
-def parquet(table: pd.DataFrame) -> dict:
+def parquet_of(table: pd.DataFrame) -> dict:
     table.to_parquet("rows.parquet")
     return {"path": "rows.parquet", "target": "y", "client": "client"}
 
@@ -111,12 +115,26 @@ def test_hdf5(how):
 
 
 def test_parquet(session_cache):
-    given = parquet(frame().assign(w=np.linspace(1, 2, ROWS), whole=np.arange(ROWS, dtype=np.int16) // 7))
+    given = parquet_of(frame().assign(w=np.linspace(1, 2, ROWS), whole=np.arange(ROWS, dtype=np.int16) // 7))
     alike(*both(**given, weight="w", ignore=["f1"]))
     kept = set((session_cache / "rows").glob("*.npy"))
     times = {path: path.stat().st_mtime_ns for path in kept}
     Table(**given, weight="w", ignore=["f1"], resident=False).load()
     assert {path: path.stat().st_mtime_ns for path in (session_cache / "rows").glob("*.npy")} == times
+
+
+@pytest.mark.parametrize("name", [None, "patient"])
+def test_an_index_of_pandas_is_no_feature(name):
+    memory, disk = both(**parquet_of(frame().sample(frac=1, random_state=0).rename_axis(name)))
+    assert disk.features == tuple(f"f{k}" for k in range(FEATURES))
+    alike(memory, disk)
+
+
+def test_columns_that_are_numbered():
+    parquet_of(frame().set_axis(range(2 + FEATURES), axis=1))
+    memory, disk = both(path="rows.parquet", target="0", client="1")
+    assert disk.features == tuple(str(2 + k) for k in range(FEATURES))
+    alike(memory, disk)
 
 
 def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
@@ -147,6 +165,25 @@ def test_a_large_file_is_digested_once(monkeypatch):
     assert len(read) == 2
 
 
+def test_blocks_are_of_a_few_rows(monkeypatch):
+    kept, blocks = stored.kept, []
+
+    def counted(key, shape, dtype, found):
+        return kept([*key, "blocks"], shape, dtype, (blocks.append(len(block)) or block for block in found))
+
+    for module in (stored, parquet):
+        monkeypatch.setattr(module, "kept", counted)
+    tables: list[dict] = [parquet_of(frame()), {"path": hdf5(compression="gzip")}]
+    for given in tables:
+        blocks.clear()
+        x: Any = Table(**given, resident=False).load().x
+        assert sum(blocks) == ROWS
+        assert max(blocks) * FEATURES * 4 <= 200
+        parts = [part.stop - part.start for part in x.parts()]
+        assert sum(parts) == len(x)
+        assert max(parts) * FEATURES * 4 <= 200
+
+
 def test_rows_are_those_of_the_array_in_any_order():
     rng = np.random.default_rng(1)
     values = rng.standard_normal((500, 3))
@@ -160,7 +197,7 @@ def test_rows_are_those_of_the_array_in_any_order():
         assert (len(some), some.shape, some.size) == (len(values[rows]), values[rows].shape, values[rows].size)
     np.testing.assert_array_equal(whole[4], values[4])
     np.testing.assert_array_equal(whole[:, 1], values[:, 1])
-    found, wanted = Scaling.of(whole[::-3]), Scaling.of(values[::-3])  # type: ignore[arg-type]
+    found, wanted = Scaling.of(whole[::-3]), Scaling.of(values[::-3])
     np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
     np.testing.assert_allclose(found.deviation, wanted.deviation, rtol=1e-12)
     np.testing.assert_array_equal([whole.min(), whole.max()], [values.min(axis=0), values.max(axis=0)])
@@ -193,7 +230,82 @@ def test_what_is_not_finite_is_found():
 )
 def test_what_is_not_done_on_disk_is_refused(change, given, says):
     with fails(says):
-        Table(**(parquet(frame().assign(**change)) | given), resident=False).load()
+        Table(**(parquet_of(frame().assign(**change)) | given), resident=False).load()
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (frame().head(0), "the file has no rows"),
+        (frame()[["y", "client"]], "the file has no feature columns"),
+        (frame().assign(y=np.inf), "target 'y' is missing or infinite in row 1"),
+        (frame().assign(w=1.0), "data.weight=weight: there is no such column"),
+        (frame().rename(columns={"f0": "Unnamed: 2"}), "column 2 (from 0) has no name"),
+    ],
+)
+def test_parquet_is_checked_on_disk_as_in_memory(table, says, resident):
+    with fails("rows.parquet", says):
+        Table(**parquet_of(table), resident=resident, weight="weight" if "weight" in says else None).load()
+
+
+@pytest.mark.parametrize("resident", [True, False, "auto"])
+@pytest.mark.parametrize("cut", [slice(0, 30), slice(0, -12), slice(4, None), slice(200, None)], ids=str)
+def test_damaged_parquet(cut, resident):
+    given, file = parquet_of(frame()), Path("rows.parquet")
+    file.write_bytes(file.read_bytes()[cut])
+    with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
+        Table(**given, resident=resident).load()
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("int32", 3), ("float64", 3), ("int8", 0)])
+def test_columns_that_number_the_rows_are_found_in_few_readings(dtype, times, monkeypatch):
+    rng, taken, rows = np.random.default_rng(2), on_disk._taken, []
+    numbers = np.stack([*(rng.permutation(300) for _ in range(20)), rng.integers(0, 200, 300)], axis=1).astype(dtype)
+    numbers[200:, 3] = numbers[100, 3]
+    np.save("v.npy", numbers)
+    disk = OnDisk.of(np.load("v.npy", mmap_mode="r"))
+    monkeypatch.setattr(on_disk, "_taken", lambda values, places: rows.append(len(places)) or taken(values, places))
+    found = identifiers(disk)
+    assert sum(rows) <= times * 300
+    assert found == identifiers(numbers)
+    if times:
+        assert "in column 0 (from 0), column 1 (from 0), column 2 (from 0) and 16 more" in found[0]
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_hdf5_of_which_a_part_is_damaged(resident):
+    path = Path(hdf5(compression="gzip", chunks=(ROWS, 1)))
+    with h5py.File(path) as file:
+        found: h5py.Dataset = file["X"]  # type: ignore[assignment]
+        place = found.id.get_chunk_info(2)
+    content = bytearray(path.read_bytes())
+    content[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
+    path.write_bytes(content)
+    with fails("data.path=rows.h5: cannot be read as HDF5", "mend or rename the file"):
+        Table(path=str(path), resident=resident).load()
+
+
+def test_parquet_of_which_a_part_is_damaged(session_cache):
+    table = frame()
+    given, path = parquet_of(table), Path("rows.parquet")
+    about = pq.read_metadata(path).row_group(0).column(2)
+    content = bytearray(path.read_bytes())
+    start = about.dictionary_page_offset or about.data_page_offset
+    content[start : start + about.total_compressed_size] = bytes(about.total_compressed_size)
+    path.write_bytes(content)
+    with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
+        Table(**given, resident=False).load()
+    assert not list((session_cache / "rows").glob(".*.tmp"))
+
+
+def test_a_full_disk_is_called_that(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
+    with fails("has no room for", "No space left on device", "FCORUN_CACHE=FOLDER"):
+        Table(**parquet_of(frame().assign(f0=3)), resident=False).load()
 
 
 def test_folders_and_files_that_lack_arrays():

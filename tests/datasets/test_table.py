@@ -84,7 +84,7 @@ def test_missing_files(tmp_path):
         priced(str(tmp_path / "zzz")).sources()
     with fails("data.path=", "no folder"):
         priced(str(tmp_path / "none" / "t.csv")).load()
-    with fails("data.path=", "is a folder"):
+    with fails("data.path=", "is a folder", ".h5", "or a folder with X.npy and y.npy"):
         priced(str(tmp_path)).load()
 
 

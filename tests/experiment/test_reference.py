@@ -1,12 +1,17 @@
 """Relative strengths, and the reference optimum."""
 
+from itertools import pairwise
+
+import jax
 import numpy as np
 import pytest
 from helpers import fails, flat, matrices_only, names, plugin_class, ragged, small
 
 from fcorun import grid, run
+from fcorun.experiment import reference
+from fcorun.experiment.build import problem_of
 from fcorun.experiment.prepare import prepare
-from fcorun.problem import solver
+from fcorun.problem import solver, strength
 from fcorun.reports.collect import table
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
@@ -59,6 +64,7 @@ def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
         raise AssertionError("solved again")
 
     monkeypatch.setattr(solver, "minimize", never)
+    monkeypatch.setattr(strength, "minimize", never)
     assert run(config, "second").metrics["suboptimality"].tolist() == first.metrics["suboptimality"].tolist()
     with pytest.raises(AssertionError, match="solved again"):
         run(small("reference=true", "reg.relative=0.4", "rounds=2"), "other")
@@ -104,6 +110,38 @@ def test_every_regularizer_and_objective_says_whether_it_is_convex():
     assert said == dict.fromkeys(said, True)
     objectives = {name: plugin_class("objective", name).convex for name in names("objective") if name != "by_task"}
     assert [name for name, convex in objectives.items() if not convex] == ["mlp"]
+
+
+@pytest.mark.parametrize("objective", ["least_squares", "gamma"])
+def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch, tmp_path):
+    """Against one client after the other, on its rows as they are; all together take few rows and few shapes."""
+    sizes = (1, 3, 4, 9, 13, 30)
+    y = np.random.default_rng(3).uniform(0.5, 2, sum(sizes))
+    asked = (
+        "algo=local",
+        "algo.client_lr=0.1",
+        f"objective={objective}",
+        "reg=l1",
+        "reg.strength=1",
+        "data.standardize=pooled",
+    )
+    experiment = prepare(ragged(tmp_path, *asked, sizes=sizes, y=y))
+    data, minimize, taken = experiment.data.load(), strength.minimize, []
+    with jax.enable_x64(True):
+        problem, ends = problem_of(experiment, data), data.offsets.tolist()
+        rows = [reference.gathered(data, "uniform", slice(*own)) for own in pairwise(ends)]
+        each = [strength.strength_max(problem, batch) for batch in rows]
+
+    def counted(problem, batch, *args, **how):
+        taken.append(len(batch.y))
+        return minimize(problem, batch, *args, **how)
+
+    monkeypatch.setattr(strength, "minimize", counted)
+    found = reference.strength_max_of_clients(experiment, data, "")
+    assert found == pytest.approx(max(each), rel=1e-9)
+    assert len(taken) == len(sizes)
+    assert sum(taken) < 2 * sum(sizes)
+    assert len(set(taken)) <= 5  # the powers of two up to 32
 
 
 def test_of_strength_and_relative_the_one_given_is_told(tmp_path):

@@ -18,6 +18,7 @@ from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.strength import strength_max
 from fcorun.regularizers import L1
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
@@ -197,7 +198,7 @@ def test_strength_max_has_a_closed_form(tmp_path):
         data = load(experiment)
         with jax.enable_x64(True):
             batch = reference.gathered(data, experiment.settings.client_weighting)
-            return solver.strength_max(problem_of(experiment, data), batch), data
+            return strength_max(problem_of(experiment, data), batch), data
 
     found, data = largest(ragged(tmp_path / "a"))
     assert found == pytest.approx(np.abs(2 * data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)

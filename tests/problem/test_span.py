@@ -12,12 +12,15 @@ from helpers import engine_of, given, ragged, snapshots
 from fcorun.datasets.base import FederatedData
 from fcorun.engine import arrays
 from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.objectives.least_squares import LeastSquares
 from fcorun.objectives.logistic import Logistic
 from fcorun.objectives.mlp import MLP
-from fcorun.problem.inner import Inner
+from fcorun.problem.inner import SOLVERS, Inner, Stop
 from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.quadratic import decomposed
 from fcorun.problem.span import in_span, spanned
 from fcorun.problem.vector import Vector
+from fcorun.problem.work import Work
 from fcorun.regularizers.none import NoRegularizer
 
 SIZES = (4, 9, 6)
@@ -116,6 +119,32 @@ def test_the_loss_in_the_span_is_that_of_the_rows():
                 assert (back(lower) - (start_at - 0.1 * h.slope(start_at))).norm() < 1e-12
                 change = h.value(back(lower)) - h.value(start_at)
                 assert inside.value(lower) - inside.value(a) == pytest.approx(float(change), rel=1e-9)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@pytest.mark.parametrize("solver", ["gradient", "accelerated", "newton"])
+def test_a_quadratic_in_its_own_coordinates(solver, ridge):
+    """The same steps, as often, as on its parameters; of clients with fewer rows than parameters and with more."""
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        data = FederatedData(rng.standard_normal((20, 8)), rng.standard_normal(20), np.array([0, 4, 20]), "regression")
+        objective = LeastSquares(ridge=ridge)
+        problem = Problem(objective, NoRegularizer(), Euclidean(), objective.shapes((8,), 1), curvature=(0.0, 40.0))
+        w, tilt = (Vector({n: jnp.asarray(rng.standard_normal(s)) for n, s in problem.shapes.items()}) for _ in "12")
+        all_of = given(decomposed(objective, data, problem.shapes, "float64"))
+        stop = Stop(7, 1e-6)
+        for m in range(2):
+            quadratic = jax.tree.map(lambda v, m=m: jnp.asarray(v[m]), all_of)
+            for pull in (None, tilt):
+                found = []
+                for way in (SOLVERS[solver], SOLVERS[solver].__wrapped__):
+                    work = Work()
+                    h = Inner(replace(problem, work=work), quadratic, 2 * w, 0.7, 0.4, pull)
+                    found.append((way(h, w - tilt, stop), work.totals()))
+                (one, spent), (other, expected) = found
+                assert (one - other).norm() < 1e-9
+                assert (one - (w - tilt)).norm() > 0.1
+                np.testing.assert_allclose(spent, expected, rtol=0.2 * (solver == "newton"))  # rounding may end it
 
 
 @pytest.mark.parametrize("change", ["rows", "objective"])

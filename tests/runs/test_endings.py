@@ -11,6 +11,8 @@ from helpers import FILES, PICTURES, Stop, fails, flat, rows_of, small
 from fcorun import Record, run, run_grid
 from fcorun.cli.commands import main as command
 from fcorun.cli.console import Console
+from fcorun.engine.engine import Programs
+from fcorun.engine.federation import Federation
 from fcorun.experiment.ending import ADVICE
 from fcorun.experiment.prepare import prepare
 
@@ -137,13 +139,23 @@ def test_a_run_that_misses_its_targets_says_by_how_much():
     assert f"{last['support_f1']:.3g} at the end, below 2" in record.status["reason"]
 
 
+@pytest.mark.parametrize("compiling", [0.0, np.inf])
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])
-def test_each_run_of_a_grid_ends_by_itself(rates):
-    """Those that go on do so in smaller programs, or to the end."""
+def test_each_run_of_a_grid_ends_by_itself(rates, compiling, monkeypatch):
+    """Those that go on do so in smaller programs, or, where these take too long to compile, in that of all."""
+    monkeypatch.setattr(Programs, "seconds_more", compiling)
+    widths, advance = set(), Federation.advance
+
+    def noted(self, numbers, state, *rest):
+        widths.add(len(state["diverged"]))
+        return advance(self, numbers, state, *rest)
+
+    monkeypatch.setattr(Federation, "advance", noted)
     points = [deepcopy(with_target(suboptimality=1e-1)) for _ in rates]
     for point, rate in zip(points, rates, strict=True):
         point["algo"]["client_lr"] = rate
     records = run_grid(points)
+    assert (len(widths) > 1) == (compiling == 0)
     ends = [record.summary["round"] for record in records]
     assert sum(0 < end < 300 for end in ends[:3]) >= 2
     for point, record in zip(points, records, strict=True):

@@ -13,6 +13,7 @@ from sweeps import RATES, command, same, table
 from fcorun import UserError, compose, load_records, run
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
+from fcorun.engine.engine import Programs
 from fcorun.experiment.build import check_measured
 from fcorun.experiment.prepare import prepare
 from fcorun.records.sweeps import kept
@@ -167,6 +168,7 @@ def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, m
     """With the numbers of an undisturbed run; and a thread that has nothing to do is given some of another's runs."""
     axes = ("algo.client_lr=1e-3,2e-3,3e-3,4e-3,5e-3,50,60,70,80,90", "algo.server_lr=1,1000", "rounds=40")
     monkeypatch.setattr(execute, "cores", lambda: batches)
+    monkeypatch.setattr(Programs, "seconds_more", 0.0)
     assert command(*axes, "hydra.sweep.dir=s") == 0
     records = {
         status: [r for r in load_records("s") if r.status["status"] == status] for status in ("done", "diverged")

@@ -240,7 +240,7 @@ def test_a_path_of_own_models_begins_where_all_of_them_are_0(monkeypatch):
     planned = plan(settings, Options(points=3, folds=2))
     assert "for each client alone" in planned.path.said
     with monkeypatch.context() as patch:  # it is kept, as that of all together is
-        patch.setattr("fcorun.problem.solver.strength_max", lambda *_: pytest.fail("computed again"))
+        patch.setattr("fcorun.problem.strength.strength_finder", lambda *_: pytest.fail("computed again"))
         assert plan(settings, Options(points=3, folds=2)).path.values.tolist() == planned.path.values.tolist()
     for factor, some in ((1.001, False), (0.97, True)):
         strength = float(planned.path.values[0] * factor)
