@@ -56,9 +56,9 @@ def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost, compi
     assert told[lost][0] == -signal.SIGKILL
     code, _, said = told[1 - lost]
     assert code == 1
-    assert said.startswith(f"fcorun: failed: host {lost}")
-    assert said.endswith("was lost; the same command goes on\n")
-    assert len(said.splitlines()) == 1
+    last = said.splitlines()[-1]  # JAX may have said before that its sum broke off
+    assert last.startswith(f"fcorun: failed: host {lost}")
+    assert last.endswith("was lost; the same command goes on")
     status = Record(Path("0/run")).status
     assert status["status"] == ("interrupted" if lost == 0 else "failed")
     if lost == 0:
