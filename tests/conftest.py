@@ -32,7 +32,7 @@ os.environ.setdefault("XLA_FLAGS", FLAGS)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Rows are arguments of a program: as constants of it they would be kept on disk with it. It warns, which is an error.
-jax.config.update("jax_captured_constants_warn_bytes", 2**12)
+jax.config.update("jax_captured_constants_warn_bytes", 2**13)
 
 check_shapes()
 
