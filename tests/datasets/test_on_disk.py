@@ -1,17 +1,13 @@
 """Tables whose rows stay on disk: what is read of them is what is read of them in memory."""
 
-import errno
 import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from helpers import fails
+from disk_tables import FEATURES, ROWS, arrays, folder, frame, hdf5, parquet_of
 
 from fcorun.datasets import on_disk, parquet, stored
 from fcorun.datasets.base import FederatedData
@@ -20,45 +16,12 @@ from fcorun.datasets.remarks import identifiers
 from fcorun.datasets.scaling import Scaling
 from fcorun.datasets.table import Table
 
-ROWS, FEATURES = 90, 4
-
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of a few rows."""
     for module in (on_disk, stored, parquet):
         monkeypatch.setattr(module, "AT_ONCE", 200)
-
-
-def arrays(dtype="float32") -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    x = (100 * rng.random((ROWS, FEATURES))).astype(dtype)
-    return {"X": x, "y": rng.standard_normal(ROWS), "client": rng.integers(0, 4, ROWS)}
-
-
-def folder(**changed) -> str:
-    Path("rows").mkdir(exist_ok=True)
-    for name, values in (arrays() | changed).items():
-        np.save(f"rows/{name}.npy", values)
-    return "rows"
-
-
-def hdf5(**how) -> str:
-    with h5py.File("rows.h5", "w") as file:
-        for name, values in arrays().items():
-            file.create_dataset(name, data=values, **(how if name == "X" else {}))
-    return "rows.h5"
-
-
-def frame() -> pd.DataFrame:
-    found = arrays()
-    x = found.pop("X")
-    return pd.DataFrame(found | {f"f{k}": x[:, k] for k in range(FEATURES)})
-
-
-def parquet_of(table: pd.DataFrame) -> dict:
-    table.to_parquet("rows.parquet")
-    return {"path": "rows.parquet", "target": "y", "client": "client"}
 
 
 def both(**given) -> tuple[FederatedData, FederatedData]:
@@ -203,61 +166,6 @@ def test_rows_are_those_of_the_array_in_any_order():
     np.testing.assert_array_equal([whole.min(), whole.max()], [values.min(axis=0), values.max(axis=0)])
 
 
-def test_rows_that_do_not_fit_into_memory_are_not_read_at_once(monkeypatch):
-    disk = Table(path=folder(), resident=False).load()
-    monkeypatch.setattr(on_disk, "free_memory", lambda: 1000)
-    with fails("stay on disk", "needs all of them in memory"):
-        np.asarray(disk.x)
-    assert np.asarray(disk.x[:2]).shape == (2, FEATURES)
-
-
-def test_what_is_not_finite_is_found():
-    x = arrays()["X"]
-    x[77, 2] = np.inf
-    with fails("NaN or infinite value in the", "column '2'"):
-        Table(path=folder(X=x), resident=False).load()
-
-
-@pytest.mark.parametrize(
-    ("change", "given", "says"),
-    [
-        ({"note": "text"}, {}, "columns must be numbers, and 'note' is"),
-        ({"f1": [None, *range(ROWS - 1)]}, {}, "column 'f1' has gaps"),
-        ({}, {"target": "z"}, "data.target=z: there is no such column"),
-        ({}, {"ignore": ["g"]}, "data.ignore: rows.parquet has no column 'g'"),
-        ({}, {"standardize": "per_client"}, "data.standardize=per_client needs rows in memory"),
-    ],
-)
-def test_what_is_not_done_on_disk_is_refused(change, given, says):
-    with fails(says):
-        Table(**(parquet_of(frame().assign(**change)) | given), resident=False).load()
-
-
-@pytest.mark.parametrize("resident", [True, False])
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
-        (frame().head(0), "the file has no rows"),
-        (frame()[["y", "client"]], "the file has no feature columns"),
-        (frame().assign(y=np.inf), "target 'y' is missing or infinite in row 1"),
-        (frame().assign(w=1.0), "data.weight=weight: there is no such column"),
-        (frame().rename(columns={"f0": "Unnamed: 2"}), "column 2 (from 0) has no name"),
-    ],
-)
-def test_parquet_is_checked_on_disk_as_in_memory(table, says, resident):
-    with fails("rows.parquet", says):
-        Table(**parquet_of(table), resident=resident, weight="weight" if "weight" in says else None).load()
-
-
-@pytest.mark.parametrize("resident", [True, False, "auto"])
-@pytest.mark.parametrize("cut", [slice(0, 30), slice(0, -12), slice(4, None), slice(200, None)], ids=str)
-def test_damaged_parquet(cut, resident):
-    given, file = parquet_of(frame()), Path("rows.parquet")
-    file.write_bytes(file.read_bytes()[cut])
-    with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
-        Table(**given, resident=resident).load()
-
-
 @pytest.mark.parametrize(("dtype", "times"), [("int32", 3), ("float64", 3), ("int8", 0)])
 def test_columns_that_number_the_rows_are_found_in_few_readings(dtype, times, monkeypatch):
     rng, taken, rows = np.random.default_rng(2), on_disk._taken, []
@@ -271,58 +179,3 @@ def test_columns_that_number_the_rows_are_found_in_few_readings(dtype, times, mo
     assert found == identifiers(numbers)
     if times:
         assert "in column 0 (from 0), column 1 (from 0), column 2 (from 0) and 16 more" in found[0]
-
-
-@pytest.mark.parametrize("resident", [True, False])
-def test_hdf5_of_which_a_part_is_damaged(resident):
-    path = Path(hdf5(compression="gzip", chunks=(ROWS, 1)))
-    with h5py.File(path) as file:
-        found: h5py.Dataset = file["X"]  # type: ignore[assignment]
-        place = found.id.get_chunk_info(2)
-    content = bytearray(path.read_bytes())
-    content[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
-    path.write_bytes(content)
-    with fails("data.path=rows.h5: cannot be read as HDF5", "mend or rename the file"):
-        Table(path=str(path), resident=resident).load()
-
-
-def test_parquet_of_which_a_part_is_damaged(session_cache):
-    table = frame()
-    given, path = parquet_of(table), Path("rows.parquet")
-    about = pq.read_metadata(path).row_group(0).column(2)
-    content = bytearray(path.read_bytes())
-    start = about.dictionary_page_offset or about.data_page_offset
-    content[start : start + about.total_compressed_size] = bytes(about.total_compressed_size)
-    path.write_bytes(content)
-    with fails("data.path=rows.parquet: cannot be read as .parquet", "mend or rename the file"):
-        Table(**given, resident=False).load()
-    assert not list((session_cache / "rows").glob(".*.tmp"))
-
-
-def test_a_full_disk_is_called_that(monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
-    with fails("has no room for", "No space left on device", "FCORUN_CACHE=FOLDER"):
-        Table(**parquet_of(frame().assign(f0=3)), resident=False).load()
-
-
-def test_folders_and_files_that_lack_arrays():
-    folder()
-    os.remove("rows/y.npy")
-    with fails("the folder has no y.npy"):
-        Table(path="rows").load()
-    Path("rows/y.npy").write_text("no array")
-    with fails("cannot be read as .npy"):
-        Table(path="rows").load()
-    np.save("rows/y.npy", np.zeros(3))
-    with fails("y has shape (3,)", "X has 90 rows"):
-        Table(path="rows", resident=False).load()
-    with h5py.File("no.h5", "w") as file:
-        file["X"] = np.zeros((2, 2))
-    with fails("there is no data set 'y'"):
-        Table(path="no.h5").load()
-    Path("text.h5").write_text("no array")
-    with fails("cannot be read as HDF5"):
-        Table(path="text.h5").load()
