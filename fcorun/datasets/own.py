@@ -68,13 +68,18 @@ class Own:
 
     def __getitem__(self, rows: Any) -> Any:
         first, end = self.rows.start, self.rows.stop
-        asked = np.arange(self.count)[rows] if isinstance(rows, slice) else np.asarray(rows)
-        asked = np.flatnonzero(asked) if asked.dtype == bool else asked
-        if asked.size and not (first <= asked.min() and asked.max() < end):
-            raise UserError("rows of other hosts' clients are needed here: give hosts.rows=all")
         if isinstance(rows, slice) and rows.step in (None, 1):  # no copy
-            return self.values[asked[0] - first : asked[-1] + 1 - first] if asked.size else self.values[:0]
-        return self.values[asked - first]
+            start, stop, _ = rows.indices(self.count)
+            here = stop <= start or (first <= start and stop <= end)
+            found = slice(start - first, stop - first) if stop > start else slice(0)
+        else:
+            asked = np.arange(self.count)[rows] if isinstance(rows, slice) else np.asarray(rows)
+            asked = np.flatnonzero(asked) if asked.dtype == bool else asked
+            here = not asked.size or (first <= asked.min() and asked.max() < end)
+            found = asked - first
+        if not here:
+            raise UserError("rows of other hosts' clients are needed here: give hosts.rows=all")
+        return self.values[found]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         found = np.asarray(self[:])
