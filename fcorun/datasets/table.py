@@ -15,7 +15,7 @@ from fcorun.datasets.encoding import Encoding, read_encoding
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.owners import owners
 from fcorun.datasets.partition import standardized
-from fcorun.datasets.readers import find, read
+from fcorun.datasets.readers import ending_of, find, read
 from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
 from fcorun.datasets.rows import Rows
 from fcorun.datasets.scaling import ClientScalings, Scaling
@@ -119,7 +119,9 @@ class Table(Dataset):
 
     def load_part(self, part: int, of: int) -> FederatedData:
         """Of a folder and of HDF5 the rows of others are read block by block, to be checked and summed up."""
-        if self.standardize != "per_client" and (is_folder(self.path) or self.path.lower().endswith(HDF5)):
+        where = f"data.path={self.path}"
+        plain = is_folder(self.path) or ending_of(find(self.path, arrays=True), where) in HDF5
+        if self.standardize != "per_client" and plain:
             return part_of_stored(replace(self, resident=False).load(), part, of, self.resident) or self.load()
         return super().load_part(part, of)
 
