@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.synthetic import alike, check_nonzeros
+from fcorun.datasets.base import FederatedData, stream
+from fcorun.datasets.own import Room
+from fcorun.datasets.synthetic import Alike, check_nonzeros
 from fcorun.errors import UserError
 
 
 @dataclass(frozen=True)
-class Heterogeneous(Dataset):
+class Heterogeneous(Alike):
     """Clients whose models are w_m = shared * s + dense * u_m + sparse * v_m.
 
     s is common to all: 1 or -1 at ``shared_nonzeros`` places and 0 elsewhere, or dense of N(0, I/d). The parts of
@@ -61,40 +62,42 @@ class Heterogeneous(Dataset):
         others = [self.population] if self.population and name != "shared" else []
         return stream(self.seed, "heterogeneous", name, *others)
 
-    def load(self) -> FederatedData:
+    def load_part(self, part: int, of: int) -> FederatedData:
         """M * rows of d float32 features; ``truth`` is shared * s and 0, ``truths`` all w_m (M, d) and 0 (M,).
 
         With k > 2 classes the weights are (d, k) and (M, d, k).
         """
         columns, d = (self.classes,) if self.classes > 2 else (), self.features
 
-        def part(name: str, count: int, nonzeros: int | None) -> np.ndarray:
+        def parts(name: str, count: int, nonzeros: int | None) -> np.ndarray:
             rng, shape = self._stream(name), (count, *columns, d)
             if nonzeros is None:
                 return np.moveaxis(rng.standard_normal(shape) / d**0.5, -1, 1)
             places = rng.permuted(np.broadcast_to(np.arange(d) < nonzeros, shape), axis=-1)
             return np.moveaxis(places * rng.choice([-1.0, 1.0], shape), -1, 1)
 
-        shared = self.shared * part("shared", 1, self.shared_nonzeros)
-        own = shared + self.dense * part("dense", self.clients, None)
-        own = own + self.sparse * part("sparse", self.clients, self.nonzeros)
-        means = self._stream("means").standard_normal((self.clients, 1, d)) * self.mean_scale
+        shared = self.shared * parts("shared", 1, self.shared_nonzeros)
+        own = shared + self.dense * parts("dense", self.clients, None)
+        own = own + self.sparse * parts("sparse", self.clients, self.nonzeros)
+        means = self._stream("means").standard_normal((self.clients, d)) * self.mean_scale
 
-        def draw(name: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-            rng = self._stream(name)
-            x = rng.standard_normal((self.clients, rows, d)) + means
-            scores = np.zeros((self.clients, rows, self.classes))
-            scores[..., 0 if columns else 1 :] = x @ own.reshape(self.clients, d, -1)
+        def draw(split: str, rows: int, room: Room) -> np.ndarray:
+            rng, scores = self._stream(split), np.zeros((self.clients, rows, self.classes))
+            for m, weights in enumerate(own):
+                x = rng.standard_normal((rows, d)) + means[m]
+                scores[m, :, 0 if columns else 1 :] = x @ weights.reshape(d, -1)
+                room(m)[:] = x
             # the largest of scores with Gumbel noise follows their softmax, which of 0 and a score is the sigmoid
-            y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1)
-            return x.reshape(-1, d).astype(np.float32), y.ravel().astype(np.int32)
+            return (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1).ravel().astype(np.int32)
 
-        return alike(
+        named = {"task": "multiclass" if columns else "binary", "classes": tuple(range(self.classes))}
+        return self.made(
             draw,
-            self.clients,
-            (self.samples, self.validation_samples, self.test_samples),
-            task="multiclass" if columns else "binary",
-            classes=tuple(range(self.classes)),
+            d,
+            np.float32,
+            part,
+            of,
+            **named,
             truth={"weights": shared[0], "bias": np.zeros(columns)},
             truths={"weights": own, "bias": np.zeros((self.clients, *columns))},
         )

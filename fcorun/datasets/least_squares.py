@@ -6,13 +6,14 @@ from typing import Literal
 import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
-from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.synthetic import alike
+from fcorun.datasets.base import FederatedData, stream
+from fcorun.datasets.own import Room
+from fcorun.datasets.synthetic import Alike
 from fcorun.errors import UserError
 
 
 @dataclass(frozen=True)
-class LeastSquares(Dataset):
+class LeastSquares(Alike):
     """Synthetic data of a linear model, well or badly conditioned.
 
     Client j has y = A_j x_j + v with A_j of N(0, 1) entries, v ~ N(0, noise^2) and x_j = x0, uniform on the unit
@@ -61,7 +62,7 @@ class LeastSquares(Dataset):
             raise UserError(f"data.features=1 has condition number 1, not data.condition={self.condition}: "
                             "give at least 2")  # fmt: skip
 
-    def load(self) -> FederatedData:
+    def load_part(self, part: int, of: int) -> FederatedData:
         """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
         truth = stream(self.seed, "least_squares", "truth")
         center = truth.standard_normal(self.features)
@@ -69,20 +70,17 @@ class LeastSquares(Dataset):
         own = center + self.heterogeneity * truth.standard_normal((self.clients, self.features))
         roots = None if self.condition is None else self._roots(self.condition)
 
-        def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-            rng = stream(self.seed, "least_squares", part)
-            x = rng.standard_normal((self.clients, rows, self.features))
-            if roots is not None:
-                x = (np.linalg.qr(x)[0] * rows**0.5 if part == "training" else x) @ roots
-            y = np.einsum("mnd,md->mn", x, own) + self.noise * rng.standard_normal((self.clients, rows))
-            return x.reshape(-1, self.features), y.ravel()
+        def draw(split: str, rows: int, room: Room) -> np.ndarray:
+            rng, y = stream(self.seed, "least_squares", split), np.empty((self.clients, rows))
+            for m, weights in enumerate(own):
+                x = rng.standard_normal(out=room(m))
+                if roots is not None:
+                    x[:] = (np.linalg.qr(x)[0] * rows**0.5 if split == "training" else x) @ roots[m % len(roots)]
+                y[m] = np.einsum("nd,d->n", x, weights)
+            return (y + self.noise * rng.standard_normal(y.shape)).ravel()
 
-        return alike(
-            draw,
-            self.clients,
-            (self.samples, self.validation_samples, self.test_samples),
-            truth={"weights": center, "bias": np.zeros(())},
-        )
+        known = {"weights": center, "bias": np.zeros(())}
+        return self.made(draw, self.features, np.float64, part, of, truth=known)
 
     def _roots(self, condition: float) -> np.ndarray:
         """R_j of each client with R_j'R_j = A_j'A_j / n, shape (clients or 1, d, d)."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.synthetic import alike
-from fcorun.system.arrays import aligned
+from fcorun.datasets.base import FederatedData, stream
+from fcorun.datasets.own import Room
+from fcorun.datasets.synthetic import Alike
 
 
 @dataclass(frozen=True)
-class LogisticSynthetic(Dataset):
+class LogisticSynthetic(Alike):
     """Synthetic data of a logistic model.
 
     Client j has a ~ N(0, I) and P(b = 1) = 1 / (1 + exp(-a'x_j)), else b = -1, with x_j = x0, uniform on the sphere of
@@ -40,26 +40,20 @@ class LogisticSynthetic(Dataset):
     seed: Index = 0
     test_samples: LaterIndex = 0
 
-    def load(self) -> FederatedData:
+    def load_part(self, part: int, of: int) -> FederatedData:
         """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
         truth = stream(self.seed, "logistic_synthetic", "truth")
         center = truth.standard_normal(self.features)
         center *= self.signal / np.linalg.norm(center)
         own = center + self.heterogeneity * truth.standard_normal((self.clients, self.features))
 
-        def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-            rng = stream(self.seed, "logistic_synthetic", part)
-            x = rng.standard_normal(out=aligned((self.clients, rows, self.features), np.float64))
-            likely = (1 + np.tanh(np.einsum("mnd,md->mn", x, own) / 2)) / 2
-            y = rng.random((self.clients, rows)) < likely
-            return x.reshape(-1, self.features), y.ravel().astype(np.int32)
+        def draw(split: str, rows: int, room: Room) -> np.ndarray:
+            rng, likely = stream(self.seed, "logistic_synthetic", split), np.empty((self.clients, rows))
+            for m, weights in enumerate(own):
+                x = rng.standard_normal(out=room(m))
+                likely[m] = (1 + np.tanh(np.einsum("nd,d->n", x, weights) / 2)) / 2
+            return (rng.random(likely.shape) < likely).ravel().astype(np.int32)
 
         known = {"weights": center, "bias": np.zeros(())}
-        return alike(
-            draw,
-            self.clients,
-            (self.samples, self.validation_samples, self.test_samples),
-            task="binary",
-            classes=(-1, 1),
-            truth=known,
-        )
+        named = {"task": "binary", "classes": (-1, 1)}
+        return self.made(draw, self.features, np.float64, part, of, **named, truth=known)

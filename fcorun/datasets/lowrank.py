@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.synthetic import linear
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.synthetic import Linear
 from fcorun.errors import UserError
 
 
 @dataclass(frozen=True)
-class LowRank(Dataset):
+class LowRank(Linear):
     """Synthetic data of a linear model whose coefficients are a matrix of low rank.
 
     With W = diag(1, .., 1, 0, .., 0) of the given rank and b ~ N(0, 1), client m draws a matrix M_m with entries of
@@ -47,8 +47,8 @@ class LowRank(Dataset):
             raise UserError(f"data.rank={self.rank} is more than a matrix of {self.rows} x {self.columns} can have: "
                             f"give at most {most}")  # fmt: skip
 
-    def load(self) -> FederatedData:
+    def load_part(self, part: int, of: int) -> FederatedData:
         """M * samples raveled float32 matrices, and the true ``weights`` (rows, columns) and ``bias`` ()."""
         weights = np.eye(self.rows, self.columns, dtype=np.float32)
         weights[self.rank :] = 0
-        return linear("lowrank", weights, self)
+        return self.linear("lowrank", weights, part, of)

@@ -1,5 +1,6 @@
 """Rows that are dealt out to several hosts, each of which has those of its own clients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,8 @@ from fcorun.errors import UserError
 from fcorun.system.arrays import aligned
 
 _BLOCK = 2**14  # rows that are looked at together
+
+Room = Callable[[int], np.ndarray]  # where the rows of a client are to be written, (n_m, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +117,25 @@ def part_of(data: Any, part: int, of: int, memory: bool = False) -> Any:
         x_val = Own.of(data.x_val, even if data.offsets_val is None else data.offsets_val[cut], part, memory)
     x_test = None if part else np.asarray(data.x_test) if memory and data.x_test is not None else data.x_test
     return replace(data, cut=cut, x=Own.of(data.x, data.offsets[cut], part, memory), x_val=x_val, x_test=x_test)
+
+
+def kept(offsets: np.ndarray, cut: np.ndarray | None, part: int, width: int, dtype: Any) -> tuple[Any, Room]:
+    """A matrix for the rows of clients that are made or read one client after the other, and where those of each go.
+
+    It has the rows of the clients ``cut[part]:cut[part + 1]``, of all without a ``cut``; those of the others go where
+    the next ones go, too.
+    """
+    ends, part = (offsets[[0, -1]], 0) if cut is None else (offsets[cut], part)
+    first, here = int(ends[part]), int(ends[part + 1] - ends[part])
+    values = aligned((int(np.diff(ends).max()), width), dtype)
+    values[here:] = 0
+    aside = np.empty((int(np.diff(offsets).max()), width), dtype) if cut is not None else values
+
+    def room(m: int) -> np.ndarray:
+        start, end = int(offsets[m]) - first, int(offsets[m + 1]) - first
+        return values[start:end] if start >= 0 and end <= here else aside[: end - start]
+
+    return values if cut is None else Own(values, slice(first, first + here), int(offsets[-1]), part), room
 
 
 def clients_here(data: Any) -> tuple[list[slice], int]:

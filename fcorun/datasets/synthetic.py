@@ -1,81 +1,99 @@
 """What synthetic data sets have in common: clients of the same size, and regression on features of different means."""
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.base import FederatedData, stream
+from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.own import Room, cut_evenly, kept
 from fcorun.datasets.population import Population
 from fcorun.errors import UserError
-from fcorun.system.arrays import aligned
 
-Draw = Callable[[str, int], tuple[np.ndarray, np.ndarray]]
-
-
-class Clients(Protocol):
-    """The options that data sets of ``linear`` have in common."""
-
-    @property
-    def clients(self) -> int: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def validation_samples(self) -> int: ...
-    @property
-    def test_samples(self) -> int: ...
-    @property
-    def mean_scale(self) -> float: ...
-    @property
-    def seed(self) -> int: ...
+Draw = Callable[[str, int, Room], np.ndarray]
 
 
-def linear(name: str, weights: np.ndarray, of: Clients, scales: np.ndarray | float = 1.0) -> FederatedData:
+class Alike(Dataset):
+    """Data of clients with as many rows each, made client by client, so that a host keeps those of its own alone."""
+
+    clients: int
+    samples: int
+    validation_samples: int
+    test_samples: int
+    seed: int
+
+    def load(self) -> FederatedData:
+        return self.load_part(0, 1)
+
+    @abstractmethod
+    def load_part(self, part: int, of: int) -> FederatedData:
+        """By ``made``: all random numbers are drawn on each host, and no more rows kept than are its own."""
+
+    def made(self, draw: Draw, features: int, dtype: Any, part: int, of: int, **fields: Any) -> FederatedData:
+        """The data as one of several hosts has them.
+
+        ``draw(split, rows, room)`` writes the ``rows`` rows of client 0 into ``room(0)``, (rows, features), then those
+        of client 1, and so on, and gives y of all; ``fields`` are further ones of FederatedData.
+        """
+        each, names = np.arange(self.clients + 1), tuple(f"client{m}" for m in range(self.clients))
+        cut = cut_evenly(each * self.samples, of) if 1 < of <= self.clients else None
+
+        def drawn(split: str, rows: int, cut: np.ndarray | None, part: int) -> tuple[Any, Any]:
+            if not rows:
+                return None, None
+            x, room = kept(each * rows, cut, part, features, dtype)
+            return x, draw(split, rows, room)
+
+        x, y = drawn("training", self.samples, cut, part)
+        x_val, y_val = drawn("validation", self.validation_samples, cut, part)
+        nowhere = part > 0 and cut is not None
+        x_test, y_test = drawn("test", self.test_samples, np.array([0, 0]) if nowhere else None, 0)
+        return FederatedData(
+            x=x,
+            y=y,
+            offsets=each * self.samples,
+            x_val=x_val,
+            y_val=y_val,
+            offsets_val=None if y_val is None else each * self.validation_samples,
+            x_test=None if nowhere else x_test,
+            y_test=y_test,
+            clients_test=None if y_test is None else np.repeat(names, self.test_samples),
+            clients=names,
+            cut=cut,
+            **fields,
+        ).validate()
+
+
+class Linear(Alike):
     """y = <x, weights> + b + eps with x = scales * (mu_m + delta); b, delta, eps ~ N(0, 1), mu_m ~ N(0, mean_scale^2).
 
     ``samples`` rows of raveled float32 examples for each client, who draws its mu_m once, and ``validation_samples``
-    and ``test_samples`` rows with the same mu_m; the training rows do not depend on their numbers. ``name`` starts the
-    random numbers.
+    and ``test_samples`` rows with the same mu_m; the training rows do not depend on their numbers.
     """
-    truth, features = stream(of.seed, name, "truth"), weights.size
-    bias = truth.standard_normal(dtype=np.float32)
-    means = truth.standard_normal((of.clients, 1, features), dtype=np.float32) * np.float32(of.mean_scale)
 
-    def draw(part: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        rng = stream(of.seed, name, part)
-        x = aligned((of.clients, rows, features), np.float32)
-        rng.standard_normal(out=x, dtype=np.float32)
-        x += means
-        x *= np.float32(scales)
-        x = x.reshape(-1, features)
-        return x, x @ weights.ravel() + bias + rng.standard_normal(len(x), dtype=np.float32)
+    mean_scale: float
 
-    shape = weights.shape if weights.ndim > 1 else ()
-    truth_of = {"weights": weights, "bias": np.asarray(bias)}
-    return alike(draw, of.clients, (of.samples, of.validation_samples, of.test_samples), truth=truth_of, shape=shape)
+    def linear(
+        self, name: str, weights: np.ndarray, part: int, of: int, scales: np.ndarray | float = 1.0
+    ) -> FederatedData:
+        """Such data, as one of several hosts has them; ``name`` starts the random numbers."""
+        truth, features = stream(self.seed, name, "truth"), weights.size
+        bias = truth.standard_normal(dtype=np.float32)
+        means = truth.standard_normal((self.clients, features), dtype=np.float32) * np.float32(self.mean_scale)
 
+        def draw(split: str, rows: int, room: Room) -> np.ndarray:
+            rng, y = stream(self.seed, name, split), np.empty((self.clients, rows), np.float32)
+            for m, mean in enumerate(means):
+                x = rng.standard_normal(out=room(m), dtype=np.float32)
+                x += mean
+                x *= np.float32(scales)
+                y[m] = x @ weights.ravel()
+            return y.ravel() + bias + rng.standard_normal(y.size, dtype=np.float32)
 
-def alike(draw: Draw, clients: int, rows: tuple[int, int, int], **fields: Any) -> FederatedData:
-    """Data of clients with as many ``rows`` each, of training, validation and test. ``draw(part, rows)`` gives x and y
-    of so many rows of each, in their order; ``fields`` are further ones of FederatedData."""
-    samples, validation_samples, test_samples = rows
-    x, y = draw("training", samples)
-    x_val, y_val = draw("validation", validation_samples) if validation_samples else (None, None)
-    x_test, y_test = draw("test", test_samples) if test_samples else (None, None)
-    each, names = np.arange(clients + 1), tuple(f"client{m}" for m in range(clients))
-    return FederatedData(
-        x=x,
-        y=y,
-        offsets=each * samples,
-        x_val=x_val,
-        y_val=y_val,
-        offsets_val=each * validation_samples if validation_samples else None,
-        x_test=x_test,
-        y_test=y_test,
-        clients_test=np.repeat(names, test_samples) if test_samples else None,
-        clients=names,
-        **fields,
-    ).validate()
+        known = {"weights": weights, "bias": np.asarray(bias)}
+        shape = weights.shape if weights.ndim > 1 else ()
+        return self.made(draw, features, np.float32, part, of, truth=known, shape=shape)
 
 
 def check_nonzeros(of: Any, *keys: str) -> None:

@@ -12,7 +12,7 @@ from helpers import SHARED, fails, given, snapshots
 
 from fcorun import compose
 from fcorun.config import build
-from fcorun.datasets import femnist
+from fcorun.datasets import writers
 from fcorun.datasets.femnist import Femnist
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -154,7 +154,7 @@ def test_leaf_is_parsed_once(tmp_path, monkeypatch):
         raise AssertionError("parsed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(femnist, "_shard", parse)
+        patch.setattr(writers, "_shard", parse)
         agrees(options.load(), train, test, sorted(train))
         with pytest.raises(AssertionError, match="parsed again"):
             Femnist(str(tmp_path), fraction_clients=0.5).load()
@@ -205,7 +205,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
 
 
 def test_large_files_are_sampled_from_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(femnist, "PART", 10)
+    monkeypatch.setattr(writers, "PART", 10)
     file = tmp_path / "large"
     content = bytearray(b"x" * 1000)
     digests = []
@@ -214,10 +214,10 @@ def test_large_files_are_sampled_from_end_to_end(tmp_path, monkeypatch):
         if place is not None:
             changed[place : place + 1] = b"y"
         file.write_bytes(changed)
-        digests.append(femnist._digest(file))
+        digests.append(writers.digest_of(file))
     assert len(set(digests[:3])) == 3
     file.write_bytes(content + b"x")
-    assert femnist._digest(file) not in digests
+    assert writers.digest_of(file) not in digests
 
 
 # ---------------------------------------------------------------- what users get wrong

@@ -1,5 +1,6 @@
 """Rows of own clients, on each of several hosts: together they are the whole."""
 
+import tracemalloc
 from typing import Any
 
 import handwriting
@@ -68,6 +69,33 @@ def test_the_parts_of_every_data_set_are_the_whole(name, tmp_path, monkeypatch):
 def test_the_parts_of_handwriting_are_the_whole(tmp_path):
     data = Femnist(str(handwriting.save(tmp_path, handwriting.some(), handwriting.some(seed=1))), fraction_clients=1.0)
     are_the_whole([data.load_part(k, HOSTS) for k in range(HOSTS)], data.load())
+
+
+def test_the_images_of_other_hosts_writers_are_not_read(tmp_path):
+    import h5py
+
+    data = Femnist(str(handwriting.save(tmp_path, handwriting.some(), handwriting.some(seed=1))), fraction_clients=1.0)
+    last = data.load().clients[-1]
+    with h5py.File(tmp_path / f"{handwriting.NAME}_train.h5", "r+") as file:
+        file["examples"][last]["pixels"][0, 0, 0] = 2.0
+    data.load_part(0, 2)
+    for part, of in ((1, 2), (0, 1)):
+        with fails(f"writer {last} has pixels outside 0 to 1"):
+            data.load_part(part, of)
+
+
+@pytest.mark.parametrize("name", ["lasso", "heterogeneous", "least_squares", "logistic_synthetic"])
+def test_a_host_makes_room_for_the_rows_of_its_own_clients_alone(name):
+    sizes = ["clients=64", "samples=64", "features=64", "test_samples=8", "validation_samples=16"]
+    sizes += ["nonzeros=8"] if name == "lasso" else []
+    data = prepare(compose([f"data={name}", *(f"data.{size}" for size in sizes)])).data
+    whole = data.load()
+    tracemalloc.start()
+    try:
+        data.load_part(1, 4)
+        assert tracemalloc.get_traced_memory()[1] < 0.6 * (whole.x.nbytes + given(whole.x_val).nbytes)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("kind", ["folder", "h5"])
