@@ -1,11 +1,6 @@
 """From a figure's name to its picture and the verdict on its claims: run what is missing, tune, draw, check."""
 
-import contextlib
 import hashlib
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +12,7 @@ import pandas as pd
 import yaml
 
 from fcorun.composing.algorithms import algorithms
-from fcorun.composing.folders import choices, conf_dir, head, own_dir
+from fcorun.composing.folders import choices, conf_dir, head
 from fcorun.composing.overrides import key_of
 from fcorun.config import LABELS, conditions, how_keys
 from fcorun.errors import UserError
@@ -41,6 +36,7 @@ from fcorun.reports.spread import band, over
 from fcorun.reports.table import SEEDS, Frame, Table
 from fcorun.system.files import write_whole
 
+Sweep = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and says what fails
 JUDGED = {"metric", "tail_rounds"}  # change no run, but what is best and all that is claimed of it
 VERDICTS: dict[str, Callable[[Drawing], list[dict[str, str]]]] = {
     "bounds": lambda of: theory.verdicts(of.grid_records),
@@ -63,14 +59,14 @@ class Made:
     page: bool = True
 
 
-def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str] = ()) -> Made:
+def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides: Sequence[str] = ()) -> Made:
     """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv, and figure.json, what it is.
 
     Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
-    ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that change what is run, or
-    by what it is judged, make the figure one of our own, in NAME-HASH, and marked so. Notes on claims are of the
-    paper's figure, and are left out of all others. Raises UserError for a figure that is not there, or whose
-    runs cannot be had.
+    ``sweep`` makes them. ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that
+    change what is run, or by what it is judged, make the figure one of our own, in NAME-HASH, and marked so. Notes on
+    claims are of the paper's figure, and are left out of all others. Raises UserError for a figure that is not there,
+    or whose runs cannot be had.
     """
     figure, _ = load(name, _plain(overrides))
     smaller = figure.fast if fast else []
@@ -88,7 +84,7 @@ def reproduce(name: str, out: Path, fast: bool = False, overrides: Sequence[str]
         figure = replace(figure, seeds=figure.seeds[:2])
     if mark:
         figure = without_notes(figure)
-    of = _measured(figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
+    of = _measured(sweep, figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
     _draw(of, folder, mark, config["style"])
     best = of.points.best_rows()
@@ -118,9 +114,9 @@ def _check(figure: Figure, experiment: Experiment, file: str, overrides: Sequenc
     checks.algorithms(figure, [*algorithms([file]), *algorithms([file, *overrides])])
 
 
-def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> Drawing:
+def _measured(sweep: Sweep, figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> Drawing:
     """What there is to draw once all is run."""
-    grid = _sweep(home / "runs", common)
+    grid = _swept(sweep, home / "runs", common)
     records = [Record(home / "runs" / place) for place in grid.frame["folder"]]
     metric = grid.chosen(metric)
     best = [row for row in grid.best(metric).to_dict("records") if row["seeds"]]
@@ -129,7 +125,7 @@ def _measured(figure: Figure, metric: str | None, home: Path, common: Sequence[s
     chosen = [place for row in best for place in row["rows"]]
     jobs = _with_seeds(figure, grid, [(row, records[row["rows"][0]]) for row in best])
     varied = {"algo", figure.seeded, *grid.keys}
-    further = _sweep_of(home / "seeds", common, [job for _, job in jobs], varied) if jobs else []
+    further = _swept_jobs(sweep, home / "seeds", common, [job for _, job in jobs], varied) if jobs else []
     diverged, done = (_by_algo(further, status) for status in ("diverged", "done"))
     failed = Counter(algo for algo, _ in jobs) - done - diverged  # one that cannot be composed does not say whose it is
     further = [record for record in further if record.status.get("status") == "done"]
@@ -160,22 +156,12 @@ def _plain(overrides: Sequence[str]) -> list[str]:
     return [text for text in chosen if "," not in text or "[" in text]
 
 
-def _sweep(folder: Path, overrides: Sequence[str]) -> Table:
+def _swept(sweep: Sweep, folder: Path, overrides: Sequence[str]) -> Table:
     """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
     before = time.time()
     place = str(folder).replace("'", "\\'")
-    files = ["--config-dir", str(own)] if (own := own_dir()) else []
     given = [text for text in overrides if key_of(text) != "report"]  # a figure has one page, beside its picture
-    command = [sys.executable, "-m", "fcorun", "-m", *files, *given, "report=false", f"hydra.sweep.dir='{place}'"]
-    with subprocess.Popen(command, process_group=0) as child:  # so that Ctrl-C reaches it once, by way of us
-        while child.poll() is None:
-            try:
-                child.wait()
-            except KeyboardInterrupt:  # it keeps checkpoints, and says so
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGINT)
-    if child.returncode in (130, -2):
-        raise KeyboardInterrupt
+    sweep([*given, "report=false", f"hydra.sweep.dir='{place}'"])
     found = folder / "results.csv"
     if not found.exists() or found.stat().st_mtime < before - 1:
         raise UserError(f"the runs of {folder} did not come about, as said above")
@@ -201,11 +187,13 @@ def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]
     return jobs
 
 
-def _sweep_of(folder: Path, common: Sequence[str], jobs: Sequence[str], varied: set[str]) -> list[Record]:
+def _swept_jobs(
+    sweep: Sweep, folder: Path, common: Sequence[str], jobs: Sequence[str], varied: set[str]
+) -> list[Record]:
     """Run these jobs, and nothing of what is ``varied`` otherwise; their records."""
     listed = ",".join(f"'{job}'" for job in jobs)
     fixed = [text for text in common if key_of(text) not in varied]
-    found = _sweep(folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
+    found = _swept(sweep, folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
     return [Record(folder / place) for place in found.frame["folder"]]
 
 

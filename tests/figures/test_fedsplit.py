@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from fcorun import run
+from fcorun.cli.composed import sweep
 from fcorun.composing.compose import compose
 from fcorun.figures.draw import PICTURES
 from fcorun.figures.drawing import Drawing
@@ -18,7 +19,7 @@ from fcorun.reports.collect import table
 def test_the_wrong_points_and_the_factor_of_fedsplit(compiled_fast, tmp_path):
     """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
     less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
-    made = reproduce("fedsplit_fig1", tmp_path, overrides=(*less, "rounds=80"))
+    made = reproduce("fedsplit_fig1", tmp_path, sweep, overrides=(*less, "rounds=80"))
     folder, rows = made.folder, made.rows
     assert (folder / "figure.png").exists()
     assert {row["algo"] for row in rows} == {"fedgd_1", "fedgd_10", "fedgd_100", "fedprox", "fedsplit"}

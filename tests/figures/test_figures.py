@@ -11,6 +11,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
+from fcorun.cli.composed import sweep
 from fcorun.composing.algorithms import algorithms
 from fcorun.composing.compose import compose, conf_dir
 from fcorun.experiment.prepare import prepare
@@ -72,7 +73,7 @@ def test_what_a_figure_is_drawn_against(monkeypatch):
 @pytest.mark.slow
 def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
     """Runs, picture, table, claims; a second time it is drawn as asked, and nothing is run again."""
-    made = reproduce("fco_fig3a", tmp_path, overrides=SMALL)
+    made = reproduce("fco_fig3a", tmp_path, sweep, overrides=SMALL)
     folder, rows = made.folder, made.rows
     assert made.whole
     assert folder.name.startswith("fco_fig3a-")  # it is not the paper's
@@ -88,7 +89,7 @@ def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")}
     assert len(before) == 4 * 2 + 1 + 4 * 4
     picture = (folder / "figure.png").read_bytes()
-    again = reproduce("fco_fig3a", tmp_path, overrides=(*SMALL, "x=bytes", "report=False"))
+    again = reproduce("fco_fig3a", tmp_path, sweep, overrides=(*SMALL, "x=bytes", "report=False"))
     assert again == replace(made, page=False)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
     assert (folder / "figure.png").read_bytes() != picture
@@ -257,5 +258,5 @@ def test_a_smaller_version_asks_for_its_own_data(monkeypatch, tmp_path):
     monkeypatch.setattr(sys.modules["fcorun.figures.reproduce"], "prepare", stop)
     for fast in (True, False):
         with pytest.raises(UserError, match="stop"):
-            reproduce("fedsplit_fig2b", tmp_path, fast=fast)
+            reproduce("fedsplit_fig2b", tmp_path, sweep, fast=fast)
     assert asked == [True, False]

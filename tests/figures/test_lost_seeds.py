@@ -30,7 +30,7 @@ def made(monkeypatch, capsys):
     of fedmid with further seeds come to this end; those that ``broke`` could not be composed."""
 
     def make(end="done", broke=False, given=(), **more):
-        def sweep(folder, overrides):
+        def swept(_, folder, overrides):
             seeds = [1, 2] if folder.name == "seeds" else [0]
             for algo, levels in SUFFICES.items():
                 for seed in seeds:
@@ -41,7 +41,7 @@ def made(monkeypatch, capsys):
                         (place / "config.yaml").unlink()
             return table(load_records(folder), root=folder)
 
-        monkeypatch.setattr("fcorun.figures.reproduce._sweep", sweep)
+        monkeypatch.setattr("fcorun.figures.reproduce._swept", swept)
         Path("myconf/experiment").mkdir(parents=True)
         Path("myconf/experiment/mine.yaml").write_text(FIGURE)
         code = main(["figure", "mine", "--config-dir", "myconf", "--out", "here", *given])

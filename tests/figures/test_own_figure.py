@@ -9,6 +9,7 @@ from helpers import fails
 
 from fcorun import compose
 from fcorun.cli.commands import main
+from fcorun.cli.composed import sweep
 from fcorun.composing.folders import choices, conf_dir, own
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import load, names
@@ -52,7 +53,7 @@ def test_claims_of_a_metric_of_an_objective_of_ones_own(compiled_fast, user_modu
         "figure: {title: Mine, draw: bars, panels: [val_absolute_error], claims: " + claims + "}\n",
     )
     with own("myconf"):
-        made = reproduce("own", Path("here"), overrides=SMALL)
+        made = reproduce("own", Path("here"), sweep, overrides=SMALL)
     (row,) = made.rows
     assert row["holds"] == "yes"
     assert row["measured"].startswith("val_absolute_error ")
@@ -127,7 +128,7 @@ WRONG = [
 def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, said, tmp_path):
     write("experiment/wrong.yaml", text, root)
     with own("myconf"), fails(*said):
-        reproduce("wrong", Path("here"))
+        reproduce("wrong", Path("here"), sweep)
     assert [path.name for path in tmp_path.iterdir()] == ["myconf"]
 
 

@@ -1,6 +1,5 @@
 """fcorun figure: figures of papers, and of one's own."""
 
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console
-from fcorun.cli.signals import interruptible
+from fcorun.cli.composed import sweep
 from fcorun.composing.compose import compose
 from fcorun.composing.folders import own, own_dir
 from fcorun.errors import UserError
@@ -22,6 +21,7 @@ from fcorun.figures.verdict import UNCLEAR
 from fcorun.records.formats import frame_csv
 from fcorun.system.cluster import refuse_several
 from fcorun.system.files import write_whole
+from fcorun.system.machine import set_up_jax
 
 
 def run(argv: Sequence[str]) -> int:
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
     wanted = [name for name in asked.figures if "=" not in name]
     if not wanted and asked.figures:
         parser.error("which figure? without arguments they are listed")
-    with own(asked.config_dir), interruptible(signal.SIGINT):  # which its sweeps would ignore as it does, and are told
+    with own(asked.config_dir):
         if not wanted:
             _list(console())
             return 0
@@ -47,6 +47,7 @@ def run(argv: Sequence[str]) -> int:
         overrides = [text for text in asked.figures if "=" in text]
         of_hosts = [text for text in overrides if text.startswith("hosts.")]
         refuse_several("fcorun figure", compose(of_hosts)["hosts"] if of_hosts else None)
+        set_up_jax()
         return _make(wanted, asked.out, asked.fast, overrides)
 
 
@@ -66,7 +67,7 @@ def _make(wanted: Sequence[str], folder: Path, fast: bool, overrides: Sequence[s
     for name in wanted:
         begun = time.perf_counter()
         try:
-            done = reproduce(name, folder, fast, overrides)
+            done = reproduce(name, folder, sweep, fast, overrides)
         except UserError as error:
             out.print(escape(f"{name}: not made: {error}"))
             code = 1

@@ -1,5 +1,6 @@
 """Own models of clients against one for all and each alone: what is gained, and identities of the methods."""
 
+from functools import cache
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from fcorun.figures.spec import compose
 from fcorun.figures.verdict import compared
 from fcorun.metrics import PERSONAL
 from fcorun.problem import inner
+from fcorun.problem.problem import Batch
 from fcorun.problem.vector import Vector
 from fcorun.reports.pictures.axis import along, unit
 from fcorun.reports.pictures.page import DASHES, page
@@ -130,6 +132,7 @@ SMALL = (
 )
 
 
+@cache
 def identities() -> list[dict[str, str]]:
     """Those of the slides on pFedMac, on least squares in float64 where everything is known in closed form."""
     experiment = prepare(compose([*SMALL, "algo=local"]))
@@ -142,19 +145,19 @@ def identities() -> list[dict[str, str]]:
 
     rest = ["algo.lam=1.7", "algo.client_lr=0.3", "objective.intercept=false", "rounds=20", "eval_every=1",
             "local_epochs=3", "batch_size=7"]  # fmt: skip
-    ours = own_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *rest])
-    theirs = own_models(["algo=pfedme", *rest])
+    [ours] = own_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *rest])
+    [theirs] = own_models(["algo=pfedme", *rest])
     gap = float(np.abs(ours - theirs).max())
     rows.append(_row("pfedmac", "is pFedMe minus the quadratic term: same own models when it is added to f",
                      f"largest difference of 20 rounds {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
 
     long = ["algo=mixture", "algo.variance_reduction=true", "rounds=3000", "eval_every=3000"]
-    ended = own_models([*long, "algo.lam=0", "algo.probability=0.02"])[-1]
-    gap = float(np.abs(ended - alone).max())
+    strong = [[f"algo.lam={factor * values.max()}"] for factor in (10, 100)]
+    ended, *others = own_models(long, ["algo.lam=0", "algo.probability=0.02"], *strong)
+    gap = float(np.abs(ended[-1] - alone).max())
     rows.append(_row("mixture", "with lambda = 0 is local: own models at each client's own optimum",
                      f"distance {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
-    far = [float(np.abs(own_models([*long, f"algo.lam={factor * values.max()}"])[-1] - shared).max())
-           for factor in (10, 100)]  # fmt: skip
+    far = [float(np.abs(other[-1] - shared).max()) for other in others]
     rows.append(_row("mixture", "with lambda to infinity is consensus: own models tend to the optimum of F",
                      f"distance {far[0]:.2g}, and {far[1]:.2g} with 10 times the lambda", "a tenth, within 10 %",
                      abs(far[0] / far[1] - 10) < 1))  # fmt: skip
@@ -163,12 +166,17 @@ def identities() -> list[dict[str, str]]:
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         problem = problem_of(experiment, data)
+
+        @jax.jit
+        def least(batch: Batch, at: Vector) -> jax.Array:
+            """min_u f(u) - lam <at, u>."""
+            f = inner.Inner(problem, batch, 0 * at, weight=0.0, tilt=lam * at)
+            return f.value(inner.newton(f, 0 * at, inner.Stop(50, 1e-12)))
+
         for m, x in enumerate(rng.standard_normal((len(p), h.shape[1]))):
             at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
             batch = gathered(data, "uniform", slice(int(data.offsets[m]), int(data.offsets[m + 1])))
-            f = inner.Inner(problem, batch, 0 * at, weight=0.0, tilt=lam * at)
-            u = inner.newton(f, 0 * at, inner.Stop(50, 1e-12))
-            value = float(f.value(u)) + lam / 2 * x @ x
+            value = float(least(batch, at)) + lam / 2 * x @ x
             conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - _constant(data, m)
             gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
     rows.append(_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
@@ -181,21 +189,19 @@ def _constant(data: Any, m: int) -> float:
     return float(np.mean(data.y[data.offsets[m] : data.offsets[m + 1]].astype(float) ** 2))
 
 
-def own_models(overrides: list[str]) -> np.ndarray:
-    """The clients' own models after each evaluation of a run on SMALL, (evaluations, M, p), the bias last."""
-    experiment = prepare(compose([*SMALL, *overrides]))
-    data = load(experiment)
-    experiment, _ = resolved(experiment, data)
+def own_models(overrides: list[str], *points: list[str]) -> list[np.ndarray]:
+    """The clients' own models after each evaluation of runs on SMALL that differ in the numbers of ``points``, each
+    (evaluations, M, p), the bias last."""
+    runs = [prepare(compose([*SMALL, *overrides, *point])) for point in points or [[]]]
+    data = load(runs[0])
+    runs = [resolved(experiment, data)[0] for experiment in runs]
     with jax.enable_x64(True):
-        engine = engine_for(experiment, data)
-        found = [snapshot.models for snapshot in engine.run([experiment.numbers()])]
-    return np.array(
-        [
-            np.column_stack([models[name][0] for name in ("weights", "bias") if name in models])
-            for models in found
-            if models
-        ]
-    )
+        computed = engine_for(runs[0], data).run([experiment.numbers() for experiment in runs])
+        found = [snapshot.models for snapshot in computed if snapshot.models]
+    return [
+        np.array([np.column_stack([models[n][g] for n in ("weights", "bias") if n in models]) for models in found])
+        for g in range(len(runs))
+    ]
 
 
 def _row(algo: str, says: str, measured: str, wanted: str, holds: bool) -> dict[str, str]:
