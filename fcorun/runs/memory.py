@@ -20,7 +20,7 @@ from fcorun.system.machine import allowed_memory, cores_as_devices
 ALL = "all"
 _WORTH = 2**22  # bytes that a core is to read in a round: with less, measured, the cores' meeting at its end costs more
 _APART = 4  # points a seed, from which on seeds run apart
-_FEW = 4  # runs that are not worth a thread more
+_FEW, _ALONE = 4, 2  # runs that are worth a thread more: that share minibatches, and of seeds of their own
 
 
 def cut(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
@@ -45,10 +45,11 @@ def _by_seed(jobs: list[Job]) -> list[list[Job]]:
 def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
+    several = len(set(seeds)) > 1
     fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts, taken=engine.budget or 0)
-    if engine.budget is not None and len(set(seeds)) > 1:  # each has rows of its own
+    if engine.budget is not None and several:  # each has rows of its own
         fitting = max(1, min(fitting, engine.budget // bytes_ahead(engine.federation)))
-    count = min(parts, max(1, len(jobs) // _FEW))
+    count = min(parts, max(1, len(jobs) // (_ALONE if several else _FEW)))
     width = min(-(-len(jobs) // count), fitting)
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]
 
