@@ -12,7 +12,7 @@ from fcorun.cli import commands
 from fcorun.cli.composed import composed_and_run
 from fcorun.cli.failures import report
 from fcorun.cli.signals import interruptible
-from fcorun.composing.folders import conf_dir, own, replaced
+from fcorun.composing.folders import conf_dir, own, say_replaced
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError, nearest
 from fcorun.system.hosts import joined, leave
@@ -62,8 +62,8 @@ def _command() -> None:
     try:
         with own(folder), interruptible():
             sys.argv[1:] = checked(arguments)
-            if (files := replaced()) and not completing:
-                print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
+            if not completing:
+                say_replaced()
             failures = composed_and_run()
     except UserError as error:
         failures = [error]

@@ -41,6 +41,13 @@ def own(config_dir: str | Path | None) -> Iterator[None]:
         _OWN.reset(before)
 
 
+def say_replaced() -> None:
+    """Say which of fcorun's files the user's own stand for."""
+    if (folder := own_dir()) and (files := replaced()):
+        folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+        print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
+
+
 def see_plugins() -> None:
     """Have Python find a user's plug-ins in the current folder."""
     if os.getcwd() not in sys.path:

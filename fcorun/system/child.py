@@ -1,6 +1,7 @@
 """A process that computes for another host, and another process that says how it ended."""
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from fcorun.system.hosts import GOES_ON
 
 _GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
+_OFTEN = 0.5  # seconds
 
 
 def on_signals(handler: Callable) -> None:
@@ -29,8 +31,7 @@ def in_a_child() -> None:
         on_signals(lambda number, _: os.kill(child, number))
         if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
             signal.signal(signal.SIGTSTP, lambda *_: _stop_both(child))
-        with open(heard, "rb") as file:
-            text = file.read()
+        text = _heard(heard)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.close(kept)
         if code == -signal.SIGABRT and _GONE in text:
@@ -50,6 +51,18 @@ def in_a_child() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _heard(place: int) -> bytes:
+    """All that comes from a pipe. It looks up now and then: Python does not see to a signal that comes just before it
+    waits until it waits no more."""
+    found = b""
+    while True:
+        if select.select([place], [], [], _OFTEN)[0]:
+            more = os.read(place, 2**16)
+            if not more:
+                return found
+            found += more
 
 
 def _stop_both(child: int) -> None:

@@ -107,6 +107,14 @@ def test_what_is_fetched_is_of_each_seed_once_and_bounds_the_seeds_of_a_batch():
         assert [len(batch) for batch in cut(replace(whole, budget=4 * one_round), jobs[2:], 1)] == [3]
 
 
+@pytest.mark.parametrize(("seeds", "batches"), [([0, 1, 2, 3], [2, 2]), ([0, 0, 0, 0], [4])])
+def test_runs_of_seeds_of_their_own_share_nothing_and_are_dealt_out_sooner(seeds, batches):
+    whole, experiment = engine("rounds=8", "eval_every=8", "data.resident=true")
+    jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
+    with jax.enable_x64(True):
+        assert [len(batch) for batch in cut(whole, jobs, 2)] == batches
+
+
 def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):
     whole, experiment = engine("rounds=8", "eval_every=8")
     one_round = bytes_of_round(whole.federation.data, whole.federation.schedule, "float64")

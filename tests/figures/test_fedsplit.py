@@ -16,7 +16,7 @@ from fcorun.reports.collect import table
 
 
 @pytest.mark.slow
-def test_the_wrong_points_and_the_factor_of_fedsplit(compiled_fast, tmp_path):
+def test_the_wrong_points_and_the_factor_of_fedsplit(tmp_path):
     """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
     less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
     made = reproduce("fedsplit_fig1", tmp_path, sweep, overrides=(*less, "rounds=80"))

@@ -71,7 +71,7 @@ def test_what_a_figure_is_drawn_against(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_figure_from_start_to_end(compiled_fast, tmp_path):
+def test_a_figure_from_start_to_end(tmp_path):
     """Runs, picture, table, claims; a second time it is drawn as asked, and nothing is run again."""
     made = reproduce("fco_fig3a", tmp_path, sweep, overrides=SMALL)
     folder, rows = made.folder, made.rows

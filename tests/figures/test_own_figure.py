@@ -7,7 +7,7 @@ import pytest
 import yaml
 from helpers import fails
 
-from fcorun import compose
+from fcorun import UserError, compose
 from fcorun.cli.commands import main
 from fcorun.cli.composed import sweep
 from fcorun.composing.folders import choices, conf_dir, own
@@ -41,8 +41,18 @@ def write(name: str, text: str, root: bool = True) -> Path:
     return path
 
 
+def test_files_that_stand_for_those_of_fcorun_are_named(monkeypatch, capsys):
+    def stop(*_):
+        raise UserError("stopped")
+
+    monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", stop)
+    write("algo/fedavg.yaml", Path(conf_dir(), "algo", "fedavg.yaml").read_text(), root=False)
+    assert main(["figure", "fco_fig2", "--config-dir", "myconf"]) == 1
+    assert "myconf has its own algo/fedavg.yaml, used instead of fcorun's" in capsys.readouterr().err
+
+
 @pytest.mark.slow
-def test_claims_of_a_metric_of_an_objective_of_ones_own(compiled_fast, user_module):
+def test_claims_of_a_metric_of_an_objective_of_ones_own(user_module):
     user_module("absolute", OBJECTIVE)
     claims = "[{says: small, algo: fedavg, metric: val_absolute_error, below: [1e9]}]"
     write("objective/absolute.yaml", "name: absolute\nclass: absolute.Absolute\n", root=False)

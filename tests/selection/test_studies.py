@@ -62,7 +62,7 @@ def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
     config()
     monkeypatch.setattr(Fitter, "fit", fit)
     own = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0"]
-    outer, before = signal.signal(kind, signal.default_int_handler), signal.default_int_handler  # nohup ignores one
+    outer = signal.signal(kind, before := lambda *_: None)  # nohup ignores one
     assert main([command, *own, "algo=centralized", "points=2", "out=here"]) == 130
     assert signal.getsignal(kind) == before
     signal.signal(kind, outer)

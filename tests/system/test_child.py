@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -34,10 +35,19 @@ def heeds(process: psutil.Process, number: int) -> bool:
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
+@contextmanager
+def ended(started: subprocess.Popen) -> Iterator[None]:
+    """After it a process is over, a stopped one too; its child sees that it is gone."""
+    try:
+        yield
+    finally:
+        started.kill()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_ctrl_z_stops_both_and_both_go_on():
     piped = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], **piped) as started:
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], **piped) as started, ended(started):
         parent = psutil.Process(started.pid)
         soon(parent.children)
         (child,) = parent.children()

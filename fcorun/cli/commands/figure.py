@@ -13,7 +13,7 @@ from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console
 from fcorun.cli.composed import sweep
 from fcorun.composing.compose import compose
-from fcorun.composing.folders import own, own_dir
+from fcorun.composing.folders import own, own_dir, say_replaced
 from fcorun.errors import UserError
 from fcorun.figures.reproduce import reproduce
 from fcorun.figures.spec import find, load, names
@@ -47,6 +47,7 @@ def run(argv: Sequence[str]) -> int:
         overrides = [text for text in asked.figures if "=" in text]
         of_hosts = [text for text in overrides if text.startswith("hosts.")]
         refuse_several("fcorun figure", compose(of_hosts)["hosts"] if of_hosts else None)
+        say_replaced()
         set_up_jax()
         return _make(wanted, asked.out, asked.fast, overrides)
 

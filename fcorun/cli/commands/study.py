@@ -9,7 +9,7 @@ from rich.markup import escape
 from fcorun.cli import page
 from fcorun.cli.commands.common import Parser, console
 from fcorun.composing.compose import compose
-from fcorun.composing.folders import own
+from fcorun.composing.folders import own, say_replaced
 from fcorun.config import build
 from fcorun.errors import UserError
 
@@ -34,6 +34,7 @@ def study(
     set_up_jax()
     kind, plan, tell = parts()
     with own(asked.config_dir):
+        say_replaced()
         options, overrides, out = divided(kind, asked.overrides)
         config = compose(overrides)
         refuse_several(f"fcorun {name}", config["hosts"])
