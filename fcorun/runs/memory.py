@@ -20,7 +20,8 @@ from fcorun.system.machine import allowed_memory, cores_as_devices
 ALL = "all"
 _WORTH = 2**22  # bytes that a core is to read in a round: with less, measured, the cores' meeting at its end costs more
 _APART = 4  # points a seed, from which on seeds run apart
-_FEW, _ALONE = 4, 2  # runs that are worth a thread more: that share minibatches, and of seeds of their own
+_FEW = 4  # runs that are worth a thread more,
+_FEWER, _MUCH = 2, 2**24  # or these, where so many bytes are read in a round: each seed has minibatches of its own
 
 
 def cut(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
@@ -45,11 +46,12 @@ def _by_seed(jobs: list[Job]) -> list[list[Job]]:
 def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
-    several = len(set(seeds)) > 1
+    several = len(set(seeds))
     fitting = room(engine, first.numbers(), seeds, first.settings.memory, parts, taken=engine.budget or 0)
-    if engine.budget is not None and several:  # each has rows of its own
+    if engine.budget is not None and several > 1:  # each has rows of its own
         fitting = max(1, min(fitting, engine.budget // bytes_ahead(engine.federation)))
-    count = min(parts, max(1, len(jobs) // (_ALONE if several else _FEW)))
+    few = _FEWER if several * read_in_a_round(engine) >= _MUCH else _FEW
+    count = min(parts, max(1, len(jobs) // few))
     width = min(-(-len(jobs) // count), fitting)
     return [jobs[i : i + width] for i in range(0, len(jobs), width)]
 

@@ -15,7 +15,7 @@ from fcorun.engine.stretch.rows import bytes_of_round
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.job import Job
-from fcorun.runs.memory import cut
+from fcorun.runs.memory import cut, read_in_a_round
 
 ROWS, FEATURES = 240, 6
 DATA = ["data=table", "data.path=rows", "data.test=0.1", "precision=float64", "rounds=5", "eval_every=4"]
@@ -107,11 +107,12 @@ def test_what_is_fetched_is_of_each_seed_once_and_bounds_the_seeds_of_a_batch():
         assert [len(batch) for batch in cut(replace(whole, budget=4 * one_round), jobs[2:], 1)] == [3]
 
 
-@pytest.mark.parametrize(("seeds", "batches"), [([0, 1, 2, 3], [2, 2]), ([0, 0, 0, 0], [4])])
-def test_runs_of_seeds_of_their_own_share_nothing_and_are_dealt_out_sooner(seeds, batches):
+@pytest.mark.parametrize(("seeds", "batches"), [([0, 1, 2, 3], [2, 2]), ([0, 0, 0, 0], [4]), ([0] * 8, [4, 4])])
+def test_runs_are_dealt_out_sooner_where_much_is_read_in_a_round(seeds, batches, monkeypatch):
     whole, experiment = engine("rounds=8", "eval_every=8", "data.resident=true")
     jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
     with jax.enable_x64(True):
+        monkeypatch.setattr("fcorun.runs.memory._MUCH", 4 * read_in_a_round(whole))  # as much as four seeds read
         assert [len(batch) for batch in cut(whole, jobs, 2)] == batches
 
 
