@@ -113,6 +113,6 @@ def test_one_diverging_run_leaves_the_others_alone(name):
     assert lost.metrics["round"].max() < lost.status["round"] <= 40
     assert np.isfinite(flat(lost.solution)).all()
     # it stays where it was lost: before the step that was not finite, or at a point whose loss is not
-    ends = [run(points[1] | {"rounds": lost.status["round"] - back}, f"end{back}").solution for back in (0, 1)]
+    ends = (run(points[1] | {"rounds": lost.status["round"] - back}, f"end{back}").solution for back in (1, 0))
     assert any(np.allclose(flat(lost.solution), flat(end), rtol=1e-6, atol=0) for end in ends)
     assert str(lost.status["round"]) in lost.status["reason"]
