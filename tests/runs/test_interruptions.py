@@ -72,7 +72,7 @@ def undisturbed(session_cache, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGHUP])
 def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     broken, whole = Path("broken"), undisturbed
     process = start(LONG)
