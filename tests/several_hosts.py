@@ -28,8 +28,13 @@ def start(*arguments: str, count: int = 2, each=()) -> list[subprocess.Popen]:
 
 
 def ends(hosts: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    """The exit code, output and errors of each."""
-    told = [host.communicate(timeout=120) for host in hosts]
+    """The exit code, output and errors of each. None of them is left, in time or not."""
+    try:
+        told = [host.communicate(timeout=120) for host in hosts]
+    except subprocess.TimeoutExpired:
+        for host in hosts:
+            host.kill()
+        raise
     return [(host.returncode, *each) for host, each in zip(hosts, told, strict=True)]
 
 

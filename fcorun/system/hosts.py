@@ -25,6 +25,7 @@ _GRACE = 20.0  # seconds in which the main thread comes to see that a host is go
 _BEAT, _SILENT = 5.0, 60.0  # seconds between two signs of life, and without any until a host is thought to be gone
 _PATIENCE = 2.0  # seconds in which it comes to hear that all is over
 _OFTEN = 0.02  # seconds between two looks
+_LOOK = 0.5  # the same where a signal that comes just before the wait is to be seen to, which does not end it
 
 
 @dataclass
@@ -92,10 +93,13 @@ class Hosts:
 
     def _next(self, rank: int, patience: float | None = None) -> dict[str, Any]:
         """What a host says next; of one that says nothing for so many seconds, nothing."""
-        try:
-            told = self.heard[rank].get(timeout=patience)
-        except Empty:
-            return {}
+        while True:
+            try:
+                told = self.heard[rank].get(timeout=_LOOK if patience is None else patience)
+                break
+            except Empty:
+                if patience is not None:
+                    return {}
         if told is None:
             raise self.lost(rank)
         if "interrupted" in told:
