@@ -10,6 +10,7 @@ from fcorun.datasets.columns import Kind, numeric
 from fcorun.datasets.libsvm import read_libsvm
 from fcorun.datasets.named import plain
 from fcorun.datasets.npz import text_names
+from fcorun.datasets.on_disk import widened
 from fcorun.datasets.readers import DAMAGE, LIBSVM, damaged, ending_of, find, frame_of
 from fcorun.datasets.stored import HDF5, array_of
 from fcorun.errors import UserError
@@ -62,7 +63,7 @@ def _without_names(file: Path, ending: str, path: str) -> tuple[Any, Any]:
     x, owner = arrays.get("X"), arrays.get("client")
     if x is None or x.ndim != 2:
         raise UserError(f"{path}: there is no matrix 'X'; save the rows as X, of shape (rows, features)")
-    return pd.DataFrame(x), None if owner is None else pd.Series(
+    return pd.DataFrame(widened(x)), None if owner is None else pd.Series(
         owner.astype(str) if owner.dtype.kind == "S" else owner
     )
 

@@ -43,8 +43,9 @@ class OnDisk:
 
     @property
     def dtype(self) -> np.dtype:
-        """As the file has it; of whole numbers that are standardized, float64."""
-        own = self.values.dtype
+        """As the file has it, but for bfloat16, of which NumPy knows nothing: float32; of whole numbers that are
+        standardized, float64."""
+        own = widened(self.values[:0]).dtype
         return own if self.shift is None or own.kind == "f" else np.dtype(np.float64)
 
     @property
@@ -98,7 +99,7 @@ class OnDisk:
         order = np.argsort(self.places, kind="stable")
         for some in np.array_split(order, max(1, -(-self.nbytes // AT_ONCE))):
             if len(some):
-                found = _taken(self.values, self.places[some])
+                found = widened(_taken(self.values, self.places[some]))
                 if self.shift is not None:
                     found = ((found - self.shift) * self.factor).astype(self.dtype)
                 out[some if at is None else at[some]] = found
@@ -160,6 +161,13 @@ class OnDisk:
     def std(self, axis: int = 0, dtype: Any = None) -> np.ndarray:
         """The standard deviation of each column, (d,)."""
         return np.sqrt(self._moments[1] / max(len(self), 1))
+
+
+def widened(x: np.ndarray) -> np.ndarray:
+    """Rows as they are, or as float32 where they are bfloat16, two bytes without a type in .npy: the first two of four."""
+    if x.dtype != np.dtype("V2"):
+        return x
+    return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:

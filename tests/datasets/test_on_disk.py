@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from disk_tables import FEATURES, ROWS, arrays, folder, frame, hdf5, parquet_of
@@ -65,6 +66,17 @@ def test_rows_have_the_type_that_they_are_stored_in(dtype):
     memory, disk = both(path=folder(**arrays(dtype)))
     alike(memory, disk)
     assert disk.x.dtype == (np.int8 if dtype == "bool" else dtype)
+
+
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+def test_bfloat16_is_read_as_float32(standardize):
+    x = arrays("float64")["X"].astype(jnp.bfloat16)
+    wide = Table(path=folder(**arrays("float64") | {"X": x.astype(np.float32)}), standardize=standardize).load()
+    memory, disk = both(path=folder(**arrays("float64") | {"X": x}), standardize=standardize)
+    alike(memory, disk)
+    assert disk.x.dtype == np.float32
+    assert disk.x.values.nbytes == 2 * x.size
+    np.testing.assert_array_equal(memory.x, wide.x)
 
 
 def test_folders_without_clients_are_dealt_out():
