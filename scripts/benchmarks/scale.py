@@ -47,8 +47,8 @@ def _rows(clients: int) -> float:
 
 
 def _rounds(way: str, clients: int) -> Callable[[], float]:
-    """Seconds of a round, without evaluation and compiling."""
-    count = max(1, 1024 // clients)
+    """Seconds of a round within a stretch of eight or more, without evaluation and compiling."""
+    count = max(8, 1024 // clients)
     at_once = str(clients) if way == ONCE else "auto"
     given = (f"data.clients={clients}", f"rounds={count}", f"eval_every={count}", f"clients_at_once={at_once}")
     engine, points = make_engine("clients_per_round=null", *given)
