@@ -31,10 +31,11 @@ def ends(hosts: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
     """The exit code, output and errors of each. None of them is left, in time or not."""
     try:
         told = [host.communicate(timeout=120) for host in hosts]
-    except subprocess.TimeoutExpired:
+    finally:
         for host in hosts:
-            host.kill()
-        raise
+            if host.poll() is None:
+                host.kill()
+                host.communicate()
     return [(host.returncode, *each) for host, each in zip(hosts, told, strict=True)]
 
 

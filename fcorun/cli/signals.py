@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LATER = 0.1  # seconds
 
 
@@ -14,37 +15,41 @@ _LATER = 0.1  # seconds
 def interruptible() -> Iterator[None]:
     """Within it TERM and HUP are Ctrl-C, so that what runs keeps its checkpoints and says so; not where they are
     ignored, as HUP is under nohup. Of an interruption that Python cannot raise, for it came within a finalizer, it is
-    reminded a little later."""
-    before = {kind: signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGHUP)}
-    for kind, handler in before.items():
-        if handler != signal.SIG_IGN:
-            signal.signal(kind, signal.default_int_handler)
-    said, sys.unraisablehook = sys.unraisablehook, _reminding(sys.unraisablehook)
+    reminded a little later, or at the end, by KeyboardInterrupt."""
+    before = {kind: signal.getsignal(kind) for kind in _KINDS}
+    heeded = [kind for kind, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    pending: list[threading.Timer] = []  # the reminder, at most one
+
+    def interrupt(*_: Any) -> None:
+        while pending:
+            pending.pop().cancel()
+        raise KeyboardInterrupt
+
+    def remind() -> None:
+        if pending and (main := threading.main_thread().ident):
+            signal.pthread_kill(main, heeded[0])
+
+    def lost(told: Any) -> None:
+        if not isinstance(told.exc_value, KeyboardInterrupt):
+            otherwise(told)
+            return
+        pending.append(threading.Timer(_LATER, remind))
+        pending[-1].daemon = True
+        pending[-1].start()
+
+    for kind in heeded:
+        signal.signal(kind, interrupt)
+    otherwise, sys.unraisablehook = sys.unraisablehook, lost
     try:
         yield
     finally:
-        sys.unraisablehook = said
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-
-
-def _reminding(otherwise: Any) -> Any:
-    """What is done with an error that cannot be raised, which is ``otherwise`` done with others than interruptions."""
-
-    def remind(lost: Any) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):
-            otherwise(lost)
-            return
-        later = threading.Timer(_LATER, _interrupt)
-        later.daemon = True
-        later.start()
-
-    return remind
-
-
-def _interrupt() -> None:
-    """Interrupt the main thread, if something still does."""
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heeded = [kind for kind in kinds if signal.getsignal(kind) is signal.default_int_handler]
-    if heeded and (main := threading.main_thread().ident):
-        signal.pthread_kill(main, heeded[0])
+        sys.unraisablehook = otherwise
+        left = list(pending)
+        pending.clear()  # so that no reminder comes from now on
+        for timer in left:
+            timer.cancel()
+            timer.join()  # it may be about to remind
+        for kind in heeded:
+            signal.signal(kind, before[kind])
+    if left:
+        raise KeyboardInterrupt

@@ -60,10 +60,11 @@ def _without_names(file: Path, ending: str, path: str) -> tuple[Any, Any]:
         else:
             given = np.load(data, allow_pickle=False)
             arrays = {name: given[name] for name in ("X", "client") if name in given.files}
+    arrays = {name: widened(values) for name, values in arrays.items()}
     x, owner = arrays.get("X"), arrays.get("client")
     if x is None or x.ndim != 2:
         raise UserError(f"{path}: there is no matrix 'X'; save the rows as X, of shape (rows, features)")
-    return pd.DataFrame(widened(x)), None if owner is None else pd.Series(
+    return pd.DataFrame(x), None if owner is None else pd.Series(
         owner.astype(str) if owner.dtype.kind == "S" else owner
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.on_disk import widened
+from fcorun.datasets.on_disk import held_as, widened
 from fcorun.errors import UserError, nearest
 
 _HELD = ("validation", "test")  # arrays that mark rows
@@ -36,13 +36,16 @@ def read_npz(file: Path, path: str) -> dict[str, Any]:
 
 def checked(found: dict[str, Any], path: str) -> dict[str, Any]:
     """Arrays that fit each other, X as "x". Raises UserError for those that do not."""
+    found = {n: a if isinstance(a, np.memmap) else widened(a) for n, a in found.items()}
     found = {n: a.astype(str) if a.dtype.kind == "S" else a for n, a in found.items()}
     x = found.pop("X")
-    if x.ndim != 2 or widened(x[:0]).dtype.kind not in "fiub":
+    if x.ndim != 2 or held_as(x.dtype).kind not in "fiub":
         raise UserError(f"data.path={path}: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
     for name, array in found.items():
         if array.shape != x.shape[:1]:
             raise UserError(f"data.path={path}: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
+        if array.dtype.kind == "V":
+            raise UserError(f"data.path={path}: {name} has the type {array.dtype}; save it as numbers or text")
     for name in (name for name in _HELD if name in found):
         if found[name].dtype != bool:
             raise UserError(f"data.path={path}: {name} is {found[name].dtype}; save it as booleans, True for held out")
@@ -50,8 +53,6 @@ def checked(found: dict[str, Any], path: str) -> dict[str, Any]:
             raise UserError(f"data.path={path}: {name} marks every row as held out; leave some to train on")
     if "client" in found:
         found["client"] = text_names(found["client"])
-    if not isinstance(x, np.memmap):
-        x = widened(x)
     return {"x": x.view(np.int8) if x.dtype == bool else x, **found}
 
 

@@ -45,7 +45,7 @@ class OnDisk:
     def dtype(self) -> np.dtype:
         """As the file has it, but for bfloat16, of which NumPy knows nothing: float32; of whole numbers that are
         standardized, float64."""
-        own = widened(self.values[:0]).dtype
+        own = held_as(self.values.dtype)
         return own if self.shift is None or own.kind == "f" else np.dtype(np.float64)
 
     @property
@@ -163,11 +163,18 @@ class OnDisk:
         return np.sqrt(self._moments[1] / max(len(self), 1))
 
 
+def held_as(stored: np.dtype) -> np.dtype:
+    """The type in memory of what is stored so: the same, but float32 of bfloat16, in files two bytes without a type."""
+    return np.dtype(np.float32) if stored == np.dtype("V2") else stored
+
+
 def widened(x: np.ndarray) -> np.ndarray:
-    """Rows as they are, or as float32 where they are bfloat16, two bytes without a type in .npy: the first two of four."""
-    if x.dtype != np.dtype("V2"):
+    """An array as it is held in memory; bfloat16 are the first two of float32's four bytes."""
+    if held_as(x.dtype) == x.dtype:
         return x
-    return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    bits = x.view(np.uint16).astype(np.uint32)
+    bits <<= 16
+    return bits.view(np.float32)
 
 
 def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.npz import checked
-from fcorun.datasets.on_disk import AT_ONCE, OnDisk
+from fcorun.datasets.on_disk import AT_ONCE, OnDisk, held_as
 from fcorun.datasets.own import part_of
 from fcorun.errors import UserError, nearest
 from fcorun.system.cache import cache_dir
@@ -46,8 +46,9 @@ def read_folder(path: str, resident: bool | str) -> dict[str, Any]:
         if name not in there:
             raise UserError(f"data.path={path}: the folder has no {name}.npy; {nearest(name, [*there] or ARRAYS)}")
     try:
-        stay = stays(there["X"].stat().st_size, resident)
-        found = {name: np.load(file, allow_pickle=False, mmap_mode="r" if stay and name == "X" else None)
+        mapped = np.load(there["X"], allow_pickle=False, mmap_mode="r")
+        stay = stays(mapped.size * held_as(mapped.dtype).itemsize, resident)
+        found = {name: mapped if stay and name == "X" else np.load(file, allow_pickle=False)
                  for name, file in there.items()}  # fmt: skip
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"data.path={path}: cannot be read as .npy ({error}); save arrays of numbers by numpy.save") \
@@ -67,7 +68,7 @@ def read_hdf5(file: Path, path: str, resident: bool | str) -> dict[str, Any]:
                     raise UserError(f"data.path={path}: there is no data set '{name}'; {nearest(name, list(given))}")
             x: Any = given["X"]
             found = {n: array_of(given[n]) for n in ARRAYS if n in given and n != "X"}
-            if len(x.shape) != 2 or not stays(x.nbytes, resident):
+            if len(x.shape) != 2 or not stays(x.size * held_as(x.dtype).itemsize, resident):
                 found["X"] = x[()]
             elif (offset := x.id.get_offset()) is not None and not x.compression and x.dtype.isnative:
                 found["X"] = np.memmap(file, x.dtype, "r", offset, x.shape)

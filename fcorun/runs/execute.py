@@ -1,6 +1,6 @@
 """The computing of jobs that differ in numbers only: in batches, by as many threads as there are cores."""
 
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import jax
@@ -20,6 +20,7 @@ from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import chosen, cut
 from fcorun.system.hosts import joined
 from fcorun.system.machine import allowed_memory, cores
+from fcorun.system.waiting import first_of
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
@@ -104,7 +105,7 @@ def _run_side_by_side(crew: Crew, batches: list[list[Job]], parts: int) -> None:
                     running.add(pool.submit(run_or_halve, crew, *waiting.pop(0)))
                 if len(running) < parts:
                     crew.idle.set()
-                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                ended, running = first_of(running)
                 crew.idle.clear()
                 back = [rest for future in ended if (rest := future.result())]
                 pieces = (parts - len(running)) // max(len(back), 1)  # of each: one at least, for its thread is free

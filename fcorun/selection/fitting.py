@@ -35,6 +35,7 @@ from fcorun.runs.job import Evaluated
 from fcorun.runs.memory import room
 from fcorun.system.files import write_whole
 from fcorun.system.machine import cores
+from fcorun.system.waiting import first_of
 
 ENDS = ("done", "falling", "diverged", "not certified")
 
@@ -100,8 +101,10 @@ class Fitter:
         alone = self.experiment.settings.debug or jax.default_backend() != "cpu" or self._solved
         with ThreadPoolExecutor(1 if alone else cores()) as pool:
             try:
-                for place, found in enumerate(pool.map(lambda make: self._fit(make()), parts)):
-                    done(place, found)
+                fits = [pool.submit(lambda make=make: self._fit(make())) for make in parts]
+                for place, fit in enumerate(fits):
+                    first_of({fit})
+                    done(place, fit.result())
             except BaseException:
                 self.stop.set()
                 pool.shutdown(cancel_futures=True)

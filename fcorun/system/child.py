@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 
 from fcorun.system.hosts import GOES_ON
+from fcorun.system.waiting import LOOK
 
 _GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
-_OFTEN = 0.5  # seconds
 
 
 def on_signals(handler: Callable) -> None:
@@ -54,11 +54,10 @@ def in_a_child() -> None:
 
 
 def _heard(place: int) -> bytes:
-    """All that comes from a pipe. It looks up now and then: Python does not see to a signal that comes just before it
-    waits until it waits no more."""
+    """All that comes from a pipe."""
     found = b""
     while True:
-        if select.select([place], [], [], _OFTEN)[0]:
+        if select.select([place], [], [], LOOK)[0]:
             more = os.read(place, 2**16)
             if not more:
                 return found

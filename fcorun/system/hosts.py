@@ -19,13 +19,13 @@ from queue import Empty, Queue
 from typing import Any
 
 from fcorun.errors import HostLost
+from fcorun.system.waiting import LOOK
 
 GOES_ON = "the same command goes on"
 _GRACE = 20.0  # seconds in which the main thread comes to see that a host is gone, unless it waits for it
 _BEAT, _SILENT = 5.0, 60.0  # seconds between two signs of life, and without any until a host is thought to be gone
 _PATIENCE = 2.0  # seconds in which it comes to hear that all is over
 _OFTEN = 0.02  # seconds between two looks
-_LOOK = 0.5  # the same where a signal that comes just before the wait is to be seen to, which does not end it
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Hosts:
         """What a host says next; of one that says nothing for so many seconds, nothing."""
         while True:
             try:
-                told = self.heard[rank].get(timeout=_LOOK if patience is None else patience)
+                told = self.heard[rank].get(timeout=LOOK if patience is None else patience)
                 break
             except Empty:
                 if patience is not None:

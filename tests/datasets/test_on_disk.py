@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from disk_tables import FEATURES, ROWS, arrays, folder, frame, hdf5, parquet_of
 
+from fcorun import UserError
 from fcorun.datasets import on_disk, parquet, stored
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.frames import read_frame
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.remarks import identifiers
 from fcorun.datasets.scaling import Scaling
@@ -68,15 +70,48 @@ def test_rows_have_the_type_that_they_are_stored_in(dtype):
     assert disk.x.dtype == (np.int8 if dtype == "bool" else dtype)
 
 
+def halved(values: np.ndarray) -> np.ndarray:
+    return values.astype(jnp.bfloat16)
+
+
+@pytest.mark.parametrize("form", ["C", "F", "contiguous", "chunks"])
 @pytest.mark.parametrize("standardize", ["none", "pooled"])
-def test_bfloat16_is_read_as_float32(standardize):
-    x = arrays("float64")["X"].astype(jnp.bfloat16)
-    wide = Table(path=folder(**arrays("float64") | {"X": x.astype(np.float32)}), standardize=standardize).load()
-    memory, disk = both(path=folder(**arrays("float64") | {"X": x}), standardize=standardize)
+def test_bfloat16_is_read_as_float32(form, standardize):
+    given = {"y": np.arange(ROWS) % 3.0, "X": arrays()["X"], "client": np.arange(ROWS) % 4.0}
+    given = {name: halved(values) for name, values in given.items()}
+    single = {name: values.astype(np.float32) for name, values in given.items()}
+    wide = Table(path=folder(**single), standardize=standardize, task="multiclass").load()
+    path = "rows"
+    if form in ("C", "F"):
+        folder(**given | {"X": np.asarray(given["X"], order=form)})
+    else:  # without a type, as .npy has them
+        plain = {name: values.view("V2") for name, values in given.items()}
+        path = hdf5(plain, **({"chunks": (7, 2)} if form == "chunks" else {}))
+    memory, disk = both(path=path, standardize=standardize, task="multiclass")
     alike(memory, disk)
+    alike(wide, disk)
     assert disk.x.dtype == np.float32
-    assert disk.x.values.nbytes == 2 * x.size
-    np.testing.assert_array_equal(memory.x, wide.x)
+    on_file: Any = disk.x
+    assert on_file.values.nbytes == 2 * ROWS * FEATURES
+    assert list(disk.classes) == [0, 1, 2]
+
+
+def test_bfloat16_is_predicted_for_and_judged_by_what_it_takes(monkeypatch):
+    x = halved(arrays()["X"])
+    np.savez("new.npz", X=x, client=halved(np.arange(ROWS) % 4.0))
+    frame, owner = read_frame("new.npz", None, FEATURES, {})
+    np.testing.assert_array_equal(frame.to_numpy(), x.astype(np.float32))
+    assert owner is not None
+    assert list(owner[:5]) == ["0", "1", "2", "3", "0"]
+    asked = []
+    monkeypatch.setattr(stored, "stays", lambda size, _: asked.append(size) or False)
+    Table(path=folder(X=x)).load()
+    assert asked == [4 * x.size]
+
+
+def test_types_that_numpy_does_not_know_are_refused():
+    with pytest.raises(UserError, match="y has the type"):
+        Table(path=folder(y=np.zeros(ROWS, np.uint8).view("V1")), task="binary").load()
 
 
 def test_folders_without_clients_are_dealt_out():

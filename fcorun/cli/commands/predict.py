@@ -17,7 +17,9 @@ def run(argv: Sequence[str]) -> int:
     predictions are printed as CSV."""
     parser = Parser("predict", run.__doc__, folders=False)
     parser.add_argument("record", type=Path, metavar="RECORD", help="the folder of a run that is done")
-    parser.add_argument("rows", metavar="NEW", help="new rows: .csv .tsv .parquet .xlsx, .npz or HDF5 (X, client), LIBSVM")
+    parser.add_argument(
+        "rows", metavar="NEW", help="new rows: .csv .tsv .parquet .xlsx, .npz or HDF5 (X, client), LIBSVM"
+    )
     parser.add_argument("--client", metavar="COLUMN", help="the column that names clients; default: the record's")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")

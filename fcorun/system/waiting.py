@@ -1,0 +1,13 @@
+"""Waiting so that signals are seen to: to one that comes just before it waits, Python sees when it has waited."""
+
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+LOOK = 0.5  # seconds between two looks
+
+
+def first_of(running: set[Future]) -> tuple[set[Future], set[Future]]:
+    """Wait until one of these has ended: those that have, and the others."""
+    while True:
+        ended, others = wait(running, LOOK, FIRST_COMPLETED)
+        if ended:
+            return ended, others
