@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LATER = 0.1  # seconds
+_LATER = 0.1  # seconds until it is reminded of an interruption
 
 
 @contextmanager

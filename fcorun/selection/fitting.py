@@ -6,6 +6,7 @@ standardized, and are so anew by the rows of the part.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -101,9 +102,9 @@ class Fitter:
         alone = self.experiment.settings.debug or jax.default_backend() != "cpu" or self._solved
         with ThreadPoolExecutor(1 if alone else cores()) as pool:
             try:
-                fits = [pool.submit(lambda make=make: self._fit(make())) for make in parts]
-                for place, fit in enumerate(fits):
-                    first_of({fit})
+                fits = deque(pool.submit(lambda make=make: self._fit(make())) for make in parts)
+                for place in range(len(parts)):
+                    first_of({fit := fits.popleft()})  # whose models are not kept once they are told of
                     done(place, fit.result())
             except BaseException:
                 self.stop.set()

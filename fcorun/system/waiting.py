@@ -1,4 +1,4 @@
-"""Waiting so that signals are seen to: to one that comes just before it waits, Python sees when it has waited."""
+"""Waiting in steps: a signal that comes just before a wait Python sees to only after it."""
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 

@@ -1,5 +1,8 @@
 """Runs on a part of the rows: those of an ordinary run on a table that has no others."""
 
+import gc
+import weakref
+
 import jax
 import numpy as np
 import pandas as pd
@@ -44,6 +47,22 @@ def pair(kept, held, *overrides, task="regression"):
     fitter.fit([lambda: part(data, kept, held)], lambda _, fitted: found.append(fitted))
     record = run(config("part.npz", *overrides, "reg.strength=0.03", task=task), "ordinary")
     return found[0], record
+
+
+def test_what_was_told_is_not_kept():
+    """A study may have hundreds of parts."""
+    np.savez("all.npz", X=X, y=SCORE, client=OWNER)
+    experiment = prepare(config("all.npz", "data.validation=0", "algo.client_lr=0.02", "algo.server_lr=1"))
+    data, told = load(experiment), []
+
+    def done(_: int, fitted) -> None:
+        gc.collect()
+        assert not any(there() for there in told)
+        told.append(weakref.ref(fitted))
+
+    fitter = Fitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
+    fitter.fit([lambda: part(data, *BY_CLIENTS)] * 4, done)
+    assert len(told) == 4
 
 
 CASES = {
