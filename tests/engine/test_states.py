@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from helpers import Stop
 
 from fcorun import compose, run, run_grid
+from fcorun.engine.stretch.ahead import Stretches
 from fcorun.engine.stretch.states import States
+from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.prepare import prepare
 
 CLIENTS = 50
 FILE = Path("states.bin")
@@ -120,3 +124,38 @@ def test_who_has_taken_part_is_said_where_own_models_are_measured():
     record = run(compose([*LITTLE, *KINDS["pfedme"], "data.evaluated=20", "clients_per_round=2"]), "few")
     assert "own models are of 20 evaluated clients, of whom" in record.status["reason"]
     assert np.isfinite(record.metrics["personal_train_loss"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(("room", "told"), [(None, [8]), (3, [3, 3, 2]), (0, [1] * 8)])
+def test_a_stretch_is_cut_where_its_states_take_too_much(room, told, monkeypatch):
+    experiment = prepare(compose([*LITTLE, *KINDS["scaffold"], "rounds=8", "eval_every=8"]))
+    whole, after, counts = engine_for(experiment, load(experiment)), Stretches.after, []
+
+    def noted(self, done):
+        found = after(self, done)
+        counts.append(found and found.count)
+        return found
+
+    points = [experiment.numbers()] * 2
+    uncut = list(whole.run(points))[-1]
+    if room is not None:
+        monkeypatch.setattr("fcorun.engine.stretch.ahead._STATES", room * 2 * 6 * 11 * 4)  # two runs of six clients
+    monkeypatch.setattr(Stretches, "after", noted)
+    found = list(whole.run(points))[-1]
+    assert counts == [*told, None]
+    np.testing.assert_allclose(found.solution["weights"], uncut.solution["weights"], rtol=1e-5, atol=1e-6)
+    assert (found.work == uncut.work).all()
+
+
+@pytest.mark.parametrize("clients", [10_000, 1_000_000])
+def test_states_of_a_stretch_take_the_same_whatever_the_clients_and_evaluations(clients):
+    given = [f"data.clients={clients}", "data.evaluated=1", "rounds=200", "eval_every=200"]
+    experiment = prepare(compose(["algo=scaffold", "data=lasso_million", *given]))
+    engine = engine_for(experiment, load(experiment))
+    points, seeds = [experiment.numbers()], [0]
+    states = engine.states(points, seeds, [None])
+    stretches = Stretches(engine.federation, seeds, states, rounds=200, eval_every=200)
+    stretch, start = stretches.after(0), engine.start(points)
+    assert stretch is not None
+    begun = stretches.begun(start, stretch)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(begun["clients"])) <= 2**23

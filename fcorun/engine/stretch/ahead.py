@@ -6,6 +6,7 @@ computes the stretch before; clients' states in files are read when that is over
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from fcorun.engine.stretch.turns import turns
 from fcorun.system.arrays import Buffers
 
 _AMPLE = 2**27  # bytes of rows of a stretch: of more, less is read while the device computes
+_STATES = 2**23  # bytes of clients' states of a stretch, which are in memory some five times
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,7 @@ class Stretches:
         if left <= 0:
             return None
         federation, apart = self.federation, list(dict.fromkeys(self.seeds))
-        streamed = federation.data.on_disk and federation.arrays[0] is None
-        count = left
-        if streamed:
-            each = bytes_of_round(federation.data, federation.schedule, federation.precision) * len(apart)
-            most = max(1, min(_AMPLE, _AMPLE if self.budget is None else self.budget // 2) // each)
-            whole = min(self.eval_every, self.rounds)
-            count = min(left, -(-whole // -(-whole // most)))  # equal ones, for each length is a program of its own
+        count = min(left, self._longest)
         drawn = [federation.schedule.of(seed).draw(done, count) for seed in apart]
         rounds = drawn[0] if len(drawn) == 1 else jax.tree.map(lambda *parts: np.stack(parts), *drawn)
         rows, clients = None, None
@@ -82,7 +78,7 @@ class Stretches:
             turn = turns(rounds.cohort, federation.data.owner, self.each, max(self.widest, default=0))
             self.widest.append(turn.shape[-1])  # as wide as those before, whose programs are there
             rounds = rounds._replace(turn=turn)
-        if streamed:  # once for all runs of a seed
+        if self._streamed:  # once for all runs of a seed
             given = {"dtype": federation.precision, "buffers": self.buffers, "each": self.each}
             rows, rounds = fetched(federation.data, federation.schedule, rounds, **given)
         if len(apart) > 1:
@@ -91,6 +87,26 @@ class Stretches:
         if self.states is not None:
             rounds, clients = _placed(rounds, len(self.seeds))
         return Stretch(count, rounds, rows, clients)
+
+    @property
+    def _streamed(self) -> bool:
+        """Whether rows stay on disk, and are needed."""
+        return self.federation.data.on_disk and self.federation.arrays[0] is None
+
+    @cached_property
+    def _longest(self) -> int:
+        """How many rounds a stretch has at most: those up to an evaluation, in equal parts, for each length is a
+        program of its own."""
+        federation, whole = self.federation, min(self.eval_every, self.rounds)
+        most = whole
+        if self._streamed:
+            each = bytes_of_round(federation.data, federation.schedule, federation.precision) * len(set(self.seeds))
+            most = min(most, min(_AMPLE, _AMPLE if self.budget is None else self.budget // 2) // each)
+        if self.states is not None:
+            each = sum(leaf.nbytes for states in self.states for leaf in states.initial)
+            if each * federation.data.members > _STATES:
+                most = min(most, _STATES // (each * federation.schedule.cohort_size))
+        return -(-whole // -(-whole // max(1, most)))
 
     def begun(self, state: Tree, stretch: Stretch) -> Tree:
         """The state of the runs with the states of the clients of a stretch."""
