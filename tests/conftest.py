@@ -12,6 +12,7 @@ import jax
 import jaxlib
 import pytest
 import yaml
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource as Packages
 from hydra._internal.hydra import Hydra
 from shapes import check_shapes
 
@@ -24,7 +25,7 @@ def known(flags: list[str]) -> list[str]:
 
 
 # Most programs of the tests run for milliseconds, and would be optimized for half a second each. XLA_FLAGS='' in the
-# environment has them compiled as those of users are. XLA reads the variable once, when it compiles something first.
+# environment has them compiled as those of users are. Processes that tests start compile fast, too.
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
 FLAGS = " ".join(known([*FLAGS, "--xla_cpu_parallel_codegen_split_count=1"]))
 os.environ.setdefault("XLA_FLAGS", FLAGS)
@@ -58,6 +59,22 @@ def parsed_once(parse):
 
 yaml.load = parsed_once(yaml.load)
 
+
+
+def looked_up_once(look):
+    """Whether a package has a configuration file: Hydra asks packages first, some thirty times for each test."""
+    kept = {}
+
+    def found(self, config_path):
+        if (self.path, config_path) not in kept:
+            kept[self.path, config_path] = look(self, config_path)
+        return kept[self.path, config_path]
+
+    return found
+
+
+Packages.is_config, Packages.is_group = map(looked_up_once, (Packages.is_config, Packages.is_group))
+
 # Hydra composes each command once more before, to see hydra.mode, which no test sets.
 Hydra.get_mode = lambda *_, **__: None
 
@@ -72,9 +89,7 @@ def session_cache(tmp_path_factory):
     if several:
         (folder / "programs").symlink_to(programs)
     with pytest.MonkeyPatch.context() as patch:
-        jax.jit(lambda x: x)(0.0)
-        if os.environ["XLA_FLAGS"] == FLAGS:
-            patch.delenv("XLA_FLAGS")  # processes that tests start compile as those of users do
+        jax.devices()  # of which there is one from now on: the command makes cores devices only before
         patch.setenv("FCORUN_CACHE", str(folder))
         jax.config.update("jax_compilation_cache_dir", str(programs))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -121,9 +136,9 @@ def x64():
 
 
 @pytest.fixture
-def compiled_fast(monkeypatch):
-    """Processes that the test starts compile fast, too."""
-    monkeypatch.setenv("XLA_FLAGS", FLAGS)
+def compiled_well(monkeypatch):
+    """Processes that the test starts compile as those of users do."""
+    monkeypatch.delenv("XLA_FLAGS")
 
 
 @pytest.fixture

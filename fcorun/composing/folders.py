@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 
 from fcorun.errors import UserError
@@ -13,6 +14,7 @@ from fcorun.errors import UserError
 _OWN: ContextVar[Path | None] = ContextVar("own", default=None)
 
 
+@cache
 def conf_dir() -> str:
     """The folder of fcorun's configuration files: inside the installed package, or beside it in a checkout."""
     inside = Path(__file__).parent.parent / "conf"

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from fcorun.errors import UserError
 from fcorun.system.cluster import Asked
 from fcorun.system.hosts import Hosts, joins
+from fcorun.system.waiting import LOOK
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _PACKAGES = ("fcorun", "jax", "jaxlib")
@@ -65,10 +66,12 @@ def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, 
     assert asked.count is not None
     there, deadline = {0: told}, time.monotonic() + asked.timeout
     while missing := [rank for rank in range(asked.count) if rank not in there]:
-        server.settimeout(max(deadline - time.monotonic(), 1e-3))
+        server.settimeout(min(LOOK, max(deadline - time.monotonic(), 1e-3)))
         try:
             link = _link(server.accept()[0])
         except TimeoutError as error:
+            if time.monotonic() < deadline:
+                continue
             who = f"host{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {asked.count}"
             within = f"within hosts.timeout={asked.timeout:g} seconds"
             raise UserError(
@@ -103,7 +106,10 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
             time.sleep(_AGAIN)
     try:
         link.send_bytes(json.dumps(told).encode())
-        if not link.poll(asked.timeout + _AGAIN):  # the first one waits for those that come after this one
+        deadline = time.monotonic() + asked.timeout + _AGAIN  # the first one waits for those that come after this one
+        while not (came := link.poll(LOOK)) and time.monotonic() < deadline:
+            pass
+        if not came:
             raise UserError(f"host 0 did not go on {within}: start all at about the same time")
         meet = json.loads(link.recv_bytes())
     except (EOFError, OSError, ValueError) as error:

@@ -148,7 +148,7 @@ def test_a_diverged_run_says_so(fcorun):
 # ---------------------------------------------------------------- real processes
 
 
-def test_a_process_of_its_own(tmp_path):
+def test_a_process_of_its_own(compiled_well, tmp_path):
     found = process(*SMALL, "hydra.run.dir=here")
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.splitlines()[-1].startswith("done: here/")

@@ -46,7 +46,7 @@ def typed(fcorun, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_a_page_can_be_typed(page, typed, compiled_fast, capsys, tmp_path, monkeypatch):
+def test_a_page_can_be_typed(page, typed, capsys, tmp_path, monkeypatch):
     namespace, modules = {}, set(sys.modules)
     for block in blocks(page.read_text(encoding="utf-8")):
         if other := block.marks.get("files of"):

@@ -81,7 +81,7 @@ def test_what_the_readme_points_to_is_there():
 
 
 @pytest.mark.slow
-def test_the_notebook_is_what_its_text_gives(compiled_fast, tmp_path):
+def test_the_notebook_is_what_its_text_gives(tmp_path):
     """Its cells are those of the text, and what they print today is what it shows, numbers to a tenth."""
     command = [sys.executable, str(DOCS / "make_notebook.py"), str(tmp_path / "new.ipynb")]
     made = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -96,7 +96,7 @@ def test_a_figure_from_start_to_end(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_script_makes_what_it_can(compiled_fast, tmp_path):
+def test_the_script_makes_what_it_can(tmp_path):
     """A figure whose data are not there says so, and the next one is made, in its fast version, marked so."""
     command = [sys.executable, str(SCRIPT), "--fast", "--out", "figs", "fco_fig5", "fco_fig2", "verbose=false"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)

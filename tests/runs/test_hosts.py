@@ -25,7 +25,7 @@ def left(folder: str) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_sweep_over_hosts_is_that_of_one(compiled_fast):
+def test_a_sweep_over_hosts_is_that_of_one():
     asked = ("algo=feddualavg,scaffold,ditto,centralized", "reg.strength=0.01,0.02", "report=false")
     first, second = ends(start("-m", *DOUBLE, *asked, "hydra.sweep.dir=s"))
     assert (first[0], first[2]) == (0, "")
@@ -44,8 +44,8 @@ def test_a_sweep_over_hosts_is_that_of_one(compiled_fast):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost, compiled_fast):
-    asked = (*DOUBLE, "algo=scaffold", "rounds=400", "checkpoint_every=0", "hydra.run.dir=run")
+def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost):
+    asked = (*DOUBLE, "algo=scaffold", "rounds=200", "checkpoint_every=0", "hydra.run.dir=run")
     hosts, checkpoint, seen = start(*asked), Path("0/run/.checkpoint.npz"), set()
     while len(seen) < 4:
         assert all(host.poll() is None for host in hosts), ends(hosts)
@@ -67,11 +67,11 @@ def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost, compi
     assert (first, err) == (0, "")
     assert second == (0, "", "")
     assert "goes on after round" in out
-    same(Record(Path("0/run")), run(small("algo=scaffold", "rounds=400", "precision=float64"), "alone"))
+    same(Record(Path("0/run")), run(small("algo=scaffold", "rounds=200", "precision=float64"), "alone"))
 
 
 @pytest.mark.slow
-def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written(compiled_fast):
+def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written():
     for rank, last in ((0, 1.0), (1, 2.0)):
         Path(str(rank)).mkdir()
         rows = [f"s{i % 3},{i},{i * i % 7}" for i in range(30)]
@@ -86,7 +86,7 @@ def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written
 
 
 @pytest.mark.slow
-def test_tasks_of_a_job_of_submitit_compute_together(compiled_fast):
+def test_tasks_of_a_job_of_submitit_compute_together():
     pytest.importorskip("submitit")
     local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 2, cpus_per_task: 1}"
     asked = ("-m", *DOUBLE, "seed=0,1", "hydra.sweep.dir=s", "report=false", "hydra.launcher.executor=submitit", local)
@@ -98,7 +98,7 @@ def test_tasks_of_a_job_of_submitit_compute_together(compiled_fast):
 
 
 @pytest.mark.slow
-def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted(compiled_fast):
+def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted():
     pytest.importorskip("submitit")
     local = "hydra.launcher.submitit={cluster: local, timeout_min: 5, tasks_per_node: 3, cpus_per_task: 1}"
     asked = ("-m", *DOUBLE, "algo=scaffold", "rounds=100000", "checkpoint_every=0", "hydra.sweep.dir=s", "report=false")
@@ -121,7 +121,7 @@ def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_interruption_of_one_is_one_of_all(rank, compiled_fast):
+def test_an_interruption_of_one_is_one_of_all(rank):
     hosts = start(*DOUBLE, "rounds=100000", "hydra.run.dir=run")
     while not Path("0/run/metrics.csv").exists() and not Path("0/run/run.log").exists():
         assert hosts[0].poll() is None, ends(hosts)

@@ -37,7 +37,7 @@ def as_alone(count: int) -> None:
 
 
 @pytest.mark.slow
-def test_synthetic_rows_of_own_clients_give_the_runs_of_one_host(compiled_fast):
+def test_synthetic_rows_of_own_clients_give_the_runs_of_one_host():
     asked = ("algo=feddualavg,fedprox", "algo.mu=1,2", "batch_size=5,null", "data.samples=30")
     told = ends(start("-m", *SMALL, *RATES, *asked, "hydra.sweep.dir=s"))
     assert [each[::2] for each in told] == [(0, "")] * 2
@@ -50,7 +50,7 @@ def test_synthetic_rows_of_own_clients_give_the_runs_of_one_host(compiled_fast):
     [("data.resident=true", "algo=feddualavg,scaffold"), ("data.resident=false", "algo=feddualavg", "seed=0,1")],
     ids=["in memory", "on disk"],
 )
-def test_a_table_of_own_clients_gives_the_runs_of_one_host(given, compiled_fast, tmp_path):
+def test_a_table_of_own_clients_gives_the_runs_of_one_host(given, tmp_path):
     write_rows(tmp_path / "rows")
     table = ("data=table", f"data.path={tmp_path / 'rows'}", "data.test=0.1", "data.standardize=pooled")
     rounds = ("rounds=5", "eval_every=4", "batch_size=7", "clients_per_round=2,null")

@@ -90,7 +90,7 @@ def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
     assert sorted(r.status["status"] for r in load_records("s")) == ["done"] * 3
 
 
-LONG = ("algo=feddualavg,fedmid", *RATES, "rounds=1000", "checkpoint_every=0.05", "hydra.sweep.dir=s")
+LONG = ("algo=feddualavg,fedmid", *RATES, "rounds=400", "checkpoint_every=0.05", "hydra.sweep.dir=s")
 
 
 @pytest.mark.slow
@@ -104,10 +104,10 @@ def test_killed_sweeps_end_as_an_undisturbed_one():
             time.sleep(0.01)
         time.sleep(dice.uniform(0, 0.3))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL  # it was on its way
         for record in load_records("s") if Path("s").exists() else []:
             if record.finished:
-                assert max(record.metrics["round"]) == 1000
+                assert max(record.metrics["round"]) == 400
     assert command(*LONG) == 0
     assert command(*LONG, "hydra.sweep.dir=t") == 0
     ours, theirs = table("s"), table("t")
@@ -124,6 +124,6 @@ def test_two_sweeps_at_once_do_each_run_once():
     for record in load_records("s"):
         log = (record.folder / "run.log").read_text()
         assert log.count("starts:") == 1
-        assert log.count("done after round 1000") == 1
+        assert log.count("done after round 400") == 1
     assert set(table("s")["status"]) == {"done"}
     assert len(table("s")) == 12
