@@ -75,12 +75,12 @@ def test_every_task_has_an_objective():
 def test_gradient_by_finite_differences(objective, task):
     problem = problem_of(objective, task)
     w, batch = example(problem, task)
-    gradient = problem.gradient(w, batch)
+    gradient, loss = jax.jit(problem.gradient)(w, batch), jax.jit(problem.loss)
     assert set(gradient) == set(w) == set(problem.shapes)
     step, accuracy = (1e-5, 1e-7) if objective.convex else (1e-8, 1e-5)  # short: a network of ReLUs has many kinks
     for seed in range(5):
         direction, _ = example(problem, task, seed=seed + 1)
-        slope = (problem.loss(w + step * direction, batch) - problem.loss(w - step * direction, batch)) / (2 * step)
+        slope = (loss(w + step * direction, batch) - loss(w - step * direction, batch)) / (2 * step)
         assert slope == pytest.approx(float(gradient.dot(direction)), rel=accuracy, abs=1e-9)
 
 
@@ -88,14 +88,13 @@ def test_gradient_by_finite_differences(objective, task):
 def test_a_batch_is_the_weighted_mean_of_its_examples(objective, task):
     problem = problem_of(objective, task)
     w, batch = example(problem, task)
-    single = [problem.loss(w, Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1))) for i in range(9)]
-    assert problem.loss(w, batch) == pytest.approx(float(batch.weight @ jnp.asarray(single)))
+    loss, gradient = jax.jit(problem.loss), jax.jit(problem.gradient)
+    single = [loss(w, Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1))) for i in range(9)]
+    assert loss(w, batch) == pytest.approx(float(batch.weight @ jnp.asarray(single)))
     # rows of weight zero, which fill up a short batch, are not there
     short = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
     cut = Batch(batch.x[:5], batch.y[:5], batch.weight[:5])
-    for ours, theirs in zip(
-        jax.tree.leaves(problem.gradient(w, short)), jax.tree.leaves(problem.gradient(w, cut)), strict=True
-    ):
+    for ours, theirs in zip(jax.tree.leaves(gradient(w, short)), jax.tree.leaves(gradient(w, cut)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-14)
 
 
@@ -182,8 +181,8 @@ def test_float32_stays_float32(objective, task):
     problem = problem_of(objective, task)
     w, batch = jax.tree.map(lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v,
                             jax.tree.map(jnp.asarray, example(problem, task)))  # fmt: skip
-    assert problem.loss(w, batch).dtype == jnp.float32
-    assert problem.gradient(w, batch).dtype == jnp.float32
+    assert jax.eval_shape(problem.loss, w, batch).dtype == jnp.float32
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.eval_shape(problem.gradient, w, batch).values())
 
 
 def test_by_task_takes_the_natural_objective():
