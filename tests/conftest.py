@@ -60,7 +60,6 @@ def parsed_once(parse):
 yaml.load = parsed_once(yaml.load)
 
 
-
 def looked_up_once(look):
     """Whether a package has a configuration file: Hydra asks packages first, some thirty times for each test."""
     kept = {}
@@ -109,7 +108,7 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
     """Runs leave an empty picture and sweeps none, which takes no time, but where pictures are looked at."""
-    rooms = ("cli", "figures", "records", "reports", "trackers")
+    rooms = ("cli", "figures", "reports")
     looked_at = request.path.parent.name in rooms and "undrawn" not in request.keywords
     if not looked_at and "drawn" not in request.keywords:
         monkeypatch.setattr("fcorun.reports.pictures.curves.draw_run", lambda *_, **__: b"")

@@ -40,9 +40,9 @@ def test_the_same_numbers(more):
 def test_several_runs():
     configs = [small("algo=fedmid", "rounds=1", "debug=true", f"algo.client_lr={rate}") for rate in (1e-3, 2e-3)]
     both = snapshots(*configs)[-1]
-    for place, config in enumerate(configs):
-        alone = snapshots(config)[-1]
-        np.testing.assert_allclose(both.solution["weights"][place], alone.solution["weights"][0], rtol=1e-6)
+    alone = snapshots(configs[1])[-1]
+    np.testing.assert_allclose(both.solution["weights"][1], alone.solution["weights"][0], rtol=1e-6)
+    assert not np.allclose(both.solution["weights"][0], alone.solution["weights"][0], rtol=1e-3)
 
 
 def test_nothing_is_compiled():

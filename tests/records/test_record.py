@@ -21,6 +21,7 @@ from fcorun.records.folder import RunFolder
 # ---------------------------------------------------------------- what a record holds
 
 
+@pytest.mark.drawn
 def test_a_record_is_complete():
     record = run(small("reference=true", "rounds=5"))
     assert record.folder.parent == Path("outputs/lasso")

@@ -32,6 +32,7 @@ def line(levels: dict, key="algo__client_lr", root="s", **more):
     return load_records(root)
 
 
+@pytest.mark.undrawn
 @pytest.mark.parametrize(
     ("levels", "said"),
     [

@@ -100,6 +100,7 @@ def test_its_options_are_checked():
         prepare(small() | {"tracker": small()["reg"]})
 
 
+@pytest.mark.drawn
 def test_tensorboard():
     events = pytest.importorskip("tensorboardX.proto.event_pb2", reason="pip install 'fcorun[tensorboard]' to test it")
 
