@@ -5,11 +5,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from helpers import Stop
+from helpers import Stop, given
 
 from fcorun import compose, run, run_grid
 from fcorun.engine.stretch.ahead import Stretches
-from fcorun.engine.stretch.states import States
+from fcorun.engine.stretch.states import Elsewhere, States
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.prepare import prepare
 
@@ -88,9 +88,11 @@ def test_a_broken_run_goes_on_to_the_numbers_of_an_unbroken_one(kind, lasts):
     assert not list(Path("broken").glob(".*"))
 
 
-@pytest.mark.parametrize("call", [1, 3])
+@pytest.mark.parametrize(("call", "rounds"), [(1, 3), (3, 3), (5, 1)])  # of each stretch, of three to an evaluation
 @pytest.mark.parametrize("after", [False, True])
-def test_a_run_that_is_broken_off_while_it_writes_goes_on_as_well(call, after, monkeypatch):
+def test_a_run_that_is_broken_off_while_it_writes_goes_on_as_well(call, rounds, after, monkeypatch):
+    if rounds == 1:
+        monkeypatch.setattr("fcorun.engine.stretch.ahead._STATES", 0)
     config = compose([*LITTLE, *KINDS["scaffold"]])
     whole, write, calls = run(config, "whole"), States.write, []
 
@@ -107,7 +109,7 @@ def test_a_run_that_is_broken_off_while_it_writes_goes_on_as_well(call, after, m
             run(config, "broken")
     again = run(config, "broken")
     np.testing.assert_array_equal(again.solution["weights"], whole.solution["weights"])
-    assert calls == [3, 6, 9][:call]
+    assert calls == [*range(rounds, 13, rounds)][:call]
 
 
 def test_runs_of_a_grid_have_a_file_each_and_the_numbers_of_runs_alone():
@@ -143,14 +145,17 @@ def test_a_stretch_is_cut_where_its_states_take_too_much(room, told, monkeypatch
     monkeypatch.setattr(Stretches, "after", noted)
     found = list(whole.run(points))[-1]
     assert counts == [*told, None]
+    states = [Elsewhere(states.initial) for states in given(whole.states(points, [0, 0], [None] * 2))]
+    other = Stretches(whole.federation, [0, 0], states, rounds=8, eval_every=8)  # of a host that follows
+    assert [given(after(other, done)).count for done in np.cumsum([0, *told[:-1]])] == told
     np.testing.assert_allclose(found.solution["weights"], uncut.solution["weights"], rtol=1e-5, atol=1e-6)
     assert (found.work == uncut.work).all()
 
 
-@pytest.mark.parametrize("clients", [10_000, 1_000_000])
-def test_states_of_a_stretch_take_the_same_whatever_the_clients_and_evaluations(clients):
-    given = [f"data.clients={clients}", "data.evaluated=1", "rounds=200", "eval_every=200"]
-    experiment = prepare(compose(["algo=scaffold", "data=lasso_million", *given]))
+@pytest.mark.parametrize("clients", [20_000, 1_000_000])
+def test_states_of_a_stretch_take_little_whatever_the_clients_and_evaluations(clients):
+    asked = [f"data.clients={clients}", "data.evaluated=1", "rounds=200", "eval_every=200"]
+    experiment = prepare(compose(["algo=scaffold", "data=lasso_million", *asked]))
     engine = engine_for(experiment, load(experiment))
     points, seeds = [experiment.numbers()], [0]
     states = engine.states(points, seeds, [None])

@@ -95,8 +95,8 @@ class Stretches:
 
     @cached_property
     def _longest(self) -> int:
-        """How many rounds a stretch has at most: those up to an evaluation, in equal parts, for each length is a
-        program of its own."""
+        """How many rounds a stretch has at most: those up to an evaluation, in parts as equal as may be, for each
+        length is a program of its own."""
         federation, whole = self.federation, min(self.eval_every, self.rounds)
         most = whole
         if self._streamed:
