@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-FOUND = next((path for name in NAMES if (path := shutil.which(name))), "")
-needs_browser = pytest.mark.skipif(not FOUND, reason="NO BROWSER: Chromium is not installed, so no page was looked at")
 
 
 def _run(page: Path, fragment: str, *options: str) -> tuple[str, list[str]]:
-    """What Chromium prints for a page, and the lines of the page's console."""
-    command = [FOUND, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent / 'profile'}"]
+    """What Chromium prints for a page, and the lines of the page's console. Without it, the test is skipped."""
+    browser = next((path for name in NAMES if (path := shutil.which(name))), "")
+    if not browser:
+        pytest.skip("NO BROWSER: Chromium is not installed, so no page was looked at")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent / 'profile'}"]
     command += ["--hide-scrollbars", "--virtual-time-budget=20000", "--enable-logging=stderr", *options]
     told = subprocess.run(
         [*command, page.resolve().as_uri() + fragment], capture_output=True, text=True, timeout=120, check=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
-from browser import Seen, needs_browser, screenshot
+from browser import Seen, screenshot
 from fabricate import config, grid, record, rows
 
 from fcorun.metrics import Metric
@@ -68,7 +68,6 @@ def test_names_are_text_wherever_they_stand(report):
     assert "</script><script>doc" not in text
 
 
-@needs_browser
 def test_names_run_nothing_in_a_browser(report):
     evil("s")
     grid("s/more", seeds=(0,))
@@ -80,7 +79,6 @@ def test_names_run_nothing_in_a_browser(report):
     assert int(seen.data["ready"]) > 5
 
 
-@needs_browser
 def test_the_page_in_a_browser(report):
     """No error; it sorts, filters and switches axes by its address."""
     grid("s")
@@ -108,7 +106,6 @@ def test_the_page_in_a_browser(report):
     assert len(seen.rows(hidden=False)) == 6 < len(seen.rows())
 
 
-@needs_browser
 def test_light_and_dark(report):
     grid("s", seeds=(0,))
     report("s")
@@ -119,7 +116,6 @@ def test_light_and_dark(report):
         assert abs(text.max() - text.min()) > 0.6  # it can be read on that
 
 
-@needs_browser
 def test_the_browser_hears_what_goes_wrong(report):
     grid("s", seeds=(0,))
     Path("page.html").write_text(report("s").replace('"arrays":', '"lost":'))
