@@ -107,10 +107,9 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
     try:
         link.send_bytes(json.dumps(told).encode())
         deadline = time.monotonic() + asked.timeout + _AGAIN  # the first one waits for those that come after this one
-        while not (came := link.poll(LOOK)) and time.monotonic() < deadline:
-            pass
-        if not came:
-            raise UserError(f"host 0 did not go on {within}: start all at about the same time")
+        while not link.poll(LOOK):
+            if time.monotonic() > deadline:
+                raise UserError(f"host 0 did not go on {within}: start all at about the same time")
         meet = json.loads(link.recv_bytes())
     except (EOFError, OSError, ValueError) as error:
         raise UserError(f"host 0 at hosts.address={asked.address} has ended, or is no fcorun") from error

@@ -70,7 +70,7 @@ def test_a_batch_of_runs_equals_each_alone(name):
         return point
 
     points = [scaled(1), scaled(0.5), *grid(base, {"reg.strength": [0.3]})]
-    # no loss of it is finite in float64, squared, even where the steps are bounded
+    # so large a rate that its loss overflows in float64 after one step, however its steps are bounded
     driven_apart = grid(base, {"algo.client_lr": [1e200]}) if "client_lr" in base["algo"] else []
     together = snapshots(*points, *driven_apart)
     assert (together[-1].diverged > 0).tolist() == [False] * 3 + [True] * len(driven_apart)
