@@ -21,20 +21,27 @@ class Choice:
     """What the folds say of each value of a path.
 
     Attributes:
-        mean, error: of the metric over the folds, the mean and its standard error, (P,); NaN where a fold diverged.
+        mean, error: the weighted mean of the metric over the folds and its standard error, (P,); NaN where a fold
+            diverged.
+        difference, difference_error: the weighted mean of each fold's difference to its metric at ``best``, and the
+            standard error of that mean, (P,).
         best: the place of the best mean.
-        simplest: that of the simplest solution whose mean is within one standard error of it, by Breiman, Friedman,
-            Olshen and Stone (Classification and Regression Trees, 1984, section 3.4.3).
+        simplest: the place of the simplest solution whose mean is within one standard error of the best, by Breiman,
+            Friedman, Olshen and Stone (Classification and Regression Trees, 1984, section 3.4.3).
         chosen: which of the two.
         higher: whether more of the metric is better.
+        paired: whether that standard error is ``difference_error`` of each solution, and not ``error`` of the best.
     """
 
     mean: Float[np.ndarray, " P"]
     error: Float[np.ndarray, " P"]
+    difference: Float[np.ndarray, " P"]
+    difference_error: Float[np.ndarray, " P"]
     best: int
     simplest: int
     chosen: int
     higher: bool
+    paired: bool = False
 
     @property
     def names(self) -> dict[str, str]:
@@ -42,22 +49,54 @@ class Choice:
         return {"min": "maximum" if self.higher else "minimum", "one_se": "one standard error"}
 
 
-def choose(scores: Float[np.ndarray, "K P"], rule: str, higher: bool) -> Choice:
-    """The choice by the scores of K folds at P values, the simplest first.
+def choose(
+    scores: Float[np.ndarray, "K P"],
+    rule: str,
+    higher: bool,
+    weights: Float[np.ndarray, " K"] | None = None,
+    paired: bool = False,
+) -> Choice:
+    """Choose by the scores of K folds at P values, the simplest first; without ``weights`` all folds count alike.
 
-    The standard error is that of a mean of independent figures, sd / sqrt(K); folds share training rows, so that it is
-    a rule of thumb (Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, 2009, section 7.10). Raises
-    UserError where each value has a fold that is not finite.
+    Folds share training rows, so that the standard errors of ``weighted_mean`` are a rule of thumb (Hastie, Tibshirani
+    and Friedman, The Elements of Statistical Learning, 2009, section 7.10). Raises UserError where each value has a
+    fold that is not finite.
     """
-    mean, error = scores.mean(axis=0), scores.std(axis=0, ddof=1) / np.sqrt(len(scores))
+    weights = np.ones(len(scores)) if weights is None else weights
+    mean, error = weighted_mean(scores, weights)
     if not np.isfinite(mean).any():
         raise UserError("no strength is without a fold that diverged: a smaller algo.client_lr or algo.server_lr may "
                         "help")  # fmt: skip
     loss = np.where(np.isfinite(mean), -mean if higher else mean, np.inf)
     best = int(loss.argmin())  # the simplest of several
-    simplest = int(np.flatnonzero(loss <= loss[best] + error[best])[0])
-    taken = simplest if rule == "one_se" else best
-    return Choice(mean=mean, error=error, best=best, simplest=simplest, chosen=taken, higher=higher)
+    difference, difference_error = weighted_mean(scores - scores[:, [best]], weights)
+    allowed = np.nan_to_num(difference_error) if paired else error[best]
+    simplest = int(np.flatnonzero(loss <= loss[best] + allowed)[0])
+    return Choice(
+        mean=mean,
+        error=error,
+        difference=difference,
+        difference_error=difference_error,
+        best=best,
+        simplest=simplest,
+        chosen=simplest if rule == "one_se" else best,
+        higher=higher,
+        paired=paired,
+    )
+
+
+def weighted_mean(
+    values: Float[np.ndarray, "K P"], weights: Float[np.ndarray, " K"]
+) -> tuple[Float[np.ndarray, " P"], Float[np.ndarray, " P"]]:
+    """Compute the weighted mean over K folds and its standard error, (P,) each.
+
+    The standard error is that of a ratio estimator, whose folds are independent and may differ in size and in mean
+    (Cochran, Sampling Techniques, 1977, chapter 6); with equal weights it is sd / sqrt(K).
+    """
+    share = (weights / weights.sum())[:, None]
+    mean = (share * values).sum(axis=0)
+    folds = len(values)
+    return mean, np.sqrt(folds / (folds - 1) * (share**2 * (values - mean) ** 2).sum(axis=0))
 
 
 def of_unfinished(experiment: Experiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:

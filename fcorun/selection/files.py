@@ -10,7 +10,7 @@ from fcorun.records.record import SELECTION
 from fcorun.selection.fitting import ENDS
 from fcorun.selection.folds import counts
 from fcorun.selection.picture import draw
-from fcorun.selection.selected import Selection
+from fcorun.selection.selected import ALL, Selection
 from fcorun.system.files import write_whole
 
 MARK = SELECTION
@@ -37,6 +37,7 @@ def finish(of: Selection, seconds: float) -> None:
 def _note(of: Selection, status: str, **more: Any) -> None:
     choice, values = of.choice, of.path.values
     each = {"min": choice.best, "one_se": choice.simplest}
+    folds = [name for name in of.fitted if name != ALL]
     content = {
         "identity": of.study.identity,
         "label": of.study.label,
@@ -47,9 +48,15 @@ def _note(of: Selection, status: str, **more: Any) -> None:
         "rule": of.options.rule,
         "chosen": float(values[choice.chosen]),
         **{name: {of.path.number: float(values[place]), "mean": float(choice.mean[place]),
-                  "standard_error": float(choice.error[place])} for name, place in each.items()},
+                  "standard_error": float(choice.error[place]),
+                  "difference": float(choice.difference[place]),
+                  "difference_standard_error": float(choice.difference_error[place])}
+           for name, place in each.items()},
+        "one_standard_error_of": "the paired differences" if choice.paired else "the best mean",
         "folds": of.options.folds,
         "by": of.options.by,
+        "fold_weights": of.options.fold_weights,
+        "fold_weight": dict(zip(folds, of.weights.tolist(), strict=True)),
         **({"held_out": of.held} if of.held else {}),
         "rows": counts(of.data),
         "cost": of.cost,
@@ -83,7 +90,9 @@ def _curve(of: Selection, found: Coefficients | None) -> list[dict[str, Any]]:
             words for rule, words in choice.names.items() if p == {"min": choice.best, "one_se": choice.simplest}[rule]
         ]
         row: dict[str, Any] = {of.path.number: float(value), f"{of.metric}_mean": float(choice.mean[p]),
-                               f"{of.metric}_standard_error": float(choice.error[p])}  # fmt: skip
+                               f"{of.metric}_standard_error": float(choice.error[p]),
+                               f"{of.metric}_difference": float(choice.difference[p]),
+                               f"{of.metric}_difference_standard_error": float(choice.difference_error[p])}  # fmt: skip
         if found is not None:
             row["nonzeros"] = int(nonzeros(of, found)[p])
         rows.append(row | {"mark": " and ".join(marks), "chosen": p == choice.chosen})

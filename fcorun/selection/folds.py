@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import comb
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.splits import DEFAULT
@@ -34,6 +34,12 @@ def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator)
         found[rows] = (dealt + np.arange(len(rows))) % folds
         dealt += len(rows)  # the next client begins where this one ended, so that folds are of one size
     return found
+
+
+def fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:
+    """Return what each fold counts in a mean over the folds, (K,): the weights of its rows added up, or 1."""
+    found = np.bincount(fold, data.weight)
+    return found if by_rows else np.ones(len(found))
 
 
 def clients_of(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:

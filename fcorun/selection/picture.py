@@ -31,6 +31,7 @@ def draw(of: Selection, found: Coefficients | None) -> dict[str, bytes]:
     """selection.png and selection.pdf, the contents of these files."""
     with drawn_in(of.experiment.settings.style):
         what = f"{title_of(of.experiment)}: {of.options.folds}-fold cross-validation by {of.options.by}"
+        what += ", folds weighed by their rows" if of.options.fold_weights == "rows" else ""
         two = found is not None
         figure, axes = page(1 + two, 1 + two, height=2.3, title=[what], left=0.65, right=1.1 if two else 0.1,
                             top=0.22, gap=(0.8, 0.5))  # fmt: skip
@@ -60,14 +61,18 @@ def along(ax: Any, path: RegularizationPath) -> None:
 def _metric(ax: Any, of: Selection) -> None:
     choice, values = of.choice, of.path.values
     blue = look(0)
-    ax.errorbar(values, choice.mean, choice.error, color=blue.colour, marker=".", elinewidth=pt(0.6), linewidth=pt(1),
+    error = choice.difference_error if choice.paired else choice.error
+    ax.errorbar(values, choice.mean, error, color=blue.colour, marker=".", elinewidth=pt(0.6), linewidth=pt(1),
                 capsize=pt(1.2))  # fmt: skip
-    bound = choice.mean[choice.best] + (-1 if choice.higher else 1) * choice.error[choice.best]
+    bound = choice.mean[choice.best] + (-1 if choice.higher else 1) * error[choice.best]
     ax.axhline(bound, color="0.5", linewidth=pt(0.5), linestyle=":")
     marks(ax, of, top=True)
     metric = of.experiment.metrics[of.metric]
     words = (metric.label or metric.name).replace("validation", "held-out")
-    ax.set_ylabel(f"{words}\nmean ± standard error, {of.options.folds} folds")
+    label = f"{words}\nmean ± standard error, {of.options.folds} folds"
+    if choice.paired:
+        label = f"{words}, mean of {of.options.folds} folds\n± standard error of the difference"
+    ax.set_ylabel(label)
 
 
 def marks(ax: Any, of: Selection, top: bool = False) -> None:

@@ -32,7 +32,7 @@ from fcorun.selection.checks import (
 )
 from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
 from fcorun.selection.fitting import Fitted
-from fcorun.selection.folds import clients_of, filled, folds_of
+from fcorun.selection.folds import clients_of, filled, fold_weights, folds_of
 from fcorun.selection.path import RegularizationPath, path_of
 from fcorun.selection.selected import ALL, FOLDS, Options, Selection
 from fcorun.selection.study import Study, Tell, cost, opening
@@ -45,6 +45,7 @@ class Plan:
     Attributes:
         config: that of the refit, but for the strength.
         metric: by which is chosen.
+        weights: what each fold counts in the mean, (K,).
         held: the clients that each fold holds out; None by rows.
         said: what a user should know before it begins.
     """
@@ -54,6 +55,7 @@ class Plan:
     study: Study
     path: RegularizationPath
     metric: str
+    weights: np.ndarray
     held: dict[str, list[str]] | None
     said: list[str]
 
@@ -65,10 +67,21 @@ class Plan:
             fitted = study.fits(_slim, tell)
             lost = np.full(len(path.values), np.nan)  # of a fold whose runs all diverged
             scores = np.stack([each.metrics.get(self.metric, lost) for name, each in fitted.items() if name != ALL])
-            choice = choose(scores, self.options.rule, bool(experiment.metrics[self.metric].higher))
+            higher, paired = bool(experiment.metrics[self.metric].higher), self.options.by == "clients"
+            choice = choose(scores, self.options.rule, higher, self.weights, paired)
             said = remarks(choice, path, fitted, experiment.settings.rounds) + unjudged(experiment)
-            found = Selection(study=study, options=self.options, path=path, metric=self.metric, fitted=fitted,
-                              choice=choice, cost=cost(fitted), remarks=said, held=self.held)  # fmt: skip
+            found = Selection(
+                study=study,
+                options=self.options,
+                path=path,
+                metric=self.metric,
+                weights=self.weights,
+                fitted=fitted,
+                choice=choice,
+                cost=cost(fitted),
+                remarks=said,
+                held=self.held,
+            )
             files.write(found)
             record = refit(chosen(self.config, path, choice), study.folder, watch)
             if record.status.get("status") == "done":
@@ -114,14 +127,16 @@ def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = N
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}
     parts |= {f"fold{k + 1}": partial(part, data, fold != k, fold == k, anew) for k in range(count)}
-    asked = {name: value for name, value in asdict(options).items() if name != "rule"}
+    asked = {name: value for name, value in asdict(options).items() if name not in ("rule", "fold_weights")}
     study = Study.of("select", experiment, data, fixed=fixed, asked=asked, rows=[fold], out=out,
                      number=path.number, values=path.values, parts=parts, width=int(data.sizes.max()),
                      mark=files.MARK)  # fmt: skip
     metric = _metric(experiment, options, data)
+    weights = fold_weights(data, fold, options.fold_weights == "rows")
     said = _said(study, path, options)
     held = clients_of(data, fold) if options.by == "clients" else None
-    return Plan(config=config, options=options, study=study, path=path, metric=metric, held=held, said=said)
+    return Plan(config=config, options=options, study=study, path=path, metric=metric, weights=weights, held=held,
+                said=said)  # fmt: skip
 
 
 def chosen(config: Mapping[str, Any], path: RegularizationPath, choice: Choice) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from fcorun.config import Count
 from fcorun.errors import UserError
 from fcorun.models.coefficients import Coefficients, of_solution
@@ -26,6 +28,8 @@ class Options:
         points: strengths of the path, at least 2.
         by: whether rows within each client are held out, or whole clients.
         rule: the strength of the best mean, or of the simplest solution within one standard error of it.
+        fold_weights: whether a fold counts in the mean by its rows (the sum of their weights where ``data.weight`` is
+            given) or all folds alike ("equal"); None: by rows where clients are the folds, else alike.
         range: the least and the largest strength or radius; None: worked out from the data.
     """
 
@@ -33,6 +37,7 @@ class Options:
     points: Count = 50
     by: Literal["rows", "clients"] = "rows"
     rule: Literal["min", "one_se"] = "min"
+    fold_weights: Literal["rows", "equal"] | None = None
     range: list[float] | None = None
 
     def __post_init__(self):
@@ -44,7 +49,9 @@ class Options:
         """The same with a number of folds for so many clients. Raises UserError where by=clients has one only."""
         if self.by == "clients" and clients < 2:
             raise UserError("by=clients holds whole clients out, and there is one only: give by=rows")
-        return replace(self, folds=self.folds or (min(FOLDS, clients) if self.by == "clients" else FOLDS))
+        whole = self.by == "clients"
+        folds = self.folds or (min(FOLDS, clients) if whole else FOLDS)
+        return replace(self, folds=folds, fold_weights=self.fold_weights or ("rows" if whole else "equal"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +60,7 @@ class Selection(Done):
 
     Attributes:
         metric: by which was chosen.
+        weights: what each fold counts in the mean, (K,).
         held: the clients that each fold holds out, by its name; None by rows.
         fitted: the fits of all rows and of each fold, by name.
         record: the refit on all rows.
@@ -61,6 +69,7 @@ class Selection(Done):
 
     options: Options
     metric: str
+    weights: np.ndarray
     fitted: dict[str, Fitted]
     choice: Choice
     record: Record | None = None

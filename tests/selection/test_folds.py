@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from four_clients import OWNER, config, fold_of, table
 from helpers import composed, fails
+from sklearn.linear_model import Lasso
 
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
@@ -80,4 +81,35 @@ def test_clients_that_a_fold_holds_out_are_named():
         assert held[f"fold{k + 1}"] == sorted(set(OWNER[test]))
     said = "\n".join(tell_selection(found))
     assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
-    assert "3 folds, each of which counts alike" in said
+    assert "3 folds, each weighed by its rows" in said
+    assert "paired differences to the minimum" in said
+
+
+def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
+    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(points=6, by="clients")
+    found = select(settings, options, "out")
+    data, splits = fold_of(settings, found.options)
+    errors = np.array([
+        [((data.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.x[train], data.y[train])
+           .predict(data.x[test])) ** 2).mean() for alpha in found.path.values / 2] for train, test in splits
+    ])  # fmt: skip
+    share = np.array([len(test) for _, test in splits]) / len(data.y)
+    mean = share @ errors
+    difference = errors - errors[:, [mean.argmin()]]
+    spread = np.sqrt(4 / 3 * share**2 @ (difference - share @ difference) ** 2)
+    kept = json.loads(Path("out/selection.json").read_text())
+    assert (kept["fold_weights"], kept["one_standard_error_of"]) == ("rows", "the paired differences")
+    assert list(kept["fold_weight"].values()) == [len(test) for _, test in splits]
+    curve = pd.read_csv("out/curve.csv")
+    np.testing.assert_allclose(curve["val_loss_mean"], mean, rtol=1e-5)
+    np.testing.assert_allclose(curve["val_loss_difference_standard_error"], spread, atol=1e-5)
+    assert found.choice.simplest == np.flatnonzero(mean - spread <= mean.min())[0]
+    assert kept["min"]["difference_standard_error"] == 0
+    alike = select(settings, Options(points=6, by="clients", fold_weights="equal"), "out")  # of the same fits
+    np.testing.assert_allclose(alike.choice.mean, errors.mean(axis=0), rtol=1e-5)
+    said = "\n".join(tell_selection(alike))
+    assert "4 folds, each counted alike" in said
+    rows = select(settings, Options(folds=4, points=3), "rows")
+    kept = json.loads(Path("rows/selection.json").read_text())
+    assert (kept["fold_weights"], kept["one_standard_error_of"]) == ("equal", "the best mean")
+    assert not rows.choice.paired

@@ -139,6 +139,11 @@ def test_the_choice_by_hand():
     assert (found.best, found.simplest, found.chosen) == (2, 1, 2)
     assert found.error[2] == pytest.approx(0.3)
     assert choose(np.array([[0.1, 0.9], [0.1, 0.9]]), "min", higher=True).best == 1
+    # clients that differ in level: the error of means reaches everywhere, that of differences does not
+    apart = np.array([[1.4, 1.0, 1.1], [9.5, 9.0, 9.2]])
+    assert choose(apart, "one_se", higher=False).simplest == 0
+    assert choose(apart, "one_se", higher=False, paired=True).simplest == 1
+    assert choose(apart, "min", higher=False, weights=np.array([3.0, 1.0])).mean[0] == pytest.approx(3.425)
 
 
 @pytest.mark.parametrize("algo", ["local", "ditto"])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fcorun.cli.commands.study import study
 
-_KEYS = "folds=5, points=50, by=rows|clients, rule=min|one_se, metric=loss|accuracy|..."
+_KEYS = "folds=5, points=50, by=rows|clients, rule=min|one_se, fold_weights=rows|equal, metric=loss|accuracy|..."
 
 
 def run(argv: Sequence[str]) -> int:

@@ -67,7 +67,9 @@ def _selection(page: Page, folder: Path, name: str) -> str:
         return _begun(about)
     number, metric, curve = str(about.get("number")), str(about.get("metric")), csv_rows(folder / "curve.csv")
     x, mean = ([number_of(row.get(key)) for row in curve] for key in (number, f"{metric}_mean"))
-    error = [number_of(row.get(f"{metric}_standard_error")) for row in curve]
+    paired = about.get("one_standard_error_of") == "the paired differences"
+    column = f"{metric}_difference_standard_error" if paired else f"{metric}_standard_error"
+    error = [number_of(row.get(column)) for row in curve]
     axis = _along(number, x)
     hover = [f"{said(number)}={at:.4g}<br>{said(metric)} {middle:.4g} ± {spread:.2g}"
              for at, middle, spread in zip(x, mean, error, strict=True)]  # fmt: skip
@@ -81,7 +83,9 @@ def _selection(page: Page, folder: Path, name: str) -> str:
             text = said(row["mark"]) + (" (chosen)" if chosen else "")
             traces.append({"type": "scatter", "mode": "markers", "x": [x[i]], "y": [mean[i]], "name": text,
                            "marker": mark, "showlegend": True, "hoverinfo": "skip"})  # fmt: skip
-    told = f"mean of {metric} over {about.get('folds')} folds ± its standard error"
+    weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
+    spread_of = "the standard error of the paired differences to the best" if paired else "its standard error"
+    told = f"mean of {metric} over {about.get('folds')} folds{weighed} ± {spread_of}"
     charts = [page.chart(f"{told}, which share training rows: a rule of thumb", traces, xaxis=axis,
                          yaxis={"title": {"text": said(metric)}})] if curve else []  # fmt: skip
     charts.append(_paths(page, csv_rows(folder / "path.csv"), number, "coefficient, of all training rows",
