@@ -34,7 +34,6 @@ def as_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
 
     True and False are 1 and 0, as text too, in a column that has nothing else.
     """
-    import pandas as pd
     from pandas.api import types
 
     if _plain(series) or types.is_numeric_dtype(series.dtype):
@@ -42,13 +41,35 @@ def as_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
         return values, np.zeros(len(values), bool)
     there = ~gaps(series)
     text = series.astype(str).where(there)
-    found: Any = pd.to_numeric(text, errors="coerce")
+    found: Any = parse_numbers(text, errors="coerce")
     bad = there & found.isna().to_numpy()
     if bad.any():
         truth = _truth(text)
         if (truth.notna().to_numpy() | ~there).all():
             return truth.to_numpy(dtype=float), np.zeros(len(bad), bool)
     return found.to_numpy(dtype=float), bad
+
+
+def parse_numbers(text: Any, errors: Literal["raise", "coerce"] = "raise") -> Any:
+    """Return a pandas.Series of text as numbers, each the one that Python's float() reads, whole numbers as integers.
+
+    Text that is no number is NaN if ``errors`` is "coerce"; else it raises ValueError.
+    """
+    import pandas as pd
+
+    found: Any = pd.to_numeric(text, errors=errors)
+    if found.dtype.kind == "f":  # whose last bits pandas before 3.1 gets wrong
+        there = found.notna()
+        found[there] = text[there].astype(float)
+    return found
+
+
+def exact_csv() -> dict[str, Any]:
+    """Return the options with which pandas.read_csv reads numbers as Python's float() does; since 3.1 it always does."""
+    import pandas as pd
+
+    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
+    return {"float_precision": "round_trip"} if version < (3, 1) else {}
 
 
 def numeric(series: Any, where: str) -> np.ndarray:

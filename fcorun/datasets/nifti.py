@@ -9,6 +9,7 @@ import numpy as np
 
 from fcorun.config import Index, Path
 from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.columns import parse_numbers
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.images import (
     PER_RUN,
@@ -237,6 +238,6 @@ def _numbers(values: np.ndarray) -> np.ndarray:
     import pandas as pd
 
     try:
-        return np.asarray(pd.to_numeric(pd.Series(values)))
+        return np.asarray(parse_numbers(pd.Series(values)))
     except ValueError:
         return values

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fcorun.datasets.columns import Kind
+from fcorun.datasets.columns import Kind, exact_csv, parse_numbers
 from fcorun.datasets.words import take_names, words_in
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -52,7 +52,7 @@ def read_text(
     sep = separator(file, ending)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-        how: Any = {"sep": sep, "index_col": False, "low_memory": False}
+        how: Any = {"sep": sep, "index_col": False, "low_memory": False, **exact_csv()}
         types: Any = {client: str} if client else None  # so that a client "007" keeps its name
         frame: Any = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=[""], **how)
         words = words_in(frame, client)
@@ -83,7 +83,7 @@ def _decimals(
             str(name): _unread(str(name), values, other, pointed[other].iloc[0]) for name, values in found.items()
         }
     for name, values in found.items():
-        frame[name] = pd.to_numeric(values.str.replace(",", "."))
+        frame[name] = parse_numbers(values.str.replace(",", "."))
     return [str(name) for name in found], {}
 
 

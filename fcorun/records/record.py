@@ -115,7 +115,8 @@ class Record:
         except FileNotFoundError:
             return pd.DataFrame()
         words = ("set", "model", "client", "positive")
-        return found.assign(**{name: pd.to_numeric(found[name]) for name in found if name not in words})
+        numbers = {name: found[name].replace("", "nan").astype(float) for name in found if name not in words}
+        return found.assign(**(numbers | {"n": found["n"].astype(int)}))
 
     @cached_property
     def scaling(self) -> "dict[str, np.ndarray]":

@@ -11,7 +11,7 @@ from helpers import fails
 from table_files import SORTED, X, Y, frame, priced, save
 
 from fcorun.cli.commands import main
-from fcorun.datasets.columns import kind_of, numeric
+from fcorun.datasets.columns import exact_csv, kind_of, numeric
 from fcorun.datasets.remarks import identifiers, look_alikes
 from fcorun.datasets.table import Table
 from fcorun.records.record import load_records
@@ -198,3 +198,24 @@ def test_a_bad_cell_of_new_rows_is_the_one_that_is_named():
         numeric(pd.Series(["2,73", "<0,5", "3"]), "column 'lactate'")
     with fails("holds '2,73' in row 2: make it a number"):  # beside points, it is one of two bad ones
         numeric(pd.Series(["1.5", "2,73", "<0,5"]), "column 'lactate'")
+
+
+# ---------------------------------------------------------------- numbers to the last bit
+
+DIGITS = [repr(float(value)) for value in np.random.default_rng(0).normal(size=50) * 10.0 ** np.arange(-25, 25)]
+
+
+@pytest.mark.parametrize(("decimal", "gap"), [(".", ""), (",", ""), (".", "NA")])
+def test_numbers_are_those_that_python_reads(tmp_path, decimal, gap):
+    """Of a plain file, with decimal commas, and beside words for gaps, whose columns are read as text first."""
+    cells = [*(value.replace(".", decimal) for value in DIGITS), gap]
+    lines = [f"{cell};{place}" for place, cell in enumerate(cells)]
+    (tmp_path / "t.csv").write_text("\n".join(["u;price", *lines]))
+    data = Table(str(tmp_path / "t.csv"), target="price", clients=1, validation=0, missing="mean").load()
+    assert data.x[:-1, 0].tolist() == [float(value) for value in DIGITS]
+
+
+@pytest.mark.parametrize(("version", "option"), [("2.2.3", {"float_precision": "round_trip"}), ("3.1.0", {})])
+def test_pandas_is_asked_for_exact_numbers_where_it_must_be(monkeypatch, version, option):
+    monkeypatch.setattr(pd, "__version__", version)
+    assert exact_csv() == option
