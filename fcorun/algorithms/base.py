@@ -153,7 +153,7 @@ class Method:
         Raises UserError where the losses do not bend as it needs.
         """
         found = self.auto(known)
-        return replace(self, **{k: float(v) for k, v in found.items() if getattr(self, k) == AUTO})
+        return replace(self, **{k: float(v) for k, v in found.items() if k in self.automatic})
 
     def remark(self, found: dict) -> str:
         """What a user should know of the values ``found`` for fields that are "auto", or nothing."""

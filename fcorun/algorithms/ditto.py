@@ -9,7 +9,7 @@ from fcorun.algorithms.fedavg import FedAvg
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedmid import FedMiD
 from fcorun.algorithms.rates import RatedAlgorithm
-from fcorun.config import AutoPositive, NonNegative
+from fcorun.config import AUTO, AutoPositive, NonNegative
 
 SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}
 
@@ -22,16 +22,21 @@ class Ditto(RatedAlgorithm):
 
     Attributes:
         client_lr, server_lr: of the global model's solver.
-        personal_lr: of the clients' own models; "auto" is 1 / (L + lambda).
+        personal_lr: of the clients' own models; "auto" is 1 / (L + lambda). None: as client_lr, "auto" too.
         lam: the weight lambda of lambda / 2 ||v - w||^2; 0 is local training.
         solver: of the global model.
     """
 
     source = "algorithm 1 of @li2021ditto"
 
-    personal_lr: AutoPositive
     lam: NonNegative
+    personal_lr: AutoPositive | None = None
     solver: Literal["fedavg", "fedmid", "feddualavg"] = "fedavg"
+
+    @property
+    def automatic(self):
+        follows_auto = self.personal_lr is None and self.client_lr == AUTO
+        return [*super().automatic, *(["personal_lr"] if follows_auto else [])]
 
     def auto(self, known):
         return super().auto(known) | {"personal_lr": 1 / (known.most + self.lam)}
@@ -50,9 +55,10 @@ class Ditto(RatedAlgorithm):
 
     def local(self, problem, server, client, data):
         w = self.whole.output(problem, server)
+        rate = self.client_lr if self.personal_lr is None else self.personal_lr
 
         def step(v, batch):
-            return v - self.personal_lr * (problem.gradient(v, batch) + self.lam * (v - w))
+            return v - rate * (problem.gradient(v, batch) + self.lam * (v - w))
 
         upload = None if data.frozen else self.whole.local(problem, server, None, data)[0]
         return upload, data.steps(step, client)

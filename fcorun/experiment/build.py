@@ -93,7 +93,7 @@ def resolved(experiment: Experiment, data: FederatedData) -> tuple[Experiment, d
     elif not algo.automatic:
         return experiment, None
     found = algo.resolved(known)
-    changed = {f"algo.{k}": v for k, v in numbers(found).items() if getattr(algo, k) == AUTO}
+    changed = {f"algo.{k}": v for k, v in numbers(found).items() if k in algo.automatic}
     return replace(experiment, algo=found), {**told, **changed}
 
 

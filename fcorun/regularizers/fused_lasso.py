@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+from jax import lax
 
 from fcorun.config import NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, soft_threshold
 from fcorun.regularizers.chain import chain_prox
 from fcorun.regularizers.tv import pieces, tv_subgradient
+
+_HALVINGS = 60  # of an interval, which leave nothing of it but rounding
 
 
 @dataclass(frozen=True)
@@ -15,29 +18,47 @@ class FusedLasso(Regularizer):
     """psi(w) = strength * ||w||_1 + strength_tv * sum_i |w_(i+1) - w_i|, each column of a matrix by itself.
 
     Its prox is the soft threshold of that of the total variation.
+
+    Attributes:
+        strength_tv: None: as strength, whichever value that takes.
     """
 
     source = "@tibshirani2005; the prox as in @friedman2007"
 
     strength: NonNegative
-    strength_tv: NonNegative
+    strength_tv: NonNegative | None = None
     relative: Positive | None = None
 
     convex = sparse = ordered = True
     across_clients = {"strength": "mean", "strength_tv": "mean"}
 
+    @property
+    def variation(self):
+        """The strength of the total variation."""
+        return self.strength if self.strength_tv is None else self.strength_tv
+
     def value(self, w):
-        return self.strength * jnp.abs(w).sum() + self.strength_tv * jnp.abs(jnp.diff(w, axis=0)).sum()
+        return self.strength * jnp.abs(w).sum() + self.variation * jnp.abs(jnp.diff(w, axis=0)).sum()
 
     def prox(self, z, t):
-        weight = t * self.strength_tv
+        weight = t * self.variation
         return soft_threshold(jnp.where(weight > 0, chain_prox(z, weight, weight), z), t * self.strength)
 
     def subgradient(self, w):
-        return self.strength * jnp.sign(w) + self.strength_tv * tv_subgradient(w)
+        return self.strength * jnp.sign(w) + self.variation * tv_subgradient(w)
 
     def strength_max(self, gradient):
-        return jnp.abs(chain_prox(gradient, self.strength_tv, self.strength_tv)).max()
+        if self.strength_tv is not None:
+            return jnp.abs(chain_prox(gradient, self.strength_tv, self.strength_tv)).max()
+
+        def halve(_, limits):  # by bisection: the larger the common strength, the smaller what is left
+            low, high = limits
+            middle = (low + high) / 2
+            enough = jnp.abs(chain_prox(gradient, middle, middle)).max() <= middle
+            return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+        limits = (jnp.zeros((), gradient.dtype), jnp.abs(gradient).max())
+        return lax.fori_loop(0, _HALVINGS, halve, limits)[1]
 
     def structure(self, w, cutoff):
         return super().structure(w, cutoff) | {"pieces": pieces(w, cutoff)}

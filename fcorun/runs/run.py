@@ -56,31 +56,48 @@ def run_grid(
     folders: Sequence[str | Path | None] | None = None,
     watch: Watcher | None = None,
 ) -> list[Record]:
-    """Run configurations that differ in numbers (rates, strengths) and seed only as one program, minibatches shared.
+    """Run configurations. Those that differ in numbers (rates, strengths) and seed only are one program.
 
     Each gets the record it would have had alone, to rounding, and so does one that is continued. Arguments and errors
-    are as for ``run``; a ValueError says that the configurations differ in more than numbers.
+    are as for ``run``. An error of one configuration is raised when the others have run.
     """
     if not configs:
         return []
     experiments = [prepare(config) for config in configs]
-    if len({e.batch_key for e in experiments}) > 1:
-        raise ValueError("these configurations differ in more than seed and the numbers of algo, reg and mirror")
     places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
-    check_measured(experiments, experiments[0].settings.metric)
+    for metric in dict.fromkeys(e.settings.metric for e in experiments):
+        check_measured([e for e in experiments if e.settings.metric == metric], metric)
     unique = dict(zip(places, experiments, strict=True))
     for place, experiment in zip(places, experiments, strict=True):
         if unique[place].identity != experiment.identity:
             raise UserError(f"{place} is given to two different runs; give each a folder of its own")
     alone = len(unique) == 1  # a run of its own gets its picture, a point of a grid does not
     jobs = [Job(experiment, RunFolder(place, experiment.identity), alone) for place, experiment in unique.items()]
-    run_jobs(jobs, watch or Watcher())
+    errors = _run_groups(jobs, watch or Watcher())
     for job in jobs:
         if job.end == "locked":
             raise UserError(f"{job.folder.folder} is being computed by another process; wait for it to end")
-        if job.error is not None:
-            raise job.error
+    for error in errors:
+        raise error
     return [Record(place) for place in places]
+
+
+def _run_groups(jobs: list[Job], watch: Watcher) -> list[BaseException]:
+    """Run jobs in groups that differ in numbers and seed only; the errors of all. Raises KeyboardInterrupt."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.experiment.batch_key, []).append(job)
+    errors: list[BaseException] = []
+    for group in groups.values():
+        try:
+            run_jobs(group, watch)
+        except UserError as error:  # nothing of this group was begun
+            errors.append(error)
+        errors += [job.error for job in group if job.error is not None]
+        for error in errors:
+            if isinstance(error, KeyboardInterrupt):
+                raise error
+    return errors
 
 
 def run_jobs(jobs: list[Job], watch: Watcher) -> None:

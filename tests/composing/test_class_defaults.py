@@ -11,10 +11,11 @@ from helpers import SMALL, fails
 from fcorun import compose, load_records
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
-from fcorun.composing.folders import own
+from fcorun.composing.folders import conf_dir, own
 from fcorun.figures.reproduce import _with_seeds
 from fcorun.figures.spec import Figure
 from fcorun.reports.collect import table
+from fcorun.sections import GRID
 
 OWN = """
 from dataclasses import dataclass
@@ -92,3 +93,10 @@ def test_help_lists_it(capsys):
     assert main(["help", "algo=heavy", "--config-dir", "mine"]) == 0
     assert "  algo.momentum=0.9 (a number)\n" in capsys.readouterr().out
     assert "momentum" not in yaml.safe_load(Path("mine/algo/heavy.yaml").read_text())
+
+
+def test_no_number_of_a_method_is_an_interpolation_of_another():
+    """A grid in Python, ``select`` and ``stability`` would not move it along, the command would: null says so to all."""
+    for section in GRID:
+        for path in Path(conf_dir(), section).glob("*.yaml"):
+            assert f"${{{section}." not in path.read_text(), path

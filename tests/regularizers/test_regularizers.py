@@ -190,13 +190,16 @@ def test_subgradient(name, shape, rng):
         assert (every(name, "value", u) >= every(name, "value", w) + dot(g, u - w) - 1e-10).all()
 
 
+@pytest.mark.parametrize("follows", [{}, {"strength_tv": None}])
 @pytest.mark.parametrize(("name", "shape"), having("strength_max"))
-def test_strength_max(name, shape, rng):
+def test_strength_max(name, shape, follows, rng):
     """0 minimises <gradient, w> + psi(w) locally just above it, and not just below."""
+    if set(follows) - {field.name for field in fields(composed(name))}:
+        return  # no number follows the strength
     for gradient in points(rng, shape):
-        largest = float(every(name, "strength_max", gradient[None])[0])
+        largest = float(every(name, "strength_max", gradient[None], **follows)[0])
         for factor, found in ((1.0001, False), (0.9999, True)):
-            prox = every(name, "prox", -gradient[None], np.ones(1), strength=factor * largest)
+            prox = every(name, "prox", -gradient[None], np.ones(1), strength=factor * largest, **follows)
             assert prox.any() == found
 
 

@@ -57,13 +57,37 @@ def test_a_grid_of_baselines():
     assert sparse.summary["final"]["density"] < dense.summary["final"]["density"]
 
 
-def test_a_grid_may_differ_in_numbers_only():
-    for axes in ({"rounds": [1, 2]}, {"data.seed": [0, 1]}, {"batch_size": [4, 5]}):
-        with pytest.raises(ValueError, match="differ in more"):
-            run_grid(grid(small(), axes))
-    with pytest.raises(ValueError, match="differ in more"):
-        run_grid([small(), small("algo=fedavg", "algo.server_lr=1")])
-    assert not Path("outputs").exists()
+def test_what_differs_in_more_than_numbers_is_a_program_of_its_own():
+    """The records come in the order of the configurations, whichever run together."""
+    rates = {"algo.client_lr": [1e-3, 2e-3]}
+    mixed = [*grid(small(), rates), *grid(small("algo=fedavg", "algo.server_lr=1"), rates), small("rounds=2")]
+    mixed = [mixed[k] for k in (0, 2, 4, 1, 3)]
+    records = run_grid(mixed)
+    for config, record in zip(mixed, records, strict=True):
+        assert record.status["identity"] == prepare(config).identity
+        assert record.status["status"] == "done"
+    assert [record.summary["round"] for record in records].count(2) == 1
+    starts = [(record.folder / "run.log").stat().st_mtime_ns for record in records]
+    assert max(starts[0], starts[3]) < min(starts[1], starts[4]), "those of one algorithm run together"
+
+
+def test_a_configuration_that_cannot_run_does_not_stop_the_others():
+    with pytest.raises(UserError, match="counts are 0 or more"):
+        run_grid([small("objective=poisson"), small()], ["bad", "good"])
+    assert Record(Path("good")).status["status"] == "done"
+    assert not Path("bad").exists()
+
+
+def test_a_number_that_follows_another_moves_with_it_in_a_grid():
+    """As it does on the command line."""
+    rates = [0.001, 0.004]
+    own = ("algo=ditto", "algo.lam=0.5", "precision=float64")
+    for config, rate in zip(grid(small(*own), {"algo.client_lr": rates}), rates, strict=True):
+        told = small(*own, f"algo.client_lr={rate}")
+        given = small(*own, f"algo.client_lr={rate}", f"algo.personal_lr={rate}")
+        assert prepare(config).identity == prepare(told).identity
+        mine, other = (run(each, f"{name}{rate}") for name, each in (("a", config), ("b", given)))
+        assert mine.summary["final"] == other.summary["final"]
 
 
 def test_a_grid_computes_what_is_missing_only():

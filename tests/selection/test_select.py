@@ -72,6 +72,17 @@ def test_what_it_leaves(monkeypatch):
         select(settings, Options(folds=3, points=6), "out")
 
 
+def test_the_model_of_a_strength_is_that_of_the_command_with_this_strength():
+    """The strength of the total variation follows the other one along the path, as it does where that is given."""
+    given_reg = ("algo=centralized", "reg=fused_lasso", "data.standardize=pooled")
+    found = select(config(*given_reg), Options(folds=2, points=2), "out")
+    nothing, mine = found.fitted["all"].solution["weights"]
+    assert not nothing.any(), "the path begins where 0 is the solution"
+    alone = run(config(*given_reg, f"reg.strength={found.path.values[1]}"), "alone")
+    np.testing.assert_allclose(mine, alone.solution["weights"], atol=1e-4)
+    assert mine.any()
+
+
 def test_what_was_interrupted_goes_on():
     settings, options = config("algo=fedmid", "rounds=4"), Options(folds=2, points=2)
     whole = select(settings, options, "whole")
