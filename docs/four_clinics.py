@@ -9,8 +9,8 @@
 # %% [markdown]
 # # From Python: a sparse model of four clinics
 #
-# The Wisconsin table of breast masses, which scikit-learn has, is dealt out to four clinics of different sizes, which
-# keep their rows. Which features does a federated model need, and is it as good as one of all rows in one place?
+# The Wisconsin table of breast masses, which scikit-learn has, is dealt out to four simulated clinics of different
+# sizes. Which features does a federated model need, and is it as good as a model of all rows together?
 
 # %%
 import os
@@ -78,7 +78,7 @@ weights = weights.sort_values("value", key=abs, ascending=False)
 weights[["feature", "value", "value_original"]].head(6).round(3)
 
 # %% [markdown]
-# The same problem solved in one place, all rows together, to a certified optimum. So near have 300 rounds come to it:
+# The same problem solved on all rows together, to a certified optimum. So near have 300 rounds come to it:
 
 # %%
 baseline = fcorun.compose(
@@ -89,7 +89,7 @@ baseline = fcorun.compose(
     ]
 )
 optimum = fcorun.run(baseline).summary["final"]["objective"]
-print(f"objective {chosen.summary['final']['objective']:.4f} with clients, {optimum:.4f} in one place")
+print(f"objective {chosen.summary['final']['objective']:.4f} with clients, {optimum:.4f} on all rows together")
 
 # %% [markdown]
 # `estimator()` is the model as a fitted estimator of scikit-learn, for rows that `encode` has coded as the record did:

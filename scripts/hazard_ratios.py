@@ -5,7 +5,7 @@
 The hazard is constant in each interval of follow-up, and covariates multiply it. A patient becomes one row for each
 interval that she was under observation in: whether her event was in it, and the logarithm of the time at risk. The
 likelihood is that of Poisson counts with this offset (Holford, Biometrics 1980; Laird and Olivier, JASA 1981). Each
-site splits its own follow-up, at edges that all agree on; no row leaves a site. Four sites are made up here, with two
+site splits its own follow-up, at edges that all agree on. Four sites are made up here, with two
 covariates that matter and six that do not. What is run is, on the command line,
 
     fcorun data=table data.path=intervals.csv data.target=event data.client=site data.offset=log_time

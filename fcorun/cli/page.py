@@ -26,12 +26,10 @@ def comments(records: Iterable[Record]) -> dict[str, str]:
 
 
 def leave(folder: Path, places: Iterable[Path] = ()) -> list[str]:
-    """Write the page of a folder into it, with the records at ``places`` that lie elsewhere, where plotly is installed;
-    what is to be said of it, a sentence or nothing."""
-    from fcorun.reports.page.build import library, page
+    """Write the page of a folder into it, with the records at ``places`` that lie elsewhere; return the sentences to
+    print about it."""
+    from fcorun.reports.page.build import page
 
-    if library() is None:
-        return []
     try:
         found = {record.folder.resolve(): record for record in load_records(folder)}
         more = [Record(place) for place in places if place.resolve() not in found]

@@ -1,4 +1,4 @@
-"""What clients find out together by adding up: the server sees counts and sums, and no row."""
+"""Statistics of all rows that are worked out from counts and sums over clients."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -4,15 +4,11 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from fabricate import config, grid, record, rows
 
 from fcorun.cli.commands import main
 from fcorun.records.formats import csv_text
 from fcorun.records.sweeps import Asked, keep
-from fcorun.reports.page.build import library
-
-pytestmark = pytest.mark.skipif(library() is None, reason="plotly is not installed: pip install 'fcorun[report]'")
 
 
 def test_a_single_run_says_what_is_known_of_it(report):

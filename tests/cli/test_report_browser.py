@@ -5,15 +5,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib.image
-import pytest
 from browser import Seen, screenshot
 from fabricate import config, grid, record, rows
 
 from fcorun.metrics import Metric
 from fcorun.records.formats import csv_text
-from fcorun.reports.page.build import library
 
-pytestmark = pytest.mark.skipif(library() is None, reason="plotly is not installed: pip install 'fcorun[report]'")
 HIT = "document.documentElement.dataset.hit=1"
 EVIL = f"<img src=x onerror={HIT}></script><script>{HIT}"
 

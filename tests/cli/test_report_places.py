@@ -10,9 +10,6 @@ from sweeps import RATES, command
 from fcorun.cli.commands import main
 from fcorun.figures.reproduce import Made
 from fcorun.records.formats import csv_text
-from fcorun.reports.page.build import library
-
-pytestmark = pytest.mark.skipif(library() is None, reason="plotly is not installed: pip install 'fcorun[report]'")
 
 
 def test_where_the_page_goes(capsys):
@@ -28,7 +25,7 @@ def test_where_the_page_goes(capsys):
     assert "give --out FILE.html" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys, monkeypatch):
+def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys):
     Path("empty").mkdir()
     for argv, sentence in (
         (["nowhere"], "there is no folder nowhere; give one that holds records"),
@@ -40,9 +37,6 @@ def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys, monkeypatch):
         assert capsys.readouterr().err == f"fcorun: {sentence}\n"
     grid("s", seeds=(0,))
     assert main(["report", "s", "--metric", "nothing"]) == 2
-    monkeypatch.setattr("fcorun.reports.page.build.find_spec", lambda name: None)
-    assert main(["report", "s"]) == 2
-    assert "pip install 'fcorun[report]'" in capsys.readouterr().err
     assert list(Path("empty").iterdir()) == []
     assert not Path("s/report.html").exists()
 

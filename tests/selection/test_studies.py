@@ -18,7 +18,6 @@ from fcorun.datasets.part import part
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
-from fcorun.reports.page.build import library
 from fcorun.selection.fitting import Fitter
 from fcorun.selection.select import plan, select
 from fcorun.selection.selected import Options
@@ -231,7 +230,6 @@ def test_gaps_that_are_filled_by_all_rows_are_said(tmp_path):
 
 
 @pytest.mark.drawn
-@pytest.mark.skipif(library() is None, reason="plotly is not installed: pip install 'fcorun[report]'")
 @pytest.mark.parametrize(("command", "own"), [("select", "folds=3"), ("stability", "subsamples=2")])
 def test_a_study_leaves_its_page(command, own, capsys):
     config()

@@ -26,8 +26,8 @@ from fcorun.system.machine import set_up_jax
 
 def run(argv: Sequence[str]) -> int:
     """Run what a figure lacks, draw it, and check what is claimed of it; without NAME, list the figures. Each is a file
-    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv, figure.json;
-    where plotly is installed report.html."""
+    of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv, figure.json,
+    report.html."""
     parser = Parser("figure", run.__doc__, folders=False)
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
     parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")

@@ -11,8 +11,7 @@ def run(argv: Sequence[str]) -> int:
     """Select features by stability: a path of strengths, or radii, runs on many halves of the rows as batches of one
     program, and features that are chosen on most of them are stable, with a bound on how many of them are false as
     expected; also, how alike clients' own solutions are. It leaves stability.csv, clients.csv, stability.png and
-    .pdf, and where plotly is installed report.html in outputs/DATA/stability-ALGO-HASH. What is there is not computed
-    again."""
+    .pdf, and report.html in outputs/DATA/stability-ALGO-HASH. What is there is not computed again."""
     study("stability", run.__doc__, _KEYS, argv, _parts)
     return 0
 

@@ -24,11 +24,10 @@ from fcorun.reports.table import Table
 _HERE = Path(__file__).parent
 
 
-def library() -> Path | None:
-    """plotly's script, as the Python package holds it; None where it is not installed."""
+def library() -> Path:
+    """Return the file of plotly's script, without importing plotly."""
     spec = find_spec("plotly")
-    path = Path((spec.submodule_search_locations or [""])[0], "package_data", "plotly.min.js") if spec else None
-    return path if path is not None and path.is_file() else None
+    return Path((spec.submodule_search_locations or [""])[0] if spec else "", "package_data", "plotly.min.js")
 
 
 def page(
@@ -41,12 +40,9 @@ def page(
 ) -> str:
     """The page of what is in and under ``folders``, whose records are given, as HTML.
 
-    ``comments`` say what keys of the configuration mean. Raises UserError where plotly is not installed, where there is
-    nothing to show, and as ``Table.best``.
+    ``comments`` say what keys of the configuration mean. Raises UserError where there is nothing to show, and as
+    ``Table.best``.
     """
-    script = library()
-    if script is None:
-        raise UserError("fcorun report draws with plotly, which is not installed: pip install 'fcorun[report]'")
     there = studies.studies(folders)
     if not records and not there:
         raise UserError(f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, "
@@ -66,7 +62,7 @@ def page(
         out.add("versions", "Versions", about.versions(records))
         out.add("cite", "To cite", f'<pre tabindex="0">{escape(bibliography(records))}</pre>')
     title = ", ".join(map(studies.title, folders))
-    return _html(out, title, [line for line in told if line], script)
+    return _html(out, title, [line for line in told if line])
 
 
 def _asked(folders: Sequence[Path]) -> Asked:
@@ -117,7 +113,7 @@ def _add_runs(out: Page, records: Sequence[Record], found: Table, asked: Asked) 
     out.add("scores-section", "Scores", *models.scores(chosen))
 
 
-def _html(out: Page, title: str, told: Sequence[str], script: Path) -> str:
+def _html(out: Page, title: str, told: Sequence[str]) -> str:
     """The file: style, sections, the library once, compressed, the data, and the script that draws them."""
     links = "".join(f'<a href="#{name}" data-section>{escape(heading)}</a>' for name, heading, _ in out.sections)
     start = '<section id="{0}" aria-labelledby="{0}-h"><h2 id="{0}-h">{1}</h2>'
@@ -128,7 +124,7 @@ def _html(out: Page, title: str, told: Sequence[str], script: Path) -> str:
         "SUMMARY": "".join(map(paragraph, told)), "BODY": "\n".join(pieces),
         "MAKER": escape(f"Made by {about.maker()}, {when}."),
         "DATA": embedded({"charts": out.charts, "curves": out.curves}),
-        "LIBRARY": b64encode(gzip.compress(script.read_bytes(), 6, mtime=0)).decode(),
+        "LIBRARY": b64encode(gzip.compress(library().read_bytes(), 6, mtime=0)).decode(),
         "SCRIPT": (_HERE / "page.js").read_text(),
     }  # fmt: skip
     head, *rest = (_HERE / "page.html").read_text().split("{{")
