@@ -65,7 +65,7 @@ def parse_numbers(text: Any, errors: Literal["raise", "coerce"] = "raise") -> An
 
 
 def exact_csv() -> dict[str, Any]:
-    """Return the options with which pandas.read_csv reads numbers as Python's float() does; since 3.1 it always does."""
+    """Return the options with which pandas.read_csv reads numbers as Python's float() does, none since pandas 3.1."""
     import pandas as pd
 
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])

@@ -96,7 +96,7 @@ def test_help_lists_it(capsys):
 
 
 def test_no_number_of_a_method_is_an_interpolation_of_another():
-    """A grid in Python, ``select`` and ``stability`` would not move it along, the command would: null says so to all."""
+    """A grid in Python, ``select`` and ``stability`` would not move it along as the command does; null moves."""
     for section in GRID:
         for path in Path(conf_dir(), section).glob("*.yaml"):
             assert f"${{{section}." not in path.read_text(), path
