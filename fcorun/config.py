@@ -6,11 +6,8 @@ its schema. ``build`` is the one place where names, types and ranges are checked
 
 import dataclasses
 import functools
-import hashlib
 import importlib
-import inspect
 import math
-import pathlib
 import types
 import typing
 from collections.abc import Mapping
@@ -238,12 +235,3 @@ def meaning(plugin: Any) -> dict[str, Any]:
     said = {f.name: getattr(plugin, f.name) for f in fields if f.init and "how" not in marks[f.name]}
     defaults = {f.name: f.default for f in fields if "later" in marks[f.name]}
     return {name: value for name, value in said.items() if name not in defaults or value != defaults[name]}
-
-
-def class_id(plugin: Any) -> str:
-    """A name for the code of a plug-in: its dotted path, and for one outside fcorun a digest of its file."""
-    cls = type(plugin)
-    name = f"{cls.__module__}.{cls.__qualname__}"
-    if not cls.__module__.startswith("fcorun."):
-        name += ":" + hashlib.sha256(pathlib.Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:16]
-    return name

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fcorun.config import class_id, meaning
+from fcorun.config import meaning
 from fcorun.datasets.encoding import Encoding
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.own import held, not_finite, part_of
 from fcorun.datasets.population import Population
 from fcorun.errors import UserError
+from fcorun.plugin_code import class_id
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.algorithms.base import Algorithm, Baseline
-from fcorun.config import AUTO, Settings, class_id, meaning, numbers
+from fcorun.config import AUTO, Settings, meaning, numbers
 from fcorun.datasets.base import Dataset
 from fcorun.engine.engine import VERSION
 from fcorun.engine.federation import Numbers
@@ -17,6 +17,7 @@ from fcorun.metrics import CATALOGUE, Catalogue, declared
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.networks.base import Topology
 from fcorun.objectives.base import Objective
+from fcorun.plugin_code import PluginCode, class_id, code_of
 from fcorun.problem import solver
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
@@ -62,6 +63,12 @@ class Experiment:
             content["topology"][1]["map"] = map
         content |= {"data": self.fingerprint, "settings": settings, "versions": [VERSION, solver.VERSION]}
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+    @cached_property
+    def plugin_code(self) -> dict[str, PluginCode]:
+        """The code of the plug-ins outside of fcorun, by section."""
+        codes = {section: code_of(type(getattr(self, section))) for section in MEANT}
+        return {section: code for section, code in codes.items() if code is not None}
 
     @cached_property
     def fingerprint(self) -> str:

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.config import class_id, meaning
+from fcorun.config import meaning
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.evaluate import row_weights
 from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.experiment.experiment import Experiment
+from fcorun.plugin_code import class_id
 from fcorun.problem import solver, strength
 from fcorun.problem.problem import Batch, Problem
 from fcorun.system.cache import cache_dir

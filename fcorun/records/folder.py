@@ -4,15 +4,16 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fcorun.errors import UserError, describe
+from fcorun.plugin_code import PluginCode
 from fcorun.records import formats, locks
-from fcorun.records.record import FILES, Record
-from fcorun.system.files import write_whole
+from fcorun.records.record import FILES, PLUGIN_INDEX, PLUGINS, Record
+from fcorun.system.files import remove, write_whole
 
 _CHECKPOINT = ".checkpoint.npz"
 _STATES = ".states.bin"  # goes with it
@@ -92,7 +93,7 @@ class RunFolder:
 
     def _unlink(self, names: Iterable[str]) -> None:
         for path in (*(self.folder / name for name in names), *self.folder.glob(".*.tmp")):
-            path.unlink(missing_ok=True)
+            remove(path)
 
     def remove(self) -> None:
         """Delete the record's files, and the folder if nothing else is in it. Raises UserError if it is in use."""
@@ -113,6 +114,17 @@ class RunFolder:
     def write(self, name: str, content: bytes | str) -> None:
         """Write a file whole."""
         write_whole(self.folder / name, content)
+
+    def keep_plugins(self, plugins: Mapping[str, PluginCode]) -> None:
+        """Keep copies of the user's own files and their digests, of the plug-ins of these sections."""
+        if not plugins:
+            return
+        (self.folder / PLUGINS).mkdir(exist_ok=True)
+        for code in plugins.values():
+            for place, content in code.files.items():
+                (self.folder / PLUGINS / place).parent.mkdir(parents=True, exist_ok=True)
+                self.write(f"{PLUGINS}/{place}", content)
+        self.write(PLUGIN_INDEX, formats.json_text({section: code.noted() for section, code in plugins.items()}))
 
     def begin(self, label: str) -> None:
         """Say in status.json that this process is computing the run."""

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 SELECTION = "selection.json"  # the file of a selection that says what was chosen
 STABILITY = "stability.json"  # that of a stability selection
 REFIT = "refit"  # the folder in it that holds the run with its choice
+PLUGINS = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
+PLUGIN_INDEX = f"{PLUGINS}/index.json"  # their digests, by section of the configuration
 FILES = (
     "config.yaml",
+    PLUGINS,
     "metrics.csv",
     "summary.json",
     "solution.npz",
@@ -81,6 +84,12 @@ class Record:
             return formats.flat(formats.read_yaml(self.folder / "config.yaml"))
         except (OSError, formats.yaml.YAMLError, AttributeError):
             return {}
+
+    @cached_property
+    def plugins(self) -> dict[str, Any]:
+        """What the user's own plug-ins were made of when they ran, by section: ``class``, ``digest``, ``files`` with
+        their SHA-256, ``distributions`` with their versions. Empty where all plug-ins are fcorun's."""
+        return formats.read_json(self.folder / PLUGIN_INDEX)
 
     @cached_property
     def summary(self) -> dict[str, Any]:

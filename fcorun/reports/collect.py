@@ -30,7 +30,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
     """
     import pandas as pd
 
-    configs = [_held(record.flat_config) for record in records]
+    configs = configurations(records)
     summaries = [read_summary(record.folder) for record in records]
     metrics, varied = known(summaries), _varied(configs)
     done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
@@ -114,6 +114,34 @@ def _certified(certificate: dict[str, Any]) -> bool | None:
     return None if "near" in certificate else certificate.get("certified")
 
 
+def configurations(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The flat configurations of records. Where plug-ins of different code have one name, each has its digest behind
+    it, "mine (1a2b3c4d)", or its class's name if it is fcorun's: they are no seeds of one another."""
+    configs = [_held(record.flat_config) for record in records]
+    for section in MEANT:
+        codes = [_code(record, config, section) for record, config in zip(records, configs, strict=True)]
+        of_name: dict[str, set] = {}
+        for config, code in zip(configs, codes, strict=True):
+            if code is not None:
+                of_name.setdefault(config.get(f"{section}.name"), set()).add(code)
+        for config, code in zip(configs, codes, strict=True):
+            if code is not None and len(of_name[config.get(f"{section}.name")]) > 1:
+                path, digest = code
+                told = digest[:8] or path.rpartition(".")[2]
+                named = [key for key in (f"{section}.name", f"{section}.title") if key in config]
+                config |= {key: f"{config[key]} ({told})" for key in named}
+    return configs
+
+
+def _code(record: Record, config: dict[str, Any], section: str) -> tuple[str, str] | None:
+    """The class of a record's plug-in and the digest of its code, "" for one of fcorun; None where nothing says it."""
+    path = config.get(f"{section}.class")
+    if path is None:
+        return None
+    own = not str(path).startswith("fcorun.")
+    return str(path), str(record.plugins.get(section, {}).get("digest", "")) if own else ""
+
+
 def _held(config: dict[str, Any]) -> dict[str, Any]:
     """A flat configuration with no strength where ``reg.relative`` replaces it; older records hold both."""
     return config | {"reg.strength": None} if config.get("reg.relative") is not None else config
@@ -122,7 +150,8 @@ def _held(config: dict[str, Any]) -> dict[str, Any]:
 def ordered(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
     """Records in the order of what was varied: by algorithm, those of ``first`` before others, by data, then by each
     key."""
-    found = [(record, record.flat_config) for record in records]
+    records = list(records)
+    found = list(zip(records, configurations(records), strict=True))
     varied = _varied([config for _, config in found])
     places = {algo: place for place, algo in enumerate(first)}
 

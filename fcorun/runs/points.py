@@ -17,6 +17,7 @@ from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 from fcorun.records.sweeps import MARK, SHOWN_BY, Asked, keep, kept
 from fcorun.reports.collect import table
+from fcorun.sections import MEANT
 
 
 @dataclass
@@ -134,6 +135,19 @@ def look(points: Sequence[Point], folder: Path, options: Options) -> None:
         if not options.dry_run and Record(stale).status:
             with contextlib.suppress(UserError):  # another sweep is at it
                 RunFolder(stale, "").remove()
+
+
+def refuse_shared_names(points: Sequence[Point]) -> None:
+    """Raises UserError where plug-ins of different code have one name, by which tables would take them for one."""
+    experiments = [point.experiment for point in points if point.experiment is not None]
+    for section in MEANT:
+        classes: dict[str, str] = {}
+        for experiment in experiments:
+            name, now = experiment.names[section], experiment.config[section]["class"]
+            first = classes.setdefault(name, now)
+            if first != now:
+                raise UserError(f"{section}.name={name} stands for two classes, {first} and {now}: give one of them "
+                                f"another name, by {section}.name=NAME or in its file")  # fmt: skip
 
 
 def take(folder: Path, points: Sequence[Point], options: Options) -> None:

@@ -128,6 +128,7 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
             together.setdefault(kept[1] if kept else -1, []).append(job)
             job.folder.begin(job.label)
             job.folder.write("config.yaml", yaml_text(job.experiment.config))
+            job.folder.keep_plugins(job.experiment.plugin_code)
             job.folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
             if job.experiment.remark:
                 job.folder.log(job.experiment.remark)

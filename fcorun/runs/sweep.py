@@ -12,13 +12,14 @@ from fcorun.reports.results import report
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.memory import check_devices
-from fcorun.runs.points import Options, Point, look, record_failure, take
+from fcorun.runs.points import Options, Point, look, record_failure, refuse_shared_names, take
 from fcorun.system.ahead import PICTURES, TABLES, import_ahead
 
 
 def run_sweep(points: Sequence[Point], folder: Path, options: Options, watch: SweepWatcher, part: bool = False) -> int:
     """Run the points of a sweep and report on them into ``folder``; the exit code, 0 when nothing failed. A ``part`` of
     a search is only run."""
+    refuse_shared_names(points)
     look(points, folder, options)
     found = Counter(p.found for p in points if p.error is None)
     failed = sum(p.error is not None for p in points)

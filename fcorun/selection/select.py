@@ -36,6 +36,7 @@ from fcorun.selection.folds import clients_of, filled, fold_weights, folds_of
 from fcorun.selection.path import RegularizationPath, path_of
 from fcorun.selection.selected import ALL, FOLDS, Options, Selection
 from fcorun.selection.study import Study, Tell, cost, opening
+from fcorun.system.files import remove
 
 
 @dataclass(frozen=True)
@@ -241,4 +242,4 @@ def _removed(folder: Path) -> None:
     if held := _identity_in(folder):
         RunFolder(folder, held).remove()
     for name in FILES:
-        (folder / name).unlink(missing_ok=True)
+        remove(folder / name)

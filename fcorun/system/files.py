@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and rows of files that are too large to be in memory."""
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,14 @@ def write_whole(path: Path, content: bytes | str) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_runs(file: IO[bytes], places: "np.ndarray", out: "np.ndarray", begin: int = 0) -> None:

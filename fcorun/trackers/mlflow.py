@@ -45,9 +45,11 @@ class MLflow(Tracker):
         client.log_batch(run, tags=[*tags, RunTag("folder", str(record.folder.resolve()))])
         for i in range(0, max(len(metrics), 10 * len(params)), _BATCH):
             client.log_batch(run, metrics[i : i + _BATCH], params[i // 10 : (i + _BATCH) // 10])
-        for name in FILES:
-            if (record.folder / name).exists():
-                client.log_artifact(run, str(record.folder / name))
+        for path in (record.folder / name for name in FILES):
+            if path.is_dir():
+                client.log_artifacts(run, str(path), path.name)
+            elif path.exists():
+                client.log_artifact(run, str(path))
         client.set_terminated(run)
 
 

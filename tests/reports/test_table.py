@@ -53,6 +53,20 @@ def test_keys_that_an_algorithm_does_not_have_are_empty():
     assert runs.frame["algo.client_lr"].isna().tolist() == [False, False, True]
 
 
+def test_plugins_of_different_code_are_no_seeds_of_one_another():
+    for seed, digest in enumerate(["1234567890", "1234567890", "abcdefabcd"]):
+        own = config(seed=seed, algo__class="mine.Mine", algo__name="mine")
+        path = record(f"s/{seed}", own).folder / "plugins" / "index.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"algo": {"class": "mine.Mine", "digest": digest}}))
+    for seed, reg in enumerate(["l1.L1", "l2.L2"]):
+        record(f"t/{seed}", config(seed=seed, reg__class=f"fcorun.regularizers.{reg}"))
+    runs = table(load_records("s"))
+    assert runs.frame["algo"].tolist() == ["mine (12345678)", "mine (12345678)", "mine (abcdefab)"]
+    assert runs.points("val_loss")["seeds"].tolist() == [2, 1]
+    assert table(load_records("t")).frame["reg"].tolist() == ["l1 (L1)", "l1 (L2)"]
+
+
 def test_null_and_lists_are_values():
     runs = table([record("a", config()), record("b", config(batch_size=10))])
     assert runs.keys == ["batch_size"]

@@ -42,6 +42,14 @@ def test_a_metric_that_no_point_would_measure_is_refused_before_anything_runs(me
     assert not Path("s").exists()
 
 
+def test_two_classes_of_one_name_are_refused_before_anything_runs(capsys):
+    classes = [f"fcorun.algorithms.{name}" for name in ("fedavg.FedAvg", "fedmid.FedMiD")]
+    assert command("algo=fedmid", "algo.name=mine", f"algo.class={','.join(classes)}", "hydra.sweep.dir=s") == 2
+    refusal = f"fcorun: algo.name=mine stands for two classes, {' and '.join(classes)}: give one of them another name"
+    assert capsys.readouterr().err.startswith(refusal)
+    assert not Path("s").exists()
+
+
 def test_a_metric_that_only_some_points_measure_is_taken(tmp_path):
     table = ragged(tmp_path / "table", "algo=feddualavg", "reg=l1")
     without, within = prepare(table), prepare(compose(list(SMALL)))

@@ -7,6 +7,7 @@ from typing import Any
 from fcorun.metrics import structure
 from fcorun.records.formats import read_summary
 from fcorun.records.record import FINISHED, Record
+from fcorun.reports.collect import configurations
 from fcorun.reports.page.parts import cell, framed, short, sorting
 from fcorun.reports.results import STATUSES, caption, ended, head
 from fcorun.reports.table import Table, values_of
@@ -16,7 +17,7 @@ _MOST = 5  # values of a key that are told one by one
 
 def sentence(records: Sequence[Record], runs: Table) -> str:
     """What was run: algorithms, data, rounds, what was varied."""
-    configs = [record.flat_config for record in records]
+    configs = configurations(records)
 
     def each(key: str) -> list[Any]:
         return list(dict.fromkeys(config[key] for config in configs if config.get(key) is not None))

@@ -1,0 +1,146 @@
+"""The code that a plug-in is made of: which files count, which do not, and where a record keeps them."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import Count, fails, small
+
+from fcorun import run
+from fcorun.algorithms import FedAvg
+from fcorun.cli.commands import main
+from fcorun.plugin_code import _distribution, code_of
+
+FILES = {
+    "mine.py": """
+import numpy as np
+import sub.inner.deep
+from dataclasses import dataclass
+from importlib import import_module
+from sub import attribute, other
+from parent import Parent
+
+@dataclass(frozen=True)
+class Mine(Parent):
+    def local(self, problem, server, client, data):
+        import within
+        import_module("by_name")
+        return super().local(problem, server, client, data)
+""",
+    "parent.py": "from dataclasses import dataclass\nfrom fcorun.algorithms import FedAvg\n"
+    "@dataclass(frozen=True)\nclass Parent(FedAvg):\n    pass\n",
+    "within.py": "from everything import *\n",
+    "by_name.py": "",
+    "sub/__init__.py": "attribute = 1\n",
+    "sub/other.py": "from . import sibling\n",
+    "sub/sibling.py": "",
+    "sub/inner/__init__.py": "",
+    "sub/inner/deep.py": "from ..relative import something\n",
+    "sub/relative.py": "something = 1\n",
+    "everything/__init__.py": "__all__ = ['listed']\n",
+    "everything/listed.py": "",
+}
+OTHERS = {"unused.py": "", "sub/unused.py": ""}
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """A function that writes files below a folder where Python looks, and imports a class of theirs anew."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "user"), *sys.path])
+
+    def forget():
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
+
+    def load(files, target="mine.Mine"):
+        for place, text in files.items():
+            (tmp_path / "user" / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "user" / place).write_text(text)
+        forget()
+        importlib.invalidate_caches()
+        module, _, name = target.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+    yield load
+    forget()
+
+
+def test_a_class_of_fcorun_has_no_code_to_keep():
+    assert code_of(FedAvg) is None
+
+
+def test_code_is_all_that_is_imported_wherever_that_is(user):
+    code = code_of(user(FILES | OTHERS))
+    assert code is not None
+    assert set(code.files) == set(FILES)
+    assert list(code.distributions) == ["numpy"]  # neither fcorun nor the standard library
+    assert "within" not in sys.modules  # it was read, not executed
+
+
+@pytest.mark.parametrize("place", [*FILES, *OTHERS])
+def test_an_edit_of_any_file_that_is_imported_makes_another_run(user, place):
+    def digest(**changed):
+        code = code_of(user(FILES | OTHERS | changed))
+        assert code is not None
+        return code.digest
+
+    text = (FILES | OTHERS)[place]
+    assert (digest() != digest(**{place: text + "# edited\n"})) == (place in FILES)
+
+
+def test_what_is_installed_counts_by_its_version(user):
+    files = FILES | {"mine.py": FILES["mine.py"].replace("numpy as np", "installed.part")}
+    files |= {"installed/__init__.py": "", "installed/part.py": "import unused"}
+    record = "installed/__init__.py,sha256=x,1\ninstalled/part.py,sha256=y,1\n"
+    mine = code_of(user(files | OTHERS))
+    assert mine is not None
+    assert {"installed/part.py", "unused.py"} < set(mine.files)  # no distribution lists them: the user's own
+    _distribution.cache_clear()  # which knows that there was none
+    code = code_of(user(files | {"The_Name-1.2.dist-info/RECORD": record}))
+    assert code is not None
+    assert code.distributions == {"The_Name": "1.2"}
+    assert set(code.files) == set(FILES)
+
+
+def test_a_file_that_changed_since_it_was_imported_is_refused(user, tmp_path):
+    kind = user(FILES)
+    code_of(kind)
+    (tmp_path / "user/parent.py").write_text(FILES["parent.py"] + "# edited\n")
+    with fails("parent.py has changed since Python imported it", "start Python again"):
+        code_of(kind)
+
+
+def test_a_class_in_no_file_is_refused():
+    namespace = {"__name__": "notebook"}
+    exec("class Mine:\n    pass", namespace)
+    with fails("the module notebook stands in no file", "write it into a file"):
+        code_of(namespace["Mine"])  # type: ignore[arg-type]
+
+
+def test_a_record_keeps_the_code_and_an_edit_is_another_run(user, capsys):
+    def go(files, watch):
+        user(files)
+        algo = {"name": "mine", "class": "mine.Mine", "client_lr": 0.1, "server_lr": 1.0}
+        return run(small("rounds=1") | {"algo": algo}, watch=watch)
+
+    first = go(FILES, None)
+    assert go(FILES, watch := Count()).folder == first.folder
+    assert watch.rows == 0
+    kept = {path.relative_to(first.folder / "plugins").as_posix(): path for path in first.folder.rglob("*.py")}
+    assert {place: path.read_text() for place, path in kept.items()} == FILES
+    told = json.loads((first.folder / "plugins/index.json").read_text())
+    assert first.plugins == told
+    assert told["algo"]["class"] == "mine.Mine"
+    assert set(told["algo"]["files"]) == set(FILES)
+    second = go(FILES | {"within.py": ""}, watch := Count())
+    assert watch.rows > 0
+    assert second.folder != first.folder
+    assert not (second.folder / "plugins/everything").exists()
+    assert main(["rm", "outputs", "--status", "done", "--yes"]) == 0
+    capsys.readouterr()
+    assert not Path(first.folder).exists()
