@@ -120,7 +120,7 @@ def configurations(records: Sequence[Record]) -> list[dict[str, Any]]:
     configs = [_held(record.flat_config) for record in records]
     for section in MEANT:
         codes = [_code(record, config, section) for record, config in zip(records, configs, strict=True)]
-        of_name: dict[str, set] = {}
+        of_name: dict[Any, set] = {}
         for config, code in zip(configs, codes, strict=True):
             if code is not None:
                 of_name.setdefault(config.get(f"{section}.name"), set()).add(code)
