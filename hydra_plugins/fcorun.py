@@ -1,5 +1,5 @@
 """fcorun's multirun: a sweeper that knows zipped axes, a launcher that composes once for jobs that differ in numbers.
-Also the place of a user's own folder of configuration files, before fcorun's.
+Also the order of the folders of configuration files: the user's own, fcorun's, those of installed packages.
 
 It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.runs.sweep.
 """
@@ -22,19 +22,21 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from fcorun.composing.folders import own_dir
+from fcorun.composing.folders import own_dir, package_dirs
 from fcorun.composing.overrides import parts
 from fcorun.errors import UserError
 
 Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
 
 
-class OwnFolder(SearchPathPlugin):
-    """The user's own folder of configuration files goes before fcorun's."""
+class Folders(SearchPathPlugin):
+    """The user's own folder of configuration files goes before fcorun's, those of installed packages after it."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         if folder := own_dir():
             search_path.prepend("own", f"file://{folder}", anchor="main")
+        for name, folder in package_dirs().items():
+            search_path.append(name, f"file://{folder}")
 
 
 class FcorunSweeper(Sweeper):

@@ -1,4 +1,4 @@
-"""Where configuration files lie: in fcorun, and in a folder of the user's own."""
+"""Where configuration files lie: in a folder of the user's own, in fcorun, and in installed packages of plug-ins."""
 
 import itertools
 import os
@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from fcorun.errors import UserError
+from fcorun.plugin_packages import plugin_packages
 
 _OWN: ContextVar[Path | None] = ContextVar("own", default=None)
 
@@ -48,6 +49,24 @@ def say_replaced() -> None:
     if (folder := own_dir()) and (files := replaced()):
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
+    for line in _unused():
+        print(f"fcorun: {line}", file=sys.stderr)
+
+
+def _unused() -> list[str]:
+    """Return a line on each package of plug-ins that has no configuration files, or some that others stand before."""
+    lines = [f"the package {package.name} of {package.distribution} offers plug-ins, but it has no folder conf"
+             for package in plugin_packages() if package.conf is None]  # fmt: skip
+    taken = _files(Path(conf_dir()))
+    for name, folder in package_dirs().items():
+        if hidden := sorted(map(str, _files(folder) & taken)):
+            lines.append(f"{', '.join(hidden)} of the package {name} stay unused: other files have these names")
+        taken |= _files(folder)
+    return lines
+
+
+def _files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*.yaml")}
 
 
 def see_plugins() -> None:
@@ -56,9 +75,15 @@ def see_plugins() -> None:
         sys.path.insert(0, os.getcwd())
 
 
+def package_dirs() -> dict[str, Path]:
+    """Return the folders of configuration files that installed packages of plug-ins have, by the package."""
+    return {package.name: package.conf for package in plugin_packages() if package.conf is not None}
+
+
 def choices(group: str) -> dict[str, Path]:
-    """The choices of a group, such as algo or experiment, by name; the user's own go before fcorun's."""
-    folders = [Path(conf_dir()), *filter(None, [own_dir()])]
+    """The choices of a group, such as algo or experiment, by name. The user's own go before fcorun's, and fcorun's
+    before those of installed packages."""
+    folders = [*reversed(package_dirs().values()), Path(conf_dir()), *filter(None, [own_dir()])]
     return {path.stem: path for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
 
 
@@ -72,5 +97,4 @@ def replaced() -> list[str]:
     """The files of fcorun in whose place the user has one, as GROUP/NAME.yaml."""
     if (folder := own_dir()) is None:
         return []
-    ours = [path.relative_to(conf_dir()) for path in Path(conf_dir()).rglob("*.yaml")]
-    return sorted(str(path) for path in ours if (folder / path).exists())
+    return sorted(str(path) for path in _files(Path(conf_dir())) if (folder / path).exists())
