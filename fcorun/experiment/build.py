@@ -19,7 +19,7 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_data
 from fcorun.experiment.on_disk import check_on_disk, needing_bounds, part_here
 from fcorun.experiment.prepare import unmeasured
-from fcorun.experiment.psi import across_clients, by_number, on_graph
+from fcorun.experiment.psi import across_clients, by_number, on_graph, on_groups, remarks_on_groups
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
 from fcorun.regularizers.none import NoRegularizer
@@ -33,7 +33,8 @@ def load(experiment: Experiment) -> FederatedData:
     if data.on_disk:
         check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))
     on_graph(experiment.reg, data, experiment.names["reg"])
-    return data
+    told = remarks_on_groups(experiment.reg, experiment.objective, data, experiment.names["reg"])
+    return replace(data, remarks=(*data.remarks, *told)) if told else data
 
 
 def check_measured(experiments: Iterable[Experiment], metric: str | None) -> None:
@@ -57,6 +58,7 @@ def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
     shapes = experiment.objective.shapes(data.shape or data.x.shape[1:], len(data.classes))
     weights = row_weights(data, experiment.settings.client_weighting)
     regularizer = across_clients(on_graph(experiment.reg, data, names["reg"]), weights, data.offsets)
+    regularizer = on_groups(regularizer, experiment.objective, data)
     regularizer = by_number(regularizer, experiment.objective, data)
     problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.scale)
     for name in problem.regularized:

@@ -1,4 +1,4 @@
-"""Psi on the data of a run: its numbers of the clients, factors of the features, edges between voxels."""
+"""Psi on the data of a run: its numbers of the clients, factors and groups of the features, edges between voxels."""
 
 from dataclasses import replace
 from difflib import get_close_matches
@@ -6,6 +6,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.remarks import some
 from fcorun.errors import UserError, nearest
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.regularizers.base import Regularizer
@@ -26,42 +27,122 @@ def across_clients(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray
 
 def by_number(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
     """The regularizer with its ``factors`` by the numbers of these data's features, the name of a column of text
-    standing for all of its levels. Raises UserError for others."""
+    standing for all of its levels, and that of a group for its members. Raises UserError for others."""
     if not reg.factors:
         return reg
-    applied = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
-    if data.shape or applied != ("weights",) or not isinstance(objective, LinearModel):
+    if not _weighs_features(reg, objective, data):
         raise UserError("reg.factors weighs features, one weight each or one a class: leave it out where examples are "
                         "matrices, and where psi acts on other parameters")  # fmt: skip
-    found, count = {}, data.x.shape[1]
+    found, count, groups = {}, data.x.shape[1], getattr(reg, "groups", None) or {}
     for name, factor in reg.factors.items():
-        for number in _numbers_of(name, data):
-            if number in found:
-                raise UserError(f"reg.factors names feature {number} twice, once as '{name}': give it one factor")
-            found[number] = factor
+        of_group = name in groups and name not in _names(data)
+        for member in groups[name] if of_group else [name]:
+            for number in _numbers_of(member, data, f"reg.groups.{name}" if of_group else "reg.factors"):
+                if str(number) in found:
+                    raise UserError(f"reg.factors names feature {number} twice, once as '{name}': give it one factor")
+                found[str(number)] = factor
     if len(found) == count and not any(found.values()):
         raise UserError("reg.factors leaves no feature penalised: give reg=none instead")
     return replace(reg, factors=found)
 
 
-def _numbers_of(name: str, data: FederatedData) -> list[str]:
+def on_groups(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:
+    """The regularizer with groups of these data's features, where it goes by groups: those that ``groups`` names, and
+    of a table each other column with its levels. Raises UserError for groups that are none of features."""
+    given = getattr(reg, "groups", None)
+    if not hasattr(reg, "on_groups"):
+        return reg
+    features = _weighs_features(reg, objective, data)
+    if given is None and (not features or data.encoding is None or getattr(reg, "group_size", None)):
+        return reg
+    if not features:
+        raise UserError("reg.groups puts features together, with one weight each or one a class: leave it out where "
+                        "examples are matrices, and where psi acts on other parameters")  # fmt: skip
+    group_of, names = np.full(data.x.shape[1], -1), []
+    for name, members in (given or {}).items():
+        if not members:
+            raise UserError(f"reg.groups.{name} names no feature: name some, or leave it out")
+        for number in (number for member in members for number in _numbers_of(member, data, f"reg.groups.{name}")):
+            if group_of[number] >= 0:
+                feature = data.features[number] if data.features else number
+                raise UserError(f"reg.groups names feature '{feature}' twice, in '{[*names, name][group_of[number]]}'"
+                                f" and in '{name}': name it once")  # fmt: skip
+            group_of[number] = len(names)
+        names.append(name)
+    columns = _columns(data) or {str(number): [number] for number in range(len(group_of))}
+    for name, numbers in columns.items():
+        left = [number for number in numbers if group_of[number] < 0]
+        if left:
+            group_of[left] = len(names)
+            names.append(name)
+    return reg.on_groups(group_of, names)  # type: ignore[attr-defined]
+
+
+def remarks_on_groups(reg: Regularizer, objective: Objective, data: FederatedData, name: str) -> list[str]:
+    """Say which groups the regularizer, called ``name``, has on these data, where it goes by groups of features."""
+    if not hasattr(reg, "on_groups") or not _weighs_features(reg, objective, data):
+        return []
+    bound = on_groups(reg, objective, data)
+    several_outputs = len(data.classes) > 2
+    if bound is reg:
+        if several_outputs:
+            return []
+        cure = "reg.groups={NAME: [0, 1]} puts features together by their numbers"
+        if data.encoding is not None:
+            cure = "without reg.group_size, a group is a column"
+        return [f"reg={name}: groups are blocks of {reg.block} consecutive features, whether these belong "  # type: ignore[attr-defined]
+                f"together or not: {cure}"]  # fmt: skip
+    sizes = np.bincount(bound.group_of)  # type: ignore[attr-defined]
+    large = [f"'{bound.names[group]}' ({sizes[group]})" for group in np.flatnonzero(sizes > 1)]  # type: ignore[attr-defined]
+    law = "each norm is multiplied by the square root of the group's number of features"
+    said = f"reg={name}: {len(sizes)} groups of {len(data.features) or data.x.shape[1]} features"
+    if large:
+        return [f"{said}, a column with its levels or what reg.groups names; of several features are "
+                f"{some(large, 10)}; {law}"]  # fmt: skip
+    if several_outputs:
+        return [f"{said}: each is one feature over all classes"]
+    return [f"{said}: each is one feature, so that psi is the l1 norm; reg.groups={{NAME: [COLUMN, COLUMN]}} puts "
+            "columns together"]  # fmt: skip
+
+
+def _weighs_features(reg: Regularizer, objective: Objective, data: FederatedData) -> bool:
+    """Whether psi acts on the weights of a linear model, one for each feature or one for each feature and class."""
+    applied = tuple(objective.regularized if reg.apply_to is None else reg.apply_to)
+    return not data.shape and applied == ("weights",) and isinstance(objective, LinearModel)
+
+
+def _columns(data: FederatedData) -> dict[str, list[int]]:
+    """The numbers of the features that each column of a table has become."""
+    place = {feature: number for number, feature in enumerate(data.features)}
+    columns = data.encoding.columns if data.encoding else ()
+    return {column.name: [place[feature] for feature in column.features] for column in columns}
+
+
+def _names(data: FederatedData) -> list[str]:
+    """The names of features and columns."""
+    return list(dict.fromkeys([*data.features, *_columns(data)]))
+
+
+def _numbers_of(name: str, data: FederatedData, option: str) -> list[int]:
     """The features that a name is of: one, or the levels of a column of text."""
-    count, columns = data.x.shape[1], {column.name: column for column in data.encoding.columns} if data.encoding else {}
+    count, columns = data.x.shape[1], _columns(data)
     if name in data.features:
-        return [str(data.features.index(name))]
+        return [data.features.index(name)]
     if name in columns:
-        return [str(data.features.index(feature)) for feature in columns[name].features]
+        return columns[name]
     if name.isdecimal() and int(name) < count:
-        return [str(int(name))]
-    every = [*data.features, *columns]
+        return [int(name)]
+    every = _names(data)
     known = every if len(every) <= 30 else get_close_matches(name, every, 10, 0)
-    valid = nearest(name, dict.fromkeys(known)) if known else f"they have numbers from 0 to {count - 1}"
-    coded = next((column for column in columns.values() if column.kind == "levels"), None)
+    valid = nearest(name, known) if known else f"they have numbers from 0 to {count - 1}"
+    coded = (
+        next((column for column in data.encoding.columns if column.kind == "levels"), None) if data.encoding else None
+    )
     levels = ""
-    if coded:
+    if coded and option == "reg.factors":
         one = coded.features[0].replace("=", "\\=")
         levels = f"; of text, 'reg.factors={{{coded.name}:0}}' is of all levels, 'reg.factors={{{one}:0}}' of one"
-    raise UserError(f"reg.factors: there is no feature '{name}'; {valid}{levels}")
+    raise UserError(f"{option}: there is no feature '{name}'; {valid}{levels}")
 
 
 def on_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularizer:

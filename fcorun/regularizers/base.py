@@ -43,6 +43,8 @@ class Regularizer(ABC):
         check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
         on_graph(neighbours): psi on a graph of the d features, those next to each, shape (d, k), d for none; called
             where data are images, whose voxels are neighbours when they share a face.
+        on_groups(group_of, names): psi on groups of the d features, the group of each, (d,), and the groups' names;
+            called where the fields ``groups`` or the columns of a table say which features belong together.
         subgradient(w): one element of the subdifferential, of w's shape.
         strength_max(gradient): the smallest strength at which 0 is optimal, given the gradient of F at w = 0.
         dual_scale(v), conjugate(v): the largest s in [0, 1] with conjugate(s v) finite, and the convex conjugate of
@@ -90,10 +92,14 @@ class Regularizer(ABC):
         """The factor of each feature, shaped to multiply w (features, ...); 1 where all have that."""
         if not self.factors:
             return 1.0
-        found = np.ones(len(w))
-        for number, factor in self.factors.items():
+        return jnp.asarray(self.factor_of_each(len(w)).reshape(-1, *[1] * (w.ndim - 1)), w.dtype)
+
+    def factor_of_each(self, features: int) -> np.ndarray:
+        """Return the factor of each of so many features, (features,)."""
+        found = np.ones(features)
+        for number, factor in (self.factors or {}).items():
             found[int(number)] = factor
-        return jnp.asarray(found.reshape(-1, *[1] * (w.ndim - 1)), w.dtype)
+        return found
 
     @abstractmethod
     def value(self, w: Float[Array, "*shape"]) -> Float[Array, ""]:

@@ -1,67 +1,99 @@
 """The group lasso."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fcorun.config import Count, NonNegative, Positive
+from fcorun.errors import UserError
 from fcorun.regularizers.base import Regularizer, per_factor
+
+_BLOCK = 2  # entries of a block of a vector, where nothing says otherwise
 
 
 @dataclass(frozen=True)
 class GroupLasso(Regularizer):
-    """psi(w) = strength * sum over groups g of ||w_g||_2.
+    """psi(w) = strength * sum over groups g of weight_g ||w_g||_2.
 
-    The groups of a matrix are its rows, a feature over all classes; those of a vector are consecutive blocks of
-    ``group_size``. With factors, which are those of groups, each norm is multiplied by its group's.
+    On a table with named columns, a group is a column: its levels, over all classes. ``groups`` puts columns together.
+    Such groups differ in size and have the weight sqrt(number of features in g), as Yuan and Lin have it. Elsewhere the
+    groups of a matrix are its rows (a feature over all classes) and those of a vector blocks of ``group_size``
+    consecutive entries, all of weight 1. With factors, each weight is multiplied by the factor of the group's features.
+
+    Attributes:
+        group_size: entries of a block; None: a group is a column where columns have names, else a block of 2.
+        groups: columns or features by the name of their group, {"heart": ["bp", "chol"]}; columns that no group names
+            are groups of their own.
     """
 
     source = "@yuan2006"
 
     strength: NonNegative
-    group_size: Count = 2
+    group_size: Count | None = None
     relative: Positive | None = None
+    groups: Annotated[dict[str, list[str]] | None, "later"] = None
 
     convex = separable = sparse = True
     across_clients = {"strength": "mean"}
 
+    def __post_init__(self):
+        if self.groups is not None and self.group_size is not None:
+            raise UserError("reg.groups names groups, and reg.group_size cuts features into blocks: give one of them")
+
+    def on_groups(self, group_of: np.ndarray, names: Sequence[str]) -> "GroupLasso":
+        """The same psi on d features, of which feature j is in the group ``group_of[j]``; ``names`` are the groups'."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _OfFeatures(**given, group_of=group_of, names=tuple(names))
+
+    @property
+    def block(self) -> int:
+        """How many entries of a vector are a group."""
+        return self.group_size or _BLOCK
+
     def check(self, shape):
-        if len(shape) == 1 and shape[0] % self.group_size:
-            raise ValueError(f"{shape[0]} entries are no whole number of groups of reg.group_size={self.group_size}")
-        if len(shape) == 1 and self.factors:
-            each = np.ones(shape)
-            each[[int(number) for number in self.factors]] = list(self.factors.values())
-            uneven = np.flatnonzero(np.ptp(each.reshape(-1, self.group_size), axis=1))
+        if len(shape) > 1:
+            return
+        if shape[0] % self.block:
+            raise ValueError(f"{shape[0]} entries are no whole number of groups of reg.group_size={self.block}")
+        if self.factors:
+            uneven = np.flatnonzero(np.ptp(self.factor_of_each(shape[0]).reshape(-1, self.block), axis=1))
             if len(uneven):
-                first = uneven[0] * self.group_size
-                raise ValueError(f"features {first} to {first + self.group_size - 1} are one group: give them one "
+                first = uneven[0] * self.block
+                raise ValueError(f"features {first} to {first + self.block - 1} are one group: give them one "
                                  "value in reg.factors")  # fmt: skip
 
-    def groups(self, w):
+    def _rows(self, w: jax.Array) -> jax.Array:
         """w with one group a row."""
-        return w.reshape((-1, self.group_size) if w.ndim == 1 else (w.shape[0], math.prod(w.shape[1:])))
+        return w.reshape((-1, self.block) if w.ndim == 1 else (w.shape[0], math.prod(w.shape[1:])))
 
     def norms(self, w):
-        """||w_g||_2 of every group, as a column."""
-        return jnp.sqrt((self.groups(w) ** 2).sum(1, keepdims=True))
+        """||w_g||_2 of every group, (G,)."""
+        return jnp.sqrt((self._rows(w) ** 2).sum(1))
+
+    def spread(self, values, w):
+        """A value of every group, (G,), at each of its entries, of w's shape."""
+        return jnp.broadcast_to(values[:, None], self._rows(w).shape).reshape(w.shape)
+
+    def weight(self, w):
+        """The weight of every group, (G,)."""
+        return self._rows(jnp.broadcast_to(jnp.asarray(self.factor(w), w.dtype), w.shape))[:, 0]
 
     def value(self, w):
         return self.strength * (self.weight(w) * self.norms(w)).sum()
 
-    def weight(self, w):
-        """The factor of every group, as a column."""
-        return self.groups(jnp.broadcast_to(self.factor(w), w.shape))[:, :1] if self.factors else 1.0
-
     def prox(self, z, t):
         norms = self.norms(z)
         shrink = jnp.maximum(norms - t * self.strength * self.weight(z), 0) / jnp.where(norms > 0, norms, 1)
-        return (self.groups(z) * shrink).reshape(z.shape)
+        return z * self.spread(shrink, z)
 
     def subgradient(self, w):
         norms = self.norms(w)
-        return (self.strength * self.weight(w) * self.groups(w) / jnp.where(norms > 0, norms, 1)).reshape(w.shape)
+        return self.strength * self.spread(self.weight(w), w) * w / self.spread(jnp.where(norms > 0, norms, 1), w)
 
     def strength_max(self, gradient):
         return per_factor(self.norms(gradient), self.weight(gradient), 0.0).max()
@@ -74,5 +106,40 @@ class GroupLasso(Regularizer):
         return jnp.zeros((), v.dtype)
 
     def structure(self, w, cutoff):
-        nonzero = (jnp.abs(self.groups(w)) > cutoff).any(1)
+        nonzero = self.norms((jnp.abs(w) > cutoff).astype(w.dtype)) > 0
         return super().structure(w, cutoff) | {"group_density": jnp.mean(nonzero, dtype=w.dtype)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfFeatures(GroupLasso):
+    """The group lasso on groups of the features of some data, which may differ in size."""
+
+    group_of: Any = field(compare=False, repr=False)
+    names: tuple[str, ...] = field(compare=False, repr=False)
+
+    convex = separable = sparse = True
+
+    def check(self, shape):
+        if shape[0] != len(self.group_of):
+            raise ValueError(f"its groups are of {len(self.group_of)} features; leave it out of reg.apply_to")
+        factors = self.factor_of_each(shape[0])
+        uneven = factors != factors[self._first][self.group_of]
+        if uneven.any():
+            name = self.names[self.group_of[uneven.argmax()]]
+            raise ValueError(f"'{name}' is one group of features: give all of them one value in reg.factors")
+
+    @property
+    def _first(self) -> np.ndarray:
+        """The first feature of each group, (G,)."""
+        return np.unique(self.group_of, return_index=True)[1]
+
+    def norms(self, w):
+        squares = (w**2).reshape(len(w), -1).sum(1)
+        return jnp.sqrt(jax.ops.segment_sum(squares, self.group_of, len(self.names)))
+
+    def spread(self, values, w):
+        return jnp.broadcast_to(values[self.group_of].reshape(-1, *[1] * (w.ndim - 1)), w.shape)
+
+    def weight(self, w):
+        sizes = np.bincount(self.group_of, minlength=len(self.names))
+        return jnp.asarray(np.sqrt(sizes) * self.factor_of_each(len(w))[self._first], w.dtype)

@@ -1,0 +1,165 @@
+"""The group lasso on groups of features: which they are, and the problem made of them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails, ragged
+
+from fcorun import run
+from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.prepare import prepare
+from fcorun.regularizers.group_lasso import GroupLasso
+from fcorun.selection.select import select
+from fcorun.selection.selected import Options
+
+TABLE = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
+
+
+def table(classes=False):
+    """Rows with text of four, three and two levels, and two columns of numbers between them."""
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {
+            "ward": rng.choice(["er", "eye", "icu", "lung"], 90),
+            "age": rng.standard_normal(90),
+            "smoker": rng.choice(["current", "former", "never"], 90),
+            "sex": rng.choice(["F", "M"], 90),
+            "dose": rng.standard_normal(90),
+            "site": np.resize(["a", "b", "c"], 90),
+        }
+    )
+    score = frame["age"] + 0.3 * frame["dose"] + 0.8 * (frame["ward"] == "icu") + 0.4 * rng.standard_normal(90)
+    frame["y"] = np.digitize(score, [-0.5, 0.8]) if classes else score
+    frame.to_csv("rows.csv", index=False)
+
+
+def bound(*overrides) -> Any:
+    experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
+    return problem_of(experiment, load(experiment)).regularizer
+
+
+def groups_of(*overrides):
+    """The names of the features of each group, and what is said of them."""
+    experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
+    data = load(experiment)
+    psi: Any = problem_of(experiment, data).regularizer
+    features = np.array(data.features)
+    return {name: list(features[psi.group_of == k]) for k, name in enumerate(psi.names)}, data.remarks[-1]
+
+
+def test_a_group_is_a_column_unless_groups_are_named():
+    table()
+    wards = [f"ward={name}" for name in ("er", "eye", "icu", "lung")]
+    smokes = [f"smoker={name}" for name in ("current", "former", "never")]
+    found, told = groups_of()
+    assert found == {"ward": wards, "age": ["age"], "smoker": smokes, "sex": ["sex=M"], "dose": ["dose"]}
+    assert "5 groups of 10 features" in told
+    assert "'ward' (4), 'smoker' (3); each norm is multiplied by the square root" in told
+    found, told = groups_of(r"reg.groups={body: [age, dose, sex], risk: ['ward=icu', 'smoker=current']}")
+    assert found == {"body": ["age", "sex=M", "dose"], "risk": ["ward=icu", "smoker=current"],
+                     "ward": [wards[0], wards[1], wards[3]], "smoker": smokes[1:]}  # fmt: skip
+    assert bound("reg.groups={body: [age, dose]}", "reg.factors={body: 2}").factors == {"4": 2, "9": 2}
+    _, told = groups_of("data.only=[age,dose]")
+    assert "each is one feature, so that psi is the l1 norm" in told
+    experiment = prepare(composed(*TABLE, "reg=group_lasso", "reg.group_size=5"))
+    assert "blocks of 5 consecutive features, whether these belong together or not" in load(experiment).remarks[-1]
+    assert type(problem_of(experiment, load(experiment)).regularizer) is GroupLasso
+
+
+def test_rows_without_names_say_that_groups_are_consecutive(tmp_path):
+    settings = ragged(tmp_path, "reg=group_lasso")
+    assert "blocks of 2 consecutive features" in load(prepare(settings)).remarks[-1]
+    settings["reg"]["groups"] = {"ends": ["0", "5"]}
+    experiment = prepare(settings)
+    psi: Any = problem_of(experiment, load(experiment)).regularizer
+    assert psi.group_of.tolist() == [0, 1, 2, 3, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["reg.groups={a: [wrad]}"], ["reg.groups.a: there is no feature 'wrad'; did you mean 'ward'?"]),
+        (["reg.groups={a: [ward, age], b: ['ward=icu']}"], ["'ward=icu' twice, in 'a' and in 'b'"]),
+        (["reg.groups={a: [age, age]}"], ["'age' twice, in 'a' and in 'a'"]),
+        (["reg.groups={a: []}"], ["reg.groups.a names no feature"]),
+        (["reg.groups={a: [age]}", "reg.group_size=2"], ["reg.groups", "reg.group_size", "one of them"]),
+        (["reg.groups={a: [age, dose]}", "reg.factors={age: 0}"], ["'a' is one group of features", "reg.factors"]),
+        (["reg.groups={a: [age]}", "reg.apply_to=[bias]"], ["reg.groups", "other parameters"]),
+    ],
+)
+def test_what_is_no_group_is_refused(overrides, words):
+    table()
+    with fails(*words):
+        bound(*overrides)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("shape", [(8,), (8, 3)])
+def test_groups_of_any_features_are_as_blocks_of_these(shape):
+    rng, order = np.random.default_rng(0), np.array([5, 0, 3, 6, 1, 7, 2, 4])
+    group_of = np.empty(8, int)
+    group_of[order] = np.arange(8) // 2
+    w, t = jnp.asarray(rng.standard_normal(shape)).at[order[:2]].multiply(0.01), 0.4
+    psi = GroupLasso(0.7).on_groups(group_of, "abcd")
+    blocks: Any = GroupLasso(0.7 * np.sqrt(2), group_size=2 if len(shape) == 1 else None)
+    flat = w[order].reshape(4, -1)  # a row for each group, which the group lasso of a matrix takes
+    for ours, theirs in (
+        (psi.value(w), blocks.value(flat)),
+        (psi.prox(w, t)[order].reshape(4, -1), blocks.prox(flat, t)),
+        (psi.subgradient(w)[order].reshape(4, -1), blocks.subgradient(flat)),
+        (psi.strength_max(w), blocks.strength_max(flat) / np.sqrt(2)),
+        (psi.dual_scale(w), blocks.dual_scale(flat)),
+        (psi.structure(w, 0.1)["group_density"], 0.75),
+        (jax.vmap(lambda t: psi.prox(w, t))(jnp.array([t]))[0], psi.prox(w, t)),
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_optimum_is_that_of_groups_of_different_sizes(classes):
+    table(classes)
+    task = ("data.task=multiclass",) if classes else ()
+    settings = composed(
+        *TABLE, *task, "algo=centralized", "reg=group_lasso", "reg.strength=0.1", "algo.tolerance=1e-12"
+    )
+    record = run(settings, "run")
+    experiment = prepare(settings)
+    data, w = load(experiment), record.solution["weights"]
+    score = data.x @ w + record.solution["bias"]
+    if classes:
+        chance = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
+        slope = data.x.T @ (chance - np.eye(3)[data.y]) / len(data.y)
+    else:
+        slope = 2 * data.x.T @ (score - data.y) / len(data.y)
+    psi: Any = problem_of(experiment, data).regularizer
+    there = []
+    for group in range(len(psi.names)):  # the conditions of Karush, Kuhn and Tucker, of each group
+        rows = psi.group_of == group
+        most, size = 0.1 * np.sqrt(rows.sum()), np.linalg.norm(w[rows])
+        there.append(size > 0)
+        if size > 0:
+            np.testing.assert_allclose(slope[rows], -most * w[rows] / size, atol=1e-5)
+        else:
+            assert np.linalg.norm(slope[rows]) <= most + 1e-6
+    assert 0 < sum(there) < len(there)
+    certificate = record.summary["certificate"]
+    assert certificate["kind"] == ("prox-gradient norm" if classes else "duality gap")
+    assert certificate["certified"]
+    assert record.summary["final"]["group_density"] == pytest.approx(np.mean(there))
+
+
+def test_a_path_goes_by_groups():
+    table()
+    settings = composed(*TABLE, "algo=feddualavg", "reg=group_lasso", "rounds=60", "eval_every=60")
+    found = select(settings, Options(folds=2, points=4), "select")
+    weights, group_of = found.fitted["all"].solution["weights"], bound().group_of
+    assert np.abs(weights[0]).max() < 1e-4
+    levels = np.abs(weights[-1][group_of == 0]) > 0
+    assert levels.all()
+    assert any(line.startswith("reg=group_lasso: 5 groups") for line in (found.study.data.remarks))
+    assert found.record is not None
+    assert found.record.config["reg"]["groups"] is None
