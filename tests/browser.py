@@ -58,6 +58,12 @@ class Seen:
         return re.findall(r'data-key="([^"]*)"', head[0]) if head else []
 
 
+def printed(page: Path, to: Path) -> bytes:
+    """The PDF that a page is printed as, which is left at ``to``."""
+    _run(page, "", f"--print-to-pdf={to}", "--no-pdf-header-footer")
+    return to.read_bytes()
+
+
 def screenshot(page: Path, to: Path, *, dark: bool = False, size: str = "1000,1600", fragment: str = "") -> Path:
     """A picture of a page."""
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"

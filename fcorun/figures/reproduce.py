@@ -19,7 +19,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import checks, claims, printed
-from fcorun.figures.draw import PICTURES, fast_mark
+from fcorun.figures.draw import CAPTIONS, PICTURES, fast_mark
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fedsplit, personalised, theory
 from fcorun.figures.printed import RATES
@@ -103,7 +103,7 @@ def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides:
 def _about(name: str, figure: Figure, mark: str) -> dict[str, Any]:
     """What a page says of a figure: ``ours`` is whether its file is fcorun's, ``changed`` what is not as in it."""
     path = find(name)
-    return {"name": name, "title": figure.title, "about": head(path), "changed": mark,
+    return {"name": name, "title": figure.title, "about": head(path), "changed": mark, "caption": CAPTIONS[figure.draw],
             "ours": path.is_relative_to(conf_dir())}  # fmt: skip
 
 

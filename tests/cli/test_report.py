@@ -18,7 +18,8 @@ def test_a_single_run_says_what_is_known_of_it(report):
     text = report("one")
     assert "One run of feddualavg on lasso" in text
     assert "not finished: &lt;more&gt; rounds may help" in text
-    assert "run: 1 of 2 coefficients exceed cutoff=0.0001" in text
+    assert "run: 1 of 2 coefficients exceed cutoff=0.0001." in text
+    assert '<td>objective</td><td class="number" data-v>1</td>' in text  # each metric at the end
     assert "the clients&#x27; learning rate" in text  # what configuration files say of a key
     assert "% fcorun, which made this record" in text
 
@@ -42,7 +43,9 @@ def test_problems_that_do_not_compare_stand_apart(report):
             record(f"s/{data}{rate}", config(data=data, data__name=data, algo__client_lr=rate), rows(rate))
     text = report("s")
     about = re.findall(r'aria-label="(support_f1 against algo.client_lr[^"]*)"', text)
-    assert about == [f"support_f1 against algo.client_lr, {data}; ring: best" for data in ("lasso", "lowrank")]
+    assert about == [
+        f"support_f1 against algo.client_lr, {data}. Rings mark the best points." for data in ("lasso", "lowrank")
+    ]
 
 
 def data_of(text):

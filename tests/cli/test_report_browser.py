@@ -1,11 +1,15 @@
 """The page of fcorun report as a browser takes it: scripts, names that try to be one, addresses, colours."""
 
 import json
+import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib.image
-from browser import Seen, screenshot
+import pytest
+from browser import Seen, printed, screenshot
 from fabricate import config, grid, record, rows
 
 from fcorun.metrics import Metric
@@ -51,7 +55,7 @@ def evil(folder):
     Path(folder, "figure", "figure.png").write_bytes(b"\x89PNG")
     claim = dict.fromkeys(("figure", "algo", "says", "measured", "wanted", "holds", "test", "note"), EVIL)
     Path(folder, "figure", "claims.csv").write_text(csv_text([claim]))
-    about = dict.fromkeys(("title", "about", "changed"), EVIL)
+    about = dict.fromkeys(("title", "about", "changed", "caption"), EVIL)
     Path(folder, "figure", "figure.json").write_text(json.dumps(about))
 
 
@@ -101,6 +105,45 @@ def test_the_page_in_a_browser(report):
     assert seen.data["curves"] == "6"
     assert set(seen.column("algo", hidden=False)) == {"fedmid"}
     assert len(seen.rows(hidden=False)) == 6 < len(seen.rows())
+
+
+def figure(folder, algos=13, claims=24):
+    """A figure as large as those of the package are, with a picture of their shape."""
+    import matplotlib.pyplot as plt
+
+    place = Path(folder)
+    grid(f"{folder}/runs", algos=[f"algorithm_{i}" for i in range(algos)], seeds=(0,))
+    row = {"figure": "mine", "algo": "algorithm_1", "says": "it is better", "holds": "yes"}
+    row |= {"measured": "support_f1 0.9981 [0.9971, 0.9982]", "wanted": "above algorithm_2 (0.6801 [0.6782, 0.6812])"}
+    row |= {"test": "the same sign in each of 5 seeds", "note": "still falling at the end: algorithm_2, algorithm_3"}
+    holds = ["no" if i % 9 == 8 else "yes" for i in range(claims)]
+    told = [row | {"says": f"claim {i} is no short sentence", "holds": each} for i, each in enumerate(holds)]
+    (place / "claims.csv").write_text(csv_text(told))
+    (place / "table.csv").write_text(csv_text([{"algo": "algorithm_1", "tail_objective": 1.0}]))
+    about = {"title": "A title that says what is drawn, in a line", "about": "What it is. " * 25, "changed": "",
+             "ours": True, "caption": "How it is drawn."}  # fmt: skip
+    (place / "figure.json").write_text(json.dumps(about))
+    plt.imsave(place / "figure.png", [[[1.0, 1.0, 1.0]] * 140] * 70)
+    return place
+
+
+def test_a_figure_is_printed_on_four_sheets(report):
+    """Verdicts, picture, the best points and the configuration are on paper; all runs are in the file, folded."""
+    figure("f")
+    text = report("f")
+    assert text.count("<tr data-run=") == 78
+    assert '<section id="runs-table" class="folded"' in text
+    sheets = printed(Path("page.html"), Path("page.pdf").resolve())
+    assert len(re.findall(rb"/Type\s*/Page\b", sheets)) <= 4
+    if shutil.which("pdftotext") is None:
+        pytest.skip("NOT TESTED: what stands on each sheet needs pdftotext, of poppler")
+    told = subprocess.run(["pdftotext", "-layout", "page.pdf", "-"], capture_output=True, check=True)
+    sheets = told.stdout.decode().split("\f")[:-1]
+    assert "22 of 24 claims hold" in sheets[0]
+    assert "How it is drawn." in sheets[0]
+    heads = ["wanted" in sheet for sheet in sheets if "the same sign" in sheet]
+    assert heads == [True, True]  # the table of 24 rows goes over two sheets
+    assert not re.search("BibTeX|Coefficients|All 78 runs", "".join(sheets))
 
 
 def test_light_and_dark(report):

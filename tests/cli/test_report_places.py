@@ -54,6 +54,7 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
         (folder / "figure.png").write_bytes(b"\x89PNG")
         (folder / "claims.csv").write_text(csv_text([claim]))
         about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
+        about["caption"] = "How it is drawn."
         (folder / "figure.json").write_text(json.dumps(about))
         return Made(folder, [claim], records=records, page=not without)
 
@@ -63,11 +64,13 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
     if not without:
         text = (folder / "report.html").read_text()
         assert "12 runs of feddualavg and fedmid on lasso" in text
-        assert "Figure fco_fig3a: 1 claim (1 no)." in text
-        assert "<h1>fco_fig3a: A title</h1>" in text
-        assert "<p>What it is. This is not the figure as its file has it, but: with metric=a. Figure fco" in text
+        assert "0 of 1 claims hold</h2>" in text
+        assert '<p class="kicker">Figure fco_fig3a</p>\n<h1>A title</h1>' in text
+        assert "<p>What it is.</p><p>This is not the figure as its file has it, but: with metric=a.</p>" in text
         assert "fcorun&#x27;s own choice" in text
-        assert "<td>fedmid</td><td>no</td><td>it is the best</td>" in text  # the verdict is seen on a phone
+        assert 'it is the best <span class="word">does not hold</span>' in text
+        assert "<figcaption>How it is drawn.</figcaption>" in text
+        assert "<td>no</td><td>fedmid</td><td>it is the best</td><td>1</td>" in text
         assert "report.html in figures/fco_fig3a/" in capsys.readouterr().out
 
 

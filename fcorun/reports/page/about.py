@@ -1,23 +1,33 @@
 """How runs were configured, and with which versions of everything."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
+from itertools import zip_longest
 from typing import Any
 
 from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
-from fcorun.reports.page.parts import short, table
+from fcorun.reports.page.parts import by_medium, short, table
 
 _MOST = 8  # values of a key that are told one by one
 
 
 def configuration(records: Sequence[Record], comments: Mapping[str, str]) -> str:
-    """A row a key: its value, or its values where runs differ in it, and what the configuration files say of it."""
+    """Return a row for each key: its value, or its values where runs differ in it, and its comment.
+
+    On paper two keys stand side by side, without their comments and without the classes of fcorun's own choices.
+    """
     configs = [config for record in records if (config := record.flat_config)]
     keys = list(dict.fromkeys(key for config in configs for key in config))
-    rows = [[key, _told(key, configs), comments.get(key, "")] for key in keys]
-    return table(["key", "value", "what it is"], rows, "configuration") if rows else ""
+    if not keys:
+        return ""
+    rows = [(key, _told(key, configs)) for key in keys]
+    screen = table(["key", "value", "what it is"], [(*row, comments.get(row[0], "")) for row in rows])
+    own = [row for row in rows if not (row[0].endswith(".class") and row[1].startswith("fcorun."))]
+    half = (len(own) + 1) // 2
+    two = zip_longest(own[:half], own[half:], fillvalue=("", ""))
+    return by_medium(screen, table(["key", "value", "key", "value"], [(*left, *right) for left, right in two]))
 
 
 def _told(key: str, configs: Sequence[dict[str, Any]]) -> str:
@@ -28,18 +38,21 @@ def _told(key: str, configs: Sequence[dict[str, Any]]) -> str:
     return text + (f" (of {len(has)} runs; {lacking} have no such key)" if lacking else "")
 
 
-def versions(records: Sequence[Record]) -> str:
-    """A row for each set of versions that runs were made with, and on what."""
+def versions(records: Sequence[Record]) -> list[str]:
+    """Return a sentence for each set of versions and machines that runs were made with, the most used first."""
     made: Counter[tuple] = Counter()
     for record in records:
         summary = read_summary(record.folder)
         if summary.get("versions"):
-            about = {**summary["versions"], "commit": summary.get("git") or "not known"}
-            about |= {"device": summary.get("device"), "platform": summary.get("platform")}
-            made[tuple((str(key), str(value)) for key, value in about.items())] += 1
-    heads = list(dict.fromkeys(key for row in made for key, _ in row))
-    rows = [[count, *(dict(row).get(key, "") for key in heads)] for row, count in made.most_common()]
-    return table(["runs", *heads], rows, "versions") if rows else ""
+            made[tuple(_versions(summary))] += 1
+    return [f"{count} run{'s' * (count != 1)}: {', '.join(row)}." for row, count in made.most_common()]
+
+
+def _versions(summary: dict[str, Any]) -> Iterator[str]:
+    """Yield what one run was made with."""
+    yield from (f"{name} {number}" for name, number in summary["versions"].items())
+    yield f"commit {summary['git']}" if summary.get("git") else "commit not known"
+    yield from (str(summary[key]) for key in ("device", "platform") if summary.get(key))
 
 
 def maker() -> str:

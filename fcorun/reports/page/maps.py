@@ -93,8 +93,9 @@ def _map(page: Page, view: View, algo: str, keys: list[str], at: Cells, *, ends:
             traces.append(_marks(view, keys, shown, marker=mark, grid=grid) | {"name": name})
     kinds = ["category"] * 2 if grid else [axis_type(values) for values in (xs, ys)]
     title = f"{view.table.title(algo)}{f', {view.problem}' if view.problem else ''}"
-    about = f"{title}: {view.metric} over {keys[0]} and {keys[1]}; ring: best" + (
-        ", small rings: tied with it" if ties else "") + (", crosses: diverged" if crosses else "")  # fmt: skip
+    marks = ["The ring marks the best point", *(["small rings points tied with it"] if ties else []),
+             *(["crosses runs that diverged"] if crosses else [])]  # fmt: skip
+    about = f"{title}: {view.metric} over {keys[0]} and {keys[1]}. {', '.join(marks)}."
     return page.chart(about, traces, title={"text": said(title)},
                       xaxis={"title": {"text": _axis(keys[0])}, "type": kinds[0]},
                       yaxis={"title": {"text": _axis(keys[1])}, "type": kinds[1]})  # fmt: skip
@@ -126,7 +127,8 @@ def _lines(page: Page, view: View, key: str, each: dict[str, Cells], tops: dict[
                            "marker": mark, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
     values = [value for trace in traces for value in trace["y"]]
     many = min(values, default=0) > 0 and view.table.metrics[view.metric].log and max(values) > 4 * min(values)
-    return page.chart(f"{view.metric} against {key}{f', {view.problem}' if view.problem else ''}; ring: best", traces,
+    about = f"{view.metric} against {key}{f', {view.problem}' if view.problem else ''}. Rings mark the best points."
+    return page.chart(about, traces,
                       xaxis={"title": {"text": _axis(key)}, "type": axis_type(tried)},
                       yaxis={"title": {"text": words(view.table.words(view.metric, tail=True))},
                              "type": "log" if many else "linear"})  # fmt: skip
@@ -153,9 +155,9 @@ def structure(page: Page, view: View) -> str:
                                     for row in points],
                            "showlegend": True, "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
                            })  # fmt: skip
-    about = f"{quality} against {x}, a mark for each point that is done{f', {view.problem}' if view.problem else ''}"
+    about = f"{quality} against {x}{f', {view.problem}' if view.problem else ''}, a mark for each point that is done."
     metric = view.table.metrics[quality]
-    return page.chart(f"{about}; ringed: best by {view.metric}", traces,
+    return page.chart(f"{about} Rings mark the best by {view.metric}.", traces,
                       xaxis={"title": {"text": words(view.table.words(x, tail=True)).replace("<br>", ", ")}},
                       yaxis={"title": {"text": words(view.table.words(quality, tail=True))},
                              "type": "log" if metric.log else "linear"})  # fmt: skip

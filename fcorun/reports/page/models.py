@@ -25,8 +25,8 @@ def coefficients(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]
         labels = [" ".join(filter(None, (row["feature"], row["class"]))) for row in shown]
         original = [f"in its own units {said(number_of(row['value_original']))}" if row["value_original"] else ""
                     for row in shown]  # fmt: skip
-        count = f"{len(kept)} of {len(features)} coefficients exceed cutoff={cutoff:g}"
-        count += f", the {SHOWN} largest are shown; coefficients.csv has all" if len(kept) > SHOWN else ""
+        count = f"{len(kept)} of {len(features)} coefficients exceed cutoff={cutoff:g}."
+        count += f" The {SHOWN} largest are shown; coefficients.csv has all." if len(kept) > SHOWN else ""
         if shown:
             ticks = [said(label if len(label) < 40 else label[:38] + "…") for label in labels]
             told = [[said(label), unit] for label, unit in zip(labels, original, strict=True)]
@@ -45,8 +45,8 @@ def coefficients(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]
                  for pair in [(row["feature"], row["class"])]]  # fmt: skip
         inner += [["(intercept)", *row] for row in bias]
         heads = ["feature", "class", "as trained", "in its own units"]
-        found.append(folded(f"{name}: the same as a table", table(heads, inner)))
-        found.append(embedded_picture(record.folder / "brain.png", f"{name}: the weights on the brain"))
+        found.append(folded(f"{name}: the coefficients as a table", table(heads, inner)))
+        found.append(embedded_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
     if len(there) > MODELS:
         found.append(paragraph(f"Coefficients of {len(there) - MODELS} more best runs are in their coefficients.csv."))
     return found
@@ -62,13 +62,13 @@ def scores(records: Sequence[tuple[str, Record]]) -> list[str]:
     named = len(records) > 1
     rows = [[*([name] if named else []), *(value_of(row.get(key, "")) for key in heads)] for name, row in whole]
     found = [table([*(["run"] if named else []), *heads], rows, "scores",
-                   "Rows of the test, where there are any, were scored once, at the end")]  # fmt: skip
+                   "Rows of the test, where there are any, were scored once, at the end.")]  # fmt: skip
     clients = [row for _, row in every if row["client"]]
     if not named and clients:
         keys = ["client", *heads]
         inner = table(keys, [[value_of(row.get(key, "")) for key in keys] for row in clients[:_CLIENTS]], "by_client")
         more = f" (the first {_CLIENTS} of {len(clients)} rows; scores.csv has all)" if len(clients) > _CLIENTS else ""
-        found.append(folded(f"by client{more}", inner))
+        found.append(folded(f"Scores by client{more}", inner))
     return found
 
 

@@ -34,11 +34,17 @@
     const decades = Math.log10(ends[1] / ends[0]);
     return decades > 0 && decades < 2.5 ? { dtick: "D2" } : decades >= 2.5 ? { dtick: Math.ceil(decades / 6) } : {};
   }
+  function onPaper(place) { // a sheet is two charts wide; the last of an odd number is as wide as two
+    const item = place.closest("figure") || place, charts = item.parentElement;
+    const two = charts.classList.contains("charts") && (charts.children.length % 2 === 0 || item !== charts.lastElementChild);
+    return two ? 340 : 700;
+  }
+  const shown = place => !place.closest("details:not([open])"); // a chart that is folded has no width, and is drawn later
   function plot(place, traces, layout) {
     const fg = printing ? "#000" : colour("--fg"), line = printing ? "#bbb" : colour("--line");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, exponentformat: "power" };
     const own = { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fg, size: 12 },
-                  margin: { l: 60, r: 15, t: layout.title ? 45 : 30, b: 50 }, height: 340, xaxis: { ...axis }, yaxis: { ...axis },
+                  margin: { l: 60, r: 15, t: layout.title ? 45 : 30, b: 50 }, height: printing ? 260 : 340, xaxis: { ...axis }, yaxis: { ...axis },
                   legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom" }, hoverlabel: { namelength: -1 },
                   modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: fg } };
     const told = merged(own, themed(layout, fg));
@@ -48,15 +54,15 @@
     told.showlegend = traces.filter(trace => trace.showlegend).length > 1;
     if (told.showlegend) { // below the axis, in as many rows as its names need
       const wide = traces.filter(trace => trace.showlegend).reduce((sum, trace) => sum + 6.5 * trace.name.length + 48, 0);
-      const rows = Math.ceil(wide / Math.max(200, (printing ? 330 : place.clientWidth) - 80));
+      const rows = Math.ceil(wide / Math.max(200, (printing ? onPaper(place) : place.clientWidth) - 80));
       told.margin.b += 20 * rows;
       told.height += 20 * rows;
     }
     place.style.height = told.height + "px";
-    if (printing) told.width = 330;
+    if (printing) told.width = onPaper(place);
     return Plotly.react(place, themed(traces, fg), told, config);
   }
-  const fixed = () => Promise.all([...document.querySelectorAll("[data-chart]")].map(place => {
+  const fixed = () => Promise.all([...document.querySelectorAll("[data-chart]")].filter(shown).map(place => {
     const { traces, layout } = data.charts[Number(place.dataset.chart)];
     return plot(place, traces, layout);
   }));
@@ -103,7 +109,7 @@
     const divs = metrics.map((_, i) => place.children[i] || place.appendChild(document.createElement("div")));
     while (place.children.length > divs.length) { Plotly.purge(place.lastChild); place.lastChild.remove(); }
     let left = 0;
-    await Promise.all(divs.map((div, i) => {
+    if (shown(place)) await Promise.all(divs.map((div, i) => {
       const { found, missing } = traces(runs, metrics[i]), iterations = runs.length && runs.every(run => run.level);
       left = Math.max(left, missing);
       div.className = "chart";
@@ -212,11 +218,21 @@
   });
   if (table) for (const row of table.tBodies[0].rows) row.classList.toggle("best", row.cells[0].textContent === "*");
 
+  function unfold() { // what the address names
+    const named = location.hash && !location.hash.includes("=") ? document.getElementById(location.hash.slice(1)) : null;
+    const wanted = [named, asked().has("filter") || asked().has("sort") ? table : null];
+    for (const each of wanted) {
+      const folded = each && (each.querySelector(":scope > details") || each.closest("details"));
+      if (folded) folded.open = true;
+    }
+  }
   const all = () => window.Plotly && Promise.all([fixed(), apply()]);
-  addEventListener("hashchange", () => { if (location.hash.includes("=")) apply(); });
+  addEventListener("hashchange", () => { unfold(); if (location.hash.includes("=")) apply(); });
+  for (const folded of document.querySelectorAll("details")) folded.addEventListener("toggle", () => { if (folded.open) all(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
   addEventListener("beforeprint", () => { printing = true; all(); });
   addEventListener("afterprint", () => { printing = false; all(); });
+  unfold();
   apply();
   unpacked().then(all).then(() => { root.dataset.ready = document.querySelectorAll(".chart .main-svg").length; }, error => {
     for (const place of document.querySelectorAll(".chart, #curve-charts")) place.textContent = "Not drawn: this browser is too old.";

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -15,37 +16,64 @@ from rich.table import Table as Shown
 
 from fcorun.reports.pictures.page import COLOURS
 
+_MANY = 12  # claims; more are printed in two columns
+_RIGHT = ' class="number"'
 _LARGEST = 600_000  # bytes of a picture that the page holds
 FOREGROUND = "@fg"  # in a chart, the colour of text: black where the page is light
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 Chart = dict[str, Any]
 
 
-@dataclass
-class Page:
-    """What the page is made of: its sections in their order, and the data that its charts are drawn from.
+# of a verdict its class of style, its mark and its words; what is none of them was not measured, or not tried
+_VERDICTS = {
+    "yes": ("yes", "✓", "holds"),
+    "no": ("no", "✗", "does not hold"),
+    "not distinguishable": ("unclear", "?", "not distinguishable"),
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page.
 
     Attributes:
-        sections: of each its id, its heading and its HTML.
+        name: its id.
+        heading: its heading, as text.
+        inner: its HTML.
+        folded: whether it opens only when a reader asks for it, and is left out of print.
+    """
+
+    name: str
+    heading: str
+    inner: str
+    folded: bool = False
+
+
+@dataclass
+class Page:
+    """The sections of a page in their order, and the data that its charts are drawn from.
+
+    Attributes:
+        sections: the sections, in their order.
         charts: plotly's traces and layouts, colours by ``FOREGROUND`` where these depend on the theme.
         curves: what ``fcorun.reports.page.curves`` found.
     """
 
-    sections: list[tuple[str, str, str]] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     curves: dict[str, Any] | None = None
 
-    def add(self, name: str, heading: str, *blocks: str) -> None:
-        """A section of these blocks, if there are any."""
+    def add(self, name: str, heading: str, *blocks: str, folded: bool = False) -> None:
+        """Add a section of these blocks, if there are any."""
         if any(blocks):
-            self.sections.append((name, heading, "\n".join(filter(None, blocks))))
+            self.sections.append(Section(name, heading, "\n".join(filter(None, blocks)), folded))
 
     def chart(self, about: str, traces: list[dict[str, Any]], **layout: Any) -> str:
         """The place of a chart in a section; ``about`` is what it shows, in words."""
         self.charts.append({"traces": traces, "layout": layout})
         told = escape(about)
-        return (f'<figure><div class="chart" role="img" aria-label="{told}" data-chart="{len(self.charts) - 1}"></div>'
-                f"<figcaption>{told}</figcaption></figure>")  # fmt: skip
+        place = f'<div class="chart" role="img" aria-label="{told}" data-chart="{len(self.charts) - 1}"></div>'
+        return f"<figure>{place}<figcaption>{told}</figcaption></figure>"
 
 
 def drawn_as(i: int) -> dict[str, Any]:
@@ -81,25 +109,46 @@ def short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def cell(value: Any) -> str:
-    """A cell; a number has its digits beside it where it is shown with fewer, to sort by."""
-    text, mark = short(value), ""
+def cell(value: Any, right: bool = False) -> str:
+    """Return a cell; a number has its digits beside it where it is shown with fewer, to sort by."""
+    text, mark = short(value), _RIGHT * right
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        mark = " data-v" if float(text) == value else f' data-v="{value:.9g}"'
+        mark += " data-v" if float(text) == value else f' data-v="{value:.9g}"'
     return f"<td{mark}>{escape(text)}</td>"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], name: str = "", caption: str = "") -> str:
-    """A table; one with a name is sorted by its heads."""
-    top = sorting(heads, heads) if name else "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
-    body = "\n".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], name: str = "", caption: str = "", numbers: Sequence[int] = ()
+) -> str:
+    """Return a table. One with a name is sorted by its heads; columns of text at ``numbers`` are aligned as numbers."""
+    rows = [*rows]
+    right = {i for i in range(len(heads)) if i in numbers or _numeric([row[i] for row in rows])}
+    plain = (f'<th scope="col"{_RIGHT * (i in right)}>{escape(head)}</th>' for i, head in enumerate(heads))
+    top = sorting(heads, heads) if name else "".join(plain)
+    body = "\n".join(f"<tr>{''.join(cell(v, i in right) for i, v in enumerate(row))}</tr>" for row in rows)
     return framed(f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>", name, caption)
 
 
+def _numeric(values: Sequence[Any]) -> bool:
+    """Whether all values that there are are numbers."""
+    there = [value for value in values if value is not None and value != ""]
+    return bool(there) and all(isinstance(value, (int, float)) for value in there)
+
+
+def facts(rows: Iterable[tuple[str, Any]], caption: str = "") -> str:
+    """Return a table of two columns without heads: what is known of one thing."""
+    body = "".join(f'<tr><th scope="row">{escape(name)}</th>{cell(value)}</tr>' for name, value in rows)
+    return framed(f'<tbody class="facts">{body}</tbody>', "", caption)
+
+
 def sorting(keys: Iterable[str], heads: Iterable[str]) -> str:
-    """Heads that sort a table, each with the key that the page's address has for it."""
+    """Return heads that sort a table, each with the key that the page's address has for it.
+
+    On paper, where browsers leave buttons out of repeated heads, the text beside the button is shown instead.
+    """
     return "".join(
-        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(head)}</button></th>'
+        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(head)}</button>'
+        f'<span class="paper" aria-hidden="true">{escape(head)}</span></th>'
         for key, head in zip(keys, heads, strict=True)
     )
 
@@ -116,22 +165,61 @@ def rich_table(shown: Shown, caption: str = "") -> str:
     """A table of the terminal."""
     heads = [" ".join(str(column.header).replace(".\n", ".").split()) for column in shown.columns]
     columns = [[render(str(text)).plain for text in column.cells] for column in shown.columns]
-    return table(heads, zip(*columns, strict=True), caption=caption)
+    right = [place for place, column in enumerate(shown.columns) if column.justify == "right"]
+    return table(heads, zip(*columns, strict=True), caption=caption, numbers=right)
+
+
+def verdicts(rows: Sequence[dict[str, Any]]) -> str:
+    """Return what is claimed as a list, a mark before each claim; ``rows`` are those of claims.csv.
+
+    The algorithm is named in front where several claims are worded alike, and the note stands below what does not hold.
+    """
+    alike = Counter(row.get("says") for row in rows)
+    items = []
+    for row in rows:
+        algo, says, note = (escape(str(row.get(key) or "")) for key in ("algo", "says", "note"))
+        kind, mark, word = _VERDICTS.get(str(row.get("holds")), ("open", "·", str(row.get("holds") or "not measured")))
+        claim = f"{algo}: {says}" if alike[row.get("says")] > 1 else says
+        below = f'<p class="small">{note[:1].upper()}{note[1:]}.</p>' if note and kind != "yes" else ""
+        items.append(f'<li class="{kind}"><span class="mark" aria-hidden="true">{mark}</span><div><p class="claim">'
+                     f'{claim} <span class="word">{escape(word)}</span></p>{below}</div></li>')  # fmt: skip
+    kind = "verdicts many" if len(items) > _MANY else "verdicts"
+    return f'<ul class="{kind}">{"".join(items)}</ul>' if items else ""
 
 
 def notes(lines: Iterable[str]) -> str:
-    """Sentences, a line each; nothing where there are none."""
-    told = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    """Return sentences, a line each; nothing where there are none."""
+    told = "".join(f"<li>{escape(line)}</li>" for line in lines if line)
     return f'<ul class="notes">{told}</ul>' if told else ""
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Text as a paragraph."""
+    """Return text as a paragraph; nothing where there is none."""
+    if not text:
+        return ""
     return f"<p{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{escape(text)}</p>"
 
 
+def section(of: Section) -> str:
+    """Return a section with its heading; a folded one opens by its heading."""
+    heading = f'<h2 id="{of.name}-h">{escape(of.heading)}</h2>'
+    inner = f"<details><summary>{heading}</summary>\n{of.inner}\n</details>" if of.folded else f"{heading}\n{of.inner}"
+    kind = ' class="folded"' if of.folded else ""
+    return f'<section id="{of.name}"{kind} aria-labelledby="{of.name}-h">{inner}\n</section>'
+
+
+def grid(*charts: str) -> str:
+    """Return charts two by two, the last of an odd number as wide as two."""
+    return f'<div class="charts">{"".join(charts)}</div>' if any(charts) else ""
+
+
+def by_medium(screen: str, paper: str) -> str:
+    """Return something that is shown in one form on a screen and in another on paper."""
+    return f'<div class="screen">{screen}</div><div class="paper" aria-hidden="true">{paper}</div>'
+
+
 def folded(summary: str, inner: str) -> str:
-    """Something that is shown when it is asked for."""
+    """Return something that is shown when a reader asks for it, and is left out of print."""
     return f"<details><summary>{escape(summary)}</summary>{inner}</details>"
 
 

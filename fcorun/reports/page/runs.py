@@ -1,14 +1,14 @@
 """What was run, in a sentence, and the table of runs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fcorun.metrics import structure
 from fcorun.records.formats import read_summary
 from fcorun.records.record import FINISHED, Record
 from fcorun.reports.collect import configurations
-from fcorun.reports.page.parts import cell, framed, short, sorting
+from fcorun.reports.page.parts import cell, facts, framed, short, sorting, table
 from fcorun.reports.results import STATUSES, caption, ended, head
 from fcorun.reports.table import Table, values_of
 
@@ -33,6 +33,18 @@ def sentence(records: Sequence[Record], runs: Table) -> str:
     text += (", " if told else "") + ", ".join(told) + "."
     varied = [f"{key} ({_values(values_of(runs.frame[key]))})" for key in runs.keys]
     return text + (f" Varied: {', '.join(varied)}." if varied else "")
+
+
+def title(records: Sequence[Record], runs: Table) -> str:
+    """Return which algorithms were run on which data; where there are many, how many."""
+    configs = configurations(records)
+
+    def named(key: str, kind: str, called: Callable[[str], str] = str) -> str:
+        names = list(dict.fromkeys(short(config[key]) for config in configs if config.get(key)))
+        return _listed([called(name) for name in names]) if len(names) < _MOST else f"{len(names)} {kind}"
+
+    algorithms = named("algo.name", "algorithms", runs.title)
+    return f"{algorithms or 'Runs'} on {named('data.name', 'data sets') or 'unknown data'}"
 
 
 def _size(records: Sequence[Record]) -> str:
@@ -71,8 +83,33 @@ def states(runs: Table, absent: Sequence[str]) -> str:
     return text + (" Not all have come to an end: this page shows what there was when it was made." if open_ else "")
 
 
+_TOOK = ("seconds", "bytes_up", "bytes_down", "grad_evals")
+
+
+def result(record: Record, runs: Table) -> str:
+    """Return a row for each metric of a single run: at the end, at its best, and the average of the tail."""
+    found = read_summary(record.folder)
+    final, best, tail = ({**(found.get(kind) or {})} for kind in ("final", "best", "tail"))
+    rows = [[name, value, *_best(best.get(name)), tail.get(name)] for name, value in final.items()]
+    heads = ["metric", "at the end", "best", "at round", f"mean of the last {found.get('tail_rounds')} rounds"]
+    return table(heads, rows) if rows else ""
+
+
+def _best(found: Any) -> tuple[Any, Any]:
+    """Return the best value of a metric and its round; a metric that is better in no direction has none."""
+    return (found.get("value"), found.get("round")) if isinstance(found, dict) else (None, None)
+
+
+def facts_of(runs: Table) -> str:
+    """Return what a single run was, and what it took."""
+    (row,) = runs.rows()
+    row["status"] = ended(row)
+    names = ["algo", "data", "status", "rounds" if "rounds" in runs.frame else "rounds_done", *_TOOK, "folder"]
+    return facts([(name, row[name]) for name in names if short(row.get(name))])
+
+
 def runs_table(runs: Table, metric: str) -> str:
-    """A row a run, those of the best points marked: its keys, how it ended, tail averages, what it took."""
+    """Return a row for each run, those of the best points marked: its keys, how it ended, tail averages, its costs."""
     best = runs.best(metric)
     marks = {place: "=" for tied in best["tied"] for rows in tied for place in rows}
     marks |= {place: "*" for rows in best["rows"] for place in rows}
@@ -80,7 +117,7 @@ def runs_table(runs: Table, metric: str) -> str:
     shown = list(dict.fromkeys(["algo", "data", *runs.keys, "status", done]))
     tails = [name for name in dict.fromkeys((metric, *structure(metric), "objective", *runs.tails)) if name in
              runs.tails]  # fmt: skip
-    after = [name for name in ("seconds", "bytes_up", "bytes_down", "grad_evals") if name in runs.frame]
+    after = [name for name in _TOOK if name in runs.frame]
     heads = ["best", *shown, *(" ".join(head(runs, name).split()) for name in tails), *after, "folder", "remark"]
     keys = ["best", *shown, *tails, *after, "folder", "remark"]
     values, lines = [runs.measured(name) for name in tails], []
@@ -90,5 +127,5 @@ def runs_table(runs: Table, metric: str) -> str:
         told += [row[name] for name in (*after, "folder", "reason")]
         lines.append(f'<tr data-run="{place}">{"".join(map(cell, told))}</tr>')
     below = f"* best point of each algorithm by {metric}" + (", = tied with it" if "=" in marks.values() else "")
-    text = f"{below}; {caption(runs, tails)}"
+    text = f"{below}; {caption(runs, tails)}."
     return framed(f"<thead><tr>{sorting(keys, heads)}</tr></thead><tbody>{chr(10).join(lines)}</tbody>", "runs", text)

@@ -7,16 +7,27 @@ from typing import Any
 from fcorun.records.formats import read_json
 from fcorun.records.record import SELECTION, STABILITY
 from fcorun.reports.page.models import csv_rows, number_of, value_of
-from fcorun.reports.page.parts import FOREGROUND, Page, axis_type, embedded_picture, folded, notes, said, table
+from fcorun.reports.page.parts import (
+    FOREGROUND,
+    Page,
+    axis_type,
+    embedded_picture,
+    folded,
+    grid,
+    notes,
+    paragraph,
+    said,
+    table,
+    verdicts,
+)
 from fcorun.reports.pictures.page import COLOURS
 
 FIGURE = "claims.csv"  # marks the folder of a figure, as the other two those of theirs
 MARKS = (FIGURE, SELECTION, STABILITY)
 _LINES = 40  # coefficients, or features, of which a chart has a line
 ABOUT = "figure.json"
-_TESTS = ("algo", "holds", "says", "measured", "wanted", "test", "note")  # holds is seen on a phone, too
-_THRESHOLDS = ("Thresholds of claims, numbers and factors, are fcorun's own choice where what is said of the figure "
-               "above does not say that they are printed.")  # fmt: skip
+_TESTS = ("holds", "algo", "says", "measured", "wanted", "test", "note")
+_THRESHOLDS = "The thresholds of claims are fcorun's own choice, unless the text above says that the paper prints them."
 
 
 def studies(folders: Sequence[Path]) -> list[Path]:
@@ -25,43 +36,49 @@ def studies(folders: Sequence[Path]) -> list[Path]:
     return sorted(folder for folder in found if not (folder / FIGURE).exists() or (folder / "figure.png").exists())
 
 
-def title(folder: Path) -> str:
-    """What a page of this folder alone is called: of a figure its title, else its name."""
-    told = read_json(folder / ABOUT).get("title")
-    return f"{folder.resolve().name}: {told}" if told else folder.resolve().name
+def is_figure(folder: Path) -> bool:
+    """Whether a folder holds a figure."""
+    return (folder / FIGURE).exists() and (folder / "figure.png").exists()
 
 
-def show(page: Page, folder: Path) -> str:
-    """What is in one of these folders, in a sentence; its sections go to the page."""
+def heading(folders: Sequence[Path]) -> tuple[str, str]:
+    """Return what stands above the title of a page of these folders, and the title of a single figure, else nothing."""
+    name = ", ".join(folder.resolve().name for folder in folders)
+    told = str(read_json(folders[0] / ABOUT).get("title") or "") if len(folders) == 1 and is_figure(folders[0]) else ""
+    return (f"Figure {name}" if told else name), told
+
+
+def show(page: Page, folder: Path, *, alone: bool) -> list[str]:
+    """Add the sections of what one of these folders holds; return the sentences about it. With ``alone`` the page is of
+    one figure, whose title stands above everything."""
     name = folder.resolve().name
-    told = [_figure(page, folder, name), _selection(page, folder, name), _stability(page, folder, name)]
-    return " ".join(filter(None, told))
+    return [*_figure(page, folder, name, alone), *_selection(page, folder, name), *_stability(page, folder, name)]
 
 
-def _figure(page: Page, folder: Path, name: str) -> str:
+def _figure(page: Page, folder: Path, name: str, alone: bool) -> list[str]:
     if not (folder / FIGURE).exists():
-        return ""
+        return []
     claims = csv_rows(folder / FIGURE)
     holds = [row.get("holds", "") for row in claims]
-    counts = ", ".join(f"{holds.count(word)} {word}" for word in dict.fromkeys(holds))
-    rows = [[row.get(key, "") for key in _TESTS] for row in claims]
+    count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
+    tests = [[row.get(key, "") for key in _TESTS] for row in claims]
     best = csv_rows(folder / "table.csv")
     about = read_json(folder / ABOUT)
+    titled = f"{name}: {about['title']}" if about.get("title") else name
+    caption = str(about.get("caption") or f"The figure {titled}.")
     page.add(
-        f"figure-{len(page.sections)}", f"Figure {title(folder)}",
-        embedded_picture(folder / "figure.png", f"figure.png of {name}"),
-        notes([_THRESHOLDS] if about.get("ours") and claims else []) +
-        table(_TESTS, rows, caption=f"What is claimed of it, and whether it holds: {counts or 'nothing'}"),
-        folded("table.csv: its best points", table([*best[0]], [[*map(value_of, row.values())] for row in best]))
-        if best else "",
+        f"figure-{len(page.sections)}", count if alone else f"Figure {titled}",
+        "" if alone else paragraph(f"{count}."), verdicts(claims), embedded_picture(folder / "figure.png", caption),
+        table(_TESTS, tests, caption="How each claim was measured. " + _THRESHOLDS * bool(about.get("ours")))
+        if claims else "",
+        folded("All averages of the best points, with their bands (table.csv)",
+               table([*best[0]], [[*map(value_of, row.values())] for row in best])) if best else "",
     )  # fmt: skip
-    many = f"{len(claims)} claim{'s' * (len(claims) != 1)} ({counts})."
-    told = f"Figure {name}: {many}" if claims else f"Figure {name}, of which nothing is claimed."
     changed = f"This is not the figure as its file has it, but: {mark}." if (mark := about.get("changed")) else ""
-    return " ".join(str(text) for text in (about.get("about"), changed, told) if text)
+    return [str(about.get("about") or ""), changed]
 
 
-def _selection(page: Page, folder: Path, name: str) -> str:
+def _selection(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / SELECTION)
     if "metric" not in about:
         return _begun(about)
@@ -85,29 +102,30 @@ def _selection(page: Page, folder: Path, name: str) -> str:
                            "marker": mark, "showlegend": True, "hoverinfo": "skip"})  # fmt: skip
     weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
     spread_of = "the standard error of the paired differences to the best" if paired else "its standard error"
-    told = f"mean of {metric} over {about.get('folds')} folds{weighed} ± {spread_of}"
-    charts = [page.chart(f"{told}, which share training rows: a rule of thumb", traces, xaxis=axis,
+    told = f"The mean of {metric} over {about.get('folds')} folds{weighed}, with {spread_of}."
+    charts = [page.chart(f"{told} Folds share training rows, so the error is a rule of thumb.", traces, xaxis=axis,
                          yaxis={"title": {"text": said(metric)}})] if curve else []  # fmt: skip
     charts.append(_paths(page, csv_rows(folder / "path.csv"), number, "coefficient, of all training rows",
                          mark=number_of(about.get("chosen"))))  # fmt: skip
     rows = [[*map(value_of, row.values())] for row in curve]
     status = str(about.get("status"))
     page.add(
-        f"selection-{len(page.sections)}", f"Selection {name}", notes([str(line) for line in about.get("remarks", ())]),
-        *charts, folded("curve.csv: the same as a table", table([*curve[0]], rows)) if curve else "",
+        f"selection-{len(page.sections)}", f"Selection {name}", grid(*filter(None, charts)),
+        notes([str(line) for line in about.get("remarks", ())]),
+        folded("The held-out scores as a table (curve.csv)", table([*curve[0]], rows)) if curve else "",
     )  # fmt: skip
     text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
-    return f"{text}, chosen {number_of(about.get('chosen')):.4g} by the rule {about.get('rule')}{_ended(status)}"
+    return [f"{text}, chosen {number_of(about.get('chosen')):.4g} by the rule {about.get('rule')}{_ended(status)}"]
 
 
-def _stability(page: Page, folder: Path, name: str) -> str:
+def _stability(page: Page, folder: Path, name: str) -> list[str]:
     about = read_json(folder / STABILITY)
     if "threshold" not in about:
         return _begun(about)
     number, rows = str(about.get("number")), csv_rows(folder / "stability.csv")
     threshold, stable = number_of(about.get("threshold")), [str(each) for each in about.get("stable", ())]
     kept = [{key: row[key] for key in row if not key.startswith(f"{number}=")} for row in rows[: 5 * _LINES]]
-    told = f"the first {len(kept)} of {len(rows)}; stability.csv has all" if len(kept) < len(rows) else ""
+    told = f"The first {len(kept)} of {len(rows)} features; stability.csv has all." if len(kept) < len(rows) else ""
     paths = [row | {"class": ""} for row in rows]
     region = about.get("region") or [float("nan")]
     page.add(
@@ -118,12 +136,12 @@ def _stability(page: Page, folder: Path, name: str) -> str:
         if kept else "",
     )  # fmt: skip
     text = f"{about.get('label', name)}: {len(stable)} of {about.get('features')} features are stable"
-    return f"{text}, chosen on at least {threshold:g} of the halves{_ended(str(about.get('status')))}"
+    return [f"{text}, chosen on at least {threshold:g} of the halves{_ended(str(about.get('status')))}"]
 
 
-def _begun(about: dict[str, Any]) -> str:
-    """What is said of one whose runs have not ended; files beside it are of one before it. Nothing where none is."""
-    return f"{about.get('label')}: {about.get('status')}, and nothing has come of it yet." if about else ""
+def _begun(about: dict[str, Any]) -> list[str]:
+    """Return the sentence about a study whose runs have not ended; files beside it are of one before it."""
+    return [f"{about.get('label')}: {about.get('status')}, and nothing has come of it yet."] if about else []
 
 
 def _ended(status: str) -> str:
@@ -151,9 +169,10 @@ def _paths(
     dashed = {"type": "line", "line": {"color": FOREGROUND, "width": 1, "dash": "dash"}}
     shapes = [dashed | {"x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1}] if mark == mark else []
     shapes += [] if level is None else [dashed | {"y0": level, "y1": level, "xref": "paper", "x0": 0, "x1": 1}]
-    told = f", the {_LINES} largest of {len(every)}" if len(every) > _LINES else ""
-    lines = "dashed: the threshold, and the end of the path" if level is not None else f"dashed: the chosen {number}"
-    return page.chart(f"{label} against {number}, a line a feature{told}; {lines}", traces, shapes=shapes,
+    told = f" The {_LINES} largest of {len(every)} are drawn." if len(every) > _LINES else ""
+    lines = "the threshold, and the end of the path" if level is not None else f"the chosen {number}"
+    caption = f"{label[0].upper()}{label[1:]} against {number}, a line for each feature.{told} Dashed: {lines}."
+    return page.chart(caption, traces, shapes=shapes,
                       xaxis=_along(number, x), yaxis={"title": {"text": said(label)}}, hovermode="closest")  # fmt: skip
 
 
