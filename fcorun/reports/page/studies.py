@@ -66,14 +66,15 @@ def _figure(page: Page, folder: Path, name: str, alone: bool) -> list[str]:
     about = read_json(folder / ABOUT)
     titled = f"{name}: {about['title']}" if about.get("title") else name
     caption = str(about.get("caption") or f"The figure {titled}.")
-    page.add(
-        f"figure-{len(page.sections)}", count if alone else f"Figure {titled}",
-        "" if alone else paragraph(f"{count}."), verdicts(claims), embedded_picture(folder / "figure.png", caption),
-        table(_TESTS, tests, caption="How each claim was measured. " + _THRESHOLDS * bool(about.get("ours")))
-        if claims else "",
-        folded("All averages of the best points, with their bands (table.csv)",
-               table([*best[0]], [[*map(value_of, row.values())] for row in best])) if best else "",
-    )  # fmt: skip
+    blocks = ["" if alone else paragraph(f"{count}."), verdicts(claims)]
+    blocks.append(embedded_picture(folder / "figure.png", caption))
+    if claims:
+        how = "How each claim was measured. " + _THRESHOLDS * bool(about.get("ours"))
+        blocks.append(table(_TESTS, tests, caption=how))
+    if best:
+        rows = [[*map(value_of, row.values())] for row in best]
+        blocks.append(folded("All averages of the best points, with their bands (table.csv)", table([*best[0]], rows)))
+    page.add(f"figure-{len(page.sections)}", count if alone else f"Figure {titled}", *blocks)
     changed = f"This is not the figure as its file has it, but: {mark}." if (mark := about.get("changed")) else ""
     return [str(about.get("about") or ""), changed]
 
