@@ -1,6 +1,7 @@
 """``fcorun``, and ``python -m fcorun``."""
 
 import gc
+import os
 import sys
 
 
@@ -18,4 +19,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path and sys.path[0] == os.getcwd():
+        del sys.path[0]  # the current folder, in which Python's -m would find modules before installed ones
     main()

@@ -8,12 +8,14 @@ import dataclasses
 import functools
 import importlib
 import math
+import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
 from fcorun.errors import UserError, describe, nearest
+from fcorun.trust import import_own, import_trusted, needs_no_trust
 
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
@@ -93,15 +95,53 @@ class Settings:
     report: Annotated[bool, "how"] = True
 
 
-def locate(target: str, key: str) -> type:
-    """The class at a dotted path ``package.module.Class``.
+def locate(target: str, key: str, trust: str | os.PathLike[str] | None = None) -> type:
+    """Return the class at a dotted path ``package.module.Class`` that anybody may have named, as a record does.
 
-    Raises UserError, naming ``key``, when there is no such module or class.
+    Imports nothing but modules that need no trust, see ``fcorun.trust``, and those of the folder ``trust``. Raises
+    UserError, naming ``key``, for a class of another module, and where there is no such module or class.
     """
     target = MOVED.get(str(target), str(target))
+    module = target.rpartition(".")[0]
+    if needs_no_trust(module):
+        return _class_in(lambda: importlib.import_module(module), target, key)
+    if trust is not None:
+        return _class_in(lambda: import_trusted(module, trust), target, key)
+    raise UserError(
+        f"{key}={target} is not imported: it is no class of fcorun, of an installed plug-in package or of your own "
+        f"configuration; if you know its code, give the folder that holds '{module}', as trust=DIR or --trust DIR"
+    )
+
+
+def locate_own(target: str, key: str) -> type:
+    """Return the class at a dotted path that the user's own configuration files or command line name.
+
+    Its module may be any that is installed, or one of the current folder. Raises UserError, naming ``key``, where there
+    is no such module or class.
+    """
+    target = MOVED.get(str(target), str(target))
+    return _class_in(lambda: import_own(target.rpartition(".")[0]), target, key)
+
+
+def import_classes(config: Mapping[str, Any], trust: str | os.PathLike[str] | None = None) -> None:
+    """Import the classes that the sections of a configuration name.
+
+    They are the user's own where ``trust`` is None, and else those that somebody else named, of that folder.
+    """
+    for section, values in config.items():
+        target = str(values.get("class") or "") if isinstance(values, Mapping) else ""
+        if target and not target.startswith("fcorun."):  # which needs no more than to be asked for
+            key = f"{section}.class"
+            _ = locate_own(target, key) if trust is None else locate(target, key, trust)
+
+
+def _class_in(imported: Callable[[], types.ModuleType], target: str, key: str) -> type:
+    """Return the dataclass at a dotted path, of its module. Raises UserError, naming ``key``."""
     module_name, _, class_name = target.rpartition(".")
     try:
-        module = importlib.import_module(module_name)
+        module = imported()
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(
             f"{key}={target}: cannot import '{module_name}' ({describe(error)}); give the dotted path of a class, "

@@ -17,6 +17,11 @@ _TRACED = {
 }
 
 
+# characters that steer a terminal, or turn the order of what it shows, and their escapes
+_STEERING = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _STEERING}
+
+
 class UserError(Exception):
     """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2."""
 
@@ -48,6 +53,15 @@ def line_of(error: BaseException, but: str = " ") -> str:
     frames = extract_tb(error.__traceback__)
     own = [f for f in frames if not (f.filename.startswith(but) or any(part in f.filename for part in _THEIRS))]
     return f"{Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
+
+
+def printable(text: str) -> str:
+    r"""Return a text with the characters that steer a terminal, but for tabs and ends of lines, as escapes.
+
+    >>> printable("\x1b[2J and so on")
+    '\\x1b[2J and so on'
+    """
+    return text.translate(_ESCAPES)
 
 
 def first_line(error: BaseException) -> str:

@@ -14,7 +14,6 @@ def fcorun(monkeypatch, capsys):
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["fcorun", *arguments])
-        monkeypatch.setattr(sys, "path", [*sys.path])
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         GlobalHydra.instance().clear()
         capsys.readouterr()

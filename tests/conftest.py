@@ -5,6 +5,7 @@ import importlib
 import mmap
 import os
 import sys
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(session_cache))
     monkeypatch.setenv("MPLCONFIGDIR", str(session_cache))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # the current folder comes in, where plug-ins are looked for
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # without the current folder, as a command
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +143,8 @@ def compiled_well(monkeypatch):
 
 @pytest.fixture
 def user_module(tmp_path, monkeypatch):
-    """A function (name, source) that writes a module of the user's, or writes it anew, where Python finds it."""
+    """A function (name, source) that writes a module of the user's, or writes it anew, and imports it as the user does
+    whose program names its classes."""
     written = set()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file changed within a second would be taken for the old
@@ -152,6 +154,8 @@ def user_module(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
         importlib.invalidate_caches()
         written.add(name)
+        with suppress(Exception):  # a module that is to fail does so again where it is named
+            importlib.import_module(name)
 
     yield write
     for name in written:

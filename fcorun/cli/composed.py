@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from fcorun.cli.failures import report
 from fcorun.cli.jobs import point_of, refuse_sweep, remove_empty, run_one, run_points
 from fcorun.composing.compose import OLD, plain, register_resolvers
-from fcorun.composing.folders import conf_dir, see_plugins
+from fcorun.composing.folders import conf_dir
 from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError
@@ -48,7 +48,6 @@ def _with(arguments: list[str], command: Callable[[], Any]) -> None:
 def composed_and_run() -> list[BaseException]:
     """Have Hydra compose what the command line asks for, and run it; what went wrong."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
-    see_plugins()
     register_resolvers()
     failures: list[BaseException] = []
 

@@ -5,13 +5,14 @@ import sys
 import threading
 from typing import Any
 
-from rich.console import Console as RichConsole
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fcorun.algorithms.base import Algorithm
+from fcorun.cli.terminal import Terminal
 from fcorun.datasets.base import FederatedData
+from fcorun.errors import printable
 from fcorun.metrics import COUNTERS, aggregate, silent
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
@@ -23,7 +24,7 @@ _FILES = (  # of a record, in the order in which they matter to its reader
 _LINES = 10  # progress lines of a run, where there is no terminal
 
 
-class _Output(RichConsole):
+class _Output(Terminal):
     """A console whose reader may go away (``| head``): the run goes on, in silence."""
 
     def on_broken_pipe(self) -> None:
@@ -156,7 +157,7 @@ class SweepConsole(SweepWatcher):
         self.progress.stop()
 
     def say(self, line: str) -> None:
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
 
     def tell(self, line: str) -> None:
         self.out.print(line)

@@ -3,7 +3,7 @@
 import sys
 
 from fcorun.composing.sentences import is_bad_input, sentence
-from fcorun.errors import HostLost, describe
+from fcorun.errors import HostLost, describe, printable
 
 
 def report(error: BaseException) -> int:
@@ -18,11 +18,11 @@ def report(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
     elif isinstance(error, HostLost):
-        print(f"fcorun: failed: {error}", file=sys.stderr)
+        print(printable(f"fcorun: failed: {error}"), file=sys.stderr)
     elif is_bad_input(error):
-        print(f"fcorun: {sentence(error)}", file=sys.stderr)
+        print(printable(f"fcorun: {sentence(error)}"), file=sys.stderr)
     else:
-        print(f"fcorun: {describe(error)}{more}", file=sys.stderr)
+        print(printable(f"fcorun: {describe(error)}{more}"), file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         return 130
     return 2 if is_bad_input(error) else 1

@@ -50,7 +50,7 @@ def join_others(hosts: Mapping[str, Any] | None, dry_run: bool) -> None:
         return
     if asked.rank:
         in_a_child()
-    own = tuple(f"hosts.{key}=" for key in ("address", "count", "rank", "timeout", "gpus"))
+    own = tuple(f"hosts.{key}=" for key in ("address", "count", "rank", "timeout", "gpus", "secret_file"))
     if join(asked, [text for text in sys.argv[1:] if not text.lstrip("+").startswith(own)]).rank:
         from fcorun.runs.hosts.following import follow
 

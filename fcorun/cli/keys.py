@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union
 import yaml
 
 from fcorun.composing.folders import choices, conf_dir, head
-from fcorun.config import Settings, locate, type_hints
+from fcorun.config import Settings, locate_own, type_hints
 from fcorun.errors import UserError
 from fcorun.sections import SECTIONS
 from fcorun.sources.catalogue import source_of
@@ -102,7 +102,7 @@ def plugin_class(group: str, found: Choice) -> type | None:
     that cannot be imported."""
     key = f"{GROUPS.get(group, group)}.class"
     path = found.keys[key].value if key in found.keys else ""
-    return locate(path, key) if path and "$" not in path else None
+    return locate_own(path, key) if path and "$" not in path else None
 
 
 def source_told(group: str, found: Choice) -> str:
@@ -125,7 +125,8 @@ def _with_defaults(section: str, keys: dict[str, Key]) -> dict[str, Key]:
     """The keys, and those fields of the class that no file holds, with their defaults."""
     path = keys[f"{section}.class"].value if f"{section}.class" in keys else ""
     hints = _hints(section, path)
-    known, found = keys | root_keys(), {f.name: f.default for f in fields(locate(path, "")) if f.init} if hints else {}
+    known, own = keys | root_keys(), fields(locate_own(path, "")) if hints else ()
+    found = {field.name: field.default for field in own if field.init}
     for name, default in found.items():
         if (key := f"{section}.{name}") not in known and default is not MISSING:
             written = yaml.safe_dump(default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
@@ -159,7 +160,7 @@ def _hints(section: str, path: str) -> dict[str, Any]:
     if not path or "$" in path or section not in SECTIONS:
         return {}
     try:
-        return type_hints(locate(path, f"{section}.class"))
+        return type_hints(locate_own(path, f"{section}.class"))
     except UserError:
         return {}
 

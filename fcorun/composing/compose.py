@@ -17,7 +17,7 @@ from fcorun.composing.folders import conf_dir, own
 from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.composing.sentences import sentence
-from fcorun.config import build_plugin, how_keys
+from fcorun.config import build_plugin, how_keys, import_classes
 from fcorun.errors import UserError
 
 # Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
@@ -52,7 +52,10 @@ def composed(overrides: Sequence[str], with_hydra: bool = True) -> DictConfig:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A composed configuration as plain values, interpolations resolved. Raises UserError."""
+    """Return a composed configuration as plain values, interpolations resolved, and import the classes that it names.
+
+    Raises UserError.
+    """
     if "experiment" in config:  # where Hydra puts the keys of a file that does not say that they are of the root
         raise UserError("the file of an experiment must begin with the line # @package _global_")
     try:
@@ -62,8 +65,10 @@ def plain(config: DictConfig) -> dict[str, Any]:
             values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     except (InterpolationKeyError, InterpolationResolutionError) as error:
         data: Any = OmegaConf.to_container(config.data, resolve=True)
+        import_classes({"data": data})
         build_plugin("data", data)  # a wrong data.task is what to say first
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
+    import_classes(values)  # all that is composed is the user's own
     return values
 
 

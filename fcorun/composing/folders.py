@@ -1,13 +1,14 @@
 """Where configuration files lie: in a folder of the user's own, in fcorun, and in installed packages of plug-ins."""
 
 import itertools
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+
+import yaml
 
 from fcorun.errors import UserError
 from fcorun.plugin_packages import plugin_packages
@@ -29,14 +30,12 @@ def own_dir() -> Path | None:
 
 @contextmanager
 def own(config_dir: str | Path | None) -> Iterator[None]:
-    """Within it, files are looked for in ``config_dir`` first, and plug-ins in the current folder too.
+    """Within it, files are looked for in ``config_dir`` first.
 
     Raises UserError if there is no such folder.
     """
-    if config_dir is not None:
-        if not config_dir or not Path(config_dir).is_dir():
-            raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your own files")
-        see_plugins()
+    if config_dir is not None and (not config_dir or not Path(config_dir).is_dir()):
+        raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your own files")
     before = _OWN.set(Path(config_dir).absolute() if config_dir is not None else None)
     try:
         yield
@@ -69,12 +68,6 @@ def _files(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*.yaml")}
 
 
-def see_plugins() -> None:
-    """Have Python find a user's plug-ins in the current folder."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-
-
 def package_dirs() -> dict[str, Path]:
     """Return the folders of configuration files that installed packages of plug-ins have, by the package."""
     return {package.name: package.conf for package in plugin_packages() if package.conf is not None}
@@ -85,6 +78,20 @@ def choices(group: str) -> dict[str, Path]:
     before those of installed packages."""
     folders = [*reversed(package_dirs().values()), Path(conf_dir()), *filter(None, [own_dir()])]
     return {path.stem: path for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
+
+
+def own_classes() -> set[str]:
+    """Return the dotted paths of the classes that files of the user's own folder name."""
+    files = sorted(own_dir().rglob("*.yaml")) if own_dir() else []  # type: ignore[union-attr]
+    found = set()
+    for path in files:
+        try:
+            events = list(yaml.parse(path.read_text(encoding="utf-8"), yaml.SafeLoader))
+        except (OSError, ValueError, yaml.YAMLError):  # which is said where the file is used
+            continue
+        texts = [event.value if isinstance(event, yaml.ScalarEvent) else None for event in events]
+        found |= {value for key, value in itertools.pairwise(texts) if key == "class" and value}
+    return found
 
 
 def head(path: Path) -> str:

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fcorun.composing.overrides import key_of
 from fcorun.composing.sentences import of_class, unknown_key
-from fcorun.config import build_plugin
+from fcorun.config import build_plugin, import_classes
 from fcorun.errors import UserError
 from fcorun.sections import GRID
 
@@ -121,6 +121,7 @@ def _leaves_psi_out(compose: Compose, job: Job) -> bool:
 
     try:
         values: Any = OmegaConf.to_container(compose(job.overrides).algo, resolve=True)
+        import_classes({"algo": values})
         algo = build_plugin("algo", values)
     except (UserError, OmegaConfBaseException):
         return False

@@ -22,11 +22,14 @@ def checked(arguments: Sequence[str]) -> list[str]:
     """The arguments as Hydra takes them: -m, wherever it stands, in front; ``+experiment=NAME`` as ``experiment=NAME``;
     an address of IPv6, which begins as a list does, in quotes.
 
-    Raises UserError for a group that is given anything but names, and for a strength that is given twice.
+    Raises UserError for a group that is given anything but names, for a strength that is given twice, and for Hydra's
+    way to run what a pickle holds.
     """
     if {"reg.strength", "reg.relative"} <= {key_of(text) for text in arguments if not text.endswith("=null")}:
         raise UserError("reg.relative says what the strength is: give it or reg.strength, not both")
     for argument in arguments:
+        if argument.startswith("--experimental-rerun"):
+            raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys anew")
         if found := _GROUP.fullmatch(argument):
             _check_group(found[1], found[2], argument)
     first = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))

@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.composing.overrides import quoted
-from fcorun.config import locate
+from fcorun.config import locate_own
 from fcorun.errors import UserError, nearest
 from fcorun.sections import SECTIONS
 
@@ -68,7 +68,7 @@ def of_class(error: BaseException) -> str | None:
 def _fields(section: Any) -> list[str]:
     """The fields of the class that a composed section names; none where that cannot be found."""
     try:
-        return [field.name for field in fields(locate(section["class"], "class")) if field.init]
+        return [field.name for field in fields(locate_own(section["class"], "class")) if field.init]
     except (UserError, OmegaConfBaseException, KeyError, TypeError):
         return []
 

@@ -1,6 +1,5 @@
 """How the columns of a table become features: the same for training, validation and new rows."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ import numpy as np
 from fcorun.datasets.columns import Kind, gaps, numeric, texts
 from fcorun.datasets.remarks import folded, in_rows, some
 from fcorun.errors import UserError, nearest
+from fcorun.records.formats import read_json
 
 FILE = "encoding.json"  # of a record
 _NAMED = 10  # columns or levels in a remark
@@ -120,8 +120,8 @@ class Encoding:
 def read_encoding(folder: str) -> Encoding:
     """That of a record. Raises UserError where it has none."""
     try:
-        return Encoding.read(json.loads((Path(folder) / FILE).read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Encoding.read(read_json(Path(folder) / FILE))
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"data.encoding={folder} is no record of a table with named columns, with its {FILE}: give the "
                         "folder of one that is done") from error  # fmt: skip
 

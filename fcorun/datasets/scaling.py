@@ -4,7 +4,6 @@ Noted of "pooled" are the mean and the deviation of all training rows, in summar
 client, in scaling.npz.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.partition import inverse, moments
 from fcorun.errors import UserError
+from fcorun.records.formats import read_json
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Scaling:
     def of_record(cls, folder: str) -> tuple["Scaling", tuple[str, ...]]:
         """That of a record, and the names of its features. Raises UserError where there is none."""
         try:
-            told = json.loads((Path(folder) / "summary.json").read_text())["data"]
+            told = read_json(Path(folder) / "summary.json")["data"]
             return cls.read(told["standardized"]), tuple(told.get("feature_names", ()))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"data.scaling={folder} is no record of data that were standardized pooled: give the "
                             "folder of one that is done") from error  # fmt: skip
 

@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.config import locate
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.grid import Grid
 from fcorun.datasets.scaling import Scaling, in_units
 from fcorun.errors import UserError
 from fcorun.metrics import PERSONAL
-from fcorun.objectives.base import linear
-from fcorun.records.formats import DAMAGED, read_grid
+from fcorun.records.formats import DAMAGED, read_grid, read_summary
 from fcorun.records.record import Record
 
 COLUMNS = ("parameter", "feature", "class", "value", "value_original")
@@ -161,13 +159,12 @@ def refused(record: Record) -> str:
     status, folder = record.status.get("status", "no record"), record.folder
     if status != "done":
         return f"{folder} is {status}: it has no solution to show; give a run that is done"
-    try:
-        told = record.config["objective"]
-        kind = locate(told["class"], "objective.class")
-    except (OSError, KeyError, TypeError, UserError):
-        return f"{folder}: its objective cannot be found; run fcorun where its class can be imported"
-    if not linear(kind):
-        return (f"{folder}: objective={told.get('name')} is no linear model and has no coefficient a feature; its "
+    is_linear = read_summary(folder).get("linear")
+    if is_linear is None:
+        return f"{folder}: its summary.json is lost, damaged or does not say whether the model is linear; run it again"
+    if not is_linear:
+        name = record.flat_config.get("objective.name")
+        return (f"{folder}: objective={name} is no linear model and has no coefficient a feature; its "
                 "parameters are in solution.npz")  # fmt: skip
     return ""
 
@@ -209,13 +206,9 @@ def _of(record: Record, parameters: Callable[[], Mapping[str, np.ndarray]]) -> C
     if why := refused(record):
         raise UserError(why)
     try:
-        kind = locate(record.config["data"]["class"], "data.class")
-        units = bool(getattr(kind, "units", True))
-    except (KeyError, UserError):  # a data set of the user's own that is elsewhere
-        units = True
-    try:
         grid = read_grid(record.folder / "mask.nii.gz")
-        return coefficients(parameters(), record.summary["data"], units, grid and Grid(*grid))
+        told = record.summary["data"]
+        return coefficients(parameters(), told, bool(told.get("units", True)), grid and Grid(*grid))
     except (*DAMAGED, TypeError) as error:
         raise UserError(f"{record.folder} has lost its solution.npz, summary.json or mask.nii.gz, or they are damaged: "
                         "give another record") from error  # fmt: skip

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.config import build_plugin
+from fcorun.config import build_plugin, locate
 from fcorun.datasets.scaling import ClientScalings, Scaling, in_units
 from fcorun.errors import UserError
 from fcorun.models.outputs import means
-from fcorun.objectives.base import linear
+from fcorun.objectives.base import Objective, linear
 from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.huber import Huber
 from fcorun.objectives.mlp import MLP
@@ -50,7 +50,7 @@ class _Told:
         return np.array([label == "True" if kind is bool else kind(label) for label in self.told["classes"]])
 
 
-def estimator(record: Record, client: str | None = None) -> Any:
+def estimator(record: Record, client: str | None = None, trust: str | Path | None = None) -> Any:
     """A fitted object of scikit-learn with the model of a record: it takes raw features, not standardized, in the order
     of the record, and has ``coef_`` and ``intercept_`` in their units.
 
@@ -66,10 +66,12 @@ def estimator(record: Record, client: str | None = None) -> Any:
         client: takes that client's own model where the record has one, else the shared one, and standardizes as that
             client does, if each did so by itself. None, or a client that the record does not know: the shared model,
             and the means of all training rows with the deviation within clients.
+        trust: the folder from which the class of the objective is imported. None: one that is neither fcorun's nor
+            imported already is refused.
 
     Raises UserError for a record that is not done, or lacks what is needed.
     """
-    return _fitted(_read(record, client))
+    return _fitted(_read(record, client, trust))
 
 
 def own_clients(record: Record) -> list[str]:
@@ -77,7 +79,7 @@ def own_clients(record: Record) -> list[str]:
     return [str(name) for name in record.personal.get("client", ())]
 
 
-def _read(record: Record, client: str | None) -> _Told:
+def _read(record: Record, client: str | None, trust: str | Path | None) -> _Told:
     folder = record.folder
     status = record.status.get("status", "nothing is there")
     if status != "done":
@@ -86,6 +88,8 @@ def _read(record: Record, client: str | None) -> _Told:
     try:
         told, config, params = record.summary["data"], record.config, dict(record.solution)
         _ = told["features"], told["task"], told["classes"], told["feature_names"]
+        if not issubclass(locate(config["objective"]["class"], "objective.class", trust), Objective):
+            raise UserError(f"{folder} cannot predict: objective.class={config['objective']['class']} is no Objective")
         objective = build_plugin("objective", config["objective"])
         if client in (names := own_clients(record)):
             place = names.index(client)

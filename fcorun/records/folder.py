@@ -82,7 +82,8 @@ class RunFolder:
                 self.begin(label)
                 self._unlink(set(FILES) - {"status.json"})
             elif found == "resume":
-                self._unlink(())  # what a killed writer was in the middle of
+                links = [name for name in (*FILES, _CHECKPOINT, _STATES) if (self.folder / name).is_symlink()]
+                self._unlink(links)  # and what a killed writer was in the middle of; nothing is written through a link
         except BaseException:
             self.release()
             raise

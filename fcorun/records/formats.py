@@ -1,4 +1,8 @@
-"""What files look like, each format once: metrics.csv, config.yaml, JSON, named arrays, checkpoints, tables of runs."""
+"""What files look like, each format once: metrics.csv, config.yaml, JSON, named arrays, checkpoints, tables of runs.
+
+A record may come from somebody else: links are not followed, files have a largest size, and nothing that is read is
+executed.
+"""
 
 import csv
 import io
@@ -11,14 +15,23 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from fcorun.metrics import RENAMED, WHOLE, renamed
+from fcorun.system.files import read_plain
 
 if TYPE_CHECKING:
     import numpy as np
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+# the largest file of each kind that is read, in bytes
+_TEXT, _YAML, _ARRAYS, _MASK = 2**30, 2**24, 2**34, 2**29
+_DEPTH = 30  # of mappings and lists within each other in YAML
 # what reading a file of named arrays raises that is not there or damaged
 DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of a record, with the ends of its lines as they are. Raises OSError or ValueError."""
+    return read_plain(path, _TEXT).decode("utf-8")
 
 
 def csv_text(rows: Iterable[dict]) -> str:
@@ -34,9 +47,8 @@ def csv_text(rows: Iterable[dict]) -> str:
 def read_rows(folder: Path) -> list[dict[str, float]]:
     """The rows of a folder's metrics.csv as it was written, counts as whole numbers; none where there is no file."""
     try:
-        with (folder / "metrics.csv").open(newline="") as file:
-            told, *lines = csv.reader(file)
-    except (OSError, ValueError):
+        told, *lines = csv.reader(io.StringIO(read_text(folder / "metrics.csv"), newline=""))
+    except (OSError, ValueError, csv.Error):
         return []
     names = [RENAMED.get(name, name) for name in told]
     kinds = [int if name in WHOLE else float for name in names]
@@ -45,12 +57,44 @@ def read_rows(folder: Path) -> list[dict[str, float]]:
 
 def yaml_text(config: dict[str, Any]) -> str:
     """A configuration as YAML, its keys in their order."""
-    return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
+    return yaml.dump(config, Dumper=_Dumper, sort_keys=False)
+
+
+class _Dumper(_DUMPER):
+    """A dumper that writes a list anew where it comes up again, for ``read_yaml`` takes no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A configuration. Raises OSError or yaml.YAMLError."""
-    return yaml.load(path.read_bytes(), _LOADER) or {}
+    """Return a configuration: mappings with keys of text, lists, texts, numbers, true, false and null.
+
+    Raises OSError or yaml.YAMLError: for an alias too, which may stand for exponentially many values, and for values
+    deep within each other, which libyaml could not bear.
+    """
+    content, depth = read_plain(path, _YAML), 0
+    for event in yaml.parse(content, _LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"{path} has an alias, *{event.anchor}, which no configuration of a record has")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEPTH:
+            raise yaml.YAMLError(f"{path} has more than {_DEPTH} mappings or lists within each other")
+    try:
+        found = yaml.load(content, _LOADER)
+    except ValueError as error:  # of a number, or a date
+        raise yaml.YAMLError(f"{path}: {error}") from error
+    if found is not None and not (isinstance(found, dict) and _is_plain(found)):
+        raise yaml.YAMLError(f"{path} holds something else than texts, numbers, lists and mappings")
+    return found or {}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float))
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -72,8 +116,8 @@ def json_text(content: Any) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """The mapping of a JSON file; empty where there is none that can be read."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
+        found = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -94,11 +138,25 @@ def npz_bytes(arrays: dict[str, Any]) -> bytes:
 
 
 def read_npz(path: Path) -> "dict[str, np.ndarray]":
-    """The arrays of an .npz file by name. Raises one of DAMAGED."""
+    """Return the arrays of an .npz file that ``npz_bytes`` wrote, by name. Raises one of DAMAGED."""
+    return arrays_of(read_plain(path, _ARRAYS))
+
+
+def arrays_of(content: bytes) -> "dict[str, np.ndarray]":
+    """Return the arrays of the content of an .npz file by name: of numbers and texts, never of objects.
+
+    Raises one of DAMAGED: for compressed arrays too, which might be of any size.
+    """
     import numpy as np
 
-    with path.open("rb") as file, np.load(file) as found:  # numpy would leave a damaged file open
-        return dict(found)
+    with zipfile.ZipFile(io.BytesIO(content)) as packed:
+        if any(each.compress_type != zipfile.ZIP_STORED for each in packed.infolist()):
+            raise ValueError("its arrays are compressed, which those of a record are not")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as found:
+            return dict(found)
+    except MemoryError as error:
+        raise ValueError("an array claims to be larger than its file") from error
 
 
 def nifti_bytes(array: "np.ndarray", affine: "np.ndarray") -> bytes:
@@ -116,13 +174,21 @@ def read_grid(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
 
     if not path.exists():
         return None
-    from nibabel import load
+    import gzip
+    import zlib
+
     from nibabel.filebasedimages import ImageFileError
+    from nibabel.nifti1 import Nifti1Image
+    from nibabel.spatialimages import HeaderDataError
 
     try:
-        image: Any = load(path)
+        with gzip.open(io.BytesIO(read_plain(path, _MASK))) as packed:
+            content = packed.read(_MASK + 1)
+        if len(content) > _MASK:
+            raise OSError(f"{path} unpacks to more than {_MASK:,} bytes")
+        image = Nifti1Image.from_bytes(content)
         return np.asarray(image.dataobj) != 0, np.asarray(image.affine, float)
-    except (ImageFileError, EOFError) as error:
+    except (ImageFileError, HeaderDataError, EOFError, zlib.error) as error:
         raise OSError(f"{path} is no image") from error
 
 

@@ -1,5 +1,6 @@
 """A run is its record: one folder, whose files appear whole or not at all."""
 
+import io
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -74,8 +75,9 @@ class Record:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration."""
-        return formats.read_yaml(self.folder / "config.yaml")
+        """The resolved configuration. A tracker and hosts are of one start alone, and never taken from a record."""
+        found = formats.read_yaml(self.folder / "config.yaml")
+        return {key: value for key, value in found.items() if key not in ("tracker", "hosts")}
 
     @property
     def flat_config(self) -> dict[str, Any]:
@@ -109,7 +111,9 @@ class Record:
         """A row an evaluation: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
         import pandas as pd
 
-        text = pd.read_csv(self.folder / "metrics.csv", dtype=str).rename(columns=RENAMED)
+        text = pd.read_csv(io.StringIO(formats.read_text(self.folder / "metrics.csv")), dtype=str).rename(
+            columns=RENAMED
+        )
         # Python's float() is exact in any version of pandas
         return text.astype({name: int if name in WHOLE else float for name in text})
 
@@ -120,9 +124,10 @@ class Record:
         import pandas as pd
 
         try:
-            found = pd.read_csv(self.folder / "scores.csv", dtype=str, keep_default_na=False)
+            text = formats.read_text(self.folder / "scores.csv")
         except FileNotFoundError:
             return pd.DataFrame()
+        found = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
         words = ("set", "model", "client", "positive")
         numbers = {name: found[name].replace("", "nan").astype(float) for name in found if name not in words}
         return found.assign(**(numbers | {"n": found["n"].astype(int)}))
@@ -149,9 +154,13 @@ class Record:
         except FileNotFoundError:
             return {}
 
-    def estimator(self, client: str | None = None) -> Any:
-        """A fitted object of scikit-learn with this model, or that of a client: see ``fcorun.models.estimator``."""
-        return import_module("fcorun.models.estimator").estimator(self, client)  # a room above this one, so by name
+    def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
+        """A fitted object of scikit-learn with this model, or that of a client: see ``fcorun.models.estimator``.
+
+        An objective that is not fcorun's is imported from the folder ``trust``, or refused.
+        """
+        made = import_module("fcorun.models.estimator").estimator  # a room above this one, so by name
+        return made(self, client, trust)
 
     def encode(self, frame: Any) -> Any:
         """The features of rows of a table, a pandas.DataFrame, as ``estimator`` takes them: columns by name, text coded

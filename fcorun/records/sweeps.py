@@ -59,5 +59,6 @@ def _read(path: Path) -> Asked:
     except (OSError, yaml.YAMLError):
         return Asked()
     told = {f.name: told[f.name] for f in fields(Asked) if told.get(f.name) is not None} if told else {}
-    told |= {name: tuple(told.get(name, ())) for name in ("algos", "runs")}
+    told |= {name: tuple(map(str, told.get(name, ()))) for name in ("algos", "runs")}
+    told["runs"] = tuple(run for run in told["runs"] if not Path(run).is_absolute() and ".." not in Path(run).parts)
     return Asked(**told)

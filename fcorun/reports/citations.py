@@ -9,9 +9,11 @@ from yaml import YAMLError
 
 from fcorun.config import locate
 from fcorun.errors import UserError
+from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.sections import MEANT, SECTIONS
-from fcorun.sources.catalogue import Entry, Source, catalogue, source_of
+from fcorun.sources.catalogue import Entry, Source, catalogue, noted_entry, source_of
+from fcorun.trust import needs_no_trust
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,24 @@ class Used:
 
 
 def used(records: Sequence[Record]) -> list[Used]:
-    """The plug-ins of records, each class once, in the order of the sections. Imports their modules."""
+    """Return the plug-ins of records, each class once, in the order of the sections.
+
+    What a class says of its source is read from a summary, for the class itself is not imported; of runs that have not
+    come to their end, only that of classes that need no trust is known.
+    """
     found: dict[tuple[str, str], set[str]] = {}
-    for config in filter(None, map(_config, records)):
-        for section in MEANT:
+    sources: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for record in records:
+        noted = read_summary(record.folder).get("sources")
+        for section in MEANT if (config := _config(record)) else ():
             values = config.get(section) or SECTIONS[section].default
             if isinstance(values, Mapping) and "class" in values:
                 path = str(values["class"])
                 found.setdefault((section, path), set()).add(str(values.get("name", path)))
+                if isinstance(noted, Mapping) and isinstance(noted.get(section), Mapping):
+                    sources.setdefault((section, path), noted[section])
     order = sorted(found.items(), key=lambda item: (MEANT.index(item[0][0]), sorted(item[1])))
-    return [_used(section, path, names) for (section, path), names in order]
+    return [_used(place, names, sources.get(place)) for place, names in order]
 
 
 def bibliography(records: Sequence[Record]) -> str:
@@ -56,19 +66,26 @@ def bibliography(records: Sequence[Record]) -> str:
                 rest.append(f"{names} names another entry {entry.key}, which is left out: give it a key of its own")
                 continue
             comments.append(f"{names}: {plugin.source.text}")
-        if not plugin.source.entries:
-            told = plugin.source.text or plugin.trouble or "its class does not say where it comes from"
+        if plugin.trouble or not plugin.source.entries:
+            told = plugin.trouble or plugin.source.text or "its class does not say where it comes from"
             rest.append(f"{names}: no entry ({told})")
     blocks = [_itself(records), *("\n".join([*map(_comment, said), e.text]) for e, said in entries.values())]
     return "\n\n".join([*blocks, *(["\n".join(map(_comment, rest))] if rest else [])]) + "\n"
 
 
-def _used(section: str, path: str, names: set[str]) -> Used:
+def _used(place: tuple[str, str], names: set[str], noted: Mapping[str, Any] | None) -> Used:
+    """Return a plug-in with its source, as a summary notes it, or where none does as its class says."""
+    section, path = place
     called = tuple(f"{section}={name}" for name in sorted(names))
     try:
-        return Used(called, source_of(locate(path, f"{section}.class")))
+        if noted is None and not needs_no_trust(path.rpartition(".")[0]):
+            return Used(called, trouble="a run notes where its own plug-ins come from when it ends, and here none did")
+        if noted is None:
+            return Used(called, source_of(locate(path, f"{section}.class")))
+        entries = tuple(noted_entry(str(text)) for text in noted.get("entries") or ())
     except UserError as error:
         return Used(called, trouble=str(error))
+    return Used(called, Source(str(noted.get("text", "")), entries), str(noted.get("trouble", "")))
 
 
 def _config(record: Record) -> dict[str, Any]:

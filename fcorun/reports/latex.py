@@ -35,7 +35,8 @@ def best_latex(runs: Table, metric: str) -> str:
     heads += [escaped(over(set(best["seeds"]) - {0})).replace("-", "--"), "seeds"] if band else []
     columns = "l" * (1 + several) + "r" * (len(heads) - 1 - several)
     about = caption(runs, [metric], band)
-    lines = [f"% {line}" for line in (f"best by {metric}: {about}", *remarks(runs, metric), r"\usepackage{booktabs}")]
+    comments = (f"best by {metric}: {about}", *remarks(runs, metric), r"\usepackage{booktabs}")
+    lines = [f"% {' '.join(comment.split())}" for comment in comments]
     lines += [
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",

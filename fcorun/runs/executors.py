@@ -1,23 +1,28 @@
 """Where the groups of a sweep run: in this process, in local ones by joblib, on a cluster by submitit."""
 
 import os
-import sys
+import pickle
+import secrets
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fcorun.config import import_classes
 from fcorun.errors import Elsewhere, HostLost, UserError, describe
 from fcorun.records.folder import RunFolder
 from fcorun.runs.hosts.following import follow
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.points import Options, Point, record_failure
 from fcorun.runs.run import run_jobs
-from fcorun.system.cluster import Asked, asked_for
+from fcorun.system.cluster import SECRET, Asked, asked_for
 from fcorun.system.hosts import leave
 from fcorun.system.joining import join
 from fcorun.system.machine import cores, set_up_jax
 
 Groups = Sequence[list[Point]]  # points of a group differ in numbers and seed only
+_SAFE = "PYTHONSAFEPATH"  # has Python's -m, by which other processes are started, leave the current folder out
 
 
 def inline(groups: Groups, options: Options, watch: SweepWatcher) -> None:
@@ -67,7 +72,8 @@ def by_joblib(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     except ImportError as error:
         raise UserError("hydra.launcher.executor=joblib needs joblib: pip install 'fcorun[joblib]'") from error
     each = max(1, cores() // options.n_jobs)
-    tasks = (delayed(_work)(group, os.getcwd(), each) for group in groups)
+    os.environ[_SAFE] = "1"
+    tasks = (delayed(_work)(_sent(group), each) for group in groups)
     _note(groups, Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks), options, watch)
 
 
@@ -85,39 +91,62 @@ def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     each = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
     tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
     work = _work_together if tasks > 1 else _work
+    os.environ[_SAFE] = "1"
+    if tasks > 1:
+        os.environ.setdefault(SECRET, secrets.token_hex(32))  # which jobs take over with the environment
     with executor.batch():
-        jobs = [executor.submit(work, group, os.getcwd(), each) for group in groups]
+        jobs = [executor.submit(work, _sent(group), each) for group in groups]
     _note(groups, (job.task(0).result() for job in jobs), options, watch)
 
 
 EXECUTORS = {"inline": inline, "joblib": by_joblib, "submitit": by_submitit}
 
 
-def _work(group: list[Point], folder: str, each: int) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Sent:
+    """A group on its way to another process, which imports the classes of its plug-ins before it reads the points."""
+
+    folder: str
+    config: dict[str, Any]  # of its first point
+    points: bytes
+
+    def received(self) -> list[Point]:
+        """Return the points, in the folder that they were sent from."""
+        os.chdir(self.folder)
+        import_classes(self.config)
+        return pickle.loads(self.points)
+
+
+def _sent(group: list[Point]) -> _Sent:
+    experiment = group[0].experiment
+    assert experiment is not None
+    tracker = {"tracker": {"class": f"{type(experiment.tracker).__module__}.{type(experiment.tracker).__qualname__}"}}
+    return _Sent(os.getcwd(), experiment.config | tracker, pickle.dumps(group))
+
+
+def _work(sent: _Sent, each: int) -> list[tuple[str, str]]:
     """Run a group in a process of its own, with ``each`` cores; how each point ended, and the error's text."""
-    os.chdir(folder)
-    sys.path.insert(0, folder)
     os.environ["FCORUN_CORES"] = str(each)
+    group = sent.received()
     set_up_jax()
     inline([group], Options(), SweepWatcher())
     return [(p.end, describe(p.error) if p.error else "") for p in group]
 
 
-def _work_together(group: list[Point], folder: str, each: int) -> list[tuple[str, str]]:
+def _work_together(sent: _Sent, each: int) -> list[tuple[str, str]]:
     """``_work`` in each of several tasks of a job of submitit: the first one leads, and the others follow it."""
     from submitit.helpers import TorchDistributedEnvironment
 
     place = TorchDistributedEnvironment()
     os.environ["FCORUN_CORES"] = str(each)
     set_up_jax()
+    group = sent.received()
     told = Asked(f"{place.master_addr}:{place.master_port}", place.world_size, place.rank)
     try:
         if join(asked_for({}) or told).rank:
-            os.chdir(folder)
-            sys.path.insert(0, folder)
             follow()
             return []
-        return _work(group, folder, each)
+        return _work(sent, each)
     except (UserError, HostLost) as error:
         return [(point.end or "failed", describe(point.error or error)) for point in group]
     finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.config import import_classes
 from fcorun.errors import UserError
 from fcorun.experiment.build import check_measured, load
 from fcorun.experiment.prepare import prepare
@@ -22,7 +23,12 @@ from fcorun.system.ahead import PICTURES, import_ahead
 from fcorun.trackers.base import track
 
 
-def run(config: Mapping[str, Any], folder: str | Path | None = None, watch: Watcher | None = None) -> Record:
+def run(
+    config: Mapping[str, Any],
+    folder: str | Path | None = None,
+    watch: Watcher | None = None,
+    trust: str | Path | None = None,
+) -> Record:
     """Run one configuration to the end and return its record.
 
     Args:
@@ -30,10 +36,13 @@ def run(config: Mapping[str, Any], folder: str | Path | None = None, watch: Watc
         folder: where the record goes; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished record of
             the same run, that is returned; an interrupted one is continued, with the numbers of an unbroken one.
         watch: is told of the run as it goes.
+        trust: the folder from which classes are imported that are neither fcorun's, nor those of an installed plug-in
+            package, nor imported by this program already. None: such classes are refused, for the configuration may be
+            that of a record of somebody else.
 
     Raises UserError for whatever a user can mend; what else goes wrong is recorded as failed and raised.
     """
-    return run_grid([config], [folder], watch)[0]
+    return run_grid([config], [folder], watch, trust)[0]
 
 
 def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -55,6 +64,7 @@ def run_grid(
     configs: Sequence[Mapping[str, Any]],
     folders: Sequence[str | Path | None] | None = None,
     watch: Watcher | None = None,
+    trust: str | Path | None = None,
 ) -> list[Record]:
     """Run configurations. Those that differ in numbers (rates, strengths) and seed only are one program.
 
@@ -63,6 +73,9 @@ def run_grid(
     """
     if not configs:
         return []
+    if trust is not None:
+        for config in configs:
+            import_classes(config, trust)
     experiments = [prepare(config) for config in configs]
     places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
     for metric in dict.fromkeys(e.settings.metric for e in experiments):

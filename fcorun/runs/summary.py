@@ -12,9 +12,13 @@ import jax
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
+from fcorun.errors import UserError
 from fcorun.experiment.build import problem_of
 from fcorun.metrics import COUNTERS, aggregate, declared, noted
+from fcorun.objectives.base import linear
 from fcorun.runs.job import Job
+from fcorun.sections import MEANT
+from fcorun.sources.catalogue import source_of
 
 
 def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float]) -> dict[str, Any]:
@@ -31,6 +35,8 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         **({"metrics": own} if own else {}),
         "tail_rounds": settings.tail_rounds,
         "cutoff": settings.cutoff,
+        "linear": linear(type(job.experiment.objective)),
+        "sources": {section: _source(type(getattr(job.experiment, section))) for section in MEANT},
         "strength": problem_of(job.experiment, data).regularizer.strength_given,
         **({"leaves_psi_out": True} if job.experiment.leaves_psi_out else {}),
         "reference": job.optimum,
@@ -49,6 +55,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
             "features": int(data.x.shape[1]),
             "feature_names": list(data.features),
             "task": data.task,
+            "units": job.experiment.data.units,
             "classes": [str(c) for c in data.classes],
             "fingerprint": job.experiment.fingerprint,
             **({"class_type": type(data.classes[0]).__name__} if data.classes else {}),
@@ -62,6 +69,15 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "hosts": job.hosts,
         **({"rows": "all" if data.cut is None else "own"} if job.hosts > 1 and data.population is None else {}),
     }
+
+
+def _source(plugin: type) -> dict[str, Any]:
+    """Return where a plug-in comes from, with its entries of BibTeX, so that nobody has to import its class for it."""
+    try:
+        found = source_of(plugin)
+    except UserError as error:
+        return {"text": "", "entries": [], "trouble": str(error)}
+    return {"text": found.text, "entries": [entry.text for entry in found.entries]}
 
 
 def _plain(standardized: dict) -> dict:

@@ -18,6 +18,9 @@ UNPUBLISHED = ("ours", "textbook", "yours")
 
 _ENTRY = re.compile(r"@(\w+)\s*\{\s*([^\s,{}]+)\s*,")
 _KEY = re.compile(r"(?<!\w)@(\w[\w:-]*)")
+# commands of TeX but for accents, signs, letters and fonts: an entry from somebody else is set by the reader's LaTeX
+_HARMLESS = "[cvuHkrbdtijoOlL]|ss|ae|AE|oe|OE|aa|AA|emph|text(?:bf|it|sc|tt)"
+_COMMAND = re.compile(rf"\^\^|\\(?!(?:{_HARMLESS})(?![A-Za-z]))[A-Za-z]+")
 _FIELD = re.compile(r"(\w+)\s*=\s*")
 
 
@@ -79,6 +82,20 @@ def parsed(said: str) -> Source:
 def catalogue() -> dict[str, Entry]:
     """The entries of catalogue.bib by key; that of fcorun itself is "fcorun"."""
     return {e.key: e for e, *_ in _entries(Path(__file__).with_name("catalogue.bib").read_text(encoding="utf-8"))}
+
+
+def noted_entry(text: str) -> Entry:
+    """Return the entry that a record notes: that of the catalogue by the same key, else the text as it stands.
+
+    Raises UserError for a text that is not one entry alone, and for one that would have LaTeX do more than set text.
+    """
+    found = list(_entries(text))
+    if len(found) != 1 or found[0][1:] != (0, len(text)):
+        raise UserError("what its record notes is not one entry of BibTeX")
+    entry = found[0][0]
+    if entry.key not in catalogue() and (command := _COMMAND.search(text)):
+        raise UserError(f"the entry @{entry.key} of its record has {command[0]}, which may be a command to LaTeX")
+    return catalogue().get(entry.key, entry)
 
 
 def _fields(plugin: type) -> tuple[dataclasses.Field, ...]:

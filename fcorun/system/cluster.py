@@ -1,15 +1,19 @@
 """Whether several hosts are to compute together: asked for by keys, or started by Slurm, Open MPI or Kubernetes."""
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 from fcorun.config import Count, Index, Positive, build
 from fcorun.errors import UserError
 
 _KEYS = ("address", "count", "rank")
+SECRET = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
+_SHORTEST = 16  # bytes of a secret
 _UNKNOWN = "several tasks were started together, and where the first one is was not found"
 
 
@@ -24,6 +28,7 @@ class Asked:
         timeout: seconds to wait for the others.
         rows: which rows each host has: those of its own clients, "own", or "all"; "auto": own where a run does not need
             all of them.
+        secret_file: a file with a secret that all hosts share; without it the environment variable ``SECRET`` holds it.
         gpus: the numbers of those that are this process's own; None: all that it sees.
     """
 
@@ -33,6 +38,49 @@ class Asked:
     timeout: Positive = 300.0
     rows: Literal["auto", "own", "all"] = "auto"
     gpus: list[int] | None = None
+    secret_file: str | None = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The host, without the brackets of IPv6, and the port of the first one."""
+        host, _, port = str(self.address).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether no other machine can reach the address."""
+        host, _ = self.place
+        try:
+            return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:  # a name
+            return False
+
+    def secret(self) -> bytes:
+        """Return the secret that the hosts share, which nobody needs who is on the loopback.
+
+        Raises UserError where there is none, or one that can be guessed.
+        """
+        found, where = os.environ.get(SECRET, "").encode(), SECRET
+        if self.secret_file is not None:
+            where = f"hosts.secret_file={self.secret_file}"
+            try:
+                found = Path(self.secret_file).read_bytes()
+            except OSError as error:
+                raise UserError(
+                    f"{where} cannot be read ({error.strerror}): give a file with a secret, the same on all hosts"
+                ) from error
+        found = found.strip()
+        if not found and not self.is_loopback:
+            raise UserError(
+                f"hosts.address={self.address} can be reached by others: give all hosts the same secret, in a file as "
+                f"hosts.secret_file=FILE or in the environment variable {SECRET}"
+            )
+        if (found or self.secret_file) and len(found) < _SHORTEST:
+            raise UserError(
+                f"{where} holds a secret of {len(found)} bytes: give {_SHORTEST} or more, such as those of "
+                "openssl rand -hex 32"
+            )
+        return found
 
 
 def asked_for(values: Mapping[str, Any] | None) -> Asked | None:

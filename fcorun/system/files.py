@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,19 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """Return the content of a file that may come from somebody else.
+
+    Raises OSError for a link, which may lead anywhere, for what is no file, and for a file of more than ``most`` bytes.
+    """
+    about = path.lstat()
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(f"{path} is a link or no file: a record consists of plain files")
+    if about.st_size > most:
+        raise OSError(f"{path} has {about.st_size:,} bytes, more than the {most:,} that are read")
+    return path.read_bytes()
 
 
 def read_runs(file: IO[bytes], places: "np.ndarray", out: "np.ndarray", begin: int = 0) -> None:

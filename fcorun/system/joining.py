@@ -1,7 +1,13 @@
-"""How several hosts come together: they call the first one, which checks that they are alike."""
+"""How several hosts come together: they call the first one, which checks that they are alike.
 
+A host and the first one prove to each other that they know the secret, each by a digest of a number that the other one
+has drawn: the secret itself does not travel. What travels is JSON and arrays of numbers; nothing of it is executed.
+"""
+
+import hmac
 import json
 import platform
+import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -10,15 +16,15 @@ from importlib.metadata import version
 from multiprocessing.connection import Connection
 
 from fcorun.errors import UserError
-from fcorun.system.cluster import Asked
+from fcorun.system.cluster import SECRET, Asked
 from fcorun.system.hosts import Hosts, joins
 from fcorun.system.waiting import LOOK
 
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 _PACKAGES = ("fcorun", "jax", "jaxlib")
 _BACKLOG = 1000  # hosts that call at once
 _AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
 _LATE = 300  # seconds after which JAX ends all by abort(), where a host does not answer: after fcorun has
+_REFUSED = b"refused"
 _LEAVING = 30  # seconds in which all leave, at the end
 
 
@@ -30,6 +36,7 @@ def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
     """
     told = {"rank": asked.rank, "name": platform.node(), "count": asked.count, "command": list(command)}
     told |= {"versions": {package: version(package) for package in _PACKAGES}}
+    asked.secret()  # refuses one that is missing before anything is waited for
     hosts, address = (_call if asked.rank else _gather)(asked, told)
     hosts.rows = asked.rows
     _start_jax(asked, address)
@@ -39,11 +46,11 @@ def join(asked: Asked, command: Sequence[str] = ()) -> Hosts:
 
 def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
     """On the first host: wait for all others, and tell them where JAX is to meet."""
-    host, port = _place(asked)
+    host, port = asked.place
     links: dict[int, Connection] = {}
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host if host in _LOCAL else "", port), family=family, backlog=_BACKLOG) as server:
+        with socket.create_server((host if asked.is_loopback else "", port), family=family, backlog=_BACKLOG) as server:
             there = _answered(server, asked, told, links)
         _check_alike(there)
     except OSError as error:
@@ -64,7 +71,7 @@ def _gather(asked: Asked, told: dict) -> tuple[Hosts, str]:
 def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, Connection]) -> list[dict]:
     """What each host says of itself, by rank; ``links`` takes the connections. Raises UserError."""
     assert asked.count is not None
-    there, deadline = {0: told}, time.monotonic() + asked.timeout
+    there, deadline, strangers = {0: told}, time.monotonic() + asked.timeout, 0
     while missing := [rank for rank in range(asked.count) if rank not in there]:
         server.settimeout(min(LOOK, max(deadline - time.monotonic(), 1e-3)))
         try:
@@ -74,10 +81,16 @@ def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, 
                 continue
             who = f"host{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {asked.count}"
             within = f"within hosts.timeout={asked.timeout:g} seconds"
+            turned = f" (others called {strangers} times without the secret, and were turned away)" if strangers else ""
             raise UserError(
-                f"{who} did not come {within}: see what they say, and start all with one address"
+                f"{who} did not come {within}{turned}: see what they say, and start all with one address"
             ) from error
-        if (hello := _hello(link)) is None:
+        try:
+            hello = _hello(link, asked.secret())
+        except _Stranger:
+            strangers += 1
+            continue
+        if hello is None:
             continue
         rank, name = hello["rank"], hello["name"]
         links[rank if rank not in links else -1] = link  # the second of two that have one rank is told of the end, too
@@ -92,7 +105,7 @@ def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, 
 
 def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
     """On another host: call the first one until it answers, and hear where JAX is to meet."""
-    (host, port), deadline = _place(asked), time.monotonic() + asked.timeout
+    (host, port), deadline = asked.place, time.monotonic() + asked.timeout
     within = f"within hosts.timeout={asked.timeout:g} seconds"
     while True:
         try:
@@ -105,7 +118,7 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
                 raise UserError(f"{silent} ({error.strerror or error})") from error
             time.sleep(_AGAIN)
     try:
-        link.send_bytes(json.dumps(told).encode())
+        _introduce(link, told, asked)
         deadline = time.monotonic() + asked.timeout + _AGAIN  # the first one waits for those that come after this one
         while not link.poll(LOOK):
             if time.monotonic() > deadline:
@@ -119,23 +132,59 @@ def _call(asked: Asked, told: dict) -> tuple[Hosts, str]:
     return Hosts(asked.rank, meet["names"], {0: link}), meet["address"]
 
 
-def _place(asked: Asked) -> tuple[str, int]:
-    """Host, without the brackets of IPv6, and port."""
-    host, _, port = str(asked.address).rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 def _link(connected: socket.socket) -> Connection:
     connected.settimeout(None)
     return Connection(connected.detach())
 
 
-def _hello(link: Connection) -> dict | None:
-    """What a host says of itself; None where it is no host of fcorun."""
+class _Stranger(Exception):
+    """A caller that does not know the secret."""
+
+
+def _hello(link: Connection, secret: bytes) -> dict | None:
+    """What a host says of itself; None where it is no host of fcorun. Raises _Stranger for one without the secret."""
+    challenge = secrets.token_hex(32)
     try:
-        return dict(json.loads(link.recv_bytes(2**20))) if link.poll(5) else None
-    except (EOFError, OSError, ValueError, TypeError):
+        link.send_bytes(challenge.encode())
+        told = json.loads(link.recv_bytes(2**20)) if link.poll(5) else {}
+        mine, text = str(told["challenge"]), str(told["hello"])
+        if not hmac.compare_digest(
+            str(told["proof"]).encode(), _proof(secret, "hello", challenge, mine, text).encode()
+        ):
+            link.send_bytes(_REFUSED)
+            raise _Stranger
+        link.send_bytes(_proof(secret, "welcome", challenge, mine).encode())
+        return dict(json.loads(text))
+    except (EOFError, OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _introduce(link: Connection, told: dict, asked: Asked) -> None:
+    """Say to the first host who this one is, once each has proved to the other that it knows the secret.
+
+    Raises UserError where that is not so; EOFError, OSError or ValueError where nobody of fcorun answers.
+    """
+    mine, text = secrets.token_hex(32), json.dumps(told)
+    challenge = _answer(link, asked.timeout).decode()
+    proof = _proof(asked.secret(), "hello", challenge, mine, text)
+    link.send_bytes(json.dumps({"challenge": mine, "hello": text, "proof": proof}).encode())
+    if not hmac.compare_digest(
+        _answer(link, asked.timeout), _proof(asked.secret(), "welcome", challenge, mine).encode()
+    ):
+        raise UserError(f"host 0 at hosts.address={asked.address} has another secret: give all hosts the same, in "
+                        f"hosts.secret_file=FILE or {SECRET}")  # fmt: skip
+
+
+def _answer(link: Connection, seconds: float) -> bytes:
+    """What the first host says next, while two introduce themselves; it greets others before."""
+    if not link.poll(seconds):
+        raise EOFError
+    return link.recv_bytes(2**10)
+
+
+def _proof(secret: bytes, what: str, *texts: str) -> str:
+    """A digest that tells that its maker knows the secret."""
+    return hmac.new(secret, "\n".join([what, *texts]).encode(), "sha256").hexdigest()
 
 
 def _check_alike(there: Sequence[dict]) -> None:

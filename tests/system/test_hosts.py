@@ -7,13 +7,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
-from helpers import fails
+from helpers import fails, small
 
 from fcorun.errors import HostLost, UserError
+from fcorun.runs.hosts.following import _Here
 from fcorun.system import hosts as system
 from fcorun.system import joining
 from fcorun.system.cluster import Asked, asked_for, refuse_several
@@ -183,6 +185,74 @@ def test_who_is_no_fcorun_is_not_listened_to():
                 time.sleep(0.02)
         ((second, _),) = meet(asked[1])
         assert first.result()[0][0].names == second.names == ["n0", "n0"]
+
+
+# ---------------------------------------------------------------- their secret
+
+SECRET = "0123456789abcdef"
+
+
+def test_an_address_that_others_reach_needs_a_secret(monkeypatch, tmp_path):
+    monkeypatch.delenv("FCORUN_HOSTS_SECRET", raising=False)
+    for host in ("node1", "10.0.0.1", "[fd00::1]", "0.0.0.0"):
+        with fails("can be reached by others", "hosts.secret_file=FILE", "FCORUN_HOSTS_SECRET"):
+            joining.join(Asked(f"{host}:4321", 2, 0, 0.1))
+    for host in ("localhost", "127.0.0.1", "127.0.0.2", "[::1]"):
+        assert Asked(f"{host}:4321", 2, 0).secret() == b""
+    monkeypatch.setenv("FCORUN_HOSTS_SECRET", SECRET)
+    assert Asked("node1:4321", 2, 0).secret() == SECRET.encode()
+    (tmp_path / "file").write_text(f"{SECRET}-of-the-file\n")
+    assert asked_for({**KEYS, "secret_file": "file"}).secret() == f"{SECRET}-of-the-file".encode()
+    (tmp_path / "empty").write_text("")
+    for name, words in (("gone", "cannot be read"), ("empty", "holds a secret of 0 bytes")):
+        with fails(f"hosts.secret_file={name}", words):
+            Asked("127.0.0.1:4321", 2, 0, secret_file=name).secret()
+    monkeypatch.setenv("FCORUN_HOSTS_SECRET", "short")
+    with fails("FCORUN_HOSTS_SECRET holds a secret of 5 bytes: give 16 or more"):
+        Asked("127.0.0.1:4321", 2, 0).secret()
+
+
+def test_a_caller_without_the_secret_is_turned_away_and_others_waited_for(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(f"{SECRET} of {name}")
+    first, stranger, second = (
+        replace(each, secret_file=name)
+        for each, name in zip(several(2, ranks=(0, 1, 1)), ("one", "other", "one"), strict=True)
+    )
+    with ThreadPoolExecutor(1) as pool:
+        led = pool.submit(meet, first)
+        (refused,) = meet(stranger)
+        assert "has another secret: give all hosts the same" in str(refused)
+        ((followed, _),) = meet(second)
+        assert led.result()[0][0].names == followed.names
+    alone, refused = meet(*(replace(each, timeout=0.7) for each in (first, stranger)))
+    assert "others called 1 times without the secret, and were turned away" in str(alone)
+    assert isinstance(refused, UserError)
+
+
+def test_a_first_host_without_the_secret_is_not_followed(tmp_path):
+    """One that takes whoever calls, to have what it says done."""
+    (tmp_path / "file").write_text(SECRET)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        asked = Asked(f"127.0.0.1:{server.getsockname()[1]}", 2, 1, 5.0, secret_file="file")
+        second = pool.submit(meet, asked)
+        link = Connection(server.accept()[0].detach())
+        link.send_bytes(b"0" * 64)
+        told = json.loads(link.recv_bytes())
+        assert SECRET not in json.dumps(told)
+        link.send_bytes(b"f" * 64)
+        link.send_bytes(json.dumps({"do": "meet", "names": ["evil", "n0"], "address": "127.0.0.1:1"}).encode())
+        assert "has another secret" in str(second.result()[0])
+        link.close()
+
+
+def test_a_host_does_nothing_but_what_it_is_for(two):
+    first, second = two
+    _Here(second).do({"do": "__init__", "hosts": 1})
+    with pytest.raises(HostLost, match="the first host says '__init__', which means nothing here"):
+        first.heed(patience=5)
+    _Here(second).do({"do": "prepare", "config": small() | {"algo": {"class": "evil_.FedAvg"}}})
+    assert "algo.class=evil_.FedAvg is not imported" in first.hear(1)["refused"]
 
 
 # ---------------------------------------------------------------- what they hear of each other

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from fcorun.cli.signals import interruptible
-from fcorun.errors import UserError, describe
+from fcorun.errors import UserError, describe, printable
 
 # each is a module here with a function ``run``
 COMMANDS = (
@@ -21,13 +21,13 @@ def main(argv: Sequence[str]) -> int:
         with interruptible():
             return import_module(f"{__name__}.{argv[0]}").run(argv[1:])
     except UserError as error:
-        print(f"fcorun: {error}", file=sys.stderr)
+        print(printable(f"fcorun: {error}"), file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"fcorun: {error}", file=sys.stderr)
+        print(printable(f"fcorun: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        print(f"fcorun: {describe(error)}", file=sys.stderr)
+        print(printable(f"fcorun: {describe(error)}"), file=sys.stderr)
         return 1

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fcorun.cli.commands.common import Parser, records_in
-from fcorun.composing.folders import see_plugins
+from fcorun.errors import printable
 from fcorun.reports.citations import bibliography
 
 
@@ -11,6 +11,5 @@ def run(argv: Sequence[str]) -> int:
     """Print BibTeX for the records in and under some folders: fcorun, and what their algorithms, data sets,
     regularizers, objectives, mirror maps and topologies come from, each entry once with what it is cited for."""
     asked = Parser("cite", run.__doc__).parse_args(argv)
-    see_plugins()
-    print(bibliography(records_in(asked.folders)), end="")
+    print(printable(bibliography(records_in(asked.folders))), end="")
     return 0

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from fcorun.cli.terminal import Terminal
 from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE
 from fcorun.records.formats import frame_csv, frame_parquet
@@ -33,6 +34,11 @@ class Parser(argparse.ArgumentParser):
     def add_config_dir(self) -> None:
         """The option that names a folder of the user's own."""
         self.add_argument("--config-dir", "-cd", metavar="DIR", help="your own files: DIR/algo, DIR/experiment, ...")
+
+    def add_trust(self) -> None:
+        """The option that names a folder whose code a record may use."""
+        told = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
+        self.add_argument("--trust", metavar="DIR", help=told)
 
     def add_judging(self) -> None:
         """Options that say which point is best."""
@@ -71,7 +77,7 @@ def current(records: Sequence[Record], out: Console) -> list[Record]:
 
 def console(verbose: bool = True) -> Console:
     """Where a command prints, unless it is not to be ``verbose``."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+    return Terminal(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
 
 
 def check_out(path: Path, endings: Sequence[str], force: bool) -> None:

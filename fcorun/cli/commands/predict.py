@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fcorun.cli.commands.common import WRITERS, Parser, check_out
-from fcorun.errors import UserError
+from fcorun.errors import UserError, printable
 from fcorun.records.formats import frame_csv, read_json, read_summary
 from fcorun.records.record import REFIT, SELECTION, Record, load_records
 from fcorun.system.files import write_whole
@@ -21,6 +21,8 @@ def run(argv: Sequence[str]) -> int:
         "rows", metavar="NEW", help="new rows: .csv .tsv .parquet .xlsx, .npz or HDF5 (X, client), LIBSVM"
     )
     parser.add_argument("--client", metavar="COLUMN", help="the column that names clients; default: the record's")
+    parser.add_config_dir()
+    parser.add_trust()
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     asked = parser.parse_args(argv)
@@ -31,12 +33,11 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
-    from fcorun.composing.folders import see_plugins
     from fcorun.datasets.encoding import kinds_of_record
     from fcorun.datasets.frames import read_frame
     from fcorun.models.predict import predict
 
-    see_plugins()
+    _import_objective(record, asked.config_dir, asked.trust)
     column = asked.client or record.flat_config.get("data.client")
     width = read_summary(record.folder).get("data", {}).get("features", 0)
     kinds = kinds_of_record(str(record.folder))
@@ -47,13 +48,27 @@ def run(argv: Sequence[str]) -> int:
         )
     found, remarks = predict(record, frame, owner, asked.rows)
     if asked.out is None:
-        sys.stdout.write(frame_csv(found).decode())
+        text = frame_csv(found).decode()
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     else:
         write_whole(asked.out, WRITERS[asked.out.suffix](found))
         remarks.insert(0, f"{asked.out}: {len(found)} predictions")
     for line in remarks:
-        print(f"fcorun: {line}", file=sys.stderr)
+        print(printable(f"fcorun: {line}"), file=sys.stderr)
     return 0
+
+
+def _import_objective(record: Record, config_dir: str | None, trust: str | None) -> None:
+    """Import the class of a record's objective where the user's own folder names it, or else if it is trusted."""
+    from fcorun.composing.folders import own, own_classes
+    from fcorun.config import locate, locate_own
+
+    target = str(record.flat_config.get("objective.class"))
+    with own(config_dir):
+        if target in own_classes():
+            locate_own(target, "objective.class")
+        elif trust is not None:
+            locate(target, "objective.class", trust)
 
 
 def _record(folder: Path) -> Record:

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from fcorun.cli.commands.common import Parser, check_out, console, current
 from fcorun.cli.page import NAME, comments
-from fcorun.composing.folders import own, see_plugins
+from fcorun.composing.folders import own
 from fcorun.errors import UserError
 from fcorun.records.record import load_records
 from fcorun.system.files import write_whole
@@ -31,7 +31,6 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.reports.page.build import page
 
     out = console()
-    see_plugins()
     with own(asked.config_dir):
         records = load_records(*asked.folders)
         choice = {"metric": asked.metric, "tail_rounds": asked.tail_rounds}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 
 from fcorun.cli.commands.common import Parser, console, records_in
-from fcorun.errors import UserError
+from fcorun.errors import UserError, printable
 from fcorun.records.folder import RunFolder
 from fcorun.reports.results import STATUSES
 
@@ -38,6 +38,6 @@ def run(argv: Sequence[str]) -> int:
         try:
             RunFolder(record.folder, "").remove()
         except UserError as error:
-            print(f"fcorun: {error}", file=sys.stderr)
+            print(printable(f"fcorun: {error}"), file=sys.stderr)
             code = 1
     return code

@@ -1,10 +1,12 @@
 """The models of the best points: their coefficients, and their scores on rows that were held out."""
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fcorun.records.formats import read_text
 from fcorun.records.record import Record
 from fcorun.reports.page.parts import Page, embedded_picture, folded, paragraph, said, table
 
@@ -75,8 +77,7 @@ def scores(records: Sequence[tuple[str, Record]]) -> list[str]:
 def csv_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV; none where there is no file that can be read."""
     try:
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return list(csv.DictReader(io.StringIO(read_text(path), newline="")))
     except (OSError, ValueError, csv.Error):
         return []
 

@@ -15,6 +15,7 @@ from rich.markup import render
 from rich.table import Table as Shown
 
 from fcorun.reports.pictures.page import COLOURS
+from fcorun.system.files import read_plain
 
 _MANY = 12  # claims; more are printed in two columns
 _RIGHT = ' class="number"'
@@ -241,14 +242,14 @@ def _finite(content: Any) -> Any:
 
 def embedded_picture(path: Path, about: str) -> str:
     """A PNG as an element of HTML; nothing where there is none, and its place where it is too large."""
+    told = escape(about)
     try:
-        content = path.read_bytes()
+        if path.lstat().st_size > _LARGEST:
+            return f"<p>{told}: {escape(str(path))}, which is too large for this page.</p>"
+        content = read_plain(path, _LARGEST)
     except OSError:
         return ""
     if not content.startswith(b"\x89PNG"):
         return ""
-    told = escape(about)
-    if len(content) > _LARGEST:
-        return f"<p>{told}: {escape(str(path))}, which is too large for this page.</p>"
     return (f'<figure class="picture"><img alt="{told}" src="data:image/png;base64,{b64encode(content).decode()}">'
             f"<figcaption>{told}</figcaption></figure>")  # fmt: skip

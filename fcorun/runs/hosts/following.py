@@ -12,7 +12,7 @@ from fcorun.config import build_plugin
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
-from fcorun.errors import HostLost, describe
+from fcorun.errors import HostLost, UserError, describe
 from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
@@ -20,6 +20,7 @@ from fcorun.runs.hosts.predicting import own, packed, unpacked
 from fcorun.system.child import on_signals
 from fcorun.system.hosts import Hosts, joined
 
+_COMMANDS = ("prepare", "build", "run", "predict", "stop")
 _LATER = 1.0  # seconds until a host complains of a round that broke off, which one that is gone may have caused
 
 
@@ -56,7 +57,9 @@ class _Here:
     def do(self, told: dict[str, Any]) -> None:
         """Do what is told; what goes wrong is told the first host, who says the end, or goes on where it did there."""
         try:
-            getattr(self, told.pop("do"))(**told)
+            if (do := told.pop("do")) not in _COMMANDS:
+                raise UserError(f"the first host says '{do}', which means nothing here")
+            getattr(self, do)(**told)
         except HostLost:
             raise
         except Exception as error:

@@ -1,0 +1,302 @@
+"""Whose code is imported, what of a record from somebody else is read, and how it is shown."""
+
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from fabricate import config, record
+from helpers import fails, small
+from rich.console import Console
+
+from fcorun import load_records, run
+from fcorun.cli.commands import main
+from fcorun.cli.terminal import Terminal
+from fcorun.config import import_classes, locate, locate_own
+from fcorun.experiment.prepare import prepare
+from fcorun.records.formats import arrays_of, npz_bytes, read_yaml, yaml_text
+from fcorun.sources.catalogue import noted_entry
+from fcorun.trust import import_own, import_trusted
+
+PAYLOAD = """
+from pathlib import Path
+Path({ran!r}).touch()
+from fcorun.algorithms import FedDualAvg
+from fcorun.objectives.least_squares import LeastSquares
+"""
+SCRIPT = "</script></pre></title><script>evil()</script><img src=x onerror=evil()>\"'"
+STEERS = "\x1b]0;evil\x07\x1b[2J\x9b1A\u202e"
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """The file that code of the record leaves when it runs."""
+    return tmp_path / "RAN"
+
+
+def hostile(ran: Path) -> bytes:
+    """A ZIP of a record that names a class of its own, holds links and large files, and has scripts in its texts."""
+    bad = f"{SCRIPT}{STEERS}"
+    settings = config(bad, bad, algo__title=bad, algo__class="inbox.rec.payload.FedDualAvg")
+    settings["objective"] = {"name": bad, "class": "inbox.rec.payload.LeastSquares", bad: [bad]}
+    settings["data"] |= {"path": "http://127.0.0.1:9/x", "root": "../../../etc", bad: bad}
+    settings |= {"start": "../../../etc", "hosts": {"address": "evil:1"}, "tracker": {"class": "inbox.rec.payload.X"}}
+    folder = record("made", settings).folder
+    about = json.loads((folder / "status.json").read_text()) | {"label": bad, "reason": bad}
+    summary = json.loads((folder / "summary.json").read_text())
+    summary |= {"linear": True, "label": bad, "git": bad, "device": bad, "platform": bad, "versions": {bad: bad}}
+    summary["data"] = {"features": 2, "feature_names": [bad, "b"], "classes": [], "task": "regression"}
+    summary["sources"] = {"algo": {"text": bad, "entries": [f"@misc{{evil, title = {{\\input{{secret}}{bad}}}}}"]}}
+    scores = f'set,model,client,n\n"{SCRIPT.replace(chr(34), chr(34) * 2)}",shared,,1\n'
+    files = {
+        "status.json": json.dumps(about), "summary.json": json.dumps(summary),
+        "config.yaml": yaml.safe_dump(settings), "metrics.csv": (folder / "metrics.csv").read_text(),
+        "scores.csv": scores, "payload.py": PAYLOAD.format(ran=str(ran)), "__init__.py": PAYLOAD.format(ran=str(ran)),
+        ".sweep": yaml_text({"algos": [bad], "runs": ["../../../etc", "/etc"]}),
+        "solution.npz": npz_bytes({"weights": np.arange(2.0), "bias": np.zeros(())}),
+    }  # fmt: skip
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as out:
+        for name, content in files.items():
+            out.writestr(f"inbox/rec/{name}", content)
+        for name in ("coefficients.csv", "report.html", "curves.png", "run.log"):
+            link = zipfile.ZipInfo(f"inbox/rec/{name}")
+            link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+            out.writestr(link, "../../secret.csv")
+    return packed.getvalue()
+
+
+def unpack(packed: bytes) -> None:
+    """What programs do that make links of links."""
+    with zipfile.ZipFile(io.BytesIO(packed)) as content:
+        for each in content.infolist():
+            Path(each.filename).parent.mkdir(parents=True, exist_ok=True)
+            if stat.S_ISLNK(each.external_attr >> 16):
+                os.symlink(content.read(each).decode(), each.filename)
+            else:
+                Path(each.filename).write_bytes(content.read(each))
+
+
+@pytest.fixture
+def inbox(ran):
+    """The folder of the hostile record, unpacked beside a secret that its links lead to."""
+    unpack(hostile(ran))
+    Path("secret.csv").write_text("parameter,feature,class,value,value_original\nweights,TOPSECRET,,1.0,1.0\n")
+    return "inbox"
+
+
+@pytest.mark.parametrize("command", ["report", "results", "plot", "weights", "cite", "predict"])
+def test_a_record_of_somebody_else_is_data(command, inbox, ran, capsys):
+    Path("new.csv").write_text("a,b\n1,2\n")
+    arguments = ["inbox/rec", "new.csv"] if command == "predict" else [inbox]
+    code = main([command, *arguments])
+    out, err = capsys.readouterr()
+    assert not ran.exists()
+    assert "inbox.rec.payload" not in sys.modules
+    assert code == (2 if command == "predict" else 0), err
+    assert Path("secret.csv").read_text().startswith("parameter")  # nothing was written through a link
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out + err)
+    assert "TOPSECRET" not in out
+    if command == "predict":
+        assert "objective.class=inbox.rec.payload.LeastSquares is not imported" in err
+        assert "--trust DIR" in err
+    if command == "cite":
+        assert "\\input" not in out.replace("\\input, which may be a command to LaTeX", "")
+    if command == "report":
+        page = Path("inbox/report.html").read_text(encoding="utf-8")
+        assert "TOPSECRET" not in page
+        assert "<script>evil" not in page
+        assert "<img src=x" not in page
+
+
+def test_from_python_too(inbox, ran):
+    (found,) = load_records(inbox)
+    assert not {"hosts", "tracker"} & set(found.config)
+    with fails("objective.class=inbox.rec.payload.LeastSquares is not imported", "trust=DIR"):
+        found.estimator()
+    with fails("algo.class=inbox.rec.payload.FedDualAvg is not imported"):
+        run(found.config)
+    assert not ran.exists()
+    with fails("trust=elsewhere: there is no such folder"):
+        found.estimator(trust="elsewhere")
+    with fails("trust=made has no module inbox.rec.payload"):
+        found.estimator(trust="made")
+    assert not ran.exists()
+    import_classes({"objective": found.config["objective"]}, ".")
+    assert ran.exists()  # which is what trust means
+
+
+def test_a_class_of_ones_own_that_predicts(ran, capsys):
+    Path("code").mkdir()
+    Path("code/theirs.py").write_text(PAYLOAD.format(ran=str(ran)))
+    Path("own/objective").mkdir(parents=True)
+    Path("own/objective/mine.yaml").write_text("name: mine\nclass: mine_.LeastSquares\n")
+    Path("mine_.py").write_text(PAYLOAD.format(ran=str(ran)))
+    Path("new.csv").write_text("a\n1\n")
+    for name in ("theirs", "mine_"):
+        folder = record(name, config() | {"objective": {"name": "x", "class": f"{name}.LeastSquares"}}).folder
+        summary = json.loads((folder / "summary.json").read_text())
+        summary["data"] = {"features": 1, "feature_names": ["a"], "classes": [], "task": "regression"}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / "solution.npz").write_bytes(npz_bytes({"weights": np.ones(1), "bias": np.ones(())}))
+        assert main(["predict", name, "new.csv"]) == 2
+        assert not ran.exists()
+        options = ["--trust", "code"] if name == "theirs" else ["--config-dir", "own"]
+        assert main(["predict", name, "new.csv", *options]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "1,2.0"
+        ran.unlink()
+        del sys.modules[name]
+
+
+def test_a_trusted_folder_hides_behind_nothing(ran):
+    Path("code").mkdir()
+    Path("code/tabnanny.py").write_text("")  # a module of Python's
+    with fails("trust=code: an installed module is called tabnanny, too"):
+        import_trusted("tabnanny", "code")
+    Path("beyond").mkdir()
+    Path("beyond/__init__.py").write_text(PAYLOAD.format(ran=str(ran)))
+    Path("code/other.py").write_text("")
+    with fails("trust=code has no module beyond.other"):
+        import_trusted("beyond.other", "code")
+    assert not ran.exists()
+
+
+# ---------------------------------------------------------------- the current folder
+
+
+def test_the_current_folder_serves_its_own_modules_alone():
+    Path("library").mkdir()
+    Path("library/borrowed_.py").write_text("try:\n    import optional_\nexcept ImportError:\n    optional_ = None\n")
+    Path("optional_.py").write_text("")
+    Path("tabnanny.py").write_text("raise SystemExit('the file of the folder')")
+    Path("evil.dist-info").mkdir()
+    Path("evil.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
+    Path("evil.dist-info/entry_points.txt").write_text("[evil]\nevil = optional_\n")
+    Path("helper_.py").write_text("")
+    Path("later_.py").write_text("")
+    Path("own_.py").write_text(
+        "import sys, tabnanny, borrowed_, helper_, importlib.metadata\n"
+        "points = importlib.metadata.entry_points(group='evil')\n"
+        "path = [*sys.path]\n"
+        "def late():\n    import later_\n    return later_\n"
+    )
+    before = [*sys.path]
+    sys.path.append("library")  # stands for where libraries are installed
+    try:
+        own = import_own("own_")
+    finally:
+        sys.path.remove("library")
+    assert own.path == [*before, "library"]
+    assert own.borrowed_.optional_ is None  # a library that tries whether it is there
+    assert "lib/python" in own.tabnanny.__file__
+    assert not list(own.points)
+    assert Path(own.late().__file__).name == "later_.py"
+    with pytest.raises(ModuleNotFoundError):
+        __import__("optional_")
+    assert sys.path == before
+
+
+def test_a_class_that_nobody_has_named_is_not_imported():
+    Path("own_too.py").write_text("from fcorun.algorithms import FedAvg\n")
+    with fails("algo.class=own_too.FedAvg is not imported"):
+        locate("own_too.FedAvg", "algo.class")
+    assert locate_own("own_too.FedAvg", "algo.class") is locate("own_too.FedAvg", "algo.class")
+
+
+@pytest.mark.slow
+def test_files_of_the_folder_do_not_run():
+    """By the command itself, whose sweep names a class of the folder, in processes of their own too."""
+    touch = f"import os; open(os.path.join({os.getcwd()!r}, 'RAN-' + __name__), 'w')\n"
+    Path("hydra_plugins").mkdir()
+    Path("evil.dist-info").mkdir()
+    Path("evil.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
+    Path("evil.dist-info/entry_points.txt").write_text("[jax_plugins]\nevil = evil_\n")
+    for name in ("optax", "numexpr", "bottleneck", "hydra_plugins/evil", "evil_"):
+        Path(f"{name}.py").write_text(touch)
+    Path("mine_too.py").write_text("import pandas\nfrom fcorun.algorithms import FedAvg\n")
+    Path("own/algo").mkdir(parents=True)
+    Path("own/algo/mine.yaml").write_text("name: mine\nclass: mine_too.FedAvg\nclient_lr: 0.01\nserver_lr: 1.0\n")
+    sweep = ["-m", "--config-dir", "own", "algo=fedadam,mine", "data=lasso_16", "rounds=1", "hydra.sweep.dir=s"]
+    command = [sys.executable, "-m", "fcorun", *sweep, "hydra.launcher.executor=joblib"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [found.status["status"] for found in load_records("s")] == ["done", "done"]
+    assert not list(Path().glob("RAN*"))
+
+
+# ---------------------------------------------------------------- what is read, and how it is shown
+
+
+def test_yaml_of_records_has_limits(tmp_path):
+    path = tmp_path / "config.yaml"
+    bombs = {
+        "alias": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
+        "within each other": "a: " + "[" * 200_000,  # which ends the process where libyaml sees it
+        "something else": "1: c\n",
+        "python/object": "a: !!python/object/apply:os.system [echo]\n",
+        "Exceeds the limit": "a: " + "1" * 10_000,
+    }
+    for words, text in bombs.items():
+        path.write_text(text)
+        with pytest.raises(yaml.YAMLError, match=words):
+            read_yaml(path)
+    shared = [1, 2]
+    path.write_text(yaml_text({"a": shared, "b": shared}))
+    assert read_yaml(path) == {"a": [1, 2], "b": [1, 2]}
+    path.write_text("a: 1\n" + "#" * 2**24)
+    with pytest.raises(OSError, match="more than the"):
+        read_yaml(path)
+
+
+def test_arrays_of_records_are_numbers_as_large_as_their_file():
+    packed = io.BytesIO()
+    np.savez_compressed(packed, weights=np.zeros(10**6))
+    with pytest.raises(ValueError, match="compressed"):
+        arrays_of(packed.getvalue())
+    packed = io.BytesIO()
+    np.savez(packed, weights=np.array([{}], object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        arrays_of(packed.getvalue())
+    assert arrays_of(npz_bytes({"client": np.array(["a"])}))["client"].tolist() == ["a"]
+
+
+def test_json_that_is_deep(tmp_path):
+    folder = record("deep").folder
+    (folder / "summary.json").write_text("[" * 10**6)
+    assert main(["results", str(folder)]) == 0
+
+
+def test_a_terminal_is_not_steered():
+    out = io.StringIO()
+    Terminal(file=out).print(f"{STEERS}, as it\nis")
+    assert out.getvalue() == "\\x1b]0;evil\\x07\\x1b[2J\\x9b1A\\u202e, as it\nis\n"
+    assert issubclass(Terminal, Console)
+
+
+@pytest.mark.parametrize("text", [r"\input{x}", r"\immediate\write18{x}", r"\csname x\endcsname", "^^5cinput{x}"])
+def test_an_entry_of_a_record_commands_nothing(text):
+    with fails("which may be a command to LaTeX"):
+        noted_entry(f"@misc{{me, title = {{{text}}}}}")
+    with fails("not one entry"):
+        noted_entry(f"{text} @misc{{me, title = {{x}}}}")
+
+
+def test_an_entry_of_a_record_has_accents():
+    text = r"@misc{me, author = {G\"odel and Erd\H{o}s and \O stergaard}, title = {\emph{A} \& B, $x_1$}}"
+    assert noted_entry(text).text == text
+    assert "Yuan" in noted_entry("@misc{yuan2021, title = {x}}").text
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "a/b", "a\\b", ".."])
+def test_a_name_leads_nowhere(name):
+    values = small()
+    values["data"]["name"] = name
+    with fails("is part of a folder's name"):
+        prepare(values)
