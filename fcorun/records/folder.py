@@ -83,7 +83,7 @@ class RunFolder:
                 self._unlink(set(FILES) - {"status.json"})
             elif found == "resume":
                 links = [name for name in (*FILES, _CHECKPOINT, _STATES) if (self.folder / name).is_symlink()]
-                self._unlink(links)  # and what a killed writer was in the middle of; nothing is written through a link
+                self._unlink([*links, PLUGINS])  # nothing is written through a link; copies of plug-ins are made anew
         except BaseException:
             self.release()
             raise

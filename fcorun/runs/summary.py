@@ -55,7 +55,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
             "features": int(data.x.shape[1]),
             "feature_names": list(data.features),
             "task": data.task,
-            "units": job.experiment.data.units,
+            **({} if job.experiment.data.units else {"units": False}),
             "classes": [str(c) for c in data.classes],
             "fingerprint": job.experiment.fingerprint,
             **({"class_type": type(data.classes[0]).__name__} if data.classes else {}),

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
-from helpers import fails, small
+from helpers import fails, given, small
 
 from fcorun.errors import HostLost, UserError
 from fcorun.runs.hosts.following import _Here
@@ -202,7 +202,7 @@ def test_an_address_that_others_reach_needs_a_secret(monkeypatch, tmp_path):
     monkeypatch.setenv("FCORUN_HOSTS_SECRET", SECRET)
     assert Asked("node1:4321", 2, 0).secret() == SECRET.encode()
     (tmp_path / "file").write_text(f"{SECRET}-of-the-file\n")
-    assert asked_for({**KEYS, "secret_file": "file"}).secret() == f"{SECRET}-of-the-file".encode()
+    assert given(asked_for({**KEYS, "secret_file": "file"})).secret() == f"{SECRET}-of-the-file".encode()
     (tmp_path / "empty").write_text("")
     for name, words in (("gone", "cannot be read"), ("empty", "holds a secret of 0 bytes")):
         with fails(f"hosts.secret_file={name}", words):
