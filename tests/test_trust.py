@@ -62,8 +62,11 @@ def hostile(ran: Path) -> bytes:
         ".sweep": yaml_text({"algos": [bad], "runs": ["../../../etc", "/etc"]}),
         "solution.npz": npz_bytes({"weights": np.arange(2.0), "bias": np.zeros(())}),
     }  # fmt: skip
+    bomb = "".join(f"k{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 9)}]\n" for i in range(12))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as out:
+        out.writestr("inbox/bomb/config.yaml", bomb)
+        out.writestr("inbox/bomb/status.json", json.dumps({"status": "done", "reason": bad, "label": "bomb"}))
         for name, content in files.items():
             out.writestr(f"inbox/rec/{name}", content)
         for name in ("coefficients.csv", "report.html", "curves.png", "run.log"):
@@ -92,6 +95,7 @@ def inbox(ran):
     return "inbox"
 
 
+@pytest.mark.filterwarnings("ignore:Glyph")  # which no font has, in a picture
 @pytest.mark.parametrize("command", ["report", "results", "plot", "weights", "cite", "predict"])
 def test_a_record_of_somebody_else_is_data(command, inbox, ran, capsys):
     Path("new.csv").write_text("a,b\n1,2\n")
@@ -117,7 +121,8 @@ def test_a_record_of_somebody_else_is_data(command, inbox, ran, capsys):
 
 
 def test_from_python_too(inbox, ran):
-    (found,) = load_records(inbox)
+    bomb, found = load_records(inbox)
+    assert bomb.flat_config == {}
     assert not {"hosts", "tracker"} & set(found.config)
     with fails("objective.class=inbox.rec.payload.LeastSquares is not imported", "trust=DIR"):
         found.estimator()

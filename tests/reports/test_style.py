@@ -100,3 +100,13 @@ def test_lines_that_cover_each_other_are_said():
     texts = legend_of(figure(best.draw, load_records("s")))
     assert [text for text in texts if "same line" in text] == ["fedmid (same line as feddualavg)"]
     assert "fedavg" in texts
+
+
+def test_a_file_of_settings_in_the_folder_changes_nothing():
+    import matplotlib as mpl
+
+    with mpl.rc_context({"text.usetex": True, "font.size": 40}):  # as matplotlibrc may say
+        with drawn_in("paper"):
+            assert not mpl.rcParams["text.usetex"]
+            assert mpl.rcParams["font.size"] == SMALL
+        assert mpl.rcParams["text.usetex"]

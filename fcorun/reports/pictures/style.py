@@ -61,10 +61,15 @@ _drawing = threading.RLock()  # matplotlib's settings are those of all threads
 
 @contextmanager
 def drawn_in(name: str = "paper") -> Iterator[None]:
-    """Pictures that are drawn and become files in this block have the style of this name; one thread at a time."""
+    """Draw pictures, and write their files, in the style of this name within the block; one thread at a time.
+
+    A file matplotlibrc, which matplotlib reads in the current folder too, changes nothing of them.
+    """
     import matplotlib as mpl
 
-    with _drawing, mpl.rc_context(STYLES[name].settings):
+    with _drawing, mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLES[name].settings)
         _now.append(STYLES[name])
         try:
             yield
