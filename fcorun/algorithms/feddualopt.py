@@ -5,13 +5,13 @@ from typing import Literal
 
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.feddualavg import FedDualAvg
-from fcorun.algorithms.fedopt import optimizer_rates, server_optimizer
+from fcorun.algorithms.fedopt import first_moments, optimizer_rates, server_step
 from fcorun.config import Decay, Positive
 
 
 @dataclass(frozen=True)
 class FedDualOpt(FedDualAvg):
-    """FedDualAvg whose lines 12 and 13 are a step of an optimiser of optax on the dual; a combination of ours.
+    """FedDualAvg whose lines 12 and 13 are a step of an optimiser on the dual; a combination of ours.
 
     The coefficient of psi goes through the optimiser like another coordinate of the dual, so that momentum keeps the
     weight of psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
@@ -36,12 +36,11 @@ class FedDualOpt(FedDualAvg):
 
     def init(self, problem, w0):
         start, client = super().init(problem, w0)
-        return start | {"moments": server_optimizer(self).init(start)}, client
+        return start | {"moments": first_moments(self, start)}, client
 
     def broadcast(self, server):
         return {name: server[name] for name in ("dual", "elapsed")}
 
     def server(self, problem, server, mean):
-        against = {name: -change for name, change in mean.items()}
-        step, moments = server_optimizer(self).update(against, server["moments"], self.broadcast(server))
+        step, moments = server_step(self, mean, server["moments"])
         return {name: server[name] + step[name] for name in step} | {"moments": moments}  # lines 12-13
