@@ -13,7 +13,8 @@ class FedDualAvg(RatedAlgorithm):
     """FedDualAvg: clients and server average in the dual space.
 
     ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), kept as a running sum; where
-    clients take unequal numbers of steps, a round adds the weighted mean over the clients.
+    clients take unequal numbers of steps, a round adds the weighted mean over the clients. It is sent beside the dual,
+    both ways, and counted in bytes_up and bytes_down.
     """
 
     source = "algorithm 3 of @yuan2021"

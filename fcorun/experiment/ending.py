@@ -40,8 +40,16 @@ def met(targets: Mapping[str, float], rows: Rows, metrics: Catalogue) -> str:
             raise UserError(f"stop: this run does not measure '{name}': {known}")
         higher, value = _higher(name, metrics), _value(name, rows)
         if value >= target if higher else value <= target:
-            return f"stopped in round {row['round']}: {name} {value:.3g} {'>=' if higher else '<='} {target:g}"
+            reached = f"stopped in round {row['round']}: {name} {value:.3g} {'>=' if higher else '<='} {target:g}"
+            return reached + _since(name, rows)
     return ""
+
+
+def _since(name: str, rows: Rows) -> str:
+    """Say when the evaluation before was, where rounds lie between in which nothing was measured."""
+    if name == CHANGE or len(rows) < 2 or rows[-1]["round"] - rows[-2]["round"] < 2:
+        return ""
+    return f", not yet in round {rows[-2]['round']}, the evaluation before"
 
 
 def missed(targets: Mapping[str, float], rows: Rows, metrics: Catalogue) -> str:

@@ -8,52 +8,58 @@ import numpy as np
 
 from fcorun.figures.drawing import Drawing
 from fcorun.figures.papers import fco
+from fcorun.figures.reach import Reach, reach
 from fcorun.figures.spec import Claim, Figure
-from fcorun.figures.verdict import UNCLEAR, Values, compared
+from fcorun.figures.verdict import ALIKE, UNCLEAR, Values, compared_bounds
 from fcorun.metrics import silent
 from fcorun.records.record import Record
+from fcorun.reports.pictures.axis import along
 from fcorun.reports.spread import band
 from fcorun.reports.table import Frame, Table
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "changed")
-Runs = dict[str, list[list[dict[str, float]]]]
+Rows = Sequence[dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What claims are checked against: the table of all points and the rows of each, that of the best points with all
-    seeds and the seed of each (None: it does not depend on it), and of each algorithm's best point the rows of each
-    seed."""
+    """What claims are checked against.
+
+    Attributes:
+        grid, grid_rows: the table of all points, and the rows of each.
+        tuned: the table of the best points with all seeds.
+        runs: of each algorithm's best point the seed (None: nothing depends on it) and the rows of each run.
+        kind: what the seeds are called.
+    """
 
     grid: Table
     tuned: Table
-    runs: Runs
-    grid_rows: Sequence[list[dict[str, float]]] = ()
-    seeds: Sequence[Any] = ()
+    runs: dict[str, list[tuple[Any, Rows]]]
+    grid_rows: Sequence[Rows] = ()
+    kind: str = "seeds"
 
 
 def measured(of: Drawing) -> Measured:
     """What was measured for a figure."""
-    runs: Runs = {}
+    runs: dict[str, list[tuple[Any, Rows]]] = {}
     for algo, record in zip(of.tuned.frame["algo"], of.tuned_records, strict=True):
-        runs.setdefault(algo, []).append(record.rows)
+        runs.setdefault(algo, []).append((seed_of(of.figure, record), record.rows))
     tuned = fco.with_averages(of) if of.figure.draw == "averaging" else of.tuned
-    seeds = [seed_of(of.figure, record) for record in of.tuned_records]
-    return Measured(of.grid, tuned, runs, [record.rows for record in of.grid_records], seeds)
+    return Measured(of.grid, tuned, runs, [record.rows for record in of.grid_records], of.figure.seed_kind)
 
 
 def seed_of(figure: Figure, record: Record) -> Any:
     """The seed of a run; None if that changes nothing in it."""
     same = silent(record.rows[-1]) or record.summary.get("drawn") is False
-    return None if figure.seeded == "seed" and same else record.flat_config.get(figure.seeded)
+    return None if figure.seeded == "seed" and same else record.flat_config.get(figure.seed_keys[-1])
 
 
 def check(name: str, figure: Figure, found: Measured) -> list[dict]:
     """A row a claim."""
-    return [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, found)} for c in figure.claims]
+    return [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, figure, found)} for c in figure.claims]
 
 
-def _checked(claim: Claim, found: Measured) -> dict[str, str]:
+def _checked(claim: Claim, figure: Figure, found: Measured) -> dict[str, str]:
     ours, wanted, verdicts = _measure(claim, claim.algo, found), [], []
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
@@ -61,21 +67,29 @@ def _checked(claim: Claim, found: Measured) -> dict[str, str]:
                 theirs = _measure(claim, other, found)
                 factor = f"{claim.times:g} times " if claim.times != 1 else ""
                 wanted.append(f"{word} {factor}{other} ({_text(claim, theirs)})")
-                verdicts.append(compared(ours, {s: claim.times * v for s, v in theirs.items()}, sign))
+                low, high = ({s: claim.times * v for s, v in values.items()} for values in theirs)
             else:
                 wanted.append(f"{word} {float(other):g}")
-                verdicts.append(compared(ours, {None: float(other)}, sign))
+                low = high = {None: float(other)}
+            verdicts.append(compared_bounds(ours, (low, high), sign, found.kind))
     found_out = [holds for holds, _ in verdicts]
     holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
-    tests = "; ".join(dict.fromkeys(test for _, test in verdicts if test)) if holds != "not measured" else ""
+    tests = list(dict.fromkeys(test for _, test in verdicts if test)) if holds != "not measured" else []
+    if tests and claim.at == "tail" and "rounds" not in figure.x and len(_named(claim)) > 1:
+        tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
     return {"measured": f"{_name(claim)} {_text(claim, ours)}", "wanted": ", ".join(wanted), "holds": holds,
-            "test": tests, "note": _note(claim, holds, found.tuned)}  # fmt: skip
+            "test": "; ".join(tests), "note": _note(claim, holds, found.tuned)}  # fmt: skip
+
+
+def _named(claim: Claim) -> list[str]:
+    """The algorithms that a claim speaks of."""
+    return [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
 
 
 def _note(claim: Claim, holds: str, tuned: Table) -> str:
     """What is known of a claim that does not hold; which of its methods had not come to an end, where that counts."""
     notes = [claim.note] if holds in ("no", UNCLEAR) else []
-    named = [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
+    named = _named(claim)
     if claim.at == "tail" and holds != "not measured":
         for column, text in (("above", "ended above the optimum"), ("falling", "still falling at the end")):
             there = {*tuned.frame["algo"][tuned.column(column) > 0]}
@@ -85,51 +99,96 @@ def _note(claim: Claim, holds: str, tuned: Table) -> str:
 
 def _name(claim: Claim) -> str:
     goal = "" if claim.target is None else f"{claim.target:g}"
+    if isinstance(claim.at, dict):
+        ((axis, value),) = claim.at.items()
+        if axis == "largest":
+            return f"largest {value} whose {claim.metric} is within {ALIKE:.1%} of its best:"
+        return f"{claim.metric} after {value:,g} {axis}"
     return {
         "tail": f"{claim.metric}",
         "worst": f"worst {claim.metric}",
-        "reach": f"rounds to {claim.metric} {goal}",
-        "share": f"share of points with {claim.metric} of {goal}",
+        "reach": f"rounds to {claim.metric} {goal}:",
+        "share": f"share of points with {claim.metric} of {goal}:",
     }[claim.at]
 
 
-def _text(claim: Claim, values: Values) -> str:
-    """The median, and the range over seeds."""
-
-    def number(value: float) -> str:
-        return "never" if np.isinf(value) and claim.at == "reach" else "unknown" if np.isnan(value) else f"{value:.4g}"
-
+def _text(claim: Claim, measured: tuple[Values, Values]) -> str:
+    """The median, and the range over seeds; of rounds to a target, what is known of them."""
+    values, latest = (list(each.values()) for each in measured)
+    if not values:
+        return "unknown"
+    if claim.at == "reach":
+        return str(Reach(values[0], latest[0]))
     if len(values) < 2:
-        return number(next(iter(values.values()), float("nan")))
-    low, middle, high = band(list(values.values()))
-    return f"{number(middle)} [{number(low)}, {number(high)}]"
+        return _number(values[0])
+    least, middle, most = band(values)
+    return f"{_number(middle)} [{_number(least)}, {_number(most)}]"
 
 
-def _measure(claim: Claim, algo: str, found: Measured) -> Values:
-    """What is claimed of an algorithm: a value a seed, or one number."""
+def _number(value: float) -> str:
+    return "unknown" if np.isnan(value) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,g}"
+
+
+def _measure(claim: Claim, algo: str, found: Measured) -> tuple[Values, Values]:
+    """What is claimed of an algorithm, a value a seed, or one number: a bound from below and one from above, which are
+    the same but for rounds to a target."""
+    if claim.at == "reach":
+        soonest = _soonest(claim, algo, found)
+        return ({None: soonest.first}, {None: soonest.last}) if soonest else ({}, {})
+    values = _values(claim, algo, found)
+    return values, values
+
+
+def _values(claim: Claim, algo: str, found: Measured) -> Values:
     higher, runs = found.grid.metrics[claim.metric].higher, found.runs.get(algo, [])
+    if isinstance(claim.at, dict):
+        ((axis, value),) = claim.at.items()
+        if axis == "largest":
+            return {None: _largest(claim, algo, value, found)}
+        return {seed: _after(claim.metric, rows, axis, value, algo) for seed, rows in runs}
     if claim.at == "share":
         return {None: _share(claim, higher, found.grid.frame[found.grid.frame["algo"] == algo])}
     if claim.at == "worst":
-        values = [row.get(claim.metric, np.nan) for rows in runs for row in rows if row["round"] > 0]
+        values = [row.get(claim.metric, np.nan) for _, rows in runs for row in rows if row["round"] > 0]
         return {None: float((np.min if higher else np.max)(values))} if values else {}
-    if claim.at == "reach":
-        return _soonest(claim, algo, higher, found)
-    column, tuned = f"{claim.at}_{claim.metric}", found.tuned.frame
-    values = tuned[column].to_numpy(float) if column in tuned else np.full(len(tuned), np.nan)
-    seeds = [*found.seeds, *[None] * (len(tuned) - len(found.seeds))]
-    return {seed: float(value) for name, seed, value in zip(tuned["algo"], seeds, values, strict=True) if name == algo}
+    places = np.flatnonzero(found.tuned.frame["algo"] == algo)
+    seeds = [seed for seed, _ in runs] or [None] * len(places)
+    tail = found.tuned.column(f"tail_{claim.metric}")
+    return {seed: float(tail[place]) for seed, place in zip(seeds, places, strict=True)}
 
 
-def _soonest(claim: Claim, algo: str, higher: bool | None, found: Measured) -> Values:
-    """The least number of rounds to the target over all points of the grid that are done, of each the median over its
-    seeds."""
+def _after(metric: str, rows: Rows, axis: str, amount: float, algo: str) -> float:
+    """A metric at the last evaluation that took no more than an amount; nan where a run ended before it took as much.
+    A baseline's solution is what it is, whatever was sent."""
+    if silent(rows[-1]):
+        return rows[-1].get(metric, np.nan)
+    taken = along(rows, axis, algo)
+    if taken[-1] < amount:
+        return np.nan
+    within = [row for row, so_far in zip(rows, taken, strict=True) if so_far <= amount]
+    return within[-1].get(metric, np.nan)
+
+
+def _largest(claim: Claim, algo: str, key: str, found: Measured) -> float:
+    """The largest value of a key at which a point of the grid is as good as the best one."""
+    best = [row for row in found.grid.best(claim.metric).to_dict("records") if row["algo"] == algo and row["seeds"]]
     points = found.grid.points(claim.metric)
+    if not best or key not in points:
+        return float("nan")
+    top = best[-1]["metric"]
+    good = (points["algo"] == algo) & (points["status"] == "done")
+    good &= (points["metric"] - top).abs() <= ALIKE * np.maximum(points["metric"].abs(), abs(top))
+    return float(points.loc[good, key].max())
+
+
+def _soonest(claim: Claim, algo: str, found: Measured) -> Reach | None:
+    """The soonest that any point of the grid that is done comes to the target, of each the median over its seeds."""
+    points, higher = found.grid.points(claim.metric), found.grid.metrics[claim.metric].higher
     places = [rows for name, status, rows in zip(points["algo"], points["status"], points["rows"], strict=True)
               if name == algo and status == "done"]  # fmt: skip
-    reached = [float(np.median([_reach(claim, higher, found.grid_rows[place]) for place in rows])) for rows in places]
-    known = [value for value in reached if not np.isnan(value)]
-    return {None: min(known)} if known else {}
+    ends = [np.median([_reach(claim, higher, found.grid_rows[place]) for place in rows], axis=0) for rows in places]
+    known = [end for end in ends if not np.isnan(end).any()]
+    return Reach(*(float(bound) for bound in np.min(known, axis=0))) if known else None
 
 
 def _passes(claim: Claim, higher: bool | None, values: Any) -> Any:
@@ -139,14 +198,11 @@ def _passes(claim: Claim, higher: bool | None, values: Any) -> Any:
     return values >= claim.target if higher else values <= claim.target
 
 
-def _reach(claim: Claim, higher: bool | None, rows: Sequence[dict[str, float]]) -> float:
+def _reach(claim: Claim, higher: bool | None, rows: Rows) -> Reach:
     values = np.array([row.get(claim.metric, np.nan) for row in rows])
     if np.isnan(values).all():
-        return float("nan")
-    there = _passes(claim, higher, values)
-    if higher is None:  # an exact target is reached when it is not left again
-        there = np.logical_and.accumulate(there[::-1])[::-1]
-    return float(rows[int(np.argmax(there))]["round"]) if there.any() else float("inf")
+        return Reach(np.nan, np.nan)
+    return reach([row["round"] for row in rows], _passes(claim, higher, values))
 
 
 def _share(claim: Claim, higher: bool | None, points: Frame) -> float:

@@ -47,7 +47,10 @@ def bars(of: Drawing) -> Any:
     seeds = [n for n in of.tuned.frame["algo"].value_counts() if n > 1]
     if seeds:
         legend(
-            figure, [Line2D([], [], color="black", linewidth=pt(0.8))], [f"median and {over(seeds)}"], handlelength=1
+            figure,
+            [Line2D([], [], color="black", linewidth=pt(0.8))],
+            [f"median and {over(seeds, of.tuned.seed_kind)}"],
+            handlelength=1,
         )
     return figure
 

@@ -7,10 +7,9 @@ import numpy as np
 
 from fcorun.figures.claims import seed_of
 from fcorun.figures.drawing import Drawing
-from fcorun.figures.verdict import UNCLEAR, compared
+from fcorun.figures.verdict import ALIKE, UNCLEAR, compared
 
 RATES = ("client_lr", "server_lr")
-ALIKE = 1e-3  # our choice: of one seed, metrics that differ by less than this share of the larger are not told apart
 _MOST = 3  # points that are told one by one
 
 
@@ -25,15 +24,15 @@ def check(name: str, of: Drawing) -> list[dict[str, str]]:
     for algo, rates in (of.figure.printed or {}).items():
         told = _judged(of, algo, rates)
         note = of.figure.printed_note if told["holds"] == "no" else ""
-        rows.append({"figure": name, "algo": algo, "says": f"best ({', '.join(RATES)})", "wanted": _text(rates),
-                     **told, "note": note})  # fmt: skip
+        says = f"best ({', '.join(RATES)})"
+        rows.append({"figure": name, "algo": algo, "says": says, **told, "note": note})
     return rows
 
 
 def _judged(of: Drawing, algo: str, rates: Sequence[float]) -> dict[str, str]:
     best, points = _points(of, algo)
     if best is None:
-        return {"measured": "not measured", "holds": "not measured", "test": ""}
+        return {"measured": "not measured", "wanted": _text(rates), "holds": "not measured", "test": ""}
     done = [point for point in points if point["status"] == "done" and point["rows"] != best["rows"]]
     verdicts = [_apart(of, best, point) for point in done]
     alike = [point for point, (apart, _) in zip(done, verdicts, strict=True) if not apart]
@@ -53,7 +52,9 @@ def _judged(of: Drawing, algo: str, rates: Sequence[float]) -> dict[str, str]:
     lost = {point["rates"][0] for point in points if point["status"] == "diverged"} - ended
     if lost and len(ended) == 1 and all(point["rates"][0] in ended | lost for point in points):
         tests.append("all other client_lr diverged")
-    return {"measured": " or ".join([*told[:_MOST], *more]), "holds": holds, "test": "; ".join(dict.fromkeys(tests))}
+    found = f"{of.metric} {best['metric']:.4g} at {' or '.join([*told[:_MOST], *more])}"
+    there = f", where it is {same[0]['metric']:.4g}" if same and same[0]["status"] == "done" else ""
+    return {"measured": found, "wanted": _text(rates) + there, "holds": holds, "test": "; ".join(dict.fromkeys(tests))}
 
 
 def _points(of: Drawing, algo: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
@@ -77,7 +78,7 @@ def _apart(of: Drawing, best: dict[str, Any], other: dict[str, Any]) -> tuple[bo
         for point in (best, other)
     )
     if None not in ours and len({*ours} & {*theirs}) > 1:
-        holds, test = compared(ours, theirs, 1 if of.grid.metrics[of.metric].higher else -1)
+        holds, test = compared(ours, theirs, 1 if of.grid.metrics[of.metric].higher else -1, of.figure.seed_kind)
         return holds == "yes", test
     a, b = best["metric"], other["metric"]
     test = f"told apart by {ALIKE:.1%} of {of.metric}, our choice"

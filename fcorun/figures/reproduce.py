@@ -124,7 +124,7 @@ def _measured(sweep: Sweep, figure: Figure, metric: str | None, home: Path, comm
         raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
     chosen = [place for row in best for place in row["rows"]]
     jobs = _with_seeds(figure, grid, [(row, records[row["rows"][0]]) for row in best])
-    varied = {"algo", figure.seeded, *grid.keys}
+    varied = {"algo", *figure.seed_keys, *grid.keys}
     further = _swept_jobs(sweep, home / "seeds", common, [job for _, job in jobs], varied) if jobs else []
     diverged, done = (_by_algo(further, status) for status in ("diverged", "done"))
     failed = Counter(algo for algo, _ in jobs) - done - diverged  # one that cannot be composed does not say whose it is
@@ -183,7 +183,8 @@ def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]
             *_chosen(record.config["algo"]),
             *(f"{key}={value}" for key, value in own.items() if value is not None and value == value),
         ]
-        jobs += [(row["algo"], " ".join([*point, f"{figure.seeded}={seed}"])) for seed in figure.seeds]
+        for seed in figure.seeds:
+            jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
     return jobs
 
 
@@ -226,7 +227,7 @@ def _summary(tuned: Table, metric: str, rates: dict[str, tuple], lost: Counter) 
     for (algo, *values), own in tuned.frame.groupby(["algo", *apart], sort=False, dropna=False):
         row: dict[str, Any] = {"algo": algo, **dict(zip(apart, values, strict=True))}
         row |= {**dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
-        row["band"] = over([len(own)]) if len(own) > 1 else ""
+        row["band"] = over([len(own)], tuned.seed_kind) if len(own) > 1 else ""
         row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):
             low, middle, high = band(own[name].to_numpy(float))

@@ -4,32 +4,40 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fcorun.composing.compose import compose
 from fcorun.composing.folders import choices, own_dir
 from fcorun.config import Axis, Positive, build, check
 from fcorun.errors import UserError, nearest
 from fcorun.metrics import RENAMED
+from fcorun.reports.spread import SEEDS_OF
 
 
 @dataclass(frozen=True)
 class Claim:
     """What a paper says of a figure, so that it can be checked.
 
-    ``metric`` of ``algo`` is measured ``at``: the "tail" average at the algorithm's best rates, for each seed; the
-    "worst" value at any evaluation of any seed there, but for the start, round 0, which is the same for all; the first
-    round at which any point of the grid has come to ``target`` ("reach"; a target that is to be met exactly must be
-    kept to the end); or the "share" of all grid points whose tail average is at least as good as ``target``. The claim
-    holds if that is above (below) each of the numbers, and ``times`` as much as each of the algorithms, that are
-    listed, in every seed; it does not if it is so in none, and else the two are not distinguishable. ``note`` is what
-    is known of it where it does not hold.
+    ``metric`` of ``algo`` is measured ``at``
+
+    - the "tail" average at the algorithm's best rates, for each seed;
+    - {bytes: 5e6}, or rounds, grad_evals, seconds: the last evaluation at its best rates that took no more, for each
+      seed;
+    - the "worst" value at any evaluation of any seed there, but for the start, round 0, which is the same for all;
+    - "reach", the first round from which on any point of the grid is at ``target``, for good: between two evaluations
+      where these are several rounds apart;
+    - the "share" of all grid points whose tail average is at least as good as ``target``;
+    - {largest: KEY}, the largest value of a key at which a grid point comes as near the best one as 0.1 %.
+
+    The claim holds if that is above (below) each of the numbers, and ``times`` as much as each of the algorithms, that
+    are listed, in every seed; it does not if it is so in none, and else the two are not distinguishable. ``note`` is
+    what is known of it where it does not hold.
     """
 
     says: str
     algo: str
     metric: str
-    at: Literal["tail", "reach", "worst", "share"] = "tail"
+    at: str | dict[str, Any] = "tail"
     target: float | None = None
     above: list[float | str] = field(default_factory=list)
     below: list[float | str] = field(default_factory=list)
@@ -38,10 +46,25 @@ class Claim:
 
     def __post_init__(self):
         object.__setattr__(self, "metric", RENAMED.get(self.metric, self.metric))
+        if isinstance(self.at, str):
+            check(self.at, Literal["tail", "reach", "worst", "share"], "figure.claims.at")
+        else:
+            object.__setattr__(self, "at", _place(self.at))
         if (self.target is None) == (self.at in ("reach", "share")):
             raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
         if not self.above and not self.below:
             raise UserError(f"figure.claims: '{self.says}' needs above or below")
+
+
+def _place(at: dict[str, Any]) -> dict[str, Any]:
+    """Check where a claim is measured, {AXIS: NUMBER} or {largest: KEY}. Raises UserError."""
+    if len(at) != 1:
+        raise UserError(f"figure.claims.at={at} must have one key: give {{bytes: 5e6}} or {{largest: algo.client_lr}}")
+    ((name, value),) = at.items()
+    if name == "largest":
+        return {name: check(value, str, "figure.claims.at.largest")}
+    check(name, Literal["largest", *get_args(Axis)], "figure.claims.at")
+    return {name: check(value, Positive, f"figure.claims.at.{name}")}
 
 
 @dataclass(frozen=True)
@@ -58,7 +81,8 @@ class Figure:
         only: the algorithms to draw; none: all.
         runs: the figure whose sweep this one is drawn from; None: its own.
         seeds: with which the best points are run again, beside the seed of the grid.
-        seeded: what they are seeds of: cohorts and minibatches, or the data.
+        seeded: what they are seeds of: "seed", cohorts and minibatches on the same data; or "data", the data anew, and
+            with them cohorts and minibatches.
         fast: overrides for a smaller version, run within a minute.
         printed: the best rates that the paper prints, {algorithm: [client_lr, server_lr]}.
         printed_note: what is known of those that are not the best here; like a claim's ``note``, said of the unchanged
@@ -74,11 +98,21 @@ class Figure:
     only: list[str] = field(default_factory=list)
     runs: str | None = None
     seeds: list[int] = field(default_factory=list)
-    seeded: Literal["seed", "data.seed"] = "seed"
+    seeded: Literal["seed", "data"] = "seed"
     fast: list[str] = field(default_factory=list)
     printed: dict[str, list[float]] | None = None
     printed_note: str = ""
     claims: list[Any] = field(default_factory=list)
+
+    @property
+    def seed_keys(self) -> tuple[str, ...]:
+        """The keys that each further seed is given to."""
+        return ("seed", "data.seed") if self.seeded == "data" else ("seed",)
+
+    @property
+    def seed_kind(self) -> str:
+        """What the seeds are called where something is said of several."""
+        return SEEDS_OF[self.seed_keys[-1]]
 
     def __post_init__(self):
         given = [c if isinstance(c, Claim) else check(c, dict[str, Any], "figure.claims") for c in self.claims]

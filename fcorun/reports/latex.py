@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from fcorun.reports.results import axis, caption, remarks
+from fcorun.reports.results import axis, caption, enough_digits, remarks
 from fcorun.reports.spread import over
 from fcorun.reports.table import SEEDS, Table
 
@@ -20,19 +20,21 @@ def best_latex(runs: Table, metric: str) -> str:
     band = bool((best["seeds"] > 1).any())
     alike = not runs.lengths(metric)  # of runs of different length the best is none
     top = (sign * best["metric"]).groupby([best[key].map(str) for key in runs.apart(metric)]).transform("min")
+    digits = {name: enough_digits(best[name]) for name in (*keys, "metric")}
     rows = []
     for row, least in zip(best.to_dict("records"), top, strict=True):
-        value = _number(row["metric"]) if row["seeds"] else escaped(row["status"])
+        value = _number(row["metric"], digits["metric"]) if row["seeds"] else escaped(row["status"])
         if alike and row["seeds"] and sign * row["metric"] == least:
             value = rf"\textbf{{{value}}}"
         cells = [escaped(runs.title(row["algo"])), *([escaped(row["data"])] if several else [])]
-        cells += [*(_number(row[key]) for key in keys), value]
+        cells += [*(_number(row[key], digits[key]) for key in keys), value]
         if band:
-            cells += [f"{_number(row['low'])} to {_number(row['high'])}" if row["seeds"] > 1 else "", str(row["seeds"])]
+            ends = " to ".join(_number(row[end], digits["metric"]) for end in ("low", "high"))
+            cells += [ends if row["seeds"] > 1 else "", str(row["seeds"])]
         rows.append(cells)
     short = [axis(runs, key) if key in runs.tails else key for key in _short(keys)]
     heads = ["method", *(["data"] if several else []), *map(escaped, [*short, metric])]
-    heads += [escaped(over(set(best["seeds"]) - {0})).replace("-", "--"), "seeds"] if band else []
+    heads += [escaped(over(set(best["seeds"]) - {0}, runs.seed_kind)).replace("-", "--"), "seeds"] if band else []
     columns = "l" * (1 + several) + "r" * (len(heads) - 1 - several)
     about = caption(runs, [metric], band)
     comments = (f"best by {metric}: {about}", *remarks(runs, metric), r"\usepackage{booktabs}")
@@ -58,15 +60,15 @@ def escaped(text: Any) -> str:
     return "".join(_ESCAPED.get(sign, sign) for sign in str(text))
 
 
-def _number(value: Any) -> str:
-    """A cell: numbers with four digits, powers of ten written as such; text as it is; nothing where there is none."""
+def _number(value: Any, digits: int) -> str:
+    """A cell: numbers with so many digits, powers of ten written as such; text as it is; empty where there is none."""
     if value is None or value != value:
         return ""
     if not isinstance(value, float):
         return escaped(value)
-    found = re.fullmatch(r"(.*)e([+-])0*(\d+)", f"{value:.4g}")
+    found = re.fullmatch(r"(.*)e([+-])0*(\d+)", f"{value:.{digits}g}")
     if not found:
-        return f"{value:.4g}" if value >= 0 else f"${value:.4g}$"
+        return f"{value:.{digits}g}" if value >= 0 else f"${value:.{digits}g}$"
     power = f"10^{{{found[2].strip('+')}{found[3]}}}"
     return f"${power}$" if found[1] == "1" else rf"${found[1]} \times {power}$"
 

@@ -81,13 +81,14 @@ def best_table(runs: Table, metric: str | None) -> tuple[Shown, list[str]]:
     for name in names:
         out.add_column(axis(runs, name), justify="left" if name in MEANT else "right", no_wrap=True)
     ties = ["tied with"] if best["tied"].map(len).any() else []
-    spread = "\nover ".join(over(seeds).split(" over ")) if band else ""
+    spread = "\nover ".join(over(seeds, runs.seed_kind).split(" over ")) if band else ""
     for name in (metric, *ties, *([spread] if band else []), *shown, *(["seeds"] if uneven else []), *ends):
         out.add_column(head(runs, name), justify="right", no_wrap=True)
+    digits = enough_digits(best["metric"])
     for row in best.to_dict("records"):
         ended = Counter(frame["status"][_of(runs, row, metric) if row["algo"] else frame["algo"].isna()])
         cells = [number(row[name]) for name in names]
-        cells.append(number(row["metric"]) if row["seeds"] else row["status"])
+        cells.append(number(row["metric"], digits) if row["seeds"] else row["status"])
         cells += [str(len(row["tied"]) or "")] if ties else []
         cells += [_band(row)] if band else []
         cells += [number(row[name]) for name in shown] + ([str(row["seeds"])] if uneven else [])
@@ -174,7 +175,7 @@ def _early(runs: Table) -> list[str]:
 
 def _undrawn(runs: Table) -> list[str]:
     """A line on the algorithms of which several seeds were run that change nothing, if there are any."""
-    if "seed" not in runs.keys:
+    if "seed" not in runs.keys or "data.seed" in runs.keys:  # with which the data change
         return []
     seeds = runs.frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
     names = [str(algo) for algo, count in seeds.items() if count > 1]
@@ -232,6 +233,17 @@ def caption(runs: Table, metrics: Iterable[str], band: bool = False) -> str:
     return text
 
 
-def number(value: Any) -> str:
-    """A cell of a table on the terminal."""
-    return "" if value is None or value != value else f"{value:.4g}" if isinstance(value, float) else str(value)
+def number(value: Any, digits: int = 4) -> str:
+    """A cell of a table on the terminal, a number with so many significant digits."""
+    return "" if value is None or value != value else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def enough_digits(values: Iterable[Any]) -> int:
+    """Return how many significant digits tell the numbers of a column apart: four at least, six at most.
+
+    >>> enough_digits([0.5, 0.99931, 0.99934])
+    5
+    """
+    found = [value for value in values if isinstance(value, float) and value == value]
+    apart = len({f"{value:.6g}" for value in found})
+    return next(digits for digits in (4, 5, 6) if len({f"{value:.{digits}g}" for value in found}) == apart)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 MANY = 10  # from so many seeds on the band leaves out a tenth at each end; of fewer there is none to be left out
+SEEDS_OF = {"seed": "seeds of cohorts", "data.seed": "seeds of data"}  # what varies, by the key of the seed
 SAME = 1e-6  # relative; what differs by less is the same to rounding
 
 
@@ -17,11 +18,12 @@ def band(values: Any, axis: int = 0) -> tuple[Any, Any, Any]:
     return low, middle, high
 
 
-def over(seeds: Iterable[int]) -> str:
-    """What the band over so many seeds is, of several points with their numbers of seeds."""
+def over(seeds: Iterable[int], kind: str = "seeds") -> str:
+    """What the band over so many seeds is, of several points with their numbers of seeds; ``kind`` is what these are
+    called, "seeds of data"."""
     counts = sorted(set(seeds))
-    kind = "10-90 %" if counts[0] >= MANY else "range" if counts[-1] < MANY else f"range (10-90 % from {MANY} on)"
-    return f"{kind} over {' or '.join(map(str, counts))} seeds"
+    ends = "10-90 %" if counts[0] >= MANY else "range" if counts[-1] < MANY else f"range (10-90 % from {MANY} on)"
+    return f"{ends} over {' or '.join(map(str, counts))} {kind}"
 
 
 def agree(values: Any) -> bool:

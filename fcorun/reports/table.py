@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.errors import UserError, nearest
 from fcorun.metrics import CATALOGUE, PERSONAL, RENAMED, TEST, UNTOUCHED, Catalogue, shared, structure
-from fcorun.reports.spread import SAME, agree, band
+from fcorun.reports.spread import SAME, SEEDS_OF, agree, band
 
 SEEDS = ("seed", "data.seed")
 PSI = ("reg", "objective", "client_weighting")  # the sections that say what the objective is
@@ -49,6 +49,11 @@ class Table:
     def tails(self) -> list[str]:
         """The metrics that have a tail average."""
         return [name.removeprefix("tail_") for name in self.frame if name.startswith("tail_")]
+
+    @property
+    def seed_kind(self) -> str:
+        """What the seeds of a band are called: those of the data, where these vary."""
+        return SEEDS_OF["data.seed" if "data.seed" in self.keys else "seed"]
 
     def psi(self) -> list[str]:
         """The keys that vary and say what the objective is: of two of their values objectives do not compare."""

@@ -58,11 +58,12 @@ def test_rounds_against_the_condition_number(tmp_path):
         for kappa, algo in points
     ]
     found = fedsplit.iterations(records)
-    for name, (kappas, rounds) in found.items():
-        assert kappas.tolist() == [100, 1000]
+    for name, reached in found.items():
+        assert list(reached) == [100, 1000]
         expected = [next(row["round"] for row in r.rows if row["suboptimality"] <= 1e-3)
                     for r in records if r.config["algo"]["name"] == name]  # fmt: skip
-        assert rounds.tolist() == expected
+        assert [reach.last for reach in reached.values()] == expected
+        assert all(reach.first == reach.last for reach in reached.values())  # evaluated in every round
     told = fedsplit.conditioning(records)
     assert {row["holds"] for row in told} == {"yes"}
     assert [row["algo"] for row in told] == ["fedgd", "fedsplit", "fedsplit", "fedsplit"]  # two slopes, two factors
@@ -71,5 +72,5 @@ def test_rounds_against_the_condition_number(tmp_path):
     left, right = PICTURES["conditioning"](of).axes
     assert len(left.lines) == 5
     assert len({(line.get_color(), line.get_linestyle()) for line in left.lines}) == 5
-    for (kappas, rounds), line in zip(found.values(), right.lines[::2], strict=True):
-        np.testing.assert_array_equal(line.get_data(), (kappas, rounds))
+    for reached, line in zip(found.values(), right.lines[::2], strict=True):
+        np.testing.assert_array_equal(line.get_data(), (list(reached), [reach.last for reach in reached.values()]))

@@ -111,13 +111,15 @@ def claim(**changes):
     return Claim(**({"says": "so", "algo": "a", "metric": "support_f1", "above": [0.5]} | changes))
 
 
-def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, seeds=()):
+def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, x=("rounds",)):
     grid = pd.DataFrame(
-        {"algo": ["a", "a"], "data": "x", "status": "done", "tail_support_f1": tail, "tail_rank": [4, 5]}
-    )
+        {"algo": "a", "data": "x", "client_lr": [1.0, 2.0], "status": "done", "tail_support_f1": tail,
+         "tail_rank": [4, 5]}
+    )  # fmt: skip
     tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
-    found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), {"a": [list(rows)]}, [list(rows)] * 2, seeds)
-    (row,) = claims.check("fig", Figure("t", claims=[one]), found)
+    runs = {"a": [(None, list(rows))]}
+    found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), runs, [list(rows)] * 2)
+    (row,) = claims.check("fig", Figure("t", x=list(x), claims=[one]), found)
     return row
 
 
@@ -130,7 +132,7 @@ def test_claims():
     assert checked(claim(above=["b"]))["holds"] == "not measured"
     assert checked(claim(metric="rank"))["holds"] == "not measured"
     assert (
-        checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with support_f1 of 0.5 0.5"
+        checked(claim(at="share", target=0.5, above=[0.4]))["measured"] == "share of points with support_f1 of 0.5: 0.5"
     )
 
 
@@ -151,7 +153,7 @@ def test_claims_about_a_metric_of_a_users_objective(higher, told):
     worst = claim(metric="val_deviance", at="worst", above=[0])
     assert checked(worst, rows=rows, metrics=own)["measured"] == f"worst val_deviance {told}"
     reach = checked(claim(metric="val_deviance", at="reach", target=0.6, above=[0]), rows=rows, metrics=own)
-    assert reach["measured"].endswith({False: "1", True: "0", None: "never"}[higher])
+    assert reach["measured"].endswith({False: " 1", True: "never", None: "never"}[higher])
 
 
 def test_claims_about_rounds():
@@ -161,12 +163,44 @@ def test_claims_about_rounds():
     exact = claim(at="reach", metric="rank", target=4, above=[4.5], below=[5.5])
     assert checked(exact, rows=rows)["holds"] == "yes"
     left = claim(at="reach", metric="pieces", target=4, above=[], below=[100])  # met in round 5, and left again
-    assert checked(left, rows=rows)["measured"] == "rounds to pieces 4 never"
+    assert checked(left, rows=rows)["measured"] == "rounds to pieces 4: never"
     unknown = claim(at="reach", metric="violation", target=4, above=[], below=[100])
     assert checked(unknown, rows=rows)["holds"] == "not measured"
 
 
+@pytest.mark.parametrize(("wanted", "holds"), [(20, "no"), (30, "no"), (31, "not distinguishable"), (41, "yes")])
+def test_rounds_are_known_as_closely_as_the_evaluations_lie(wanted, holds):
+    """Evaluated every ten rounds, a target that is met in round 40 and not in round 30 was met in between."""
+    rows = [{"round": r, "support_f1": r / 100} for r in range(0, 101, 10)]
+    row = checked(claim(at="reach", target=0.37, above=[], below=[wanted]), rows=rows)
+    assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.37: more than 30, at most 40", holds)
+    assert row["test"].endswith("; evaluations too far apart") == (holds == "not distinguishable")
+
+
+def test_claims_at_equal_bytes():
+    """The last evaluation for which no more was sent; a run that sent less is not compared."""
+    rows = [{"round": r, "bytes_up": 10 * r, "bytes_down": 10 * r, "grad_evals": r, "support_f1": r / 10}
+            for r in range(10)]  # fmt: skip
+    row = checked(claim(at={"bytes": 55}), rows=rows)
+    assert (row["measured"], row["holds"]) == ("support_f1 after 55 bytes 0.2", "no")
+    assert checked(claim(at={"rounds": 7}), rows=rows)["holds"] == "yes"
+    assert checked(claim(at={"bytes": 1e6}), rows=rows)["holds"] == "not measured"
+    silent = [{"round": 9, "bytes_up": 0, "bytes_down": 0, "support_f1": 0.9}]  # a baseline's
+    assert checked(claim(at={"bytes": 55}), rows=silent)["holds"] == "yes"
+    tail = claim(above=["b"])
+    assert checked(tail, others={"b": 0.5}, x=["bytes"])["test"].endswith("compares at equal bytes")
+    assert "equal" not in checked(tail, others={"b": 0.5})["test"]
+
+
+def test_claims_about_the_largest_rate_that_is_good():
+    largest = {"at": {"largest": "client_lr"}}
+    assert checked(claim(**largest, above=[1.5]), tail=(0.6, 0.5999))["holds"] == "yes"
+    assert checked(claim(**largest, above=[1.5]), tail=(0.6, 0.59))["holds"] == "no"
+    assert checked(claim(at={"largest": "server_lr"}))["holds"] == "not measured"
+
+
 NOTHING = [{"above": []}, {"at": "reach"}, {"target": 3.0}, {"at": "share"}, {"at": "worst", "target": 1.0}]
+NOWHERE = [{"at": "best"}, {"at": {}}, {"at": {"byte": 5}}, {"at": {"bytes": -1}}, {"at": {"largest": None}}]
 
 
 @pytest.mark.parametrize("wrong", NOTHING, ids=str)
@@ -175,23 +209,30 @@ def test_claims_that_say_nothing_are_refused(wrong):
         claim(**wrong)
 
 
+@pytest.mark.parametrize("wrong", NOWHERE, ids=str)
+def test_claims_measured_nowhere_are_refused(wrong):
+    with pytest.raises(UserError, match=r"figure\.claims\.at"):
+        claim(**wrong)
+
+
 def test_a_claim_is_judged_over_seeds():
     """In every seed: yes; in none: no; else the two cannot be told apart. It says by what test."""
     frame = pd.DataFrame({"algo": list("aaabbbc"), "tail_support_f1": [0.5, 0.7, 0.9, 0.4, 0.6, 0.8, 0.65]})
-    found = claims.Measured(Table(frame), Table(frame), {}, seeds=[0, 1, 2, 0, 1, 2, 0])
+    runs = {"a": [(seed, []) for seed in range(3)], "b": [(seed, []) for seed in range(3)], "c": [(0, [])]}
+    found = claims.Measured(Table(frame), Table(frame), runs, kind="seeds of data")
 
     def told(**changes):
         (row,) = claims.check("fig", Figure("t", claims=[claim(**changes)]), found)
         return row["holds"], row["test"], row["note"]
 
-    assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds", "")  # although the bands overlap
-    assert told(above=[], below=["b"], note="known") == ("no", "the same sign in each of 3 seeds", "known")
+    assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds of data", "")  # although the bands overlap
+    assert told(above=[], below=["b"], note="known") == ("no", "the same sign in each of 3 seeds of data", "known")
     assert told(above=["c"], note="known") == (
         "not distinguishable",
-        "the same sign in each of the 1 common seed: too few",
+        "the same sign in each of the 1 common seed of data: too few",
         "known",
     )
-    assert told(above=[0.4]) == ("yes", "in each of 3 seeds", "")
+    assert told(above=[0.4]) == ("yes", "in each of 3 seeds of data", "")
     assert told(above=[0.6])[0] == "not distinguishable"
     assert told(above=[0.95])[0] == "no"
     assert told(algo="c", above=[0.6]) == ("yes", "one number against another", "")
@@ -231,9 +272,11 @@ def test_rounds_are_those_of_the_point_that_is_there_first():
     slow = [{"round": r, "support_f1": r / 9 if r > 8 else 0.0} for r in range(10)]
     grid = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": [1.0, 2.0, 3.0],
                          "status": ["done", "done", "diverged"], "tail_support_f1": [0.6, 1.0, 0.0]})  # fmt: skip
-    found = claims.Measured(Table(grid), Table(grid), {"a": [slow]}, [fast, slow, [{"round": 0, "support_f1": 1.0}]])
+    found = claims.Measured(
+        Table(grid), Table(grid), {"a": [(0, slow)]}, [fast, slow, [{"round": 0, "support_f1": 1.0}]]
+    )
     (row,) = claims.check("fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), found)
-    assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5 5", "yes")
+    assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5: 5", "yes")
 
 
 def test_sweeps_bring_their_axes_along(tmp_path):

@@ -56,7 +56,7 @@ def test_all_are_there(made):
     code, out, claim, summary = made()
     assert code == 0
     assert "seeds:" not in out
-    assert (claim["holds"], claim["test"]) == ("yes", "the same sign in each of 3 seeds")
+    assert (claim["holds"], claim["test"]) == ("yes", "the same sign in each of 3 seeds of cohorts")
     assert list(summary["seeds_lost"]) == [0, 0]
 
 
@@ -66,7 +66,7 @@ def test_those_that_failed_are_told_and_nothing_is_claimed_of_one(made, broke):
     assert code == 1
     assert "fedmid has 1 of 3 seeds: 2 of its runs failed" in out
     assert claim["holds"] == "not distinguishable"
-    assert claim["test"] == "the same sign in each of the 1 common seed: too few"
+    assert claim["test"] == "the same sign in each of the 1 common seed of cohorts: too few"
     assert (summary.loc["fedmid", "seeds_lost"], summary.loc["fedavg", "seeds_lost"]) == (2, 0)
 
 

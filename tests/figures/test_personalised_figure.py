@@ -64,7 +64,7 @@ def test_own_models_where_there_are_none_are_the_global_one(records):
 
 def test_the_picture_has_what_it_says(records):
     runs = table(records)
-    figure = Figure("own models", "personalised", "personalised", seeded="data.seed")
+    figure = Figure("own models", "personalised", "personalised", seeded="data")
     of = Drawing(figure, METRIC, runs, records, tuned=runs, tuned_records=records)
     left, middle, right = personalised.draw(of).axes
     assert [text.get_text() for text in left.get_yticklabels()] == ["FedAvg", "local", "pFedMac-SH"]

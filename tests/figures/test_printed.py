@@ -48,19 +48,19 @@ def test_of_one_seed(case, tmp_path):
 
 def test_of_several_seeds_by_these(tmp_path):
     """As claims are; a difference of any size that is there in each seed is one."""
-    seeds, test = (0, 1, 2), "the same sign in each of 3 seeds"
+    seeds, test = (0, 1, 2), "the same sign in each of 3 seeds of cohorts"
     close = {(*TWO, seed): 0.6 + seed / 10 for seed in seeds} | {(0.01, 0.3, s): 0.5999 + s / 10 for s in seeds}
     row = judged(tmp_path / "close", close, (0.01, 0.3))
     assert (row["holds"], row["test"]) == ("no", test)
     row = judged(tmp_path / "mixed", close | {(0.01, 0.3, 0): 0.65}, (0.01, 0.3))
     assert (row["holds"], row["test"]) == ("not distinguishable", test)
-    assert row["measured"] == "(0.001, 0.3) or (0.01, 0.3)"
+    assert row["measured"] == "support_f1 0.7 at (0.001, 0.3) or (0.01, 0.3)"
 
 
 def test_of_many_that_are_alike_some_are_told(tmp_path):
     row = judged(tmp_path, {(0.001, server, 0): 0.7 for server in (1, 2, 3, 4, 5)}, (0.001, 4))
-    assert row["measured"] == "(0.001, 1) or (0.001, 4) or (0.001, 2) or 2 others"
-    assert row["wanted"] == "(0.001, 4)"
+    assert row["measured"] == "support_f1 0.7 at (0.001, 1) or (0.001, 4) or (0.001, 2) or 2 others"
+    assert row["wanted"] == "(0.001, 4), where it is 0.7"
 
 
 def test_of_an_algorithm_that_did_not_come_to_an_end(tmp_path):

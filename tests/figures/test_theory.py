@@ -66,4 +66,4 @@ def test_the_gap_beside_its_bounds(tmp_path):
         assert len(bounds) > 0
     *bounded, first = theory.verdicts(records)
     assert {row["holds"] for row in bounded} == {"yes"}
-    assert "with client_lr=0.0001, server_lr=10; " in first["measured"]
+    assert "with client_lr=0.0001, server_lr=10: " in first["measured"]

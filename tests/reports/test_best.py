@@ -24,7 +24,12 @@ def test_best_points_side_by_side():
     found = best_of(grid("s"))
     assert len(found.axes) == 4
     assert legend_of(found) == [
-        *("feddualavg", "fedmid", "median and range over 3 seeds", "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1$\\uparrow$"),
+        *(
+            "feddualavg",
+            "fedmid",
+            "median and range over 3 seeds of cohorts",
+            "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1$\\uparrow$",
+        ),
         "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
     ]
     for ax in found.axes:

@@ -21,7 +21,7 @@ def test_a_table_with_bands():
     assert found[0] == "% best by objective: mean over the last 20 rounds, median over seeds"
     assert all(line.startswith("% ") for line in found[:-8])
     assert found[-8:-5] == [r"\begin{tabular}{lrrrr}", r"\toprule",
-                            r"method & client\_lr & objective & range over 3 seeds & seeds \\"]  # fmt: skip
+                            r"method & client\_lr & objective & range over 3 seeds of cohorts & seeds \\"]  # fmt: skip
     assert found[-4:] == [
         r"feddualavg & $10^{-5}$ & \textbf{2.5} & 1.25 to 3.75 & 3 \\",
         r"fedmid\_osp & $10^{-5}$ & 3.75 & 2.5 to 5 & 3 \\",
@@ -52,3 +52,10 @@ def test_the_best_of_runs_of_different_length_is_not_bold():
     for algo, rounds in (("feddualavg", 40), ("fedmid", 80)):
         record(f"s/{algo}", config(algo, rounds=rounds), rows(1.0, rounds=rounds))
     assert "textbf" not in "".join(lines())
+
+
+def test_rows_that_differ_have_the_digits_that_say_so():
+    for algo, level in (("feddualavg", 0.999312), ("fedmid", 0.999341), ("fedavg", 0.5)):
+        record(f"s/{algo}", config(algo), rows(support_f1=level))
+    found = "\n".join(lines("support_f1"))
+    assert all(number in found for number in ("0.99931", "0.99934", "0.5"))

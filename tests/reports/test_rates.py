@@ -21,7 +21,7 @@ def test_heat_maps():
     assert maps[0].get_ylabel() == "server learning rate $\\eta_s$"
     assert bar.get_ylabel() == "F1 of |w$_j$| > 0.0001\nmean of last 20 rounds"
     assert legend_of(found) == [
-        *("best", "diverged with any of 3 seeds", "median of 3 seeds"),
+        *("best", "diverged with any of 3 seeds of cohorts", "median of 3 seeds of cohorts"),
         "best is the largest $\\eta_s$, try larger: feddualavg, fedmid",
     ]
     picture = maps[0].images[0].get_array()
@@ -89,7 +89,13 @@ def test_one_rate_is_a_line_an_algorithm():
     found = figure(rates.draw, grid("s", server=(1.0,)))
     (ax,) = found.axes
     assert legend_of(found) == [
-        *("feddualavg", "fedmid", "best", "diverged with any of 3 seeds", "median and range over 3 seeds"),
+        *(
+            "feddualavg",
+            "fedmid",
+            "best",
+            "diverged with any of 3 seeds of cohorts",
+            "median and range over 3 seeds of cohorts",
+        ),
     ]
     lines = [line for line in ax.lines if len(line.get_xdata()) > 1]
     assert [line.get_xdata().tolist() for line in lines] == [[0.1, 0.2], [0.1, 0.2]]

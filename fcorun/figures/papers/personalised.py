@@ -47,7 +47,7 @@ def draw(of: Drawing) -> Any:
     left.set_yticks(range(len(algos)), [of.grid.title(name) for name in algos])
     tail = of.tuned.tail_rounds
     left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
-    left.set_title("open: global model, filled: own models" + (f";\nbar: {over([seeds])} of the data"
+    left.set_title("open: global model, filled: own models" + (f";\nbar: {over([seeds], of.tuned.seed_kind)}"
                    if seeds > 1 else ""), pad=pt(3))  # fmt: skip
     density = f"{PERSONAL}density"
     folded = of.grid.points(ACCURACY)
@@ -118,8 +118,8 @@ def margins(tuned: Table, seeds: list[int]) -> list[dict[str, str]]:
             if algo in (GLOBAL, ALONE) or not gains:
                 continue
             low, value, high = band(gains)
-            spread = f", {low:+.1f} to {high:+.1f}, {over([len(gains)])}" if len(gains) > 1 else ""
-            holds, test = compared(dict(enumerate(gains)), {None: 0.0}, 1)
+            spread = f", {low:+.1f} to {high:+.1f}, {over([len(gains)], tuned.seed_kind)}" if len(gains) > 1 else ""
+            holds, test = compared(dict(enumerate(gains)), {None: 0.0}, 1, tuned.seed_kind)
             rows.append(_row(algo, f"own models beat {'one for all' if other == GLOBAL else 'each client alone'}",
                              f"{value:+.1f} points of accuracy{spread}", f"more than {other}", True)
                         | {"holds": holds, "test": test, "note": ""})  # fmt: skip

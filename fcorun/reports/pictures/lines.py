@@ -78,11 +78,11 @@ def draw_lines(
             label_y(ax, table.words(name))
         ax.margins(x=0.02)
         whole_x(ax, x)
-    _legend(figure, axes, lines, notes)
+    _legend(figure, axes, lines, notes, table)
     return figure
 
 
-def _legend(figure: Any, axes: Sequence[Any], lines: Sequence[Line], notes: Sequence[str]) -> None:
+def _legend(figure: Any, axes: Sequence[Any], lines: Sequence[Line], notes: Sequence[str], table: Table) -> None:
     """The lines of all panels, what a band is, and notes."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -93,7 +93,7 @@ def _legend(figure: Any, axes: Sequence[Any], lines: Sequence[Line], notes: Sequ
     several = [line for line in lines if len(line.runs) > 1]
     spread = [len(line.runs) for line in several if not line.same]
     if spread:
-        shown[f"median and {over(spread)}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
+        shown[f"median and {over(spread, table.seed_kind)}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
     if len(spread) < len(several):
         shown["no band: seeds agree"] = Line2D([], [], linestyle="none")
     shown |= {note: Line2D([], [], linestyle="none") for note in notes}

@@ -210,20 +210,21 @@ def _marks(figure: Any, view: View, folded: Frame, rates: list[str], axes: Seque
 
     shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     seeds = folded["rows"].map(len).max()
+    kind = view.table.seed_kind
     tops, ties = best_places(view, folded, rates)
     if not axes or any(None not in place for place in tops.values()):
         shown["best"] = Line2D([], [], **ring())
     if any(ties.values()):
         shown["tied with it"] = Line2D([], [], **ring(tie=True))
     if (folded["status"] == "diverged").any():
-        shown["diverged" + (f" with any of {seeds} seeds" if seeds > 1 else "")] = Line2D([], [], **cross())
+        shown["diverged" + (f" with any of {seeds} {kind}" if seeds > 1 else "")] = Line2D([], [], **cross())
     several = folded[(folded["status"] == "done") & (folded["seeds"] > 1)]
     if axes and len(several) and several["agree"].all():
-        shown[f"{seeds} seeds agree"] = Line2D([], [], linestyle="none")
+        shown[f"{seeds} {kind} agree"] = Line2D([], [], linestyle="none")
     elif axes and len(several):
-        shown[f"median and {over(several['seeds'])}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
+        shown[f"median and {over(several['seeds'], kind)}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
     elif seeds > 1:
-        shown[f"median of {seeds} seeds"] = Patch(color="#21918c", linewidth=0)  # of the colour map
+        shown[f"median of {seeds} {kind}"] = Patch(color="#21918c", linewidth=0)  # of the colour map
     shown |= {note: Line2D([], [], linestyle="none") for note in _edges(view, rates)}
     if view.problem:
         shown[view.problem] = Line2D([], [], linestyle="none")
