@@ -36,6 +36,9 @@ class FederatedData:
             when its run ends.
         clients_val, clients_test: the name of the client of each row of these splits, text, "" for nobody's; or None
             where the clients of ``offsets_val`` say it, or nobody knows.
+        group: the name of the group of each training row, shape (N,), text; rows of one group are held out together.
+            None: rows have no groups.
+        fold: the name of the fold that holds each training row out, shape (N,), text; None: folds are drawn.
         weight, weight_val, weight_test: what each row weighs in the means of losses, shape (N,), not negative; None: 1.
         offset, offset_val, offset_test: what is added to each row's prediction, shape (N,); None: nothing.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
@@ -74,6 +77,8 @@ class FederatedData:
     offset: np.ndarray | None = None
     offset_val: np.ndarray | None = None
     offset_test: np.ndarray | None = None
+    group: np.ndarray | None = None
+    fold: np.ndarray | None = None
     truth: dict[str, np.ndarray] | None = None
     truths: dict[str, np.ndarray] | None = None
     clients: tuple[str, ...] = ()

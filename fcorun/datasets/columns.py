@@ -146,7 +146,7 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
         return "number"
     there = ~gaps(series)
     text = series[there].astype(str)
-    if text.str.fullmatch(_DATE).mean() > 0.5:
+    if is_date(series):
         raise UserError(f"{column} holds dates ('{text.iloc[0]}'): {dates}")
     if (text.str.fullmatch(_LIKE_A_NUMBER) | ~bad[there]).mean() >= 0.2:
         row, others = _culprit(series, values, bad)
@@ -159,13 +159,18 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
     return "levels"
 
 
+def is_date(series: Any) -> bool:
+    """Return whether most values of a column of text are dates."""
+    return bool(series[~gaps(series)].astype(str).str.fullmatch(_DATE).mean() > 0.5)
+
+
 def check_levels(name: str, found: int, rows: int, where: str) -> None:
     """Refuse a column of text with so many levels in so many rows that they name rows, persons or numbers."""
     if found > MOST_LEVELS or (rows >= _FEW_ROWS and found > rows / 2):
         raise UserError(
             f"{where}: column '{name}' has {found} levels in {rows} training rows, more than {MOST_LEVELS} or half of "
-            f"the rows: data.ignore=[{name}] leaves it out if it names rows or persons; else group its levels, or "
-            "write numbers without units"
+            f"the rows: data.ignore=[{name}] leaves it out if it names rows, data.group={name} if it names persons or "
+            "other groups of rows, which then stay together; else group its levels, or write numbers without units"
         )
 
 

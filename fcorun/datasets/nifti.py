@@ -11,6 +11,7 @@ from fcorun.config import Index, Path
 from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.datasets.columns import parse_numbers
 from fcorun.datasets.grid import Grid
+from fcorun.datasets.groups import mark_rows
 from fcorun.datasets.images import (
     PER_RUN,
     damage,
@@ -33,6 +34,7 @@ from fcorun.datasets.text import separator
 from fcorun.errors import UserError, nearest
 
 Names = list[str]
+_MARKS = ("group", "split", "fold")  # columns that say which images belong together, and where each goes
 _SHOWN = 5  # of the images that are missing
 
 
@@ -52,6 +54,7 @@ class Nifti(Dataset):
             by ``mask_strategy``: what at least half of the files have in it.
         resample: whether images on another grid than the mask, or without one than the first image, are brought to it.
         task, validation, scaling, seed, positive: as of data=table.
+        group, group_across, split, fold: as of data=table, of the images of one patient for example.
         standardize: "per_run" brings each voxel to mean 0 and sample deviation 1 over the images of a run that are
             listed, as nilearn does it (zscore_sample); the others are as of data=table. None: per_run with a ``run``,
             else none.
@@ -76,6 +79,10 @@ class Nifti(Dataset):
     seed: Index = 0
     test: Annotated[float | list[str] | None, "later"] = None
     positive: Annotated[str | bool | None, "later"] = None
+    group: Annotated[str | None, "later"] = None
+    group_across: Annotated[Literal["refuse", "keep"], "later"] = "refuse"
+    split: Annotated[str | None, "later"] = None
+    fold: Annotated[str | None, "later"] = None
 
     def __post_init__(self):
         if self.standardize == "per_run" and self.run is None:
@@ -93,6 +100,8 @@ class Nifti(Dataset):
 
     def load(self) -> FederatedData:
         """Images x voxels, float32, the rows sorted by client, within a client in the order of the table."""
+        import pandas as pd
+
         listed = self._listed()
         files = self._files(listed[self.image])
         unique = list(dict.fromkeys(files))
@@ -108,9 +117,14 @@ class Nifti(Dataset):
             for name in self.categories:
                 if name not in y:
                     raise UserError(f"data.categories: no image has the label '{name}'; {nearest(name, set(y))}")
-            x, y, client = (values[np.isin(y, self.categories)] for values in (x, y, client))
-        data = self._table.dealt(Rows(x, _numbers(y), client))
-        remarks = look_alikes(f"data.path={self.path}: labels", data.classes)
+            there = np.isin(y, self.categories)
+            x, y, client = x[there], y[there], client[there]
+            listed = {column: np.array(values)[there].tolist() for column, values in listed.items()}
+        aside = pd.DataFrame({column: listed[column] for column in (self.group, self.split, self.fold) if column})
+        rows = Rows(x, _numbers(y), client, aside=aside)
+        data = self._table.dealt(mark_rows(rows, self.path, self.group, self.split, self.fold))
+        remarks = [told for told in data.remarks if "data.group=" in told]
+        remarks += look_alikes(f"data.path={self.path}: labels", data.classes)
         remarks += look_alikes(f"data.path={self.path}: clients", np.unique(client).tolist())
         if found["gaps"]:
             gaps = int(found["gaps"])
@@ -140,6 +154,10 @@ class Nifti(Dataset):
             scaling=self.scaling,
             seed=self.seed,
             positive=self.positive,
+            group=self.group,
+            group_across=self.group_across,
+            split=self.split,
+            fold=self.fold,
         )
 
     def _listed(self) -> dict[str, Names]:
@@ -156,7 +174,7 @@ class Nifti(Dataset):
         except DAMAGE as error:
             raise damaged(where, ending, error) from error
         names = list(frame)
-        asked = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run")}
+        asked = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
         for key, column in asked.items():
             if column is not None and column not in names:
                 raise UserError(f"data.{key}={column}: there is no such column in {self.path}; "
@@ -166,7 +184,7 @@ class Nifti(Dataset):
         found = {}
         for key, column in ((key, column) for key, column in asked.items() if column is not None):
             values = frame[column].fillna("").str.strip().tolist()
-            if "" in values:
+            if "" in values and key != "fold":
                 raise UserError(f"data.{key}={column}: row {values.index('') + 1} of {self.path} has no value there; "
                                 "fill it in or drop it")  # fmt: skip
             found[column] = values

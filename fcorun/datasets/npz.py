@@ -1,5 +1,6 @@
 """The arrays of an .npz file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,19 @@ def text_names(values: np.ndarray) -> np.ndarray:
     return values.astype(str)
 
 
-def read_npz(file: Path, path: str) -> dict[str, Any]:
-    """The arrays "x" and "y", and those of "client", "validation" and "test" that are there.
+def read_npz(file: Path, path: str, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the arrays "x" and "y", those of "client", "validation" and "test" that are there, and ``more``.
 
-    Raises UserError for arrays that do not fit each other.
+    Raises UserError for arrays that are missing or do not fit each other.
     """
     with file.open("rb") as data:  # numpy leaves a file open that it opened and found damaged
         arrays = np.load(data, allow_pickle=False)
         if isinstance(arrays, np.ndarray):
             raise ValueError("it holds a single array")
-        for name in ("X", "y"):
+        for name in ("X", "y", *more):
             if name not in arrays.files:
                 raise UserError(f"data.path={path}: there is no array '{name}'; {nearest(name, arrays.files)}")
-        found = {n: _array(arrays, n, path) for n in ("X", "y", "client", *_HELD) if n in arrays.files}
+        found = {n: _array(arrays, n, path) for n in ("X", "y", "client", *_HELD, *more) if n in arrays.files}
     return checked(found, path)
 
 
@@ -63,7 +64,7 @@ def _array(arrays: Any, name: str, path: str) -> np.ndarray:
     except ValueError as error:
         if "Object arrays" not in str(error):
             raise
-        kind = {"client": "str", **dict.fromkeys(_HELD, "bool")}.get(name, "float")
+        kind = {"X": "float", "y": "float", **dict.fromkeys(_HELD, "bool")}.get(name, "str")
         kind += "), or dtype=str if they are labels" if name == "y" else ")"
         raise UserError(f"data.path={path}: array '{name}' holds Python objects, which may be anything: save it as "
                         f"{name}=np.array({name}, dtype={kind}") from error  # fmt: skip

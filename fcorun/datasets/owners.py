@@ -3,6 +3,7 @@
 import numpy as np
 
 from fcorun.datasets.base import stream
+from fcorun.datasets.groups import uniform_of
 from fcorun.datasets.partition import natural, partition
 from fcorun.datasets.rows import Rows
 from fcorun.errors import UserError
@@ -13,8 +14,9 @@ def owners(
 ) -> tuple[list[str], np.ndarray]:
     """Names of the clients, and the index of each row's client, shape (N,).
 
-    ``kind`` is that of ``fcorun.datasets.partition``, for rows whose clients the file at ``path`` does not name. Raises
-    UserError where it does, and another one is asked for, and for more clients than rows.
+    ``kind`` is that of ``fcorun.datasets.partition``, for rows whose clients the file at ``path`` does not name; of
+    rows with groups, "iid" deals groups out. Raises UserError where the file names clients, and another kind is asked
+    for, and for more clients than rows or than groups can fill.
     """
     if rows.client is not None:
         if kind != "iid":
@@ -32,6 +34,17 @@ def owners(
     if clients > len(training):
         raise UserError(f"data.clients={clients} is more than the {len(training)} rows of {path}: "
                         f"give at most {len(training)}")  # fmt: skip
+    if rows.group is not None:
+        if kind != "iid":
+            raise UserError(f"data.partition={kind} deals single rows out, and data.group keeps rows together: give "
+                            "data.partition=iid, which deals out groups, or data.client")  # fmt: skip
+        owner = np.floor(uniform_of(rows.group, stream(seed, "table", "partition")) * clients).astype(np.int64)
+        owner[marked] = clients
+        if len(lost := np.setdiff1d(np.arange(clients), owner)):
+            count = len(np.unique(rows.group))
+            raise UserError(f"data.clients={clients}: client{lost[0]} gets none of the {count} groups of data.group, "
+                            "which are dealt out at random: give fewer clients")  # fmt: skip
+        return [f"client{m}" for m in range(clients)], owner
     # rows that the file holds out belong to nobody, that is to one client more
     owner = np.full(len(y), clients)
     owner[~marked] = partition(kind, training, clients, alpha, stream(seed, "table", "partition"))

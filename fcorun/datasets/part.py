@@ -53,6 +53,8 @@ def part(data: FederatedData, kept: Bool[np.ndarray, " N"], held: Bool[np.ndarra
         clients_val=None,
         **{name: None if values is None else values[places] for name, values in given.items()},
         **{f"{name}_val": None if values is None else values[tested] for name, values in given.items()},
+        group=None if data.group is None else data.group[places],
+        fold=None if data.fold is None else data.fold[places],
         **{f"{name}_test": None for name in ("x", "y", "clients", *given)},
         truths=None if data.truths is None else {name: each[present] for name, each in data.truths.items()},
         clients=tuple(data.clients[m] for m in present) if data.clients else (),

@@ -14,13 +14,14 @@ import numpy as np
 from fcorun.datasets.columns import Kind
 from fcorun.datasets.encoding import kinds_of_record, read_encoding
 from fcorun.datasets.excel import read_excel
+from fcorun.datasets.groups import repeated_names
 from fcorun.datasets.libsvm import read_libsvm
-from fcorun.datasets.named import check_apart, chosen, split
+from fcorun.datasets.named import check_apart, chosen, columns_like, split
 from fcorun.datasets.npz import read_npz
 from fcorun.datasets.parquet import bytes_of, read_parquet
 from fcorun.datasets.remarks import decimal_commas, nothing_known
 from fcorun.datasets.rows import Rows
-from fcorun.datasets.stored import HDF5, is_folder, read_folder, read_hdf5, stays
+from fcorun.datasets.stored import ARRAYS, HDF5, is_folder, read_folder, read_hdf5, stays
 from fcorun.datasets.text import Written, head_of, read_text
 from fcorun.errors import UserError
 
@@ -104,12 +105,13 @@ def read(
                         "X.npy and y.npy, or leave data.resident out")  # fmt: skip
     try:
         if ending not in NAMED:
-            rows = Rows(**_arrays(file, ending, path, resident))
+            rows = _arrays(file, ending, path, resident, aside)
         elif ending == PARQUET and stays(bytes_of(file), resident):
             encoding = read_encoding(record) if record else None
             rows = read_parquet(file, path, **columns, aside=aside, encoding=encoding)
         else:
-            rows = _named(file, path, ending, **columns, kinds=kinds_of_record(record) if record else None)
+            kinds = kinds_of_record(record) if record else None
+            rows = _named(file, path, ending, **columns, kinds=kinds, aside=aside)
     except DAMAGE as error:
         raise damaged(where, ending, error) from error
     if not len(rows.y):
@@ -130,26 +132,47 @@ def _named(
     ignore: Sequence[str] | None,
     only: Sequence[str] | None,
     kinds: Mapping[str, Kind] | None,
+    aside: Mapping[str, str],
 ) -> Rows:
     """The rows of a file with named columns, in memory."""
     where = f"data.path={path}"
     written, remarks = frame_of(file, ending, target, client, where=where, kinds=kinds)
     frame = written.frame
+    for option, name in aside.items():
+        if name not in frame:
+            raise UserError(f"data.{option}={name}: there is no such column in {path}; {columns_like(name, frame)}")
     features = chosen(frame, path, (target, client), ignore, only)
     rows = split(frame, path, target, client, features=features)
     if unread := next((why for name, why in written.unread.items() if name in features), None):
         raise UserError(f"{where}: {unread}")
     told = {name: found for name, found in written.words.items() if name in features or name == target}
-    return replace(rows, remarks=(*remarks, *nothing_known(told, frame)))
+    left_out = [name for name in frame.columns if name not in (*features, target, client)]
+    repeated = [] if "group" in aside else repeated_names(frame, left_out, client)
+    return replace(rows, remarks=(*remarks, *nothing_known(told, frame), *repeated))
 
 
-def _arrays(file: Path, ending: str, path: str, resident: bool | str) -> dict[str, Any]:
-    """The arrays of a file without named columns, by their names in Rows."""
+def _arrays(file: Path, ending: str, path: str, resident: bool | str, aside: Mapping[str, str]) -> Rows:
+    """The rows of a file of arrays; ``Rows.aside`` has those that the options group, split and fold name."""
+    import pandas as pd
+
+    asked = {option: name for option, name in aside.items() if option in ("group", "split", "fold")}
+    for option, name in asked.items():
+        if ending in LIBSVM:
+            raise UserError(f"data.{option}={name}: a {ending} file has features and targets only: give a table, or an "
+                            f".npz with an array '{name}'")  # fmt: skip
+        if name in ARRAYS:
+            raise UserError(f"data.{option}={name}: that array is the rows' {name}: name another one, or none")
+    more = list(dict.fromkeys(asked.values()))
     if ending == FOLDER:
-        return read_folder(path, resident)
-    if ending in HDF5:
-        return read_hdf5(file, path, resident)
-    return read_npz(file, path) if ending == ".npz" else dict(zip("xy", read_libsvm(file, path), strict=True))
+        found = read_folder(path, resident, more)
+    elif ending in HDF5:
+        found = read_hdf5(file, path, resident, more)
+    elif ending == ".npz":
+        found = read_npz(file, path, more)
+    else:
+        found = dict(zip("xy", read_libsvm(file, path), strict=True))
+    columns = {name: found.pop(name) for name in more}
+    return Rows(**found, aside=pd.DataFrame(columns) if columns else None)
 
 
 def frame_of(

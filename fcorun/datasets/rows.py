@@ -15,11 +15,13 @@ class Rows:
         y: targets as the file has them, shape (N,): real, finite numbers, booleans or text.
         client: the client of each row, text, shape (N,), or None.
         validation, test: True where the file holds a row out, shape (N,), or None.
+        group: the name of each row's group, text, shape (N,), or None.
+        fold: the name of the fold that holds each row out, text, "" for none, shape (N,), or None.
         frame: the columns of the features as they are, a pandas.DataFrame; of a file with named columns, and then
             there is no x.
         remarks: what to know of how the file was read.
-        aside, encoding: of named columns whose rows stay on disk, a pandas.DataFrame of those that are no features, and
-            how the others became x.
+        aside: where x is there, a pandas.DataFrame of the columns, or arrays, that are asked for and are no features.
+        encoding: of named columns whose rows stay on disk, how they became x.
     """
 
     x: np.ndarray
@@ -27,6 +29,8 @@ class Rows:
     client: np.ndarray | None = None
     validation: np.ndarray | None = None
     test: np.ndarray | None = None
+    group: np.ndarray | None = None
+    fold: np.ndarray | None = None
     frame: Any = None
     remarks: tuple[str, ...] = ()
     aside: Any = None

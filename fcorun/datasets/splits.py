@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from fcorun.datasets.base import stream
+from fcorun.datasets.groups import uniform_of
 from fcorun.datasets.partition import hold_out
 from fcorun.errors import UserError, nearest
 
@@ -19,7 +20,8 @@ class Splits:
 
     Attributes:
         validation, test: fractions of each client's rows, or names of clients; None: what the file marks, else 0.2 of
-            the rows for validation and none for the test.
+            the rows for validation and none for the test. Where rows have groups, fractions are the chance with which
+            each group is held out.
     """
 
     validation: Asked
@@ -48,6 +50,7 @@ class Splits:
         *,
         named: bool,
         seed: int,
+        group: Shaped[np.ndarray, " N"] | None = None,
     ) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
         """True for the rows of validation and of the test, shape (N,) each; no row is of both.
 
@@ -60,6 +63,8 @@ class Splits:
             owner: the client of each row, shape (N,).
             named: whether the file names the clients.
             seed: of fractions.
+            group: the name of the group of each row, shape (N,), whose rows stay together, or None. A group is held out
+                by a number drawn from (seed, group) alone.
         """
         for name, asked, mark in zip(("validation", "test"), (self.validation, self.test), marked, strict=True):
             if mark is not None and asked is not None:
@@ -70,7 +75,12 @@ class Splits:
             if mark is not None:
                 return mark
             if isinstance(asked, list):
-                return self._of_clients(name, asked, names, owner, named)
+                found = self._of_clients(name, asked, names, owner, named)
+                return found if group is None else np.isin(group, group[found])
+            if group is not None:
+                drawn = uniform_of(group, stream(seed, "table", "group"))
+                found = drawn < (asked or 0.0) if name == "test" else drawn >= 1 - (asked or 0.0)
+                return found if taken is None else found & ~taken
             return hold_out(owner, asked or 0.0, stream(seed, "table", name), taken)
 
         validation = DEFAULT if self.validation is None else self.validation
@@ -81,7 +91,8 @@ class Splits:
         if taken is None:
             taken = rows("validation", validation, None, test if test.any() else None)
         if self.test and not test.any():
-            raise UserError(f"data.test={self.test} holds out no row, since no client has enough of them: "
+            why = "no client has enough of them" if group is None else "none of the few groups was drawn"
+            raise UserError(f"data.test={self.test} holds out no row, since {why}: "
                             "give a larger fraction, or names of clients")  # fmt: skip
         if (taken & test).any():
             row = int((taken & test).argmax()) + 1

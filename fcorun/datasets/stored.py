@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,13 @@ def is_folder(path: str) -> bool:
     return any((Path(path).expanduser() / f"{name}.npy").is_file() for name in ARRAYS)
 
 
-def read_folder(path: str, resident: bool | str) -> dict[str, Any]:
-    """The arrays X.npy (N, d), y.npy (N,) and, if they are there, those of client, validation and test, of a folder; X
-    by a memory map where it stays on disk. Raises UserError for arrays that do not fit each other."""
+def read_folder(path: str, resident: bool | str, more: Sequence[str] = ()) -> dict[str, Any]:
+    """The arrays X.npy (N, d), y.npy (N,) and, if they are there, those of client, validation and test, of a folder,
+    and ``more``; X by a memory map where it stays on disk. Raises UserError for arrays that are missing or do not fit
+    each other."""
     folder = Path(path).expanduser()
-    there = {file.stem: file for file in sorted(folder.glob("*.npy")) if file.stem in ARRAYS}
-    for name in ("X", "y"):
+    there = {file.stem: file for file in sorted(folder.glob("*.npy")) if file.stem in (*ARRAYS, *more)}
+    for name in ("X", "y", *more):
         if name not in there:
             raise UserError(f"data.path={path}: the folder has no {name}.npy; {nearest(name, [*there] or ARRAYS)}")
     try:
@@ -56,18 +57,18 @@ def read_folder(path: str, resident: bool | str) -> dict[str, Any]:
     return {n: on_disk(v) for n, v in checked(found, path).items()}
 
 
-def read_hdf5(file: Path, path: str, resident: bool | str) -> dict[str, Any]:
+def read_hdf5(file: Path, path: str, resident: bool | str, more: Sequence[str] = ()) -> dict[str, Any]:
     """The same of the data sets of an HDF5 file. What stays on disk is read where it lies, or, if it is packed or in
     chunks, from a copy in the cache."""
     import h5py
 
     try:
         with h5py.File(file) as given:
-            for name in ("X", "y"):
+            for name in ("X", "y", *more):
                 if not isinstance(given.get(name), h5py.Dataset):
                     raise UserError(f"data.path={path}: there is no data set '{name}'; {nearest(name, list(given))}")
             x: Any = given["X"]
-            found = {n: array_of(given[n]) for n in ARRAYS if n in given and n != "X"}
+            found = {n: array_of(given[n]) for n in (*ARRAYS, *more) if n in given and n != "X"}
             if len(x.shape) != 2 or not stays(x.size * held_as(x.dtype).itemsize, resident):
                 found["X"] = x[()]
             elif (offset := x.id.get_offset()) is not None and not x.compression and x.dtype.isnative:
@@ -137,9 +138,10 @@ def digest(file: Path) -> str:
         return found
 
 
-def folder_digest(path: str) -> Mapping[str, str]:
-    """Those of the arrays of a folder, by name."""
-    there = {file.stem: file for file in sorted(Path(path).expanduser().glob("*.npy")) if file.stem in ARRAYS}
+def folder_digest(path: str, more: Sequence[str] = ()) -> Mapping[str, str]:
+    """Those of the arrays of a folder, and of ``more``, by name."""
+    files = sorted(Path(path).expanduser().glob("*.npy"))
+    there = {file.stem: file for file in files if file.stem in (*ARRAYS, *more)}
     return {name: digest(file) for name, file in there.items()}
 
 

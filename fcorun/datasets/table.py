@@ -12,11 +12,12 @@ from fcorun.datasets.columns import Kind, kinds_of
 from fcorun.datasets.encode import Missing, Sites, encode
 from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.datasets.encoding import Encoding, read_encoding
+from fcorun.datasets.groups import SPLITS, check_apart, mark_rows, remarks_across, remarks_on_groups
 from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.owners import owners
 from fcorun.datasets.partition import standardized
 from fcorun.datasets.readers import ending_of, find, read
-from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, two_values
+from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, some, two_values
 from fcorun.datasets.rows import Rows
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.datasets.splits import Splits
@@ -62,6 +63,13 @@ class Table(Dataset):
         offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
         positive: which of two labels is the positive class, whose index is 1: coefficients, probabilities and
             sensitivity speak for it. None: the last in order. Clients and held-out rows are the same for both.
+        group: a column that is no feature but names the group of each row, such as the patient of a visit: rows of one
+            group are held out together, by numbers drawn from (seed, group) alone. ``validation`` and ``test`` are then
+            the chance of each group to be held out. Without ``client``, groups are dealt out to clients. Of a file of
+            arrays, it and ``split`` and ``fold`` name arrays (N,).
+        group_across: whether a group with rows of several clients is refused, or kept and held out at all of them.
+        split: a column that is no feature but says of each row "train", "validation" or "test".
+        fold: a column that is no feature but names the fold in which ``fcorun select`` holds each row out.
         resident: whether the rows of Parquet, HDF5 or a folder are in memory; false: read from disk when they are
             needed; "auto": so are those that take more than a quarter of the free memory.
     """
@@ -87,13 +95,22 @@ class Table(Dataset):
     offset: ColumnName = None
     positive: Annotated[str | bool | None, "later"] = None
     resident: Annotated[bool, "or auto", "how"] = AUTO
+    group: ColumnName = None
+    group_across: Annotated[Literal["refuse", "keep"], "later"] = "refuse"
+    split: ColumnName = None
+    fold: ColumnName = None
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} is of data.standardize=pooled: give that too")
         Splits(self.validation, self.test).check()
         taken = {"target": self.target, "client": self.client}
-        check_named(self.ignore, self.only, taken, weight=self.weight, offset=self.offset)
+        check_named(self.ignore, self.only, taken, **self._aside)
+        if self.group_across == "keep" and self.group is None:
+            raise UserError("data.group_across=keep is of data.group: name the column of groups, or leave it out")
+        if self.split is not None and (self.validation is not None or self.test is not None):
+            option = "test" if self.validation is None else "validation"
+            raise UserError(f"data.split={self.split} marks the rows to hold out: leave data.{option} out")
         if self.task == "regression" and self.partition in ("by_label", "dirichlet"):
             raise UserError(f"data.partition={self.partition} needs classes and data.task=regression has none: "
                             "give data.partition=sorted")  # fmt: skip
@@ -111,11 +128,11 @@ class Table(Dataset):
 
         ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
         """
-        given = {"weight": self.weight, "offset": self.offset}
-        aside = {option: column for option, column in given.items() if column is not None}
+        aside = {option: column for option, column in self._aside.items() if column is not None}
         only = None if self.only is None else [*self.only, *aside.values()]
         named = {"ignore": self.ignore, "only": only, "resident": self.resident}
-        return self.dealt(read(self.path, self.target, self.client, **named, aside=aside, record=self.encoding))
+        rows = read(self.path, self.target, self.client, **named, aside=aside, record=self.encoding)
+        return self.dealt(mark_rows(rows, self.path, self.group, self.split, self.fold))
 
     def load_part(self, part: int, of: int) -> FederatedData:
         """Of a folder and of HDF5 the rows of others are read block by block, to be checked and summed up."""
@@ -133,10 +150,13 @@ class Table(Dataset):
         dealing = {"kind": self.partition, "clients": self.clients, "alpha": self.alpha, "seed": self.seed}
         names, owner = owners(rows, y, self.path, **dealing)
         y, classes = positive_last(y, classes, self.positive, f"{target} of {self.path}")
+        marked = (rows.validation, rows.test)
+        across = self._across(rows, owner, names)
         validation, test = Splits(self.validation, self.test).masks(
-            self.path, (rows.validation, rows.test), names, owner, named=rows.client is not None, seed=self.seed
+            self.path, marked, names, owner, named=rows.client is not None, seed=self.seed, group=rows.group
         )
         held = validation | test
+        self._check_marks(rows, validation, test)
         asked = f"data.validation={self.validation}" + (f", data.test={self.test}" if test.any() else "")
         if held.all():
             raise UserError(f"{asked}: every row is held out; leave some to train on")
@@ -148,6 +168,7 @@ class Table(Dataset):
         features = encoding.names if encoding else ()
         order = np.argsort(owner, kind="stable")  # a client whose rows are all held out takes no part in training
         kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
+        remarks += [*across, *self._remarks_on_groups(rows, validation, test, sites)]
         raw, columns = x[kept], encoding.column_of if encoding and not self.encoding else {}
         remarks += [*identifiers(x, features), *constants(raw, features, columns)]
         x, scaled = self._standardized(x, features, names, owner, held)
@@ -168,6 +189,8 @@ class Table(Dataset):
             clients_val=called[owner[checked]] if validation.any() else None,
             clients_test=called[owner[tested]] if test.any() else None,
             clients=tuple(names[m] for m in present),
+            group=None if rows.group is None else rows.group[kept],
+            fold=None if rows.fold is None else rows.fold[kept],
             features=features,
             standardized=scaled,
             **{name: values[kept] for name, values in given.items()},
@@ -177,6 +200,51 @@ class Table(Dataset):
             encoding=encoding,
             limits=np.stack([raw.min(axis=0), raw.max(axis=0)]) if encoding else None,
         ).validate()
+
+    @property
+    def _aside(self) -> dict[str, str | None]:
+        """The columns that are no features, by option."""
+        options = ("weight", "offset", "group", "split", "fold")
+        return {option: getattr(self, option) for option in options}
+
+    def _across(self, rows: Rows, owner: np.ndarray, names: list[str]) -> list[str]:
+        """Say which groups have rows of several clients. Raise UserError unless such are to be kept."""
+        if rows.group is None or rows.client is None:
+            return []
+        return remarks_across(rows.group, owner, names, str(self.group), self.group_across == "keep")
+
+    def _check_marks(self, rows: Rows, validation: np.ndarray, test: np.ndarray) -> None:
+        """Raise UserError for a group that is marked apart, and for a training row without a fold."""
+        part = np.array(SPLITS)[validation + 2 * test]
+        if rows.group is not None:
+            option = "the arrays validation and test" if self.split is None else f"data.split={self.split}"
+            check_apart(rows.group, part, option, str(self.group))
+        if rows.fold is None:
+            return
+        training = part == "train"
+        if "" in rows.fold[training]:
+            row = int(((rows.fold == "") & training).argmax()) + 1
+            raise UserError(
+                f"data.fold={self.fold}: row {row} of {self.path} is trained on and has no fold: fill it in"
+            )
+        if rows.group is not None:
+            check_apart(rows.group[training], rows.fold[training], f"data.fold={self.fold}", str(self.group))
+
+    def _remarks_on_groups(self, rows: Rows, validation: np.ndarray, test: np.ndarray, sites: Sites) -> list[str]:
+        """Say how many groups there are, which are held out, and which clients are thereby."""
+        if rows.group is None:
+            return []
+        told = remarks_on_groups(rows.group, str(self.group), validation, test)
+        lost = [name for name in sites.without_training() if name and name not in self._held_clients]
+        if lost:
+            told.append(f"data.group={self.group}: all groups of client {some(lost)} are held out, so that it takes no "
+                        "part in training: another data.seed draws others")  # fmt: skip
+        return told
+
+    @property
+    def _held_clients(self) -> list[str]:
+        """The clients that are to be held out wholly."""
+        return [name for asked in (self.validation, self.test) if isinstance(asked, list) for name in asked]
 
     def _standardized(
         self, x: Any, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
@@ -218,11 +286,22 @@ class Table(Dataset):
         told = [*look_alikes("labels", classes), *look_alikes("clients", clients), *rows.remarks, *more, *target]
         fraction = 0.2 if self.validation is None else self.validation
         drawn = sites.training.all() and rows.validation is None and not isinstance(fraction, list)
-        split = no_rows(fraction, np.bincount(sites.owner)) if drawn else []  # type: ignore[arg-type]
+        split = []
+        if drawn and fraction and rows.group is not None:
+            count = len(np.unique(rows.group))
+            split = [f"data.validation={fraction} holds out none of the {count} groups of data.group={self.group}: "
+                     "nothing is measured on held-out rows; give more"]  # fmt: skip
+        elif drawn:
+            split = no_rows(fraction, np.bincount(sites.owner))  # type: ignore[arg-type]
         if isinstance(rows.x, OnDisk):
             split.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK}")
         split += own_scales(sites.without_training()) if self.standardize == "per_client" else []
         return (*(f"{self._where}: {remark}" for remark in told), *split)
+
+    @property
+    def _arrays(self) -> list[str]:
+        """The arrays of a folder that options name."""
+        return [name for name in (self.group, self.split, self.fold) if name is not None]
 
     def _scaling(self, features: tuple[str, ...], count: int) -> Scaling:
         """That of the record ``scaling``."""
@@ -235,7 +314,9 @@ class Table(Dataset):
 
     def sources(self) -> Any:
         """A digest of the file's bytes, wherever it lies, and of the scaling and the encoding that are taken."""
-        held: Any = folder_digest(self.path) if is_folder(self.path) else digest(find(self.path, arrays=True))
+        held: Any = (
+            folder_digest(self.path, self._arrays) if is_folder(self.path) else digest(find(self.path, arrays=True))
+        )
         try:
             scaling = [Scaling.of_record(self.scaling)[0].digested()] if self.scaling else []
             encoding = [{"encoding": read_encoding(self.encoding).noted()}] if self.encoding else []

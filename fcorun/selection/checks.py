@@ -19,6 +19,7 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import PERSONAL
 from fcorun.runs.memory import check_devices
+from fcorun.selection.folds import check_clients_whole
 from fcorun.selection.path import number_of
 
 
@@ -63,6 +64,8 @@ def check_parts(
     if by == "clients" and numbers:
         raise UserError(f"reg.per_client.{numbers} has a value for each client, and by=clients leaves some out: give "
                         "by=rows, or leave it out")  # fmt: skip
+    if by == "clients":
+        check_clients_whole(data)
     if by == "clients" and isinstance(experiment.algo, OneClient):
         raise UserError("algo=one_client is another client wherever by=clients leaves some out: give by=rows")
     for k, kept in enumerate(masks):
@@ -70,6 +73,8 @@ def check_parts(
         _check_weights(data, kept, k + 1 if held else None)
         there = np.add.reduceat(kept, data.offsets[:-1], dtype=np.int64)
         left = int((there > 0).sum())
+        if by == "rows" and left < len(there):
+            _check_lost(experiment, data.names[int((there == 0).argmax())])
         if asked > left and isinstance(experiment.algo, Algorithm):
             raise UserError(f"clients_per_round={asked} is more than the {left} clients that by=clients leaves: lower "
                             "it, or set it to null for all of them")  # fmt: skip
@@ -82,6 +87,21 @@ def check_parts(
                 raise UserError(
                     f"{error} (by=clients leaves {left} of {len(there)} clients; by=rows leaves all)"
                 ) from error
+
+
+def _check_lost(experiment: Experiment, client: str) -> None:
+    """Raise UserError where each client is needed, and all rows of one are held out together, being of few groups or
+    of one fold that the data mark."""
+    needs = {
+        f"algo={experiment.names['algo']} has a model for each client": experiment.algo.personalises,
+        f"algo={experiment.names['algo']} goes by one client": isinstance(experiment.algo, OneClient),
+        "reg.per_client has a value for each client": bool(experiment.reg.per_client),
+        f"topology={experiment.names['topology']} gives each client an edge": experiment.topology.edge_rounds
+        is not None,
+    }
+    if why := next((need for need, there in needs.items() if there), ""):
+        raise UserError(f"all rows of client {client} are held out together in a fold or a half, by data.group or "
+                        f"data.fold, and {why}: leave that out, or clients with so few groups")  # fmt: skip
 
 
 def _check_weights(data: FederatedData, kept: np.ndarray, fold: int | None) -> None:

@@ -8,7 +8,7 @@ from fcorun.models.coefficients import COLUMNS, Coefficients
 from fcorun.records.formats import csv_text, frame_csv, json_text
 from fcorun.records.record import SELECTION
 from fcorun.selection.fitting import ENDS
-from fcorun.selection.folds import counts
+from fcorun.selection.folds import counts, fold_names
 from fcorun.selection.picture import draw
 from fcorun.selection.selected import ALL, Selection
 from fcorun.system.files import write_whole
@@ -54,7 +54,9 @@ def _note(of: Selection, status: str, **more: Any) -> None:
            for name, place in each.items()},
         "one_standard_error_of": "the paired differences" if choice.paired else "the best mean",
         "folds": of.options.folds,
-        "by": of.options.by,
+        "by": of.by,
+        **({"fold_values": dict(zip(folds, names, strict=True))} if (names := fold_names(of.data)) else {}),
+        **({"group": of.experiment.data.group} if of.data.group is not None else {}),  # type: ignore[attr-defined]
         "fold_weights": of.options.fold_weights,
         "fold_weight": dict(zip(folds, of.weights.tolist(), strict=True)),
         **({"held_out": of.held} if of.held else {}),

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fcorun.datasets.base import FederatedData
+from fcorun.datasets.groups import uniform_of
 from fcorun.datasets.splits import DEFAULT
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
@@ -18,13 +19,23 @@ def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator)
     """The fold in which each training row is held out, (N,), from 0.
 
     By "rows", each client's rows are dealt out in a random order, those of a class evenly; by "clients", whole clients
-    are. Raises UserError where there are fewer rows of a client, or clients, than folds.
+    are. Folds that the data name are taken. Rows of one group are of one fold, by a number drawn from (seed, group)
+    alone. Raises UserError where there are fewer rows of a client, clients or groups than folds.
     """
+    if data.fold is not None:
+        return np.searchsorted(fold_names(data), data.fold)
     if by == "clients":
         if folds > len(data.sizes):
             raise UserError(f"folds={folds} is more than the {len(data.sizes)} clients that by=clients deals out: give "
                             f"at most {len(data.sizes)}")  # fmt: skip
         return np.repeat(rng.permutation(np.arange(len(data.sizes)) % folds), data.sizes)
+    if data.group is not None:
+        found = np.floor(uniform_of(data.group, rng) * folds).astype(np.int64)
+        if len(empty := np.setdiff1d(np.arange(folds), found)):
+            count = len(np.unique(data.group))
+            raise UserError(f"folds={folds}: fold {empty[0] + 1} holds out none of the {count} groups of data.group, "
+                            "which are dealt out at random: give fewer folds")  # fmt: skip
+        return found
     least = int(data.sizes.argmin())
     if folds > data.sizes[least]:
         raise UserError(f"folds={folds} is more than the {data.sizes[least]} training rows of client "
@@ -34,6 +45,29 @@ def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator)
         found[rows] = (dealt + np.arange(len(rows))) % folds
         dealt += len(rows)  # the next client begins where this one ended, so that folds are of one size
     return found
+
+
+def fold_names(data: FederatedData) -> list[str]:
+    """Return the names of the folds that the data mark, in order; none where folds are drawn."""
+    return [] if data.fold is None else np.unique(data.fold).tolist()
+
+
+def check_clients_whole(data: FederatedData) -> None:
+    """Raise UserError where clients cannot be held out wholly, since a group of rows is of several."""
+    if data.group is None:
+        return
+    pairs = np.unique(np.stack([np.unique(data.group, return_inverse=True)[1], _owner(data)]), axis=1)
+    across = np.flatnonzero(np.diff(pairs[0]) == 0)
+    if len(across):
+        one, other = (data.names[m] for m in pairs[1, across[0] : across[0] + 2])
+        name = np.unique(data.group)[pairs[0, across[0]]]
+        raise UserError(f"by=clients holds whole clients out, and group '{name}' of data.group has rows of {one} and "
+                        f"of {other}, which would be on both sides: give by=rows")  # fmt: skip
+
+
+def _owner(data: FederatedData) -> Int[np.ndarray, " N"]:
+    """The number of each row's client, (N,)."""
+    return np.repeat(np.arange(len(data.sizes)), data.sizes)
 
 
 def fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:
@@ -51,14 +85,25 @@ def clients_of(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, li
 def halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
     """Complementary pairs of random halves, one half after the other: 2 ``pairs`` masks of the training rows, (N,).
 
-    By "rows", half of each client's rows, rounded down, and about half of each class; by "clients", half of the
-    clients, no pair twice. Shah and Samworth (J. R. Stat. Soc. B 2013), section 2. Raises UserError where there are not
-    two of them, or not so many pairs of clients.
+    By "rows", half of each client's rows, rounded down, and about half of each class, or about half of the groups where
+    rows have some, drawn by (seed, group) alone; by "clients", half of the clients, no pair twice. Shah and Samworth
+    (J. R. Stat. Soc. B 2013), section 2. Raises UserError where there are not two of them, or not so many pairs of
+    clients.
     """
     if by == "clients":
         for two in _pairs(len(data.sizes), pairs, rng):
             for chosen in two:
                 yield np.repeat(np.isin(np.arange(len(data.sizes)), chosen), data.sizes)
+        return
+    if data.group is not None:
+        for pair in range(pairs):
+            first = uniform_of(data.group, rng) < 0.5
+            if first.all() or not first.any():
+                count = len(np.unique(data.group))
+                raise UserError(f"pair {pair + 1} has all {count} groups of data.group in one half: too few to draw "
+                                "halves of; give by=clients, or leave data.group out")  # fmt: skip
+            yield first
+            yield ~first
         return
     if data.sizes.min() < 2:
         raise UserError(f"client {_name(data, int(data.sizes.argmin()))} has one training row, which has no halves: "
@@ -122,6 +167,8 @@ def told(experiment: Experiment, data: FederatedData, use: str) -> str:
             why = _why(experiment, name)
             aside.append(f"{rows[name]:,} rows" + (f" ({why})" if why else f" of the {name}"))
     said = f"{rows['training']:,} training rows"
+    if data.group is not None:
+        said += f" in {len(np.unique(data.group)):,} groups (data.group), whose rows stay together"
     return f"{said}; {' and '.join(aside)} are left aside and {use}" if aside else said
 
 
@@ -134,6 +181,8 @@ def filled(data: FederatedData) -> list[str]:
 def _why(experiment: Experiment, name: str) -> str:
     """The option that leaves these rows aside; empty where it is not known."""
     source = experiment.data
+    if getattr(source, "split", None) is not None:
+        return f"data.split={source.split}"  # type: ignore[attr-defined]
     for option, asked in vars(source).items():  # validation, validation_samples, validation_runs, ...
         if option.split("_")[0] == name and asked is not None:
             return f"data.{option}={asked}".replace("'", "")

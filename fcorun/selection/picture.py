@@ -30,7 +30,7 @@ def title_of(experiment: Experiment) -> str:
 def draw(of: Selection, found: Coefficients | None) -> dict[str, bytes]:
     """selection.png and selection.pdf, the contents of these files."""
     with drawn_in(of.experiment.settings.style):
-        what = f"{title_of(of.experiment)}: {of.options.folds}-fold cross-validation by {of.options.by}"
+        what = f"{title_of(of.experiment)}: {of.options.folds}-fold cross-validation by {of.by}"
         what += ", folds weighed by their rows" if of.options.fold_weights == "rows" else ""
         two = found is not None
         figure, axes = page(1 + two, 1 + two, height=2.3, title=[what], left=0.65, right=1.1 if two else 0.1,

@@ -32,11 +32,13 @@ from fcorun.selection.checks import (
 )
 from fcorun.selection.choice import Choice, choose, of_unfinished, remarks
 from fcorun.selection.fitting import Fitted
-from fcorun.selection.folds import clients_of, filled, fold_weights, folds_of
+from fcorun.selection.folds import clients_of, filled, fold_names, fold_weights, folds_of
 from fcorun.selection.path import RegularizationPath, path_of
 from fcorun.selection.selected import ALL, FOLDS, Options, Selection
 from fcorun.selection.study import Study, Tell, cost, opening
 from fcorun.system.files import remove
+
+_NAMED = 20  # folds that a line names
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Plan:
             fitted = study.fits(_slim, tell)
             lost = np.full(len(path.values), np.nan)  # of a fold whose runs all diverged
             scores = np.stack([each.metrics.get(self.metric, lost) for name, each in fitted.items() if name != ALL])
-            higher, paired = bool(experiment.metrics[self.metric].higher), self.options.by == "clients"
+            higher = bool(experiment.metrics[self.metric].higher)
+            paired = self.options.by == "clients" or study.data.fold is not None
             choice = choose(scores, self.options.rule, higher, self.weights, paired)
             said = remarks(choice, path, fitted, experiment.settings.rounds) + unjudged(experiment)
             found = Selection(
@@ -118,7 +121,7 @@ def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = N
         config = _meant(config, options, error)
         experiment, data, fixed = begun(config, "select")
     path = path_of(experiment, data, options.points, options.range)
-    options = options.settled(len(data.sizes))
+    options = options.settled(len(data.sizes), fold_names(data), data.group is not None)
     count = options.folds or FOLDS
     fold = folds_of(data, count, options.by, stream(experiment.settings.seed, "select", "folds"))
     check_parts(experiment, data, (fold != k for k in range(count)), options.by, held=True)
@@ -196,7 +199,12 @@ def _metric(experiment: Experiment, options: Options, data: FederatedData) -> st
 
 def _said(study: Study, path: RegularizationPath, options: Options) -> list[str]:
     experiment, data = study.experiment, study.data
-    lines = opening(study, path, f"{options.folds} folds", options.by, "score the refit")
+    by = options.by if data.fold is None else "data.fold"
+    lines = opening(study, path, f"{options.folds} folds", by, "score the refit")
+    if names := fold_names(data):
+        each = ", ".join(f"fold{k + 1} '{name}'" for k, name in enumerate(names[:_NAMED]))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        lines.append(f"the folds are those of data.fold={experiment.data.fold}: {each}{more}")  # type: ignore[attr-defined]
     if experiment.algo.personalises:
         lines.append("coefficients are those of the global model" if together(experiment, data) else
                      f"clients of algo={experiment.names['algo']} have models of their own and none together: there is "

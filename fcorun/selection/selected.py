@@ -29,7 +29,8 @@ class Options:
         by: whether rows within each client are held out, or whole clients.
         rule: the strength of the best mean, or of the simplest solution within one standard error of it.
         fold_weights: whether a fold counts in the mean by its rows (the sum of their weights where ``data.weight`` is
-            given) or all folds alike ("equal"); None: by rows where clients are the folds, else alike.
+            given) or all folds alike ("equal"); None: alike where rows are dealt out evenly, by rows where folds are
+            of clients, of groups of rows, or marked by the data.
         range: the least and the largest strength or radius; None: worked out from the data.
     """
 
@@ -45,13 +46,29 @@ class Options:
             if (value := getattr(self, name)) is not None and value < 2:
                 raise UserError(f"{name}={value} must be at least 2")
 
-    def settled(self, clients: int) -> "Options":
-        """The same with a number of folds for so many clients. Raises UserError where by=clients has one only."""
+    def settled(self, clients: int, marked: Sequence[str] = (), grouped: bool = False) -> "Options":
+        """Return the same with a number of folds, and with how they are weighed, for so many clients.
+
+        ``marked`` are the names of the folds where the data have them; ``grouped`` says whether rows stay together in
+        groups, so that folds differ in size. Raises UserError where by=clients has one client only, and where folds
+        that the data have are asked for otherwise.
+        """
+        if marked:
+            return self._as_marked(marked)
         if self.by == "clients" and clients < 2:
             raise UserError("by=clients holds whole clients out, and there is one only: give by=rows")
         whole = self.by == "clients"
         folds = self.folds or (min(FOLDS, clients) if whole else FOLDS)
-        return replace(self, folds=folds, fold_weights=self.fold_weights or ("rows" if whole else "equal"))
+        return replace(self, folds=folds, fold_weights=self.fold_weights or ("rows" if whole or grouped else "equal"))
+
+    def _as_marked(self, marked: Sequence[str]) -> "Options":
+        if self.by == "clients":
+            raise UserError("data.fold marks the rows of each fold: leave by=clients out, or data.fold")
+        if len(marked) < 2:
+            raise UserError(f"data.fold marks one fold only, '{marked[0]}': mark two or more, or leave data.fold out")
+        if self.folds not in (None, len(marked)):
+            raise UserError(f"folds={self.folds}: data.fold marks {len(marked)} folds: leave folds out")
+        return replace(self, folds=len(marked), fold_weights=self.fold_weights or "rows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +92,11 @@ class Selection(Done):
     record: Record | None = None
     refit: Sequence[str] = ()
     held: dict[str, list[str]] | None = None
+
+    @property
+    def by(self) -> str:
+        """What is held out: "rows", "clients", or what the column "data.fold" marks."""
+        return self.options.by if self.data.fold is None else "data.fold"
 
     @property
     def coefficients(self) -> Coefficients | None:

@@ -173,6 +173,6 @@ def opening(study: Study, path: RegularizationPath, parts: str, by: str, aside: 
     ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
     said = [f"{study.label}: {len(path.values)} values of {path.number} from {ends} ({path.said}), {parts} by {by} of "
             f"{told(experiment, data, aside)}"]  # fmt: skip
-    if by == "rows" and experiment.data.dependence:
+    if by != "clients" and experiment.data.dependence:
         said.append(f"data={experiment.names['data']}: {experiment.data.dependence}")
     return said

@@ -8,6 +8,7 @@ import pandas as pd
 from four_clients import OWNER, config, fold_of, table
 from helpers import composed, fails
 from sklearn.linear_model import Lasso
+from sklearn.model_selection import PredefinedSplit
 
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
@@ -113,3 +114,72 @@ def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     kept = json.loads(Path("rows/selection.json").read_text())
     assert (kept["fold_weights"], kept["one_standard_error_of"]) == ("equal", "the best mean")
     assert not rows.choice.paired
+
+
+def marked(*overrides, **columns):
+    """The four clients' table with more columns, of which none is a feature."""
+    settings = config("data.only=[age,dose,x0]", *overrides)
+    pd.read_csv("rows.csv").assign(**columns).to_csv("rows.csv", index=False)
+    return settings
+
+
+def test_folds_of_a_column_are_those_of_scikit_learn():
+    wave = np.random.default_rng(0).choice(["early", "late", "middle"], 60, p=[0.5, 0.3, 0.2])
+    settings = marked("data.fold=wave", "algo=centralized", "algo.tolerance=1e-12", wave=wave)
+    planned = plan(settings, Options(points=4), "out")
+    assert "the folds are those of data.fold=wave: fold1 'early', fold2 'late', fold3 'middle'" in planned.said
+    assert "3 folds by data.fold of 60 training rows" in planned.said[0]
+    found = planned.run()
+    data = load(prepare(settings))
+    fold = np.unique(wave, return_inverse=True)[1]
+    errors = np.array([
+        [((data.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.x[train], data.y[train])
+           .predict(data.x[test])) ** 2).mean() for alpha in found.path.values / 2]
+        for train, test in PredefinedSplit(fold).split()
+    ])  # fmt: skip
+    np.testing.assert_allclose(found.choice.mean, np.bincount(fold) / 60 @ errors, rtol=1e-5)
+    kept = json.loads(Path("out/selection.json").read_text())
+    assert (kept["by"], kept["fold_weights"], kept["folds"]) == ("data.fold", "rows", 3)
+    assert kept["fold_values"] == {"fold1": "early", "fold2": "late", "fold3": "middle"}
+    assert list(kept["fold_weight"].values()) == np.bincount(fold).tolist()
+    for options, words in (
+        (Options(by="clients"), "leave by=clients out, or data.fold"),
+        (Options(folds=5), "folds=5: data.fold marks 3 folds"),
+    ):
+        with fails(words):
+            plan(settings, options, "out")
+    assert any("nothing of halves" in line for line in plan_stable(settings, Halves(points=2), "st").said)
+    with fails("data.fold marks one fold only, '1'"):
+        plan(marked("data.fold=wave", wave=1), Options(), "out")
+
+
+def test_groups_are_whole_in_folds_and_halves():
+    patient = np.array([f"{site}{k // 3}" for k, site in enumerate(OWNER)])
+    settings = marked("data.group=patient", patient=patient)
+    planned = plan(settings, Options(folds=3), "out")
+    count = len(np.unique(patient))
+    assert f"of 60 training rows in {count} groups (data.group), whose rows stay together" in planned.said[0]
+    assert planned.options.fold_weights == "rows"
+    stable = plan_stable(settings, Halves(subsamples=6, points=2), "st")
+    for study in (planned.study, stable.study):
+        for name, make in study.parts.items():
+            part = make()
+            if name != "all":
+                other = np.setdiff1d(np.arange(60), part.places)
+                assert not set(patient[part.places]) & set(patient[other])
+                assert part.data.group is not None
+                assert part.data.group.tolist() == patient[part.places].tolist()
+    with fails("fold", "none of the", "groups of data.group", "fewer folds"):
+        plan(settings, Options(folds=25), "out")
+
+
+def test_what_groups_cannot_be_held_out():
+    across = np.where(np.arange(60) % 12 == 0, "travels", [f"{site}{k // 3}" for k, site in enumerate(OWNER)])
+    settings = marked("data.group=patient", "data.group_across=keep", patient=across)
+    for make in (lambda: plan(settings, Options(by="clients"), "out"),
+                 lambda: plan_stable(settings, Halves(by="clients", subsamples=2), "out")):  # fmt: skip
+        with fails("by=clients holds whole clients out", "group 'travels'", "of a and of b"):
+            make()
+    settings = marked("data.group=site2", "algo=local", "rounds=2", site2=OWNER)  # a client is one group
+    with fails("all rows of client", "algo=local has a model for each client"):
+        plan(settings, Options(folds=2), "out")

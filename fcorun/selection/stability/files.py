@@ -85,6 +85,7 @@ def assumptions(of: Stable) -> list[str]:
     """The bound on false selections, and what it rests on."""
     found, place = of.found, of.found.region - 1
     q, count = found.q[place], int((~found.free).sum())
+    drawn = "rows" if of.data.group is None or of.options.by == "clients" else "groups of rows"
     strata = "within each client" if of.options.by == "rows" else "among the clients"
     over = f" (more than errors={of.options.errors:g})" if found.bound[place] > of.options.errors else ""
     ends = [f"{value:.4g}" for value in (of.path.values[0], of.path.values[place])]
@@ -93,7 +94,7 @@ def assumptions(of: Stable) -> list[str]:
         f"features chosen on a half, for {of.path.number} from {ends[0]} to {ends[1]}"
     )
     rests = (
-        "so many stable features are expected at most whose chance on a half is q / d or less, if rows are drawn "
+        f"so many stable features are expected at most whose chance on a half is q / d or less, if {drawn} are drawn "
         f"independently {strata} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise features "
         "are exchangeable and the choice no worse than guessing (Meinshausen and Buehlmann 2010, theorem 1); q was "
         "estimated from these rows, and the path's end chosen by it"

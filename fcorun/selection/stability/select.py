@@ -91,6 +91,8 @@ def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = N
                      rows=masks, out=out, number=path.number, values=path.values, parts=parts,
                      width=width, mark=files.MARK)  # fmt: skip
     said = opening(study, path, f"{options.subsamples} halves", options.by, "take no part")
+    if data.fold is not None:
+        said.append("data.fold says which rows folds of fcorun select hold out, and nothing of halves")
     if (own := len({mask.tobytes() for mask in masks})) < len(masks) and options.by == "clients":
         said.append(f"{own} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out")
     return Plan(options, study, path, [*said, *filled(data), *data.remarks])
