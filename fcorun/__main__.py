@@ -4,6 +4,8 @@ import gc
 import os
 import sys
 
+from fcorun.system.interruption import ignore_signals
+
 
 def main() -> None:
     """The command; an interruption while modules are still being imported ends it in silence."""
@@ -15,6 +17,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
+        ignore_signals()
         gc.freeze()  # there is nothing to collect at the end of a process, which takes half a second else
 
 

@@ -1,10 +1,15 @@
 """What a user did wrong, in one sentence that names the option and the fix."""
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from traceback import extract_tb
 
+_MAY_HELP = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on that disk, and give the same command again"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "its folder is not to be written to"),
+}
 WHERE = "in client "  # begins a note on an error that says at which client and round it came up
 _OURS = str(Path(__file__).parent)
 _THEIRS = ("site-packages", "<", "lib/python")  # parts of the names of files that are nobody's own
@@ -38,11 +43,19 @@ class HostLost(Elsewhere):
     """Of several hosts that compute together one is gone."""
 
 
+class NotWritten(OSError):
+    """A file that could not be written, of which ``filename`` is the name: a sentence, with what may help."""
+
+    def __str__(self) -> str:
+        help = f"; {_MAY_HELP[self.errno]}" if self.errno in _MAY_HELP else ""
+        return f"{self.filename} cannot be written ({self.strerror}){help}"
+
+
 def describe(error: BaseException) -> str:
     """An error in one line: its kind, unless it is the user's, its first line, the client where that is known, and the
     line of a user's own file where it came up, if it did."""
     line = first_line(error)
-    if not isinstance(error, (UserError, Elsewhere)):
+    if not isinstance(error, (UserError, Elsewhere, NotWritten)):
         line = _TRACED.get(type(error).__name__, f"{type(error).__name__}: {line}")
         line += f", {where}" if (where := line_of(error, but=_OURS)) else ""
     return line + "".join(f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(WHERE))

@@ -18,6 +18,7 @@ from fcorun.composing.folders import conf_dir
 from fcorun.composing.jobs import filled
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError
+from fcorun.system.interruption import interruptible_at_once
 
 _HYDRA: dict[str, Any] = {"version_base": "1.3"} if OLD else {"execution_whitelist": []}
 
@@ -63,7 +64,8 @@ def composed_and_run() -> list[BaseException]:
 
     def sweep(points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False) -> Sequence[float | None]:
         try:
-            code, values = run_points(points, config, launcher, part)
+            with interruptible_at_once():
+                code, values = run_points(points, config, launcher, part)
         except BaseException as error:
             failures.append(error)
             raise

@@ -13,7 +13,7 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.cli.terminal import Terminal
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import printable
-from fcorun.metrics import COUNTERS, aggregate, silent
+from fcorun.metrics import aggregate, silent
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
 
@@ -66,10 +66,7 @@ class Console(Watcher):
         self.task = self.progress.add_task("", total=settings.rounds)
 
     def row(self, job: Job, row: dict[str, float]) -> None:
-        matters = job.experiment.metrics.headline([name for name in row if name not in COUNTERS])
-        text = f"objective {row['objective']:.6g}" + (
-            f"  {matters} {row[matters]:.4g}" if matters != "objective" else ""
-        )
+        text = job.headline()
         counted = isinstance(job.experiment.algo, Algorithm)
         rounds = job.experiment.settings.rounds
         if self.live:

@@ -3,7 +3,7 @@
 import sys
 
 from fcorun.composing.sentences import is_bad_input, sentence
-from fcorun.errors import HostLost, describe, printable
+from fcorun.errors import HostLost, NotWritten, describe, printable
 
 
 def report(error: BaseException) -> int:
@@ -21,6 +21,8 @@ def report(error: BaseException) -> int:
         print(printable(f"fcorun: failed: {error}"), file=sys.stderr)
     elif is_bad_input(error):
         print(printable(f"fcorun: {sentence(error)}"), file=sys.stderr)
+    elif isinstance(error, NotWritten):
+        print(printable(f"fcorun: {error}"), file=sys.stderr)
     else:
         print(printable(f"fcorun: {describe(error)}{more}"), file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):

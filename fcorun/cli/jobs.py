@@ -64,11 +64,13 @@ def run_one(config: dict[str, Any], folder: Path) -> None:
     from fcorun.records.folder import RunFolder
     from fcorun.runs.memory import check_devices
     from fcorun.runs.run import run
+    from fcorun.system.interruption import interruptible_at_once
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
-    experiment = prepare(config)  # as ``run`` does again: what is wrong is said before others are waited for
-    join_others(experiment.settings.hosts, experiment.settings.dry_run)
+    with interruptible_at_once():
+        experiment = prepare(config)  # as ``run`` does again: what is wrong is said before others are waited for
+        join_others(experiment.settings.hosts, experiment.settings.dry_run)
     verbose = config.get("verbose", True) is not False
     try:
         shown = folder.relative_to(Path.cwd())
@@ -89,8 +91,10 @@ def point_of(overrides: str, config: DictConfig, values: dict[str, Any] | None) 
     """A point of a sweep from its composed configuration, and its plain values if they are known."""
     from fcorun.experiment.prepare import prepare
     from fcorun.runs.points import Point
+    from fcorun.system.interruption import interruptible_at_once
 
-    experiment = prepare(values or plain(config))
+    with interruptible_at_once():
+        experiment = prepare(values or plain(config))
     IDENTITIES[id(config)] = experiment.identity[:8]
     try:
         folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)

@@ -11,11 +11,11 @@ import yaml
 from fcorun.cli import commands
 from fcorun.cli.composed import composed_and_run
 from fcorun.cli.failures import report
-from fcorun.cli.signals import interruptible
 from fcorun.composing.folders import conf_dir, own, say_replaced
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError, nearest
 from fcorun.system.hosts import joined, leave
+from fcorun.system.interruption import interruptible
 
 
 def main() -> None:

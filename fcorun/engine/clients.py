@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fcorun.errors import WHERE, line_of
+from fcorun.system.interruption import check_interrupted
 
 _IN_CACHE = 2**22  # bytes: measured; half and twice as much do as well
 _ON_GPU = 2**30  # for the sake of memory alone; not measured
@@ -85,6 +86,7 @@ def one_by_one(who: Sequence, number: int, lost: Callable[[str], Any]) -> Client
     def computed(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
         found = []
         for place, name in enumerate(who):
+            check_interrupted()
             try:
                 mine = jax.tree.map(lambda v, place=place: v[place], each)
                 found.append(local(*mine))

@@ -24,11 +24,13 @@ from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.cache import Keyed
+from fcorun.system.interruption import interruptible_at_once
 
 
 def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
-    data = _load_once(Keyed(f"{experiment.fingerprint} {experiment.data}", experiment.data), *part_here(experiment))
+    with interruptible_at_once():
+        data = _load_once(Keyed(f"{experiment.fingerprint} {experiment.data}", experiment.data), *part_here(experiment))
     check_data(experiment, data)
     if data.on_disk:
         check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))
@@ -180,7 +182,8 @@ def _key(experiment: Experiment) -> tuple[str, str]:
 def _once(key: tuple, work: Callable[[], Any]) -> Any:
     """What ``work()`` returns, worked out once for each key."""
     if key not in _BOUNDS:
-        _BOUNDS[key] = work()
+        with interruptible_at_once():
+            _BOUNDS[key] = work()
     return _BOUNDS[key]
 
 

@@ -86,7 +86,6 @@ def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides:
         figure = without_notes(figure)
     of = _measured(sweep, figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     folder.mkdir(parents=True, exist_ok=True)
-    _draw(of, folder, mark, config["style"])
     best = of.points.best_rows()
     used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
     rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
@@ -96,6 +95,7 @@ def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides:
     rows = [row | {"changed": " ".join([*(["fast"] if fast else []), *own])} for row in rows]
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     write_whole(folder / "figure.json", json_text(_about(name, figure, mark)))
+    _draw(of, folder, mark, config["style"])
     records = [*of.grid_records, *of.tuned_records]
     return Made(folder, rows, _remarks(of), not of.failed, records, page=config["report"])
 

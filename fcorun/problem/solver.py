@@ -19,6 +19,7 @@ from jax import lax
 from fcorun.config import numbers
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
+from fcorun.system.interruption import check_interrupted
 
 VERSION = 2  # raise it whenever the optimum of the same problem would come out otherwise
 CHUNK = 50  # iterations between certificates
@@ -93,6 +94,7 @@ def minimize(
     advance, certify = made or programs(problem, batch.x.shape[1])
     scale = 0.0
     for iteration in range(0, max_iterations + CHUNK, CHUNK):
+        check_interrupted()
         if iteration:
             state = advance(strengths, state, batch)
         w, objective, certificate = certify(strengths, state[0], state[3], batch)

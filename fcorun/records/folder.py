@@ -13,7 +13,7 @@ from fcorun.errors import UserError, describe
 from fcorun.plugin_code import PluginCode
 from fcorun.records import formats, locks
 from fcorun.records.record import FILES, PLUGIN_INDEX, PLUGINS, Record
-from fcorun.system.files import remove, write_whole
+from fcorun.system.files import append_line, remove, write_whole
 
 _CHECKPOINT = ".checkpoint.npz"
 _STATES = ".states.bin"  # goes with it
@@ -127,9 +127,9 @@ class RunFolder:
                 self.write(f"{PLUGINS}/{place}", content)
         self.write(PLUGIN_INDEX, formats.json_text({section: code.noted() for section, code in plugins.items()}))
 
-    def begin(self, label: str) -> None:
-        """Say in status.json that this process is computing the run."""
-        self.set_status("running", label, **locks.holder())
+    def begin(self, label: str, progress: str = "", **more: Any) -> None:
+        """Say in status.json that this process is computing the run, and how far it has come."""
+        self.set_status("running", label, progress, **locks.holder(), **more)
 
     def set_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
         """Write status.json."""
@@ -139,8 +139,7 @@ class RunFolder:
     def log(self, line: str) -> None:
         """Add a line to run.log, with the time in UTC."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        with (self.folder / "run.log").open("a") as file:
-            file.write(f"{stamp}  {line}\n")
+        append_line(self.folder / "run.log", f"{stamp}  {line}")
 
     def fail(self, error: BaseException, label: str) -> None:
         """Record a failure: the traceback in run.log, one line in status.json."""
@@ -153,7 +152,8 @@ class RunFolder:
         return self.folder / _STATES
 
     def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
-        """Keep what is needed to go on from here."""
+        """Keep what is needed to go on from here, and show the rows so far in metrics.csv."""
+        self.write("metrics.csv", formats.csv_text(rows))
         self.write(_CHECKPOINT, formats.checkpoint_bytes(leaves, round_, seconds, rows))
 
     def load_checkpoint(self) -> tuple[list, int, float, list[dict]] | None:

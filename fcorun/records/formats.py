@@ -133,7 +133,10 @@ def npz_bytes(arrays: dict[str, Any]) -> bytes:
     import numpy as np
 
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    try:
+        np.savez(buffer, **arrays)
+    except ValueError as error:  # closing the archive hides what broke off the writing, KeyboardInterrupt too
+        raise error.__context__ or error from None
     return buffer.getvalue()
 
 

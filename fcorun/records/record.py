@@ -65,7 +65,7 @@ class Record:
             return found
         found = formats.read_json(self.folder / "status.json")  # which may have ended meanwhile
         if found.get("status") == "running":
-            found |= {"status": "interrupted", "reason": "its process was killed, or the machine went down"}
+            found |= {"status": "interrupted", "reason": "killed, or its machine went down, or its disk was full"}
         return found
 
     @property

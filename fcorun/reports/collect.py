@@ -52,7 +52,7 @@ def table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Pa
                 "above": _above(summary.get("certificate") or {}),
                 "certified": _certified(summary.get("certificate") or {}),
                 "leaves_psi_out": summary.get("leaves_psi_out"),
-                done: summary.get("round"),
+                done: status.get("round") if status.get("status") == "running" else summary.get("round"),
                 "seconds": summary.get("seconds", {}).get("steady"),
                 **{name: summary.get(name) for name in COUNTERS[2:]},
                 **{f"{kind}_{name}": value for kind, values in found.items() for name, value in values.items()},

@@ -200,6 +200,7 @@ def _band(row: dict[str, Any]) -> str:
 def ended(row: dict[str, Any]) -> str:
     """How a run of ``Table.rows`` ended, with what must be known of its end."""
     told = row["status"] + (", falling" if (row["falling"] or 0) > 0 else "")
+    told += f", {row['reason']}" if row["status"] == "running" and row["reason"] else ""
     told += f", {100 * row['above']:.2g} % above" if (row["above"] or 0) > 0 else ""
     return told + (", not certified" if row["certified"] is False else "")
 

@@ -14,6 +14,7 @@ from fcorun.problem import solver
 from fcorun.problem.problem import Problem
 from fcorun.runs.finish import finish
 from fcorun.runs.job import Job, Watcher
+from fcorun.runs.progress import Progress
 
 
 def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
@@ -27,7 +28,7 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
         given = algo.rows(data.offsets)
         rows = reference.gathered(data, settings.client_weighting, given)
         measured = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, no constants
-        clock = time.perf_counter()
+        clock, progress = time.perf_counter(), Progress()
         for now in solver.minimize(own(problem, data, given), rows, algo.tolerance, algo.max_iterations):
             counters = {"round": now.iteration, "seconds": time.perf_counter() - clock}
             counters |= dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
@@ -37,6 +38,7 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
             found = measured(now.w, everyone.x, everyone.y, extra)
             row = job.add(counters, {name: float(value) for name, value in found.items()})
             watch.row(job, row)
+            progress.note([job], None)
     if not now.certified and not job.diverged:
         job.remark(f"not certified: {now.kind} {now.certificate:.3g} after {now.iteration} iterations")
     job.certificate = {"kind": now.kind, "value": now.certificate, "certified": now.certified}

@@ -20,6 +20,8 @@ from fcorun.experiment.verdict import judge, wanted
 from fcorun.runs.finish import finish
 from fcorun.runs.hosts.leading import rounds_of
 from fcorun.runs.job import Job, Watcher
+from fcorun.runs.progress import Progress
+from fcorun.system.interruption import check_interrupted
 
 _SHARED = 4  # runs that are worth dividing between two threads
 
@@ -72,32 +74,36 @@ def run_batch(crew: Crew, jobs: list[Job], width: int) -> list[Job]:
         seeds = _filled([job.experiment.settings.seed for job in jobs], width)
         state, done, seconds, work = _resume(engine, jobs, points)
         states = _states(engine, jobs, points, seeds, done)
-        saved, now, back = time.perf_counter(), None, []
+        saved, now, back, progress = time.perf_counter(), None, [], Progress()
         engine.federation.lost.clear()
         computed = rounds_of(engine, points, seeds, state, done, seconds=seconds, work=work, states=states)
         try:
             for now in computed:
                 _note(crew, jobs, now)
                 _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if job.stopped and not job.end])
+                check_interrupted()
                 if crew.stop.is_set():
                     raise KeyboardInterrupt
                 alive = [g for g, job in enumerate(jobs) if not (job.diverged or job.end)]
-                if now.round > done and len(jobs) > 1:
-                    pace = (now.seconds - seconds) / (now.round - done)
-                    back = alive if _pays(crew, len(alive), width, pace * (settings.rounds - now.round)) else []
+                left = None  # seconds
+                if now.round > done:
+                    left = (now.seconds - seconds) / (now.round - done) * (settings.rounds - now.round)
+                progress.note([jobs[g] for g in alive], left, last=now.round == settings.rounds)
+                if left is not None and len(jobs) > 1:
+                    back = alive if _pays(crew, len(alive), width, left) else []
                 if back or not alive:
                     break
                 if time.perf_counter() - saved >= settings.checkpoint_every:
                     _checkpoint(jobs, now, states)
                     saved = time.perf_counter()
+            assert now is not None
+            _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if g not in back and not job.end])
         except BaseException:
             if now is not None:
                 _checkpoint(jobs, now, states)
             raise
         finally:
             computed.close()
-    assert now is not None
-    _finish(crew, jobs, now, states, [g for g, job in enumerate(jobs) if g not in back and not job.end])
     _checkpoint(jobs, now, states, back)
     return [jobs[g] for g in back]
 

@@ -19,6 +19,7 @@ from fcorun.runs.hosts.leading import built
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import chosen, cut
 from fcorun.system.hosts import joined
+from fcorun.system.interruption import check_interrupted
 from fcorun.system.machine import allowed_memory, cores
 from fcorun.system.waiting import first_of
 
@@ -66,6 +67,7 @@ def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
 
 def _made_ready(job: Job, data: FederatedData, watch: Watcher) -> bool:
     """Work out what is relative, "auto" or a reference; whether the job can run: if not, the others of a grid go on."""
+    check_interrupted()
     job.experiment = replace(job.experiment, reg=reference.with_strength(job.experiment, data))
     asked = job.experiment.algo
     try:

@@ -18,6 +18,7 @@ from fcorun.runs.points import Options, Point, record_failure
 from fcorun.runs.run import run_jobs
 from fcorun.system.cluster import SECRET, Asked, asked_for
 from fcorun.system.hosts import leave
+from fcorun.system.interruption import interruptible
 from fcorun.system.joining import join
 from fcorun.system.machine import cores, set_up_jax
 
@@ -129,7 +130,8 @@ def _work(sent: _Sent, each: int) -> list[tuple[str, str]]:
     os.environ["FCORUN_CORES"] = str(each)
     group = sent.received()
     set_up_jax()
-    inline([group], Options(), SweepWatcher())
+    with interruptible():
+        inline([group], Options(), SweepWatcher())
     return [(p.end, describe(p.error) if p.error else "") for p in group]
 
 
@@ -144,7 +146,8 @@ def _work_together(sent: _Sent, each: int) -> list[tuple[str, str]]:
     told = Asked(f"{place.master_addr}:{place.master_port}", place.world_size, place.rank)
     try:
         if join(asked_for({}) or told).rank:
-            follow()
+            with interruptible():
+                follow()
             return []
         return _work(sent, each)
     except (UserError, HostLost) as error:

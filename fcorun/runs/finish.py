@@ -11,13 +11,14 @@ from fcorun.datasets.encoding import FILE as ENCODING
 from fcorun.experiment.ending import falling, judged, missed, named, unfinished
 from fcorun.experiment.experiment import Experiment
 from fcorun.models.brain import files_of
-from fcorun.models.coefficients import alone, of_solution
+from fcorun.models.coefficients import Coefficients, alone, of_solution
 from fcorun.models.scores import scores
 from fcorun.objectives.base import linear
 from fcorun.records.formats import csv_text, json_text, npz_bytes
 from fcorun.runs.hosts.predicting import predicted
 from fcorun.runs.job import Job
 from fcorun.runs.summary import summarize
+from fcorun.system.interruption import check_interrupted
 
 Arrays = dict[str, np.ndarray]
 
@@ -39,6 +40,7 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     if data.standardized and data.standardized["by"] == "per_client":  # too much for summary.json
         arrays["scaling"] = {name: value for name, value in data.standardized.items() if name != "by"}
     try:
+        _write_next(job, "metrics.csv", csv_text(job.rows))
         if not job.diverged:
             _measure(job, data, arrays, summary)
         _write(job, data, (status, reason), summary, arrays)
@@ -80,27 +82,23 @@ def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:
 
 
 def _write(job: Job, data: FederatedData, ended: tuple[str, str], summary: dict, arrays: dict[str, Arrays]) -> None:
-    """Write what a record is made of; its status and the reason of it come last."""
+    """Write what a record is made of beside its metrics: numbers, then pictures, at last its status and the reason."""
     folder, rows, (status, reason) = job.folder, job.rows, ended
-    if job.picture:
-        from fcorun.reports.pictures.curves import draw_run
-
-        begun, settings = time.perf_counter(), job.experiment.settings
-        folder.write(
-            "curves.png",
-            draw_run(
-                rows, job.label, settings.cutoff, x=settings.x, metrics=job.experiment.metrics, style=settings.style
-            ),
-        )
-        summary["seconds"]["picture"] = time.perf_counter() - begun
-    if status == "done" and linear(type(job.experiment.objective)) and not alone(rows):
-        _keep_model(job, data, arrays["solution"], summary)
-    folder.write("metrics.csv", csv_text(rows))
     if data.encoding is not None:
-        folder.write(ENCODING, json_text(data.encoding.noted()))
+        _write_next(job, ENCODING, json_text(data.encoding.noted()))
     for name, values in arrays.items():
-        folder.write(f"{name}.npz", npz_bytes(values))
-    folder.write("summary.json", json_text(summary))
+        _write_next(job, f"{name}.npz", npz_bytes(values))
+    model = None
+    if status == "done" and linear(type(job.experiment.objective)) and not alone(rows):
+        model = of_solution(arrays["solution"], data, job.experiment.data.units)
+        for name, content in files_of(model).items():
+            _write_next(job, name, content)
+    _write_next(job, "summary.json", json_text(summary))
+    if job.picture:
+        begun = time.perf_counter()
+        _draw(job, model)
+        summary["seconds"]["picture"] = time.perf_counter() - begun
+        _write_next(job, "summary.json", json_text(summary))
     folder.log(f"{status} after round {rows[-1]['round'] if rows else 0}" + (f": {reason}" if reason else ""))
     folder.set_status(status, job.label, reason, **({"round": job.diverged} if job.diverged else {}))
     folder.drop_checkpoint()
@@ -112,19 +110,25 @@ def _measure(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: 
     own = models and {name: value for name, value in models.items() if name != "client"}
     told = partial(predicted, job.experiment.objective, data, arrays["solution"])
     if found := scores(job.experiment.objective, data, arrays["solution"], own, told):
-        job.folder.write("scores.csv", csv_text(found))
+        _write_next(job, "scores.csv", csv_text(found))
     summary["seconds"]["scores"] = time.perf_counter() - begun
 
 
-def _keep_model(job: Job, data: FederatedData, solution: Arrays, summary: dict) -> None:
-    """Write the coefficients of a linear model, with a picture where there is to be one."""
-    found = of_solution(solution, data, job.experiment.data.units)
-    for name, content in files_of(found).items():
-        job.folder.write(name, content)
-    if job.picture:
-        from fcorun.reports.pictures.coefficients import draw_model
+def _draw(job: Job, model: Coefficients | None) -> None:
+    """Write the pictures of the curves, and of the coefficients of a linear model."""
+    from fcorun.reports.pictures.coefficients import draw_model
+    from fcorun.reports.pictures.curves import draw_run
 
-        begun, settings = time.perf_counter(), job.experiment.settings
-        for name, content in draw_model(found, job.label, settings.cutoff, style=settings.style).items():
-            job.folder.write(name, content)
-        summary["seconds"]["picture"] += time.perf_counter() - begun
+    experiment, settings = job.experiment, job.experiment.settings
+    style = settings.style
+    curves = draw_run(job.rows, job.label, settings.cutoff, x=settings.x, metrics=experiment.metrics, style=style)
+    _write_next(job, "curves.png", curves)
+    if model is not None:
+        for name, content in draw_model(model, job.label, settings.cutoff, style=style).items():
+            _write_next(job, name, content)
+
+
+def _write_next(job: Job, name: str, content: bytes | str) -> None:
+    """Write a file of a record, unless the run has been interrupted. Raises KeyboardInterrupt."""
+    check_interrupted()
+    job.folder.write(name, content)

@@ -8,6 +8,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Snapshot
 from fcorun.experiment.ending import met
 from fcorun.experiment.experiment import Experiment
+from fcorun.metrics import COUNTERS
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import FINISHED, Record
 
@@ -132,6 +133,13 @@ class Job(Evaluated):
     def label(self) -> str:
         """A line that says which run this is."""
         return self.experiment.label
+
+    def headline(self) -> str:
+        """The objective of the last evaluation, and the metric that matters most."""
+        row = self.rows[-1]
+        metric = self.experiment.metrics.headline([name for name in row if name not in COUNTERS])
+        text = f"objective {row['objective']:.6g}"
+        return text if metric == "objective" else f"{text}  {metric} {row[metric]:.4g}"
 
     def resolution(self) -> float:
         """The least gap to the optimum that the precision of this run can tell from none; 0 where none is measured."""

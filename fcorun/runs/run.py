@@ -9,6 +9,7 @@ from typing import Any
 
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import import_classes
+from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
 from fcorun.experiment.build import check_measured, load
 from fcorun.experiment.prepare import prepare
@@ -20,6 +21,7 @@ from fcorun.runs.hosts.leading import loaded
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.memory import check_devices
 from fcorun.system.ahead import PICTURES, import_ahead
+from fcorun.system.interruption import check_interrupted, uninterrupted
 from fcorun.trackers.base import track
 
 
@@ -126,11 +128,19 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     data = loaded(first) if isinstance(first.algo, Algorithm) else load(first)
     if isinstance(first.algo, Baseline):
         first.algo.rows(data.offsets)  # refuses a client that is not there, before anything is written
+    with uninterrupted():
+        _claim_and_run(jobs, data, watch, begun)
+
+
+def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, begun: float) -> None:
+    """Take the folders of jobs, run those that are not finished, and give the folders back."""
+    force = jobs[0].experiment.settings.force
     claimed: list[Job] = []
     together: dict[int, list[Job]] = {}  # by the rounds that a checkpoint holds, -1 for none
     try:
         for job in jobs:
-            found = job.folder.claim(first.settings.force, job.label)
+            check_interrupted()
+            found = job.folder.claim(force, job.label)
             if found in ("finished", "locked"):
                 job.end = "reused" if found == "finished" else found
                 watch.ends(job)

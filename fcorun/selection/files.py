@@ -24,9 +24,9 @@ def write(of: Selection) -> None:
     write_whole(of.folder / "curve.csv", csv_text(_curve(of, found)))
     if found is not None:
         write_whole(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
+    _note(of, "running")
     for name, picture in draw(of, found).items():
         write_whole(of.folder / name, picture)
-    _note(of, "running")
 
 
 def finish(of: Selection, seconds: float) -> None:

@@ -35,6 +35,7 @@ from fcorun.runs.baseline import own
 from fcorun.runs.job import Evaluated
 from fcorun.runs.memory import room
 from fcorun.system.files import write_whole
+from fcorun.system.interruption import uninterrupted
 from fcorun.system.machine import cores
 from fcorun.system.waiting import first_of
 
@@ -100,7 +101,7 @@ class Fitter:
     def fit(self, parts: Sequence[Callable[[], Part]], done: Callable[[int, Fitted], None]) -> None:
         """Run the path on each part, which are made when their turn comes; ``done`` is told as they end, by place."""
         alone = self.experiment.settings.debug or jax.default_backend() != "cpu" or self._solved
-        with ThreadPoolExecutor(1 if alone else cores()) as pool:
+        with uninterrupted(), ThreadPoolExecutor(1 if alone else cores()) as pool:
             try:
                 fits = deque(pool.submit(lambda make=make: self._fit(make())) for make in parts)
                 for place in range(len(parts)):

@@ -5,30 +5,31 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
 
+from fcorun.errors import UserError
 from fcorun.system.hosts import GOES_ON
+from fcorun.system.interruption import SIGNALS
 from fcorun.system.waiting import LOOK
 
 _GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
 
 
-def on_signals(handler: Callable) -> None:
-    """Have what would end this process do something else; but what is ignored, as HUP under nohup."""
-    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(kind) != signal.SIG_IGN:
-            signal.signal(kind, handler)
-
-
 def in_a_child() -> None:
     """Go on in a child process, whose standard output goes nowhere; its parent says what the child had to say, and ends
-    as it does. For all hosts but the first: when that is gone, JAX ends their processes by abort(), with a stack."""
+    as it does. For all hosts but the first: when that is gone, JAX ends their processes by abort(), with a stack.
+
+    Raises UserError on a system that has no such children.
+    """
+    if not hasattr(os, "fork"):
+        raise UserError("hosts.*: several hosts are for Linux and macOS")
     heard, said = os.pipe()
     alive, kept = os.pipe()
     if child := os.fork():
         os.close(said)
         os.close(alive)
-        on_signals(lambda number, _: os.kill(child, number))
+        for kind in SIGNALS:
+            if signal.getsignal(kind) != signal.SIG_IGN:
+                signal.signal(kind, lambda number, _: os.kill(child, number))
         if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
             signal.signal(signal.SIGTSTP, lambda *_: _stop_both(child))
         text = _heard(heard)

@@ -5,22 +5,43 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from fcorun.errors import NotWritten
+from fcorun.system.interruption import uninterrupted
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
-    """Write a file under a name that no other writer uses, then rename it."""
+    """Write a file under a name that no other writer uses, then rename it. Raises NotWritten."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    with uninterrupted(), errors_name(path):
+        try:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a text file. Raises NotWritten."""
+    with uninterrupted(), errors_name(path), path.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+
+@contextmanager
+def errors_name(path: Path | str) -> Iterator[None]:
+    """Have errors of writing a file name that file: that of a full disk names none, and others a temporary one. Raises
+    NotWritten."""
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise NotWritten(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def remove(path: Path) -> None:

@@ -19,6 +19,7 @@ from queue import Empty, Queue
 from typing import Any
 
 from fcorun.errors import HostLost
+from fcorun.system.interruption import check_interrupted, interrupted
 from fcorun.system.waiting import LOOK
 
 GOES_ON = "the same command goes on"
@@ -39,6 +40,7 @@ class Hosts:
         why: which host was lost, once that is known.
         rows: which rows each has, as ``fcorun.system.cluster.Asked`` says.
         over: whether all is over, so that nobody is lost any more.
+        told: whether the first host has been told that this one was interrupted.
     """
 
     rank: int
@@ -47,9 +49,10 @@ class Hosts:
     rows: str = "auto"
     why: str = ""
     over: bool = False
+    told: bool = False
     heard: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone
     gone: set[int] = field(default_factory=set)
-    guard: Any = field(default_factory=threading.RLock, repr=False)  # two threads talk, and handlers of signals
+    guard: Any = field(default_factory=threading.RLock, repr=False)  # two threads talk
 
     def __post_init__(self) -> None:
         self.heard = {rank: Queue() for rank in self.links}
@@ -94,6 +97,7 @@ class Hosts:
     def _next(self, rank: int, patience: float | None = None) -> dict[str, Any]:
         """What a host says next; of one that says nothing for so many seconds, nothing."""
         while True:
+            self._heed_signals()
             try:
                 told = self.heard[rank].get(timeout=LOOK if patience is None else patience)
                 break
@@ -105,6 +109,15 @@ class Hosts:
         if "interrupted" in told:
             raise KeyboardInterrupt
         return told
+
+    def _heed_signals(self) -> None:
+        """On the first host, raise KeyboardInterrupt if a signal has been noted. Another host tells the first one, who
+        ends all, after a round that all have computed."""
+        if not self.rank:
+            check_interrupted()
+        elif interrupted() and not self.told:
+            self.told = True
+            self.say(interrupted=True)
 
     def failed(self, patience: float) -> bool:
         """Whether all others say within so many seconds each that they have failed; they are ready for what comes next

@@ -1,13 +1,16 @@
-"""Waiting in steps: a signal that comes just before a wait Python sees to only after it."""
+"""Waiting in steps, between which an interruption is heeded."""
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+from fcorun.system.interruption import check_interrupted
 
 LOOK = 0.5  # seconds between two looks
 
 
 def first_of(running: set[Future]) -> tuple[set[Future], set[Future]]:
-    """Wait until one of these has ended: those that have, and the others."""
+    """Wait until one of these has ended: those that have, and the others. Raises KeyboardInterrupt."""
     while True:
+        check_interrupted()
         ended, others = wait(running, LOOK, FIRST_COMPLETED)
         if ended:
             return ended, others

@@ -132,14 +132,12 @@ def test_another_host_does_what_it_is_told(among, monkeypatch):
     list(rounds_of(engine, [EXPERIMENT.numbers()], [0], None, 0))
     told = [{"do": "prepare", "config": EXPERIMENT.config}, *first.said, {"do": "end", "code": 0, "why": ""}]
     second = among(*told, rank=1)
-    monkeypatch.setattr(following, "on_signals", lambda handler: None)
     assert follow() == 0
     assert second.said == [ALIKE]
     assert second.over
 
 
 def test_another_host_says_what_it_cannot_do(among, monkeypatch):
-    monkeypatch.setattr(following, "on_signals", lambda handler: None)
     monkeypatch.setattr(following, "_LATER", 0)
     run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
     wrong = EXPERIMENT.config | {"rounds": -1}
@@ -185,7 +183,6 @@ def test_predictions_of_all_rows_come_together_on_the_first_host(among, monkeypa
     for name, x in rows.items():
         np.testing.assert_allclose(found[name], predictions(EXPERIMENT.objective, solution, x), rtol=1e-6, atol=1e-6)
     told, said = hosts.said[-1], hosts.script
-    monkeypatch.setattr(following, "on_signals", lambda handler: None)
     monkeypatch.setattr(following, "load", lambda _: parts[1])
     second = among({"do": "prepare", "config": EXPERIMENT.config}, told, end, rank=1)
     assert follow() == 0
@@ -196,7 +193,6 @@ def test_predictions_of_all_rows_come_together_on_the_first_host(among, monkeypa
 
 
 def test_the_end_may_come_within_a_batch(among, monkeypatch):
-    monkeypatch.setattr(following, "on_signals", lambda handler: None)
     engine = engine_for(EXPERIMENT, load(EXPERIMENT))
     first = among()
     built(engine, EXPERIMENT)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,8 +15,9 @@ import pandas as pd
 import pytest
 from helpers import FILES, SMALL, Count, Stop, flat, rows_of, small
 
-from fcorun import Record, UserError, run
+from fcorun import Record, UserError, Watcher, run
 from fcorun.records.folder import RunFolder
+from fcorun.system.interruption import interruptible
 
 # ---------------------------------------------------------------- interruptions
 
@@ -129,6 +132,32 @@ def test_a_kill_at_any_file_blocks_nothing(after, monkeypatch):
     mended = run(small("checkpoint_every=0"), "here")
     assert mended.status["status"] == "done"
     assert rows_of(mended).equals(rows_of(run(small(), "whole")))
+
+
+class Interrupted(Watcher):
+    """Has a signal sent so many seconds after a run has begun."""
+
+    def __init__(self, kind: int, seconds: float):
+        self.later = threading.Timer(seconds, os.kill, (os.getpid(), kind))
+
+    def starts(self, job, data, resumed):
+        self.later.start()
+
+
+def test_a_signal_at_any_moment_interrupts_a_run_or_comes_too_late():
+    chance, config = random.Random(7), small("rounds=40", "eval_every=1", "checkpoint_every=0")
+    for name, kind in (("a", signal.SIGINT), ("b", signal.SIGTERM), ("c", signal.SIGHUP)):
+        outer, watch = signal.signal(kind, lambda *_: None), Interrupted(kind, chance.uniform(0, 1))  # nohup ignores it
+        with interruptible():
+            try:
+                run(config, name, watch)
+                end = "done"
+            except KeyboardInterrupt:
+                end = "interrupted"
+            watch.later.join()
+        signal.signal(kind, outer)
+        assert Record(Path(name)).status["status"] == end
+        assert not list(Path(name).glob(".*.tmp"))
 
 
 @pytest.mark.parametrize("left", [0, 100, 0.5])

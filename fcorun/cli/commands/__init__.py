@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from fcorun.cli.signals import interruptible
 from fcorun.errors import UserError, describe, printable
+from fcorun.system.interruption import interruptible, interruptible_at_once
 
 # each is a module here with a function ``run``
 COMMANDS = (
@@ -18,7 +18,7 @@ COMMANDS = (
 def main(argv: Sequence[str]) -> int:
     """Run the command ``argv[0]`` and return its exit code: 0, 1 for a failure, 2 for bad input, 130 if interrupted."""
     try:
-        with interruptible():
+        with interruptible(), interruptible_at_once():
             return import_module(f"{__name__}.{argv[0]}").run(argv[1:])
     except UserError as error:
         print(printable(f"fcorun: {error}"), file=sys.stderr)

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fcorun.cli.commands.common import Parser, console, current, records_in
 from fcorun.config import Axis, Style
-from fcorun.errors import UserError
+from fcorun.errors import NotWritten, UserError
 from fcorun.metrics import known
 from fcorun.records.formats import frame_csv, read_summary
 from fcorun.records.record import Record, load_records
@@ -41,14 +41,18 @@ def run(argv: Sequence[str]) -> int:
         for path in _joint(asked.out, current(there, out), asked):
             out.print(escape(str(path)))
         return 0
-    for folder in asked.folders:
-        records = load_records(folder)
-        for record in (record for record in records if record.folder not in drawn):
-            if _draw(record, asked.x, asked.style, asked.format):
-                drawn.add(record.folder)
-        if len(records) > 1:
-            for path in _draw_sweep(folder, current(records, out), asked, kept(folder)):
-                out.print(escape(str(path)))
+    try:
+        for folder in asked.folders:
+            records = load_records(folder)
+            for record in (record for record in records if record.folder not in drawn):
+                if _draw(record, asked.x, asked.style, asked.format):
+                    drawn.add(record.folder)
+            if len(records) > 1:
+                for path in _draw_sweep(folder, current(records, out), asked, kept(folder)):
+                    out.print(escape(str(path)))
+    except NotWritten as error:
+        file = f"{error.filename} cannot be written ({error.strerror})"
+        raise UserError(f"{file}; give --out FOLDER to have pictures elsewhere") from error
     out.print(f"{len(drawn)} curves.{asked.format}")
     return 0
 

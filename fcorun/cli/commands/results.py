@@ -71,6 +71,8 @@ def _show(runs: Table, metric: str | None, out: Console) -> None:
     tails = list(dict.fromkeys((metric, *structure(metric), "objective")))
     measured = [name for name in tails if name in runs.tails]
     print_whole(_every_run(runs, metric, measured), out)
+    if not measured:  # none has come to its end
+        return
     tied = ", = those tied with it" if runs.best(metric)["tied"].map(len).any() else ""
     out.print(f"* best point of each algorithm by {metric}{tied}; {caption(runs, tails)}")
     for line in remarks(runs, metric):

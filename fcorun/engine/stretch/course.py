@@ -16,6 +16,7 @@ from fcorun.engine.stretch.ahead import Stretch, Stretches
 from fcorun.engine.stretch.blocks import Part, blocks, parts
 from fcorun.system.arrays import Buffers
 from fcorun.system.hosts import hushed, joined
+from fcorun.system.interruption import check_interrupted
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class Course:
         federation, found = self.stretches.federation, {}
         function = self.devices.evaluate(federation.sums)
         for part, block in blocks(self._parts, federation.precision, self.buffers):
+            _check_interrupted()
             jax.block_until_ready(found)  # the block before is done with, whose memory the next one gets
             block = self.devices.where_measured(block)
             more = self.program(function, numbers, state, *block)(numbers, state, *block)["train"]
@@ -137,6 +139,7 @@ class Course:
         """The runs, the next stretch, the work and the rounds that were done, when there is an evaluation next."""
         due = False
         while stretch is not None and not due:
+            _check_interrupted()
             state, stretch, more, done = self.advance(state, stretch, done)
             work, due = work + more, done % self.stretches.eval_every == 0
         return state, stretch, work, done
@@ -158,6 +161,12 @@ class Course:
         gradients = examples.sum(axis=1) + passes[:, :-1] @ federation.schedule.worked
         work = np.stack([gradients, proxes.sum(axis=1)], axis=1)
         return self.stretches.ended(end, stretch, state, done), following, work, done
+
+
+def _check_interrupted() -> None:
+    """Raise KeyboardInterrupt if a signal has been noted; not on several hosts, which end together after a round."""
+    if joined() is None:
+        check_interrupted()
 
 
 def _judged(found: tuple, state: Tree, done: int, work: np.ndarray) -> Snapshot:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fcorun.system.files import read_runs, write_runs
+from fcorun.system.files import errors_name, read_runs, write_runs
 
 _AT_ONCE = 2**14  # places
 
@@ -94,7 +94,8 @@ class States(Elsewhere):
         return found
 
     def _write(self, places: np.ndarray, content: np.ndarray) -> None:
-        write_runs(self.file, places, content)
+        with errors_name(getattr(self.file, "name", "")):
+            write_runs(self.file, places, content)
 
     def keep(self) -> None:
         """What is there now can be gone on from."""

@@ -17,8 +17,8 @@ from fcorun.experiment.build import engine_for, load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.hosts.predicting import own, packed, unpacked
-from fcorun.system.child import on_signals
 from fcorun.system.hosts import Hosts, joined
+from fcorun.system.interruption import uninterrupted
 
 _COMMANDS = ("prepare", "build", "run", "predict", "stop")
 _LATER = 1.0  # seconds until a host complains of a round that broke off, which one that is gone may have caused
@@ -28,13 +28,13 @@ def follow() -> int:
     """On a host that is not the first: do what that one says; the exit code. Raises HostLost."""
     hosts = joined()
     assert hosts is not None
-    on_signals(lambda *_: hosts.say(interrupted=True))  # the first one ends all, after a round that all have computed
     here = _Here(hosts)
-    try:
-        while True:
-            here.do(here.hear())
-    except SystemExit as end:
-        return int(end.code or 0)
+    with uninterrupted():  # the first host ends all, after a round that all have computed
+        try:
+            while True:
+                here.do(here.hear())
+        except SystemExit as end:
+            return int(end.code or 0)
 
 
 @dataclass
@@ -62,6 +62,8 @@ class _Here:
             getattr(self, do)(**told)
         except HostLost:
             raise
+        except KeyboardInterrupt:  # is noted, and said before the next thing is heard
+            return
         except Exception as error:
             time.sleep(_LATER)
             self.hosts.say(failed=describe(error))

@@ -18,12 +18,10 @@ MARK = STABILITY
 
 def write(of: Stable, seconds: float) -> None:
     """Write stability.csv, a row for each feature, the most frequent first, those without penalty last; clients.csv,
-    how alike clients' own supports are; the picture; and stability.json."""
+    how alike clients' own supports are; stability.json; and the picture."""
     write_whole(of.folder / "stability.csv", frame_csv(_features(of)))
     if of.clients is not None:
         write_whole(of.folder / "clients.csv", frame_csv(_clients(of)))
-    for name, picture in draw(of).items():
-        write_whole(of.folder / name, picture)
     found, place = of.found, of.found.region - 1
     content = {
         "identity": of.study.identity,
@@ -46,6 +44,9 @@ def write(of: Stable, seconds: float) -> None:
         "remarks": [*assumptions(of), *of.remarks],
         "seconds": seconds,
     }
+    write_whole(of.folder / MARK, json_text(content | {"status": "running"}))
+    for name, picture in draw(of).items():
+        write_whole(of.folder / name, picture)
     write_whole(of.folder / MARK, json_text(content))
 
 

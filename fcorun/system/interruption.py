@@ -1,0 +1,107 @@
+"""Signals that end a process: noted when they come, heeded between steps, so that nothing is broken off half-written.
+
+Ctrl-C, the end that a shell or a scheduler asks for, and a terminal that is closed are one thing here, an interruption.
+Without ``interruptible``, as in a notebook, Ctrl-C raises KeyboardInterrupt as ever.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_TWICE = 0.2  # seconds in which a second signal is the first one again: ``timeout`` sends a process two
+
+
+@dataclass
+class _State:
+    """The interruption of this process.
+
+    Attributes:
+        noted: when the first signal came, or None.
+        at_once: whether the next one raises KeyboardInterrupt where it comes.
+    """
+
+    noted: float | None = None
+    at_once: bool = False
+
+
+_STATE = _State()  # of the process, as its handlers of signals are
+
+
+def check_interrupted() -> None:
+    """Raise KeyboardInterrupt if a signal has been noted. To be called between steps, in any thread."""
+    if interrupted():
+        raise KeyboardInterrupt
+
+
+def interrupted() -> bool:
+    """Whether a signal has been noted."""
+    return _STATE.noted is not None
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within it signals are noted, but for those that are ignored, as HUP is under nohup. A second one, or one that
+    nobody heeds, ends the process at once: its record then says that it was interrupted, for its lock is gone."""
+    before = {kind: signal.getsignal(kind) for kind in SIGNALS}
+    heeded = [kind for kind, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    _STATE.noted = None
+    for kind in heeded:
+        signal.signal(kind, _note)
+    try:
+        yield
+    finally:
+        for kind in heeded:
+            signal.signal(kind, before[kind])
+        _STATE.noted = None
+
+
+@contextmanager
+def interruptible_at_once() -> Iterator[None]:
+    """Within it a signal raises KeyboardInterrupt where it comes: for long steps that write no file."""
+    check_interrupted()
+    with _raising(True):
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Within it a signal is only noted, also in a part that is ``interruptible_at_once``: for writing."""
+    with _raising(False):
+        yield
+
+
+@contextmanager
+def _raising(at_once: bool) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # handlers run in that one
+        yield
+        return
+    before, _STATE.at_once = _STATE.at_once, at_once
+    try:
+        yield
+    finally:
+        _STATE.at_once = before
+
+
+def _note(*_: Any) -> None:
+    now = time.monotonic()
+    if _STATE.noted is None:
+        _STATE.noted = now
+        if _STATE.at_once:
+            raise KeyboardInterrupt
+    elif now > _STATE.noted + _TWICE:
+        if sys.stdout.isatty():
+            os.write(sys.stdout.fileno(), b"\x1b[?25h")  # the cursor, which a progress bar hides
+        os._exit(130)
+
+
+def ignore_signals() -> None:
+    """Let nothing interrupt what is left of this process, whose work is done."""
+    for kind in SIGNALS:
+        signal.signal(kind, signal.SIG_IGN)

@@ -1,0 +1,71 @@
+"""A disk that is full, or not to be written to: a sentence that names the file, and numbers before pictures."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import PICTURES, small
+
+from fcorun import Record, run
+from fcorun.cli.commands import main as command
+from fcorun.engine.stretch.states import States
+from fcorun.errors import NotWritten, describe
+from fcorun.records.folder import RunFolder
+
+FULL = "cannot be written (No space left on device); make room on that disk, and give the same command again"
+
+
+def refuse(monkeypatch, number: int, *names: str) -> None:
+    """Have files refused whose names begin so, once a part of them is written."""
+    write = Path.write_bytes
+
+    def write_bytes(path, content):
+        if path.name.startswith(tuple(f".{name}." for name in names)):
+            write(path, content[:2])
+            raise OSError(number, os.strerror(number))  # which names no file
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+
+
+def test_the_sentence_names_the_file_and_nothing_is_left(monkeypatch):
+    refuse(monkeypatch, errno.ENOSPC, "metrics.csv")
+    with pytest.raises(NotWritten) as raised:
+        RunFolder(Path(), "").write("metrics.csv", "round")
+    assert describe(raised.value) == f"metrics.csv {FULL}"
+    assert not list(Path().iterdir())
+
+
+def test_numbers_are_written_before_pictures(monkeypatch):
+    refuse(monkeypatch, errno.ENOSPC, *PICTURES)
+    with pytest.raises(NotWritten) as raised:
+        run(small(), "here")
+    assert describe(raised.value) == f"here/curves.png {FULL}"
+    assert Record(Path("here")).status["reason"] == f"here/curves.png {FULL}"
+    numbers = ("metrics.csv", "scores.csv", "coefficients.csv", "summary.json", "solution.npz")
+    assert all(Path("here", name).exists() for name in numbers)
+    assert not list(Path("here").glob("*.png"))
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_pictures_of_a_record_that_is_not_to_be_written_to(number, monkeypatch, capsys):
+    run(small(), "here")
+    refuse(monkeypatch, number, *PICTURES)
+    assert command(["plot", "here"]) == 2
+    why = os.strerror(number)
+    told = f"here/curves.png cannot be written ({why}); give --out FOLDER to have pictures elsewhere"
+    assert capsys.readouterr().err == f"fcorun: {told}\n"
+    assert command(["plot", "here", "--out", "elsewhere"]) == 0
+    assert list(Path("elsewhere").glob("*.png"))
+
+
+def test_a_file_of_states_is_named(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    states = States(Path("states"), [np.zeros(3)], 5)
+    monkeypatch.setattr("fcorun.engine.stretch.states.write_runs", full)
+    with pytest.raises(NotWritten, match=r"^states cannot be written \(No space left"):
+        states.write(np.arange(2), [np.ones((2, 3))], 1)
