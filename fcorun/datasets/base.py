@@ -225,6 +225,11 @@ class Dataset(ABC):
         that. Raises UserError as ``load`` does."""
         return part_of(self.load(), part, of)
 
+    def needs(self) -> tuple[float, str]:
+        """How many bytes of memory the data take at least, known before they are made, and the keys that say so; 0
+        where only reading them tells."""
+        return 0, ""
+
     def fetch(self) -> None:
         """Download what is missing. Called before a run, never for dry_run=true."""
         return

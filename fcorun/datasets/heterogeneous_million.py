@@ -7,7 +7,7 @@ import numpy as np
 from fcorun.config import Count, Index, NonNegative
 from fcorun.datasets.base import Dataset, FederatedData, stream
 from fcorun.datasets.population import Population
-from fcorun.datasets.synthetic import check_nonzeros, sampled
+from fcorun.datasets.synthetic import check_nonzeros, needs_of_evaluated, sampled
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ class HeterogeneousMillion(Dataset):
 
     def __post_init__(self):
         check_nonzeros(self, "nonzeros", "shared_nonzeros")
+
+    def needs(self) -> tuple[float, str]:
+        return needs_of_evaluated(self)
 
     def load(self) -> FederatedData:
         """The rows of ``evaluated`` clients, the population, and as ``truth`` shared * s and 0."""

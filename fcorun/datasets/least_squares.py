@@ -37,6 +37,7 @@ class LeastSquares(Alike):
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
+    number_bytes = 8
     source = "figures 1 and 3 of @pathak2020, the laws reconstructed"
 
     clients: Count = 25

@@ -29,6 +29,7 @@ class LogisticSynthetic(Alike):
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
+    number_bytes = 8
     source = "figure 2a of @pathak2020, the laws reconstructed"
 
     clients: Count = 10

@@ -29,6 +29,7 @@ class LowRank(Linear):
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
+    size_keys = ("rows", "columns")
     source = "section 5.2 of @yuan2021, the law of the features reconstructed"
 
     clients: Count = 64

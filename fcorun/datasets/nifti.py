@@ -1,5 +1,6 @@
 """One's own images of brains: a table of them, a row an image, whose voxels in a mask are the features."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -97,6 +98,14 @@ class Nifti(Dataset):
     def dependence(self):  # type: ignore[override]
         """What a user should know where some of a client's images are held out from the others."""
         return "" if self.run is None else PER_RUN
+
+    def needs(self) -> tuple[float, str]:
+        """The largest image, as it is stored: each is read whole, and its voxels within the mask are kept."""
+        headers = {file.name: header(file) for file in dict.fromkeys(self._files(self._listed()[self.image]))}
+        sizes = {name: math.prod(image.shape) * image.get_data_dtype().itemsize for name, image in headers.items()}
+        largest = max(sizes, key=lambda name: sizes[name])
+        shape = " x ".join(map(str, headers[largest].shape))
+        return sizes[largest], f"data.path={self.path}: the image '{largest}' of {shape} voxels"
 
     def load(self) -> FederatedData:
         """Images x voxels, float32, the rows sorted by client, within a client in the order of the table."""

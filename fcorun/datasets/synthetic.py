@@ -1,8 +1,9 @@
 """What synthetic data sets have in common: clients of the same size, and regression on features of different means."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,8 +16,15 @@ Draw = Callable[[str, int, Room], np.ndarray]
 
 
 class Alike(Dataset):
-    """Data of clients with as many rows each, made client by client, so that a host keeps those of its own alone."""
+    """Data of clients with as many rows each, made client by client, so that a host keeps those of its own alone.
 
+    Attributes:
+        size_keys: the options whose product is the number of features.
+        number_bytes: the bytes of a number of x.
+    """
+
+    size_keys: ClassVar[tuple[str, ...]] = ("features",)
+    number_bytes: ClassVar[int] = 4
     clients: int
     samples: int
     validation_samples: int
@@ -25,6 +33,13 @@ class Alike(Dataset):
 
     def load(self) -> FederatedData:
         return self.load_part(0, 1)
+
+    def needs(self) -> tuple[float, str]:
+        """The rows of all clients, and a mean or a model of each."""
+        keys = ("clients", "samples", "validation_samples", "test_samples", *self.size_keys)
+        rows = self.clients * (self.samples + self.validation_samples + self.test_samples + 1)
+        size = math.prod(getattr(self, key) for key in self.size_keys)
+        return rows * size * self.number_bytes, told(self, keys)
 
     @abstractmethod
     def load_part(self, part: int, of: int) -> FederatedData:
@@ -96,12 +111,23 @@ class Linear(Alike):
         return self.made(draw, features, np.float32, part, of, truth=known, shape=shape)
 
 
+def told(of: Any, keys: Iterable[str]) -> str:
+    """Options of a data set as the command line gives them, without those that are 0."""
+    return ", ".join(f"data.{key}={getattr(of, key)}" for key in keys if getattr(of, key))
+
+
 def check_nonzeros(of: Any, *keys: str) -> None:
     """Raises UserError where one of these options of a data set asks for more coefficients than it has ``features``."""
     for key in keys:
         if (getattr(of, key) or 0) > of.features:
             raise UserError(f"data.{key}={getattr(of, key)} is more than data.features={of.features}: "
                             f"give at most {of.features}")  # fmt: skip
+
+
+def needs_of_evaluated(of: Any) -> tuple[float, str]:
+    """What ``sampled`` takes of a data set with a population: float32 rows of the clients that are measured."""
+    rows = 2 * min(of.evaluated, of.clients) * of.samples
+    return 4 * rows * of.features, told(of, ("evaluated", "samples", "features"))
 
 
 def sampled(population: Population, evaluated: int, **fields: Any) -> FederatedData:

@@ -40,6 +40,11 @@ def bytes_each(federation: Federation, point: Numbers, seeds: Sequence[int]) -> 
     return (6 + clients) * state + predictions + clients * federation.client_bytes()
 
 
+def bytes_least(federation: Federation, point: Numbers) -> int:
+    """How many bytes a run takes at the very least: its state, before a round and after it."""
+    return 2 * size_of(_state(federation, point))
+
+
 def bytes_ahead(federation: Federation) -> int:
     """The bytes of rows that stay on disk and are fetched for a round of one seed and for the next, at least 1."""
     streamed = federation.arrays[0] is None

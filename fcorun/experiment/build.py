@@ -14,7 +14,7 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.evaluate import Evaluation, row_weights
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError, first_line, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_data
 from fcorun.experiment.on_disk import check_on_disk, needing_bounds, part_here
@@ -25,12 +25,14 @@ from fcorun.problem.quadratic import curvature, pooled_curvature
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.cache import Keyed
 from fcorun.system.interruption import interruptible_at_once
+from fcorun.system.machine import SMALLER, check_memory, host_memory
 
 
 def load(experiment: Experiment) -> FederatedData:
     """The data, checked; kept for the next experiment on the same. Raises UserError."""
     with interruptible_at_once():
-        data = _load_once(Keyed(f"{experiment.fingerprint} {experiment.data}", experiment.data), *part_here(experiment))
+        key, memory = f"{experiment.fingerprint} {experiment.data}", experiment.settings.memory
+        data = _load_once(Keyed(key, (experiment.data, memory)), *part_here(experiment))
     check_data(experiment, data)
     if data.on_disk:
         check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))
@@ -171,8 +173,15 @@ def engine_for(experiment: Experiment, data: FederatedData, among: Among | None 
 
 
 @lru_cache(maxsize=2)
-def _load_once(data: Keyed[Dataset], part: int, of: int) -> FederatedData:
-    return (data.value.load() if of == 1 else data.value.load_part(part, of)).validate()
+def _load_once(asked: Keyed[tuple[Dataset, float | None]], part: int, of: int) -> FederatedData:
+    """The data of a data set, where they fit into the memory."""
+    data, memory = asked.value
+    needed, what = data.needs()
+    check_memory(needed / of, host_memory(), memory, what)
+    try:
+        return (data.load() if of == 1 else data.load_part(part, of)).validate()
+    except MemoryError as error:
+        raise UserError(f"the data do not fit into memory ({first_line(error)}); {SMALLER}") from error
 
 
 def _key(experiment: Experiment) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.problem.problem import Problem
 from fcorun.system.hosts import joined
-from fcorun.system.machine import allowed_memory
+from fcorun.system.machine import allowed_memory, gib
 
 SHARE = 0.5  # of the memory allowed, for the rows of two stretches
 _COPIES = 2  # of a client's rows in float64, for bounds on the curvature of its loss
@@ -69,15 +69,11 @@ def check_on_disk(experiment: Experiment, data: FederatedData, schedule: Schedul
     if algo.needs_curvature and largest > allowed:
         wanted = " and ".join(algo.needs_curvature)
         raise UserError(f"auto of algo={names['algo']} takes bounds on each client's loss, for which the largest one "
-                        f"needs {_told(largest)} of memory: give {wanted}")  # fmt: skip
+                        f"needs {gib(largest)} of memory: give {wanted}")  # fmt: skip
     if decomposes(algo.traits, schedule, problem, data):
         return
     each = 2 * bytes_of_round(data, schedule, settings.precision)
     if each > SHARE * allowed:
-        raise UserError(f"the rows of a round, and of the next, take {_told(each)}, more than half of the memory, "
-                        f"{_told(allowed)}: lower batch_size, local_steps, local_epochs or clients_per_round, or raise "
+        raise UserError(f"the rows of a round, and of the next, take {gib(each)}, more than half of the memory, "
+                        f"{gib(allowed)}: lower batch_size, local_steps, local_epochs or clients_per_round, or raise "
                         "memory")  # fmt: skip
-
-
-def _told(bytes_: float) -> str:
-    return f"{bytes_ / 2**30:.3g} GiB"

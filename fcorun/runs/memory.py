@@ -1,6 +1,7 @@
 """Which runs go through the machine together: what shares minibatches, fits into memory, and keeps the cores busy; and
 on how many devices, GPUs or the cores of a CPU."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,12 +11,12 @@ from fcorun.algorithms.base import Algorithm
 from fcorun.config import AUTO
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
-from fcorun.engine.footprint import bytes_ahead, bytes_each
+from fcorun.engine.footprint import bytes_ahead, bytes_each, bytes_least
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.runs.job import Job
 from fcorun.system.hosts import joined
-from fcorun.system.machine import allowed_memory, cores_as_devices
+from fcorun.system.machine import allowed_memory, check_memory, cores_as_devices, free_memory
 
 ALL = "all"
 _WORTH = 2**22  # bytes that a core is to read in a round: with less, measured, the cores' meeting at its end costs more
@@ -31,7 +32,11 @@ def cut(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
 
 def room(engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, parts: int, taken: int = 0) -> int:
     """How many runs with these seeds fit into the memory of each of ``parts`` threads, at least 1; ``memory`` is in
-    GiB, None for what is free, and ``taken`` the bytes of it that each thread has for something else."""
+    GiB, None for what is free, and ``taken`` the bytes of it that each thread has for something else. Raises UserError
+    where not even one run fits."""
+    data, parameters = engine.federation.data, engine.federation.problem.shapes
+    what = f"a run on {data.members:,} clients with {sum(map(math.prod, parameters.values())):,} parameters"
+    check_memory(bytes_least(engine.federation, point), free_memory(), memory, what)
     return max(1, int((allowed_memory(memory) / parts - taken) // bytes_each(engine.federation, point, seeds)))
 
 

@@ -41,7 +41,8 @@ def _told(job: Job, seconds_left: float | None) -> tuple[str, str]:
     if not isinstance(job.experiment.algo, Algorithm):
         return f"iteration {done}", ""
     left = "" if seconds_left is None else f", about {duration(seconds_left)} left"
-    return f"round {done} of {rounds} ({100 * done / rounds:.0f} %)", left
+    share = f" ({100 * done / rounds:.0f} %)" if rounds else ""
+    return f"round {done} of {rounds}{share}", left
 
 
 def duration(seconds: float) -> str:

@@ -7,8 +7,10 @@ from pathlib import Path
 import jax
 import psutil
 
+from fcorun.errors import UserError
 from fcorun.system.cache import cache_dir
 
+SMALLER = "give fewer rows, features or clients"
 _USED = 0.6  # of the memory that is free
 
 
@@ -24,17 +26,43 @@ def free_memory() -> int:
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    free = psutil.virtual_memory().available
-    try:  # a container, or a job of a cluster
-        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+    return host_memory()
+
+
+def host_memory() -> int:
+    """Bytes of memory that are free for NumPy: of the machine, or of the container or cluster's job that this is."""
+    free, group = psutil.virtual_memory().available, Path("/sys/fs/cgroup")
+    try:
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return free
-    return min(free, limit - used)
+    files = int(told.get("inactive_file", 0)) + int(told.get("active_file", 0))  # pages of files, which make room
+    return min(free, limit - used + files)
 
 
 def allowed_memory(given: float | None) -> float:
     """Bytes that runs may take together: ``given`` in GiB, or 60 % of what is free."""
     return free_memory() * _USED if given is None else given * 2**30
+
+
+def check_memory(needed: float, free: float, given: float | None, what: str) -> None:
+    """Refuse ``what`` needs more bytes than are ``free``, or than are ``given`` in GiB where that is more. Raises
+    UserError."""
+    there = max(free, (given or 0) * 2**30)
+    if needed > there:
+        raise UserError(f"{what} needs at least {gib(needed)} of memory, and {gib(there)} are free; {SMALLER}, or "
+                        "memory=GIB where more is there")  # fmt: skip
+
+
+def gib(bytes_: float) -> str:
+    """A number of bytes in words.
+
+    >>> gib(1.5 * 2**30), gib(12345 * 2**30)
+    ('1.5 GiB', '12,345 GiB')
+    """
+    size = bytes_ / 2**30
+    return f"{size:,.0f} GiB" if size >= 100 else f"{size:.3g} GiB"
 
 
 def cores_as_devices() -> None:
