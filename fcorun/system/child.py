@@ -40,6 +40,7 @@ def in_a_child() -> None:
         sys.stderr.flush()
         os.write(2, text)
         raise SystemExit(code if code >= 0 else 128 - code)
+    signal.set_wakeup_fd(-1)  # the parent ends at a second signal, and this process with it
     os.setpgrp()  # a terminal's Ctrl-C and Ctrl-Z go to the parent, which passes them on
     for place in (heard, kept):
         os.close(place)

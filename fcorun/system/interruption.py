@@ -6,10 +6,11 @@ Without ``interruptible``, as in a notebook, Ctrl-C raises KeyboardInterrupt as 
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,11 @@ class _State:
     """The interruption of this process.
 
     Attributes:
-        noted: when the first signal came, or None.
-        at_once: whether the next one raises KeyboardInterrupt where it comes.
+        noted: whether a signal has come.
+        at_once: whether the first one raises KeyboardInterrupt where it comes.
     """
 
-    noted: float | None = None
+    noted: bool = False
     at_once: bool = False
 
 
@@ -42,16 +43,20 @@ def check_interrupted() -> None:
 
 def interrupted() -> bool:
     """Whether a signal has been noted."""
-    return _STATE.noted is not None
+    return _STATE.noted
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within it signals are noted, but for those that are ignored, as HUP is under nohup. A second one, or one that
-    nobody heeds, ends the process at once: its record then says that it was interrupted, for its lock is gone."""
+    """Within it signals are noted, but for those that are ignored, as HUP is under nohup. A second one ends the process
+    at once, whatever it is doing: a record then says that it was interrupted, for its lock is gone."""
     before = {kind: signal.getsignal(kind) for kind in SIGNALS}
     heeded = [kind for kind, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    _STATE.noted = None
+    heard, said = socket.socketpair()
+    said.setblocking(False)
+    threading.Thread(target=_end_at_the_second, args=(heard, heeded), daemon=True).start()
+    _STATE.noted = False
+    outer = signal.set_wakeup_fd(said.fileno(), warn_on_full_buffer=False)
     for kind in heeded:
         signal.signal(kind, _note)
     try:
@@ -59,7 +64,9 @@ def interruptible() -> Iterator[None]:
     finally:
         for kind in heeded:
             signal.signal(kind, before[kind])
-        _STATE.noted = None
+        signal.set_wakeup_fd(outer)
+        said.close()
+        _STATE.noted = False
 
 
 @contextmanager
@@ -90,15 +97,25 @@ def _raising(at_once: bool) -> Iterator[None]:
 
 
 def _note(*_: Any) -> None:
-    now = time.monotonic()
-    if _STATE.noted is None:
-        _STATE.noted = now
-        if _STATE.at_once:
-            raise KeyboardInterrupt
-    elif now > _STATE.noted + _TWICE:
-        if sys.stdout.isatty():
-            os.write(sys.stdout.fileno(), b"\x1b[?25h")  # the cursor, which a progress bar hides
-        os._exit(130)
+    first, _STATE.noted = not _STATE.noted, True
+    if first and _STATE.at_once:
+        raise KeyboardInterrupt
+
+
+def _end_at_the_second(heard: socket.socket, kinds: Collection[int]) -> None:
+    """End the process at the second of these signals, whose numbers come as they do: handlers would have to wait until
+    the main thread is back from a program that computes or compiles."""
+    first = None
+    with heard:
+        while number := heard.recv(1):
+            if number[0] not in kinds:
+                continue
+            now = time.monotonic()
+            first = now if first is None else first
+            if now > first + _TWICE:
+                if sys.stdout.isatty():
+                    os.write(sys.stdout.fileno(), b"\x1b[?25h")  # the cursor, which a progress bar hides
+                os._exit(130)
 
 
 def ignore_signals() -> None:
