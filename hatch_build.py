@@ -19,7 +19,7 @@ class Commit(BuildHookInterface):
         if sha and self._git("status", "--porcelain", "--", *PARTS) == "":
             file = Path(self.directory, ".commit")
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{sha}\n")
+            file.write_text(f"{sha}\n", encoding="utf-8")
             build_data["force_include"][str(file)] = "fcorun/commit"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:

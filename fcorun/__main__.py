@@ -1,6 +1,7 @@
 """``fcorun``, and ``python -m fcorun``."""
 
 import gc
+import io
 import os
 import sys
 
@@ -10,6 +11,9 @@ from fcorun.system.interruption import ignore_signals
 def main() -> None:
     """The command; an interruption while modules are still being imported ends it in silence."""
     gc.set_threshold(50_000)  # importing makes many objects that stay
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where it cannot have all letters, as under Windows, it has a ?
     try:
         from fcorun.cli.main import main as command
 

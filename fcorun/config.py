@@ -9,6 +9,7 @@ import functools
 import importlib
 import math
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -56,6 +57,8 @@ MOVED = {
 
 # Keys of a section that are no fields of its plug-in: its name, its class, what others look up, its name in pictures.
 LABELS = ("name", "class", "natural", "title")
+# Names become names of folders, which may be copied to systems that refuse these.
+_NO_FOLDER = re.compile(r'[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)$', re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +180,11 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
 
 def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
     """The plug-in that a section of the configuration (``algo``, ``data``, ...) names by its ``class``."""
+    if _NO_FOLDER.search(str(values.get("name", ""))):
+        raise UserError(
+            f"{section}.name={values['name']} cannot be in a folder's name on every system: leave out <>:\"/\\|?*, "
+            "dots and spaces at the end, and names of devices such as con"
+        )
     if "class" not in values:
         raise UserError(f"{section}.class is missing: give the dotted path of the {section}'s class")
     return build(locate(values["class"], f"{section}.class"), values, section)

@@ -114,8 +114,9 @@ def main(folder: Path) -> pd.DataFrame:
     }  # fmt: skip
     table = pd.DataFrame({way: np.exp(pd.Series(each)[covariates]) for way, each in found.items()})
     table.insert(0, "true", np.exp(pd.Series(TRUE).reindex(covariates, fill_value=0.0)))
+    rows = len(path.read_text(encoding="utf-8").splitlines()) - 1
     print(f"{len(patients)} patients of {patients['site'].nunique()} sites, {patients['event'].sum()} events, "
-          f"{sum(1 for _ in path.open()) - 1} rows\nhazard ratios\n{table.round(4).to_string()}")  # fmt: skip
+          f"{rows} rows\nhazard ratios\n{table.round(4).to_string()}")  # fmt: skip
     print(f"records: {', '.join(str(record.folder) for record in load_records(folder))}")
     return table
 

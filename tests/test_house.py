@@ -1,6 +1,7 @@
 """The house: how large its files and functions may be, and what no call may look like."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_no_call_has_more_than_five_arguments_without_names():
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and sum(not isinstance(a, ast.Starred) for a in node.args) > 5
     ]
+    assert found == []
+
+
+def test_text_files_are_read_and_written_in_a_named_encoding():
+    """Windows takes another one than UTF-8 where none is named."""
+    found = []
+    for place, tree in TREES.items():
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            told = ast.unparse(node)
+            of_text = re.search(r"\.(read|write)_text\((?!file, ending)|\btext=True", told.partition("encoding=")[0])
+            opened = re.match(r"(?!os\.|_behind|gzip\.|tarfile\.|progress\.)([\w.()/' ]+\.)?open\(", told)
+            if (of_text or (opened and not re.search(r"'[rwax]\+?b", told))) and "encoding=" not in told:
+                found.append(f"{place}:{node.lineno}")
     assert found == []
 
 

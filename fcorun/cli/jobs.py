@@ -1,6 +1,7 @@
 """What the command does once Hydra has composed: one run, or the points of a sweep."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,8 @@ def join_others(hosts: Mapping[str, Any] | None, dry_run: bool) -> None:
     asked = asked_for(hosts)
     if asked is None or joined():
         return
+    if not hasattr(os, "fork"):
+        raise UserError("several hosts need Linux or macOS: this system starts no process by fork; give hosts.count=1")
     if dry_run:  # which the first one does alone
         if asked.rank:
             raise SystemExit(0)

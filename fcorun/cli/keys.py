@@ -69,18 +69,18 @@ def root_keys() -> dict[str, Key]:
 
 def default_choices() -> dict[str, str]:
     """The choice of each group where none is given."""
-    told = yaml.safe_load(Path(conf_dir(), "config.yaml").read_text())["defaults"]
+    told = yaml.safe_load(Path(conf_dir(), "config.yaml").read_text(encoding="utf-8"))["defaults"]
     return {group.split()[-1]: name for item in told if isinstance(item, dict) for group, name in item.items()}
 
 
 def choice(group: str, name: str) -> Choice:
     """A choice of a group, with what its file takes over from others."""
     path, keys = choices(group)[name], {}
-    values: Any = yaml.safe_load(path.read_text()) or {}
+    values: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     for base in values.get("defaults", ()):
         if isinstance(base, str) and base in choices(group):
             keys |= choice(group, base).keys
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     prefix = "" if "@package _global_" in text else f"{GROUPS.get(group, group)}."
     own = {name: (comment, value) for name, comment, value in _lines(path, prefix)}
     section = GROUPS.get(group, group)
@@ -136,7 +136,7 @@ def _with_defaults(section: str, keys: dict[str, Key]) -> dict[str, Key]:
 
 def _lines(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
     """Each key of a file with its prefix, the comment on its line, and its value as it is written."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     root: Any = yaml.compose(text)
     if isinstance(root, yaml.MappingNode):
         yield from _below(root, prefix, text)

@@ -98,5 +98,5 @@ def _own_folder(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def _short_help() -> str:
     """The examples of ``fcorun --help``, without the choices and keys."""
-    help = yaml.safe_load(Path(conf_dir(), "hydra", "help", "fcorun.yaml").read_text())
+    help = yaml.safe_load(Path(conf_dir(), "hydra", "help", "fcorun.yaml").read_text(encoding="utf-8"))
     return f"{help['header']}  fcorun --help                                        choices, and the most used keys"

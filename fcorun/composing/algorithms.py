@@ -49,4 +49,4 @@ def _values(override: Override) -> list[str]:
 def _name(choice: str) -> str:
     """What a file calls its algorithm, if it says so itself."""
     path = choices("algo").get(choice)
-    return str((yaml.safe_load(path.read_text()) if path else {}).get("name", choice))
+    return str((yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}).get("name", choice))

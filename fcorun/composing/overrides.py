@@ -20,7 +20,8 @@ def key_of(override: str) -> str:
 
 def checked(arguments: Sequence[str]) -> list[str]:
     """The arguments as Hydra takes them: -m, wherever it stands, in front; ``+experiment=NAME`` as ``experiment=NAME``;
-    an address of IPv6, which begins as a list does, in quotes.
+    an address of IPv6, which begins as a list does, in quotes, and so a path of a server of Windows, of whose two
+    backslashes Hydra would take one.
 
     Raises UserError for a group that is given anything but names, for a strength that is given twice, and for Hydra's
     way to run what a pickle holds.
@@ -34,6 +35,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
             _check_group(found[1], found[2], argument)
     first = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
     first = [re.sub(r"^(hosts\.address)=(\[.*\]:\d*)$", r'\1="\2"', argument) for argument in first]
+    first = [re.sub(r"^([\w.+]+)=(\\\\[^\"',]*[^\"',\\])$", r'\1="\2"', argument) for argument in first]
     return [re.sub(r"^\+{1,2}(?=experiment=)", "", argument) for argument in first]
 
 

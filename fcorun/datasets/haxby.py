@@ -178,7 +178,7 @@ def _fetch(root: Path, subject: int) -> None:
 def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """What each volume shows, and its run, both of shape (volumes,)."""
     try:
-        header, *rows = [line.split() for line in file.read_text().splitlines() if line.strip()]
+        header, *rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         label, run = header.index("labels"), header.index("chunks")
         return np.array([r[label] for r in rows]), np.array([int(r[run]) for r in rows])
     except (ValueError, IndexError) as error:

@@ -131,7 +131,7 @@ def digest(file: Path) -> str:
     key = [str(file.resolve()), about.st_size, about.st_mtime_ns, _samples(file, about.st_size)]
     kept = cache_dir("digests") / hashlib.sha256(json.dumps(key).encode()).hexdigest()
     try:
-        return kept.read_text()
+        return kept.read_text(encoding="utf-8")
     except OSError:
         found = _sha256(file)
         write_whole(kept, found)

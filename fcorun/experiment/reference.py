@@ -42,7 +42,7 @@ def optimum(experiment: Experiment, data: FederatedData) -> dict:
     """{"objective", "certificate", "kind", "certified", "iterations"} of min F + psi, from disk if it is there."""
     path = _path(experiment)
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         pass
     with jax.enable_x64(True):
@@ -105,7 +105,7 @@ def _kept_strength(
     that is none."""
     path = _path(experiment, kind, without=("strength", "relative"))
     if path.exists():
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     with jax.enable_x64(True):
         found = largest(problem_of(experiment, data))
     if not np.isfinite(found):

@@ -200,7 +200,9 @@ def _swept_jobs(
 
 def _chosen(algo: dict[str, Any]) -> list[str]:
     """The overrides that choose an algorithm; a variant, which has no file of its own, by that of its class."""
-    files = {name: yaml.safe_load(path.read_text()).get("class") for name, path in choices("algo").items()}
+    files = {
+        name: yaml.safe_load(path.read_text(encoding="utf-8")).get("class") for name, path in choices("algo").items()
+    }
     if algo["name"] in files or algo["class"] not in files.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in files.items() if path == algo["class"])

@@ -134,7 +134,11 @@ def without_notes(figure: Figure) -> Figure:
 def names() -> dict[str, Path]:
     """The figures there are, and the file of each."""
     files = sorted(choices("experiment").items())
-    return {name: path for name, path in files if re.search(r"^figure:(?!\s*(null|~)\s*$)", path.read_text(), re.M)}
+    return {
+        name: path
+        for name, path in files
+        if re.search(r"^figure:(?!\s*(null|~)\s*$)", path.read_text(encoding="utf-8"), re.M)
+    }
 
 
 def find(name: str) -> Path:

@@ -104,6 +104,6 @@ def _commit(package: Path) -> str | None:
     """The commit of fcorun in this folder: of a checkout as git says, else as was noted when it was built."""
     if (package.parent / ".git").exists():
         asked = ["git", "-C", str(package), "rev-parse", "--verify", "-q", "HEAD"]
-        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or None
+        return subprocess.run(asked, capture_output=True, encoding="utf-8", check=False).stdout.strip() or None
     built = package / "commit"
-    return built.read_text().strip() if built.exists() else None
+    return built.read_text(encoding="utf-8").strip() if built.exists() else None

@@ -3,7 +3,9 @@
 import os
 import shutil
 import stat
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +18,16 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+_TRIES, _PAUSE = 20, 0.05  # seconds
+
+
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write a file under a name that no other writer uses, then rename it. Raises NotWritten."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with uninterrupted(), errors_name(path):
         try:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-            os.replace(temporary, path)
+            replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -42,6 +47,19 @@ def errors_name(path: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         raise NotWritten(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def replace(temporary: Path, path: Path) -> None:
+    """Rename a file to the name of another. Windows refuses that while a reader has the other one open, so it is tried
+    again for a second there."""
+    for _ in range(_TRIES if sys.platform == "win32" else 0):
+        try:
+            os.replace(temporary, path)
+        except PermissionError:
+            time.sleep(_PAUSE)
+        else:
+            return
+    os.replace(temporary, path)
 
 
 def remove(path: Path) -> None:

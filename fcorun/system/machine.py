@@ -33,8 +33,8 @@ def host_memory() -> int:
     """Bytes of memory that are free for NumPy: of the machine, or of the container or cluster's job that this is."""
     free, group = psutil.virtual_memory().available, Path("/sys/fs/cgroup")
     try:
-        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-        told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        limit, used = (int((group / name).read_text(encoding="utf-8")) for name in ("memory.max", "memory.current"))
+        told = dict(line.split() for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError):
         return free
     files = int(told.get("inactive_file", 0)) + int(told.get("active_file", 0))  # pages of files, which make room

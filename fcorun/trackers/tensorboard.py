@@ -36,7 +36,8 @@ class TensorBoard(Tracker):
             for part in hparams(parameters(record) | {"status": status["status"]}, final):
                 events.add_summary(part)
             writer.add_text("status", f"{status['status']} {status['reason']}".strip())
-            writer.add_text("config", f"```\n{(record.folder / 'config.yaml').read_text()}```")
+            config = (record.folder / "config.yaml").read_text(encoding="utf-8")
+            writer.add_text("config", f"```\n{config}```")
             if (curves := record.folder / "curves.png").exists():  # the points of a sweep have none
                 picture = (imread(curves)[..., :3] * 255).astype("uint8")
                 writer.add_image("curves", picture, dataformats="HWC")

@@ -21,7 +21,9 @@ def one_run() -> Iterator[str]:
                 folder = Path(top, "work")
                 folder.mkdir()
                 seconds, memory = shell(command, folder, cache)
-                kind.append((seconds, json.loads(next(folder.rglob("summary.json")).read_text())["seconds"]))
+                kind.append(
+                    (seconds, json.loads(next(folder.rglob("summary.json")).read_text(encoding="utf-8"))["seconds"])
+                )
                 shutil.rmtree(folder)
         for name, runs in (("first time", cold), ("second time", warm)):
             seconds, times = min(runs, key=lambda r: r[0])

@@ -54,7 +54,7 @@ def _in_turns(top: Path, ways: dict[str, list[str]], repetitions: int = 3) -> di
             _, memory, processor = costs(
                 [*FCORUN, *asked, "verbose=false", f"hydra.run.dir={folder}"], top, top / "cache"
             )
-            steady = json.loads((top / folder / "summary.json").read_text())["seconds"]["steady"]
+            steady = json.loads((top / folder / "summary.json").read_text(encoding="utf-8"))["seconds"]["steady"]
             new = {"processor": processor, "steady": steady, "memory": memory}
             if turn:
                 found[way] = {key: min(value, found.get(way, new)[key]) for key, value in new.items()}

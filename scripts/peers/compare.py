@@ -46,8 +46,8 @@ def main() -> None:
     for row in compare(chosen, asked.rounds, asked.repetitions, asked.venvs, asked.limit):
         rows.append(row)
         print(json.dumps(row), flush=True)
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))  # the first one grows
-    asked.out.write_text(table(rows))
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # the first one grows
+    asked.out.write_text(table(rows), encoding="utf-8")
     print(f"{asked.out}, from {file}")
 
 
@@ -99,7 +99,7 @@ def measured(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, An
 def machine() -> dict[str, Any]:
     """What it was measured on."""
     file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
         "processor": (models or [platform.processor() or platform.machine()])[0],

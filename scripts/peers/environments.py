@@ -50,12 +50,12 @@ def install(peer: Peer, folder: Path, limit: float) -> tuple[Path, str]:
     if not peer.needs:
         return Path(sys.executable), ""
     python, note = folder / "bin" / "python", folder / "installed.txt"
-    if note.exists() and note.read_text().splitlines() == list(peer.needs):
+    if note.exists() and note.read_text(encoding="utf-8").splitlines() == list(peer.needs):
         return python, ""
     venv.create(folder, with_pip=True, clear=True)
     failed = call([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *peer.needs], limit)
     if not failed:
-        note.write_text("\n".join(peer.needs))
+        note.write_text("\n".join(peer.needs), encoding="utf-8")
     return python, failed and f"not installed: {failed}"
 
 

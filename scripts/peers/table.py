@@ -128,7 +128,7 @@ def modifications() -> str:
     """What each script says of itself: the first paragraph and the list of its docstring."""
     text = "## What each one runs\n\nOne script each, in `scripts/peers/`. What was changed or chosen:\n"
     for peer in PEERS.values():
-        says = ast.get_docstring(ast.parse((HERE / peer.script).read_text())) or ""
+        says = ast.get_docstring(ast.parse((HERE / peer.script).read_text(encoding="utf-8"))) or ""
         what, changes = says.replace("``", "`").split("\n\nModifications:\n")
         needs = f" Installed: {', '.join(f'`{need}`' for need in peer.needs)}." if peer.needs else ""
         text += f"\n### {peer.title}\n\n`{peer.script}`. {what}{needs}\n\n{changes}\n"
@@ -136,4 +136,4 @@ def modifications() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table([json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]))
+    sys.stdout.write(table([json.loads(line) for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()]))

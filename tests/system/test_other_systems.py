@@ -1,0 +1,91 @@
+"""What can be known here of Windows and macOS: names that they lack, paths, letters, files that are open elsewhere."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers import fails
+
+from fcorun import compose
+from fcorun.config import build_plugin
+from fcorun.system.files import write_whole
+
+WITHOUT = """
+import importlib, os, pkgutil, signal, sys
+import filelock, h5py, hydra, jax, matplotlib.pyplot, multiprocessing.connection, nilearn, nilearn.maskers, numpy
+import optax, pandas, platformdirs, pooch, psutil, pyarrow.parquet, rich.progress, sklearn.metrics, threadpoolctl
+import concurrent.futures.thread, http.client, tarfile, tempfile
+
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"):
+    sys.modules[name] = None
+lacks = {os: "fork forkpty geteuid getegid getuid getgid getpgid getpgrp getloadavg killpg mkfifo nice posix_fadvise "
+             "posix_fallocate pread preadv pwrite sched_getaffinity setpgrp setsid statvfs uname wait WNOHANG",
+         signal: "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2 "
+                 "pthread_kill pthread_sigmask setitimer sigwait"}
+for module, names in lacks.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+
+import fcorun
+for module in pkgutil.walk_packages(fcorun.__path__, "fcorun."):
+    importlib.import_module(module.name)
+from fcorun.__main__ import main
+for arguments in (["list", "algo"], ["algo=fedavg", "data=lasso_16", "rounds=2", "eval_every=1"]):
+    sys.argv = ["fcorun", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+sys.argv = ["fcorun", "data=lasso_16", "hosts.address=localhost:9", "hosts.count=2", "hosts.rank=0"]
+main()
+"""
+
+
+@pytest.mark.slow
+def test_it_runs_without_what_windows_lacks(tmp_path):
+    """All modules are imported and a run ends well; of several hosts, which need it, a sentence tells. Output goes to a
+    stream of Windows' letters, which have no partial derivative."""
+    command = [sys.executable, "-c", WITHOUT]
+    environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    done = subprocess.run(command, capture_output=True, encoding="cp1252", env=environment, timeout=300, check=False)
+    assert "done: outputs" in done.stdout, done.stderr
+    assert "FedAvg (?)" in done.stdout or "?" in done.stdout
+    assert done.returncode == 2, done.stderr
+    assert "several hosts need Linux or macOS" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", [r"C:\Users\me\new folder\visits.csv", r"\\server\share\visits.csv", "d:/rows/visits.csv"]
+)
+def test_paths_of_windows_are_taken_as_they_are(path):
+    config = compose(["algo=fedavg", "data=table", f"data.path={path}", "data.target=y", "data.client=c"])
+    assert config["data"]["path"] == path
+
+
+@pytest.mark.parametrize("name", ["a:b", "a/b", r"a\b", "../a", "a?", "CON", "lpt1", "a.", "a "])
+def test_a_name_is_one_that_every_system_takes_for_a_folder(name):
+    with fails("algo.name="):
+        build_plugin("algo", {"class": "fcorun.algorithms.fedavg.FedAvg", "name": name, "client_lr": 0.1})
+
+
+def test_a_file_that_a_reader_has_open_is_replaced_a_little_later(tmp_path, monkeypatch):
+    """As under Windows, which refuses that; elsewhere an error is one at once."""
+    tries, replace = [], os.replace
+
+    def refused(*places):
+        tries.append(places)
+        if len(tries) < 3:
+            raise PermissionError(13, "open elsewhere")
+        replace(*places)
+
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(PermissionError):
+        write_whole(tmp_path / "a", "1")
+    monkeypatch.setattr("fcorun.system.files._PAUSE", 0)
+    monkeypatch.setattr("fcorun.system.files.sys.platform", "win32")
+    write_whole(tmp_path / "a", "1")
+    assert (tmp_path / "a").read_text() == "1"
+    assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".tmp")] == []
