@@ -28,6 +28,6 @@ class Commit(BuildHookInterface):
     def _git(self, *arguments: str) -> str | None:
         """What git says; None where it fails or is not there."""
         try:
-            return subprocess.check_output(["git", "-C", self.root, *arguments], text=True).strip()
+            return subprocess.check_output(["git", "-C", self.root, *arguments], encoding="utf-8").strip()
         except (OSError, subprocess.CalledProcessError):
             return None

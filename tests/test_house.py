@@ -10,7 +10,7 @@ import fcorun
 
 HOUSE = Path(fcorun.__file__).parent
 FILES = sorted(path for path in HOUSE.rglob("*.py") if "conf" not in path.parts)
-TREES = {path.relative_to(HOUSE): ast.parse(path.read_text()) for path in FILES}
+TREES = {path.relative_to(HOUSE): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 # To these, plug-ins are added: one file each.
 SHELVES = {"algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "networks", "trackers"}
 SHELVES |= {"commands", "pictures"}
@@ -28,7 +28,7 @@ def test_the_ground_floor_has_at_most_ten_files():
 
 
 def test_a_file_holds_one_idea():
-    lengths = {place: len((HOUSE / place).read_text().splitlines()) for place in TREES}
+    lengths = {place: len((HOUSE / place).read_text(encoding="utf-8").splitlines()) for place in TREES}
     assert {place: n for place, n in lengths.items() if n > 400} == {}
 
 
@@ -47,21 +47,37 @@ def test_no_call_has_more_than_five_arguments_without_names():
     assert found == []
 
 
+def names_no_encoding(call: ast.Call) -> bool:
+    """Whether a call reads or writes text, and takes the encoding that the system has."""
+    keys = {keyword.arg for keyword in call.keywords}
+    if "encoding" in keys:
+        return False
+    if isinstance(call.func, ast.Attribute):
+        name, owner = call.func.attr, ast.unparse(call.func.value).partition("(")[0]
+    else:
+        name, owner = getattr(call.func, "id", ""), "" if getattr(call.func, "id", "") == "open" else "own"
+    if owner in ("own", "formats", "os", "gzip", "tarfile", "progress", "_behind"):  # have none, or name it themselves
+        return False
+    binary = any(re.search(r"'[rwax]\+?b", ast.unparse(argument)) for argument in call.args)
+    return "text" in keys or name in ("read_text", "write_text") or (name == "open" and not binary)
+
+
 def test_text_files_are_read_and_written_in_a_named_encoding():
     """Windows takes another one than UTF-8 where none is named."""
-    found = []
-    for place, tree in TREES.items():
-        for node in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            told = ast.unparse(node)
-            of_text = re.search(r"\.(read|write)_text\((?!file, ending)|\btext=True", told.partition("encoding=")[0])
-            opened = re.match(r"(?!os\.|_behind|gzip\.|tarfile\.|progress\.)([\w.()/' ]+\.)?open\(", told)
-            if (of_text or (opened and not re.search(r"'[rwax]\+?b", told))) and "encoding=" not in told:
-                found.append(f"{place}:{node.lineno}")
-    assert found == []
+    root = Path(__file__).resolve().parents[1]
+    files = [
+        root / "hatch_build.py",
+        *(p for name in ("docs", "hydra_plugins", "scripts") for p in root.glob(f"{name}/**/*.py")),
+    ]
+    trees = TREES | {file.relative_to(root): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    calls = ((place, node) for place, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.Call))
+    assert [f"{place}:{node.lineno}" for place, node in calls if names_no_encoding(node)] == []
+    parsed = [ast.parse(text, mode="eval").body for text in ("open(a)", "a.open('w')", "a.read_text()")]
+    assert all(names_no_encoding(call) for call in parsed if isinstance(call, ast.Call))
 
 
 def test_nothing_is_carried_in_attrs():
-    assert [place for place in TREES if ".attrs" in (HOUSE / place).read_text()] == []
+    assert [place for place in TREES if ".attrs" in (HOUSE / place).read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize("room", sorted({path.parent.name for path in FILES} - SHELVES - {"fcorun"}))

@@ -1,8 +1,13 @@
 """What the package says of itself to who installs it: dependencies, extras, what its archive holds."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -26,3 +31,41 @@ def test_no_text_names_an_extra_that_is_not_there():
              path.read_text(encoding="utf-8")) for extra in group.split(",")}  # fmt: skip
     assert named <= set(EXTRAS)
     assert {"optuna", "docs", "xlsx"} <= named
+
+
+def test_the_constraints_name_every_dependency_within_its_range():
+    """What is not installed where they are written, as the packages of the extra cuda, is not among them."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[\w.]+", line)] == []  # names and versions alone
+    tested = dict(line.split("==") for line in lines)
+    texts = [*PROJECT["dependencies"], *(text for name, extra in EXTRAS.items() for text in extra if name != "cuda")]
+    for wanted in map(Requirement, texts):
+        if wanted.name != "fcorun":
+            assert wanted.specifier.contains(tested[canonicalize_name(wanted.name)]), wanted
+    assert {"jaxlib", "scipy", "antlr4-python3-runtime"} <= set(tested)  # what these need in turn
+
+
+def test_constraints_are_written_of_what_is_installed(capsys):
+    runpy.run_path(str(ROOT / "scripts" / "constraints.py"), run_name="__main__")
+    written = {line.split("==")[0] for line in capsys.readouterr().out.splitlines()}
+    assert {canonicalize_name(name) for name in names(PROJECT["dependencies"])} <= written
+    assert not {"fcorun", "pip"} & written
+
+
+def test_the_workflow_tests_what_the_package_promises():
+    told = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    matrix = told["jobs"]["tests"]["strategy"]["matrix"]
+    promised = [text.rpartition(":: ")[2] for text in PROJECT["classifiers"] if re.search(r"Python :: 3\.", text)]
+    assert matrix["python"] == promised
+    assert {system.split("-")[0] for system in matrix["os"]} == {"ubuntu", "macos", "windows"}
+    assert {each.get("dependencies") for each in matrix["include"]} >= {"oldest", "tested"}
+    for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        form = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert path.name == "config.yml" or {"name", "description", "body"} <= set(form)
+
+
+def test_the_archive_of_the_sources_holds_what_tests_read():
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    listed = set(build["targets"]["sdist"]["include"])
+    assert {"constraints.txt", ".github", "scripts", "tests", "README.md", "SECURITY.md"} <= listed
+    assert [name for name in listed if not (ROOT / name).exists()] == []

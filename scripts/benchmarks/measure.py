@@ -88,6 +88,6 @@ def costs(command: list[str], folder: Path, cache: Path) -> tuple[float, float, 
     """The same, and seconds of the processor."""
     environment = os.environ | {"FCORUN_CACHE": str(cache)}
     measured = [sys.executable, "-S", "-c", MEASURE, *command]
-    found = subprocess.run(measured, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run(measured, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=True)
     seconds, memory, processor = map(float, found.stdout.split())
     return seconds, memory, processor

@@ -68,7 +68,7 @@ def version(peer: Peer, python: Path) -> str:
     """That of its first package; of JAX, NumPy and fcorun, that in use here."""
     name = peer.needs[0].split("==")[0].split("[")[0] if peer.needs else peer.script[len("with_") : -len(".py")]
     asked = f"from importlib.metadata import version; print(version({name!r}))"
-    return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run([python, "-c", asked], capture_output=True, encoding="utf-8", check=False).stdout.strip()
 
 
 def call(command: list, limit: float, own: bool = False) -> str:
@@ -81,7 +81,7 @@ def call(command: list, limit: float, own: bool = False) -> str:
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         start_new_session=True,
     )
