@@ -12,7 +12,7 @@ _MAY_HELP = {
 }
 WHERE = "in client "  # begins a note on an error that says at which client and round it came up
 _OURS = str(Path(__file__).parent)
-_THEIRS = ("site-packages", "<", "lib/python")  # parts of the names of files that are nobody's own
+_THEIRS = ("site-packages", "<", "lib/python", "\\Lib\\")  # parts of the names of files that are nobody's own
 _A_VALUE = "a number that is traced (a rate, a strength, a value of the model or the data) is asked for its value"
 _TRACED = {
     "TracerBoolConversionError": f"{_A_VALUE} by `if`, `and`, `or` or `while`; use jnp.where",

@@ -9,6 +9,7 @@ from helpers import fails
 
 from fcorun import compose
 from fcorun.config import build_plugin
+from fcorun.errors import NotWritten
 from fcorun.system.files import write_whole
 
 WITHOUT = """
@@ -82,7 +83,7 @@ def test_a_file_that_a_reader_has_open_is_replaced_a_little_later(tmp_path, monk
         replace(*places)
 
     monkeypatch.setattr(os, "replace", refused)
-    with pytest.raises(PermissionError):
+    with pytest.raises(NotWritten):
         write_whole(tmp_path / "a", "1")
     monkeypatch.setattr("fcorun.system.files._PAUSE", 0)
     monkeypatch.setattr("fcorun.system.files.sys.platform", "win32")
