@@ -19,7 +19,7 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_data
 from fcorun.experiment.on_disk import check_on_disk, needing_bounds, part_here
 from fcorun.experiment.prepare import unmeasured
-from fcorun.experiment.psi import across_clients, by_number, on_graph, on_groups, remarks_on_groups
+from fcorun.experiment.psi import across_clients, by_number, on_graph, on_groups, remarks_on_features
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import curvature, pooled_curvature
 from fcorun.regularizers.none import NoRegularizer
@@ -37,7 +37,7 @@ def load(experiment: Experiment) -> FederatedData:
     if data.on_disk:
         check_on_disk(experiment, data, schedule_of(experiment, data), problem_of(experiment, data))
     on_graph(experiment.reg, data, experiment.names["reg"])
-    told = remarks_on_groups(experiment.reg, experiment.objective, data, experiment.names["reg"])
+    told = remarks_on_features(experiment.reg, experiment.objective, data, experiment.names["reg"])
     return replace(data, remarks=(*data.remarks, *told)) if told else data
 
 

@@ -78,9 +78,15 @@ def on_groups(reg: Regularizer, objective: Objective, data: FederatedData) -> Re
     return reg.on_groups(group_of, names)  # type: ignore[attr-defined]
 
 
-def remarks_on_groups(reg: Regularizer, objective: Objective, data: FederatedData, name: str) -> list[str]:
-    """Say which groups the regularizer, called ``name``, has on these data, where it goes by groups of features."""
-    if not hasattr(reg, "on_groups") or not _weighs_features(reg, objective, data):
+def remarks_on_features(reg: Regularizer, objective: Objective, data: FederatedData, name: str) -> list[str]:
+    """Say which features of these data the regularizer, called ``name``, takes for neighbours or puts into groups."""
+    if not _weighs_features(reg, objective, data):
+        return []
+    if reg.ordered and data.encoding is not None and len(data.features) > 1:
+        first = ", ".join(f"'{feature}'" for feature in data.features[:3])
+        return [f"reg={name} goes along the order of the features, which is that of the table's columns ({first} "
+                "first), levels of text side by side: it is meant for columns whose order means something"]  # fmt: skip
+    if not hasattr(reg, "on_groups"):
         return []
     bound = on_groups(reg, objective, data)
     several_outputs = len(data.classes) > 2

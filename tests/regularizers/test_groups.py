@@ -70,6 +70,14 @@ def test_a_group_is_a_column_unless_groups_are_named():
     assert type(problem_of(experiment, load(experiment)).regularizer) is GroupLasso
 
 
+def test_an_order_of_columns_is_said():
+    table()
+    for reg in ("tv", "fused_lasso", "monotone"):
+        (told,) = load(prepare(composed(*TABLE, f"reg={reg}"))).remarks[-1:]
+        assert f"reg={reg} goes along the order of the features" in told
+    assert "goes along" not in "".join(load(prepare(composed(*TABLE, "reg=l1"))).remarks)
+
+
 def test_rows_without_names_say_that_groups_are_consecutive(tmp_path):
     settings = ragged(tmp_path, "reg=group_lasso")
     assert "blocks of 2 consecutive features" in load(prepare(settings)).remarks[-1]
