@@ -44,6 +44,7 @@ class Console(Watcher):
         )
         self.task: Any = None
         self.told = 0.0
+        self.data: FederatedData | None = None
 
     def __enter__(self) -> "Console":
         return self
@@ -52,7 +53,7 @@ class Console(Watcher):
         self.progress.stop()
 
     def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
-        settings = job.experiment.settings
+        settings, self.data = job.experiment.settings, data
         size = f"{data.examples} examples of {data.members} clients, {data.x.shape[1]} features"
         if isinstance(job.experiment.algo, Algorithm):
             cohort = settings.clients_per_round or data.members
@@ -99,6 +100,11 @@ class Console(Watcher):
             self.out.print(told)
         if job.reason:
             self.out.print(job.reason)
+        if job.end == "done" and job.certificate is None and self.data is not None:
+            from fcorun.experiment.verdict import unjudged
+
+            if told := unjudged(job.experiment, self.data):
+                self.out.print(told)
         if job.end != "reused":
             there = ", ".join(name for name in _FILES if (record.folder / name).exists())
             self.out.print(f"{job.end}: {job.folder.folder}/ holds {there}")

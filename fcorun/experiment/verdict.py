@@ -79,6 +79,21 @@ def wanted(experiment: Experiment, bounds: dict | None) -> bool:
     return minimised and convex(experiment.objective, reg) and experiment.mirror.covers(reg)
 
 
+def unjudged(experiment: Experiment, data: FederatedData) -> str:
+    """Return what to say of a run whose distance from an optimum is neither judged nor measured; empty where there is
+    no optimum to measure it from."""
+    algo, names = experiment.algo, experiment.names
+    if not isinstance(algo, Algorithm) or algo.personalises or experiment.settings.frozen:
+        return ""
+    measured = experiment.settings.reference or data.population is not None or data.on_disk
+    if measured or not convex(experiment.objective, experiment.reg) or not experiment.mirror.covers(experiment.reg):
+        return ""
+    if experiment.leaves_psi_out:
+        return (f"algo={names['algo']} leaves psi out, so that it ends above the least objective with "
+                f"reg={names['reg']}: reference=true measures how far; algo=feddr minimises it")  # fmt: skip
+    return "how near the optimum it ended is not known, for its rates were given: reference=true measures it"
+
+
 def judge(
     experiment: Experiment, data: FederatedData, w: dict[str, np.ndarray], ends: tuple[float, float], least: float
 ) -> Verdict:

@@ -2,10 +2,12 @@
 
 import json
 
+import pytest
 from fabricate import record, rows
 from helpers import small
 
 from fcorun.cli.console import Console
+from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.objectives.least_squares import LeastSquares
@@ -36,3 +38,25 @@ def test_what_stands_for_auto_is_shown(capsys):
     assert job.label.endswith("client_lr=auto")
     Console().ends(job)
     assert "auto: algo.client_lr=0.1235, from losses whose curvature is 0.5 to 2\n" in capsys.readouterr().out
+
+
+UNKNOWN = "how near the optimum it ended is not known, for its rates were given: reference=true measures it\n"
+OUT = "algo=fedprox leaves psi out, so that it ends above the least objective with reg=l1: reference=true measures "
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(["algo=feddualavg"], UNKNOWN), (["algo=fedprox"], OUT), (["reference=true"], ""), (["algo=local"], "")],
+    ids=lambda given: " ".join(given)[:20],
+)
+def test_a_run_whose_end_is_not_judged_says_so(given, said, capsys):
+    folder = record("s/a").folder
+    console, job = Console(), Job(prepare(small(*given)), RunFolder(folder, ""), end="done", rows=rows())
+    console.starts(job, load(job.experiment), 0)
+    console.ends(job)
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert ("reference=true" in shown) == bool(said)
+    job.certificate = {"near": True}
+    console.ends(job)
+    assert "reference=true" not in capsys.readouterr().out

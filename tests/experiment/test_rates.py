@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import ragged
 
-from fcorun import run
+from fcorun import compose, run
 from fcorun.experiment.build import known_of, load
 from fcorun.experiment.prepare import prepare
 
@@ -24,6 +24,13 @@ def test_a_round_of_few_rows_is_a_short_step(algo, steps, tmp_path):
     config = wide(tmp_path, f"algo={algo}", "batch_size=5", f"local_steps={steps}", "clients_per_round=2", "rounds=100")
     rows = run(config, "run").rows
     assert rows[-1]["objective"] < 0.3 * rows[0]["objective"]
+
+
+def test_scaffold_at_its_default_goes_down_where_features_have_large_means(tmp_path):
+    """At the client_lr of other methods, 0.001, the objective rose a thousand times."""
+    less = ("data.clients=12", "data.samples=40", "data.validation_samples=0", "clients_per_round=4", "rounds=60")
+    rows = run(compose(["algo=scaffold", "data=lasso", *less, "eval_every=60"]), tmp_path / "run").rows
+    assert rows[-1]["objective"] < 0.7 * rows[0]["objective"]
 
 
 def test_the_expected_smoothness_joins_one_row_and_all(tmp_path):
