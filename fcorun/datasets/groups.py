@@ -103,8 +103,9 @@ def remarks_across(
     clients = [([*names, ""][m] or "nobody") for m in found[1:]]
     first = f"'{found[0]}' has rows of client {clients[0]} and of client {clients[1]}"
     if not keep:
-        raise UserError(f"data.group={column}: group {first}: mend the names of groups or of clients, or give "
-                        "data.group_across=keep, which holds such a group out at all of them at once")  # fmt: skip
+        raise UserError(f"data.group={column}: group {first}: if these are two groups, name them apart, such as "
+                        f"{clients[0]}-{found[0]}; if they are one, data.group_across=keep holds it out at all of its "
+                        "clients at once")  # fmt: skip
     pairs = np.unique(np.stack([np.unique(group, return_inverse=True)[1], owner]), axis=1)
     count = int((np.bincount(pairs[0]) > 1).sum())
     return [f"data.group={column}: {count} groups have rows of several clients ({first}): data.group_across=keep holds "
