@@ -7,15 +7,17 @@ its schema. ``build`` is the one place where names, types and ranges are checked
 import dataclasses
 import functools
 import importlib
+import inspect
 import math
 import os
+import pathlib
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from fcorun.errors import UserError, describe, nearest
+from fcorun.errors import UserError, describe, nearest, own_line_of
 from fcorun.trust import import_own, import_trusted, needs_no_trust
 
 Positive = Annotated[float, "positive"]
@@ -146,6 +148,11 @@ def _class_in(imported: Callable[[], types.ModuleType], target: str, key: str) -
     except UserError:
         raise
     except Exception as error:
+        if "non-frozen dataclass" in str(error):
+            raise UserError(
+                f"{key}={target}: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above its class, "
+                f"{own_line_of(error)}"
+            ) from error
         raise UserError(
             f"{key}={target}: cannot import '{module_name}' ({describe(error)}); give the dotted path of a class, "
             "package.module.Class, that Python can import from this folder"
@@ -157,6 +164,11 @@ def _class_in(imported: Callable[[], types.ModuleType], target: str, key: str) -
         raise UserError(
             f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; {nearest(class_name, classes)}"
         )
+    options = [name for name, hint in inspect.get_annotations(found).items() if "ClassVar" not in str(hint)]
+    if options and "__dataclass_fields__" not in vars(found):
+        place = f"{pathlib.Path(inspect.getfile(found)).name} line {inspect.getsourcelines(found)[1]}"
+        raise UserError(f"{key}={target}: its option {options[0]} is no field: write @dataclass(frozen=True) above "
+                        f"class {class_name}, {place}")  # fmt: skip
     return found
 
 

@@ -57,14 +57,14 @@ def describe(error: BaseException) -> str:
     line = first_line(error)
     if not isinstance(error, (UserError, Elsewhere, NotWritten)):
         line = _TRACED.get(type(error).__name__, f"{type(error).__name__}: {line}")
-        line += f", {where}" if (where := line_of(error, but=_OURS)) else ""
+        line += f", {where}" if (where := own_line_of(error)) else ""
     return line + "".join(f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(WHERE))
 
 
 def line_of(error: BaseException, but: str = " ") -> str:
     """The last line of an error that is in no library, nor in a file of the folder ``but``: "FILE line N", or ""."""
     frames = extract_tb(error.__traceback__)
-    own = [f for f in frames if not (f.filename.startswith(but) or any(part in f.filename for part in _THEIRS))]
+    own = [f for f in frames if not f.filename.startswith(but) and not _of_library(f.filename)]
     return f"{Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
 
 
@@ -75,6 +75,20 @@ def printable(text: str) -> str:
     '\\x1b[2J and so on'
     """
     return text.translate(_ESCAPES)
+
+
+def own_line_of(error: BaseException) -> str:
+    """The last line of an error that is in a user's own file: "FILE line N", or ""."""
+    return line_of(error, but=_OURS)
+
+
+def is_own_file(name: str) -> bool:
+    """Whether a file of this name is a user's own: neither fcorun's nor a library's."""
+    return not (name.startswith(_OURS) or _of_library(name))
+
+
+def _of_library(name: str) -> bool:
+    return any(part in name for part in _THEIRS)
 
 
 def first_line(error: BaseException) -> str:

@@ -173,7 +173,7 @@ class Algorithm(Method, ABC):
     as ``problem.share``.
 
     ``data.key`` is a random key of the client in this round; an upload that it makes smaller, by rounding or by leaving
-    entries out, is counted as ``upload_bytes`` says.
+    entries out, is counted as ``upload_bytes`` says, and what goes down as ``broadcast_bytes`` does.
     """
 
     @abstractmethod
@@ -210,6 +210,11 @@ class Algorithm(Method, ABC):
     def upload_bytes(self, upload: Tree) -> int:
         """The bytes that an upload takes on its way, from the shapes and types of its arrays; by default theirs."""
         return size_of(upload)
+
+    def broadcast_bytes(self, broadcast: Tree) -> int:
+        """The bytes that what is broadcast takes to each client, from the shapes and types of its arrays; by default
+        theirs."""
+        return size_of(broadcast)
 
     def edge(self, problem: Problem, edge: Tree, mean: Tree) -> Tree:
         """On an edge of a tree: its new state from the weighted mean of its clients' uploads; by default ``server``."""

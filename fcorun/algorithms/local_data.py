@@ -1,16 +1,18 @@
 """What a client has in a round: its rows, cut into batches, and the loops over them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from fcorun.config import Count
+from fcorun.errors import UserError
 from fcorun.problem.problem import Batch
 from fcorun.problem.quadratic import Quadratic
-from fcorun.problem.work import Work
+from fcorun.problem.work import only_if
 
 Tree = Any  # a pytree of arrays: an array, or tuples and dicts of them
 
@@ -22,15 +24,14 @@ class LocalData:
     Attributes:
         x, y: the rows of all clients, (N, d) and (N,).
         weight, offset: of all rows, (N,), or None: factors, a mean of one in each client; what predictions have added.
-        rows: the rows of each local step's batch, shape (K, B); -1 where the batch is shorter. With ``repeats``, one
-            batch (1, B) that each of the ``repeats`` steps takes.
-        repeats: number of local steps that share the one batch, or None.
+        rows: the rows of each local step's batch, shape (K, B); -1 where the batch is shorter. None are
+            drawn with ``repeats``.
+        repeats: the number of local steps where each takes the whole data, or None.
         uneven: whether this client may have fewer than K steps (a step without rows is none).
-        all: the client's whole data where they need not be gathered by their rows, or None.
+        whole: the client's whole data as one batch, beside its minibatches.
         frozen: whether the server's model stays as it is; then so does a client's copy of it, and uploads are nothing.
         bits: those of ``key``.
         chances: two numbers drawn uniformly from [0, 1) in each round, the same for all clients.
-        work: counts the gradients and proxes of the loops below.
     """
 
     x: jax.Array
@@ -41,16 +42,10 @@ class LocalData:
     offset: jax.Array | None = None
     repeats: int | None = None
     uneven: bool = False
-    all: Batch | Quadratic | None = None
+    whole: Batch | Quadratic = None  # type: ignore[assignment]
     frozen: bool = False
     bits: jax.Array | tuple[int, int] = (0, 0)
     chances: jax.Array | tuple[float, float] = (0.0, 0.0)
-    work: Work = field(default_factory=Work, compare=False, repr=False)
-
-    @property
-    def whole(self) -> Batch | Quadratic:
-        """The client's whole data as one batch, for algorithms that are ``deterministic``, or with batch_size=null."""
-        return self._batch(self.rows[0])._replace(count=0, passes=1) if self.all is None else self.all
 
     @property
     def key(self) -> jax.Array:
@@ -62,9 +57,8 @@ class LocalData:
     def repeat(self, count: Count | jax.Array, step: Callable[[Tree], Tree], start: Tree) -> Tree:
         """``start`` after ``count`` times ``step(value)``; ``count`` may be traced."""
         if isinstance(count, int):
-            return self.work.scan(lambda value, _: step(value), start, None, count)
-        counted = self.work.while_loop(lambda v: v[1] < count, lambda v: (step(v[0]), v[1] + 1), (start, 0))
-        return counted[0]
+            return lax.scan(lambda value, _: (step(value), None), start, None, count)[0] if count else start
+        return lax.while_loop(lambda now: now[1] < count, lambda now: (step(now[0]), now[1] + 1), (start, 0))[0]
 
     def rounds_apart(self, probability: jax.Array | float, draw: Literal[0, 1] = 0) -> jax.Array:
         """How many steps a client takes until it communicates, if it does so with this probability after each.
@@ -76,39 +70,57 @@ class LocalData:
         )  # a draw just below 1 may be rounded to 1
         return 1 + jnp.floor(jnp.log1p(-chance) / jnp.log1p(-probability)).astype(jnp.int32)
 
-    def _batch(self, rows: jax.Array) -> Batch:
-        there = (rows >= 0).astype(self.dtype)
-        count = (rows >= 0).sum(dtype=jnp.int32)
+    def steps(self, step: Callable[[Tree, Any], Tree], start: Tree, count: Count | jax.Array | None = None) -> Tree:
+        """``start`` after ``step(value, batch)`` for each of the client's own K local steps.
+
+        ``count`` is another number of steps, which may be traced and differ between clients: fewer than K take the
+        first minibatches, and more begin with the first one anew.
+        """
+        if isinstance(count, int) and count < 0:
+            raise UserError(f"data.steps(..., count={count}) must be 0 or more")
+        if self.repeats is not None:
+            whole = self.whole
+            return self.repeat(self.repeats if count is None else count, lambda value: step(value, whole), start)
+        if count is not None:
+            own = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
+
+            def numbered(now):
+                value, number = now
+                return step(value, self.batch(self.rows[number % own])), number + 1
+
+            return self.repeat(count, numbered, (start, jnp.zeros((), jnp.int32)))[0]
+
+        def body(value, rows):
+            batch = self.batch(rows)
+            if self.uneven:
+                return only_if(rows[0] >= 0, lambda value: step(value, batch), value), None
+            return step(value, batch), None
+
+        return lax.scan(body, start, self.rows)[0]
+
+    def batch(self, rows: jax.Array) -> Batch:
+        """The rows of these numbers (B,) as a batch, which is shorter by those that are -1."""
+        present = rows >= 0
+        there = present.astype(self.dtype)
         rows = jnp.maximum(rows, 0)
         weight = there / jnp.maximum(there.sum(), 1)
         weight = weight if self.weight is None else weight * self.weight[rows]
         offset = None if self.offset is None else self.offset[rows]
-        return Batch(self.x[rows], self.y[rows], weight, count, offset=offset)
+        return Batch(self.x[rows], self.y[rows], weight, present, offset=offset)
 
-    def steps(self, step: Callable[[Tree, Any], Tree], start: Tree) -> Tree:
-        """``start`` after ``step(value, batch)`` for each of the client's own K local steps."""
-        if self.repeats is not None:
-            whole = self.whole
-            return self.repeat(self.repeats, lambda value: step(value, whole), start)
-
-        def body(value, rows):
-            new = step(value, self._batch(rows))
-            if self.uneven:
-                new = jax.tree.map(lambda n, v: jnp.where(rows[0] >= 0, n, v), new, value)
-                self.work.only_if(rows[0] >= 0)
-            return new
-
-        return self.work.scan(body, start, self.rows)
+    def with_whole(self, rows: jax.Array) -> Self:
+        """The same, with the rows of these numbers as the client's whole data."""
+        return replace(self, whole=self.batch(rows)._replace(present=None, passes=1))
 
 
 @dataclass(frozen=True)
-class Watched(LocalData):
-    """The same, and ``asked`` says which of the random numbers in it were asked for."""
+class RecordingLocalData(LocalData):
+    """The same, and ``asked`` says which of the random numbers in it, and whether the whole data, were asked for."""
 
     asked: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("bits", "chances"):
+        if name in ("bits", "chances", "whole"):
             self.asked.add(name)
         return super().__getattribute__(name)
 

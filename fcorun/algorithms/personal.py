@@ -87,8 +87,6 @@ class PersonalAlgorithm(Algorithm):
     def minimise(self, problem: Problem, batch: inner.Data, start: Vector, pull: Vector) -> Vector:
         """argmin_u f(u) + weight / 2 ||u||^2 - <pull, u>, from ``start`` on."""
         if self.solver == "exact" and isinstance(batch, Quadratic):
-            if problem.work is not None:
-                problem.work.prox()
             return batch.minimum(pull, self.weight)
         return self.smooth(inner.Inner(problem, batch, 0 * pull, weight=self.weight, tilt=pull), start)
 

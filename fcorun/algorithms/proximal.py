@@ -41,7 +41,6 @@ class ProximalAlgorithm(Algorithm):
         """prox_{s f}(v) for the client's loss f; an inner solver may stop at ``relative`` times the first slope too."""
         batch = data.whole
         if self.solver == "exact" and isinstance(batch, Quadratic):
-            data.work.prox()
             return batch.prox(v, s)
         solve = inner.SOLVERS["newton" if self.solver == "exact" else self.solver]
         stop = inner.Stop(self.iterations, self.tolerance, relative)

@@ -88,10 +88,9 @@ class Console(Watcher):
         elif job.end not in ("done", "diverged"):
             return
         if job.diverged:
-            self.out.print(
-                f"diverged: the state was not finite in round {job.diverged}{job.where}; try a smaller algo.client_lr "
-                "or algo.server_lr" + ("; if none helps, debug=true says where it began" if job.diverged == 1 else "")
-            )
+            why = record.status.get("reason", "").replace("not finite", "the state was not finite")
+            helps = "; if none helps, debug=true says where it began" if job.diverged == 1 else ""
+            self.out.print(f"diverged: {why}; try a smaller algo.client_lr or algo.server_lr{helps}")
             if job.end == "reused" and job.experiment.settings.debug:
                 self.out.print("nothing was computed: debug=true force=true says in which client and line that began")
         else:

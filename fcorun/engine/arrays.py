@@ -153,26 +153,21 @@ def whole_data(schedule: Schedule, rows: Rows, data: FederatedData, dtype) -> Ba
         each = jnp.maximum(rows.dealt, 0)
         weight, own = there / there.sum(axis=1, keepdims=True), {n: v[each] for n, v in rows.beside.items()}
         weight = weight * own["weight"] if "weight" in own else weight
-        return Batch(rows.x[each], rows.y[each], weight, 0 * once, once, offset=own.get("offset"))
+        return Batch(rows.x[each], rows.y[each], weight, passes=once, offset=own.get("offset"))
     shape = (len(rows.y) // int(sizes[0]), int(sizes[0]))
     once = jnp.ones(shape[0], jnp.int32)
     weight = jnp.full(shape, 1 / sizes[0], dtype)
     own = {name: values.reshape(shape) for name, values in rows.beside.items()}
     weight = weight * own["weight"] if "weight" in own else weight
-    return Batch(rows.x.reshape(*shape, -1), rows.y.reshape(shape), weight, 0 * once, once, offset=own.get("offset"))
+    return Batch(rows.x.reshape(*shape, -1), rows.y.reshape(shape), weight, passes=once, offset=own.get("offset"))
 
 
-def all_rows(schedule: Schedule, rows: Rows, cohort: jax.Array, drawn: jax.Array) -> jax.Array:
-    """The rows of the cohort's batches; where a batch is all of a client's data they need not be drawn."""
-    if not schedule.repeats or drawn.shape[-1]:
-        return drawn
-    rounds = drawn.shape[:-2]  # of edges
+def whole_rows(schedule: Schedule, rows: Rows, cohort: jax.Array) -> jax.Array:
+    """The rows of each client of a cohort, int32 (S, L) with -1 for none, where these are on the device."""
     if schedule.made:
-        each = jnp.broadcast_to(jnp.arange(schedule.batch), (len(cohort), 1, schedule.batch))
-    elif rows.dealt is None:
-        place, (start, size) = jnp.arange(schedule.batch)[None], (schedule.starts, schedule.sizes)
-        start, size = jnp.asarray(start, jnp.int32)[cohort][:, None], jnp.asarray(size)[cohort][:, None]
-        each = jnp.where(place < size, start + place, -1)[:, None, :]
-    else:
-        each = rows.dealt[cohort][:, None, :]
-    return jnp.broadcast_to(each, (*rounds, *each.shape))
+        return jnp.broadcast_to(jnp.arange(schedule.largest), (len(cohort), schedule.largest))
+    if rows.dealt is not None:
+        return rows.dealt[cohort]
+    place, (start, size) = jnp.arange(schedule.largest)[None], (schedule.starts, schedule.sizes)
+    start, size = jnp.asarray(start, jnp.int32)[cohort][:, None], jnp.asarray(size)[cohort][:, None]
+    return jnp.where(place < size, start + place, -1)

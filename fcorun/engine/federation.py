@@ -19,7 +19,7 @@ from jax import lax
 from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.algorithms.local_data import size_of
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import Among, Rows, all_rows, cheaper, stored, whole_data
+from fcorun.engine.arrays import Among, Rows, cheaper, stored, whole_data, whole_rows
 from fcorun.engine.clients import Clients, chunk_bytes, in_chunks, one_by_one, width
 from fcorun.engine.devices import ALONE, Devices, over_runs
 from fcorun.engine.evaluate import Evaluation, own_models
@@ -87,13 +87,15 @@ class Federation:
     @cached_property
     def shapes(self) -> Shapes:
         """Of what is sent, which the numbers of a run do not change."""
-        return shapes_of(
-            self.algorithm, self.problem, self.data, self.schedule, dtype=self.precision, shape_of=self.shape_of
-        )
+        given = {"dtype": self.precision, "frozen": self.frozen, "shape_of": self.shape_of}
+        return shapes_of(self.algorithm, self.problem, self.data, self.schedule, **given)
 
     def shape_of(self, function: Callable, *arguments: Any) -> Any:
         """The arrays that a function returns, or their shapes."""
-        return function(*arguments) if self.debug else jax.eval_shape(function, *arguments)
+        if not self.debug:
+            return jax.eval_shape(function, *arguments)
+        with jax.disable_jit():
+            return function(*arguments)
 
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
         """The algorithm and the problem with these numbers in them."""
@@ -188,13 +190,14 @@ class Federation:
                     own=own,
                     whole=whole,
                     cohort=self._whose(now.cohort),
+                    rows_of_client=self._rows_of_client(rows, now) if whole is None else None,
                     weight=weight,
                     clients=devices.clients(self._clients(at_once, now.cohort, number), now.turn),
                     uplink=self.uplink,
                     frozen=self.frozen,
                     made=self.data.population and self.data.population.rows_of,
                 )
-                drawn = Drawn(all_rows(self.schedule, rows, now.cohort, now.rows), now.keys, now.chances)
+                drawn = Drawn(now.rows, now.keys, now.chances)
                 if self.edge_of is None:
                     end = this.star(state["server"], kept, drawn)
                 else:
@@ -217,6 +220,17 @@ class Federation:
             return jnp.asarray(np.arange(self.data.members) - self.data.cut[self.data.owner], jnp.int32)[cohort]
         return None if self.every and not self.schedule.made else cohort
 
+    def _rows_of_client(self, rows: Rows, now: Rounds) -> jax.Array | None:
+        """All rows of each client of a cohort, where any takes its whole data; else None."""
+        if not self.takes_whole:
+            return None
+        return whole_rows(self.schedule, rows, now.cohort) if now.whole is None else now.whole
+
+    @cached_property
+    def takes_whole(self) -> bool:
+        """Whether clients take their whole data, in steps or beside their minibatches."""
+        return "whole" in self.shapes.asked
+
     @property
     def every(self) -> bool:
         """Whether the cohort is all clients in their order."""
@@ -236,7 +250,9 @@ class Federation:
         """The bytes of what a client takes a step on: a minibatch, the rows that it makes, or its part of ``whole``."""
         if whole is not None:
             return size_of(whole) // len(jax.tree.leaves(whole)[0])
-        rows = self.schedule.batch if self.data.population is None else self.data.population.samples
+        rows = self.schedule.largest if self.takes_whole else self.schedule.batch
+        if self.data.population is not None:
+            rows = self.data.population.samples
         return rows * int(np.prod(self.data.x.shape[1:])) * np.dtype(self.precision).itemsize
 
     def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> Clients:

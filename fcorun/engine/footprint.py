@@ -48,7 +48,8 @@ def bytes_least(federation: Federation, point: Numbers) -> int:
 def bytes_ahead(federation: Federation) -> int:
     """The bytes of rows that stay on disk and are fetched for a round of one seed and for the next, at least 1."""
     streamed = federation.arrays[0] is None
-    return 2 * bytes_of_round(federation.data, federation.schedule, federation.precision) if streamed else 1
+    given = (federation.data, federation.schedule, federation.precision, federation.takes_whole)
+    return 2 * bytes_of_round(*given) if streamed else 1
 
 
 def bytes_of_part(federation: Federation, own: bool) -> int:
@@ -64,8 +65,18 @@ def upload_bytes(federation: Federation, algorithm: Algorithm) -> int:
     """The bytes of an upload of a run with this algorithm. Raises UserError where it says something else."""
     upload = federation.shapes.upload
     found = federation.uplink.bytes_of(upload, algorithm.upload_bytes(upload))
+    return _whole_bytes(found, "upload_bytes", algorithm)
+
+
+def broadcast_bytes(federation: Federation, algorithm: Algorithm) -> int:
+    """The bytes of what a client receives in a run with this algorithm. Raises UserError where it says something
+    else."""
+    return _whole_bytes(algorithm.broadcast_bytes(federation.shapes.broadcast), "broadcast_bytes", algorithm)
+
+
+def _whole_bytes(found: object, name: str, algorithm: Algorithm) -> int:
     if not isinstance(found, (int, np.integer)) or found < 0:
-        raise UserError(f"upload_bytes() of {type(algorithm).__name__} must return a whole number, not {found!r}: "
+        raise UserError(f"{name}() of {type(algorithm).__name__} must return a whole number, not {found!r}: "
                         "round up to whole bytes")  # fmt: skip
     return int(found)
 
@@ -76,7 +87,6 @@ def traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
     return Traffic(
         schedule=federation.schedule.of(seed),
         rounds=rounds,
-        down=size_of(shapes.broadcast),
         edge_up=size_of(shapes.report),
         edge_of=federation.edge_of,
         frozen=federation.frozen,
@@ -109,6 +119,6 @@ def drawn(federation: Federation) -> bool:
         objective.start(federation.problem.shapes, rng)
     return (
         not (federation.every and schedule.repeats and isinstance(federation.uplink, Plain))
-        or bool(federation.shapes.asked)
+        or not federation.shapes.asked <= {"whole"}
         or rng.bit_generator.state != before
     )

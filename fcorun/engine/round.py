@@ -10,10 +10,11 @@ from jax import lax
 
 from fcorun.algorithms.base import Algorithm, LocalData, Tree
 from fcorun.engine.clients import Clients
+from fcorun.engine.devices import over_runs
 from fcorun.engine.schedule import Schedule
 from fcorun.networks.base import Uplink
 from fcorun.problem.problem import Problem
-from fcorun.problem.work import Work
+from fcorun.problem.work import counted
 
 
 class Drawn(NamedTuple):
@@ -66,6 +67,7 @@ class Round:
         x, y: the rows of all clients; ``beside``: their weights and offsets, where they have them.
         own: of each client of the cohort its numbers of the regularizer.
         whole: of all clients their whole data, or None; ``cohort`` (S,) says whose are taken, None: those of all.
+        rows_of_client: all rows of each, (S, L) with -1 for none, where the whole data are taken and must be gathered.
         made: makes the rows x (n, d) and y (n,) of a client from its number, where they are not stored.
         weight: of each, (S,).
         clients: how they are computed.
@@ -83,6 +85,7 @@ class Round:
     own: dict[str, jax.Array]
     whole: Any
     cohort: jax.Array | None
+    rows_of_client: jax.Array | None
     weight: jax.Array
     clients: Clients
     uplink: Uplink
@@ -91,29 +94,28 @@ class Round:
 
     def star(self, server: Tree, kept: Tree, drawn: Drawn) -> Outcome:
         """A round of all clients with the server. What a client keeps is its state and its uplink's memory."""
-        received, counted = self.algorithm.broadcast(server), Work()
+        received = self.algorithm.broadcast(copied(server))
         share = self.weight / self.weight.sum()
         local = self._local(drawn.chances, lambda _: received)
-        each = (self.own, self._whose, kept, drawn.rows, drawn.keys)
+        each = (self.own, self._whose, kept, drawn.rows, drawn.keys, self.rows_of_client)
         mean, kept, spent = self.clients(local, each, share)
         if self.frozen:
             return Outcome(server, kept, spent, jnp.zeros_like(spent[0]))
-        server = self.algorithm.server(replace(self.on_server, work=counted), server, mean)
-        return Outcome(server, kept, spent, counted.totals())
+        server, at_server = counted(lambda: self.algorithm.server(self.on_server, copied(server), copied(mean)))
+        return Outcome(server, kept, spent, at_server)
 
     def tree(self, server: Tree, kept: Tree, drawn: Drawn, edge_of: jax.Array, count: int) -> Outcome:
         """The same with ``count`` edges between, whose work is added to the server's.
 
         ``edge_of`` (S,) is the edge of each client.
         """
-        algorithm, counted = self.algorithm, Work()
+        algorithm = self.algorithm
         weights = jnp.where(edge_of[None] == jnp.arange(count)[:, None], self.weight[None], 0)  # (edges, S)
         total = weights.sum(axis=1)
         shares = weights / jnp.where(total > 0, total, 1)[:, None]
 
         def at_edge(edge, mean):
-            counted = Work()
-            return algorithm.edge(replace(self.on_server, work=counted), edge, mean), counted.totals()
+            return counted(lambda: algorithm.edge(self.on_server, copied(edge), copied(mean)))
 
         def one_round(state, drawn):
             edges, kept, spent, work = state
@@ -121,9 +123,9 @@ class Round:
             def received(edge):
                 return algorithm.broadcast(jax.tree.map(lambda v: v[edge], edges))
 
-            each = (self.own, self._whose, kept, drawn.rows, drawn.keys, edge_of)
+            each = (self.own, self._whose, kept, drawn.rows, drawn.keys, self.rows_of_client, edge_of)
             means, kept, more = self.clients(self._local(drawn.chances, received), each, shares)
-            edges, counts = jax.vmap(at_edge)(edges, means)
+            edges, counts = over_runs(at_edge, (0, 0), edges, means, in_turn=jax.config.jax_disable_jit)
             counts = jnp.where(total[:, None] > 0, counts, 0).sum(axis=0, dtype=jnp.int32)
             return (edges, kept, spent + more, work + counts), None
 
@@ -132,8 +134,8 @@ class Round:
         (edges, kept, spent, work), _ = lax.scan(one_round, (edges, kept, *idle), drawn)
         share = total / total.sum()  # none for an edge without clients in the cohort
         mean = jax.tree.map(lambda v: jnp.tensordot(share, v, axes=1), algorithm.report(edges))
-        server = algorithm.cloud(replace(self.on_server, work=counted), server, mean)
-        return Outcome(server, kept, spent, work + counted.totals())
+        server, at_cloud = counted(lambda: algorithm.cloud(self.on_server, copied(server), mean))
+        return Outcome(server, kept, spent, work + at_cloud)
 
     @property
     def _whose(self) -> Any:
@@ -144,10 +146,9 @@ class Round:
         """The function that computes one client; ``received(edge)`` says what comes down to it."""
         schedule, dtype = self.schedule, self.weight.dtype
 
-        def local(own, whose, kept, rows, key, edge=None):
-            client, memory = kept
-            work = Work()
-            mine = replace(self.problem.with_numbers(own).on("client"), work=work)
+        def local(own, whose, kept, rows, key, rows_of_client, edge=None):
+            client, memory = copied(kept)
+            problem = self.problem.with_numbers(own).on("client")
             x, y = (self.x, self.y) if self.made is None else self.made(whose)
             data = LocalData(
                 x=x,
@@ -157,14 +158,24 @@ class Round:
                 dtype=dtype,
                 repeats=schedule.repeats,
                 uneven=schedule.uneven,
-                all=whose if self.cohort is None else jax.tree.map(lambda v: v[whose], self.whole),
                 frozen=self.frozen,
                 bits=key,
                 chances=chances.astype(dtype),
-                work=work,
             )
-            upload, client = self.algorithm.local(mine, received(edge), client, data)
+            if rows_of_client is not None:
+                data = data.with_whole(rows_of_client)
+            elif self.cohort is None:
+                data = replace(data, whole=whose)
+            elif self.whole is not None:
+                data = replace(data, whole=jax.tree.map(lambda v: v[whose], self.whole))
+            found, work = counted(lambda: self.algorithm.local(problem, copied(received(edge)), client, data))
+            upload, client = found
             upload, memory = self.uplink.send(upload, memory, key)
-            return upload, (client, memory), work.totals()
+            return upload, (client, memory), work
 
         return local
+
+
+def copied(tree: Tree) -> Tree:
+    """The same arrays in containers of their own: a function that changes what it is given changes nothing else."""
+    return jax.tree.map(lambda leaf: leaf, tree)

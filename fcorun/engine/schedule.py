@@ -25,8 +25,9 @@ class Rounds(NamedTuple):
     all weights, (T,); ``chances`` are two numbers drawn uniformly from [0, 1) for all clients of the round, (T, 2);
     ``keys`` are the bits of a random key for each client, (T, S, 2). On a tree, rows, chances and keys have an axis
     more after T, the rounds of an edge. ``place`` says where the states of the cohort are among those that are
-    there, (T, S); None: all are there. ``turn`` says which places of the cohort each of D devices computes, (T, D, W)
-    with -1 for none; None: as many as the others, in their order.
+    there, (T, S); None: all are there. ``whole`` are all rows of each client, (T, S, L) with -1 for none, where these
+    are fetched for the rounds; None: they are not. ``turn`` says which places of the cohort each of D devices computes,
+    (T, D, W) with -1 for none; None: as many as the others, in their order.
     """
 
     cohort: np.ndarray
@@ -36,6 +37,7 @@ class Rounds(NamedTuple):
     chances: np.ndarray
     keys: np.ndarray
     place: np.ndarray | None = None
+    whole: np.ndarray | None = None
     turn: np.ndarray | None = None
 
 
@@ -100,9 +102,14 @@ class Schedule:
         return self.clients_per_round or len(self.sizes)
 
     @cached_property
+    def largest(self) -> int:
+        """The most rows that a client has, L."""
+        return int(self.sizes.max())
+
+    @cached_property
     def batch(self) -> int:
         """The longest batch, B."""
-        return int(min(self.batch_size or self.sizes.max(), self.sizes.max()))
+        return min(self.batch_size or self.largest, self.largest)
 
     @cached_property
     def steps(self) -> np.ndarray:
@@ -115,7 +122,7 @@ class Schedule:
     @cached_property
     def repeats(self) -> int | None:
         """The number of local steps, where all of them take the client's whole data; else None."""
-        full = self.batch >= self.sizes.max()
+        full = self.batch >= self.largest
         return int(self.steps[0]) if full else None
 
     @property

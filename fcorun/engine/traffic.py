@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.algorithms.base import Algorithm, Tree
-from fcorun.algorithms.contract import called
-from fcorun.algorithms.local_data import Watched
+from fcorun.algorithms.contract import trace_outputs
+from fcorun.algorithms.local_data import LocalData, RecordingLocalData
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import first_row
 from fcorun.engine.schedule import Schedule
@@ -18,7 +18,8 @@ from fcorun.problem.problem import Problem
 
 
 class Shapes(NamedTuple):
-    """The shapes of uploads, of what is broadcast, of what an edge reports; the random numbers that clients ask for."""
+    """The shapes of uploads, of what is broadcast, of what an edge reports; what clients ask for: their
+    random numbers, ``bits`` and ``chances``, and their ``whole`` data."""
 
     upload: Tree
     broadcast: Tree
@@ -27,16 +28,27 @@ class Shapes(NamedTuple):
 
 
 def shapes_of(
-    algorithm: Algorithm, problem: Problem, data: FederatedData, schedule: Schedule, *, dtype: Any, shape_of: Callable
+    algorithm: Algorithm,
+    problem: Problem,
+    data: FederatedData,
+    schedule: Schedule,
+    *,
+    dtype: Any,
+    frozen: bool,
+    shape_of: Callable,
 ) -> Shapes:
     """The shapes of what is sent; ``shape_of`` gives those of what a function returns."""
     asked: set[str] = set()
 
     def trees():
         rows = jnp.zeros((1 if schedule.repeats else int(schedule.steps.max()), 1), jnp.int32)
-        steps = {"repeats": schedule.repeats, "uneven": schedule.uneven}
-        local = Watched(*first_row(data, dtype), rows, dtype, **steps, asked=asked)
-        return called(algorithm, problem, problem.zeros(dtype), local)
+        first = LocalData(*first_row(data, dtype), rows, dtype).with_whole(rows[0])
+        steps = {"repeats": schedule.repeats, "uneven": schedule.uneven, "whole": first.whole}
+        local, still = (
+            RecordingLocalData(first.x, first.y, rows, dtype, **steps, frozen=kept, asked=asked)
+            for kept in (False, True)
+        )
+        return trace_outputs(algorithm, problem, problem.zeros(dtype), local, frozen=still if frozen else None)
 
     upload, received, report = shape_of(trees)
     return Shapes(upload, received, report, asked)
@@ -47,7 +59,6 @@ class Traffic:
     """What each of a round's clients sends and receives once, and on a tree what an edge does.
 
     Attributes:
-        down: bytes of what is broadcast.
         edge_up: bytes of what an edge reports.
         edge_of: the edge of each client, (M,), or None.
         frozen: whether the server's model stays as it is: clients have it, and send nothing.
@@ -55,19 +66,18 @@ class Traffic:
 
     schedule: Schedule
     rounds: int
-    down: int
     edge_up: int = 0
     edge_of: np.ndarray | None = None
     frozen: bool = False
 
-    def after(self, rounds: int, up: int) -> dict[str, int]:
-        """The counters after so many rounds, where an upload has ``up`` bytes."""
+    def after(self, rounds: int, up: int, down: int) -> dict[str, int]:
+        """The counters after so many rounds, where an upload has ``up`` bytes and what is broadcast ``down``."""
         if self.edge_of is None:
             clients = 0 if self.frozen else rounds * self.schedule.cohort_size
-            return {"bytes_up": clients * up, "bytes_down": clients * self.down}
+            return {"bytes_up": clients * up, "bytes_down": clients * down}
         clients, edges = rounds * self.schedule.cohort_size * (self.schedule.edge_rounds or 1), self._edges[rounds]
-        found = {"bytes_up": clients * up, "bytes_down": clients * self.down}
-        return found | {"edge_bytes_up": int(edges) * self.edge_up, "edge_bytes_down": int(edges) * self.down}
+        found = {"bytes_up": clients * up, "bytes_down": clients * down}
+        return found | {"edge_bytes_up": int(edges) * self.edge_up, "edge_bytes_down": int(edges) * down}
 
     @cached_property
     def _edges(self) -> np.ndarray:

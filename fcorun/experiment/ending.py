@@ -14,6 +14,7 @@ CHANGE = "change"  # among targets: the relative change of what is minimised, fr
 _SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
 FEW = 10  # evaluations, of which nothing can be told
 _ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
+_GROWN = 1000  # times the size that the objective had at the start, or at its lowest: what is called divergence
 ADVICE = "more rounds or larger rates may help"
 UNDRAWN = "all clients take part with all their data, and nothing else is drawn"
 
@@ -76,6 +77,23 @@ def _change(rows: Rows) -> float:
     metric = judged(rows[-1])
     before, now = rows[-2][metric], rows[-1][metric]
     return abs(now - before) / max(abs(now), abs(before)) if now != before else 0.0
+
+
+def grown(rows: Rows) -> str:
+    """That a run has diverged although its state is finite, as a sentence; empty where it has not.
+
+    What it minimises has risen, from the first evaluation to the last, by more than 1,000 times its size at the start
+    or at its lowest, whichever is larger.
+    """
+    metric = judged(rows[-1]) if rows else ""
+    if metric not in (rows[-1] if rows else ()):
+        return ""
+    first, last, lowest = rows[0][metric], rows[-1][metric], min(row[metric] for row in rows)
+    if last - first <= _GROWN * max(abs(first), abs(lowest)):
+        return ""
+    return (
+        f"the {named(metric)} rose from {first:.3g} to {last:.3g}, by more than {_GROWN:,} times its size at the start"
+    )
 
 
 def unfinished(rows: Rows) -> dict | None:

@@ -1,6 +1,7 @@
 """What data need in memory whose rows stay on disk, or are dealt out to several hosts."""
 
 from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.config import Settings
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.arrays import decomposes
 from fcorun.engine.schedule import Schedule
@@ -72,8 +73,14 @@ def check_on_disk(experiment: Experiment, data: FederatedData, schedule: Schedul
                         f"needs {gib(largest)} of memory: give {wanted}")  # fmt: skip
     if decomposes(algo.traits, schedule, problem, data):
         return
-    each = 2 * bytes_of_round(data, schedule, settings.precision)
+    check_round(data, schedule, settings, whole=bool(schedule.repeats))
+
+
+def check_round(data: FederatedData, schedule: Schedule, settings: Settings, *, whole: bool) -> None:
+    """Refuse rounds whose rows do not fit into memory; they are the ``whole`` data of each client of the cohort, or its
+    minibatches. Raises UserError."""
+    allowed, each = allowed_memory(settings.memory), 2 * bytes_of_round(data, schedule, settings.precision, whole)
     if each > SHARE * allowed:
+        lower = "clients_per_round" if whole else "batch_size, local_steps, local_epochs or clients_per_round"
         raise UserError(f"the rows of a round, and of the next, take {gib(each)}, more than half of the memory, "
-                        f"{gib(allowed)}: lower batch_size, local_steps, local_epochs or clients_per_round, or raise "
-                        "memory")  # fmt: skip
+                        f"{gib(allowed)}: lower {lower}, or raise memory")  # fmt: skip

@@ -16,7 +16,6 @@ from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.span import in_span
 from fcorun.problem.vector import Vector
-from fcorun.problem.work import Work
 
 Data = Batch | Quadratic
 PAYS = 5  # gradients in a row, from which on coordinates of the span of a client's rows pay
@@ -60,9 +59,7 @@ class Inner:
 
     def bent(self, u: Vector, d: Vector) -> Vector:
         """The product of the Hessian at u with d, which counts as a gradient."""
-        if self.problem.work is not None:
-            self.problem.work.gradient(self.batch)
-        found = self.s * jax.jvp(lambda w: jax.grad(self.problem.loss)(w, self.batch), (u,), (d,))[1] + self.weight * d
+        found = self.s * self.problem.hessian_product(u, d, self.batch) + self.weight * d
         return found if self.penalty is None else found + jax.jvp(jax.grad(self.penalty), (u,), (d,))[1]
 
 
@@ -91,7 +88,7 @@ def gradient_descent(h: Inner, start: Vector, stop: "Stop", rate: Real | None = 
         slope = h.slope(u)
         return u - alpha * slope, slope.norm()
 
-    return stop.after(h.problem, step, start)
+    return stop.after(step, start)
 
 
 @_in_span
@@ -113,7 +110,7 @@ def proximal_gradient(h: Inner, start: Vector, stop: "Stop", rate: Real | None =
         new = h.problem.prox(u - alpha * h.slope(u), alpha)
         return new, (new - u).norm() / alpha
 
-    return stop.after(h.problem, step, start)
+    return stop.after(step, start)
 
 
 def _nesterov(h: Inner, start: Vector, stop: "Stop", prox: Callable[[Vector, Real], Vector]) -> Vector:
@@ -125,7 +122,7 @@ def _nesterov(h: Inner, start: Vector, stop: "Stop", prox: Callable[[Vector, Rea
         new = prox(extrapolated - h.slope(extrapolated) / high**2, 1 / high**2)
         return (new, new + momentum * (new - u)), high**2 * (new - extrapolated).norm()
 
-    return stop.after(h.problem, step, (start, start))[0]
+    return stop.after(step, (start, start))[0]
 
 
 @_in_span
@@ -135,11 +132,10 @@ def newton(h: Inner, start: Vector, stop: "Stop") -> Vector:
     Stops as well where rounding allows no lower h.
     """
     small = 4 * jnp.finfo(start.dtype).eps
-    work = h.problem.work or Work()
 
     def step(u):
         slope = h.slope(u)
-        d = -1 * _conjugate_gradients(work, lambda direction: h.bent(u, direction), slope)
+        d = -1 * _conjugate_gradients(lambda direction: h.bent(u, direction), slope)
         here, descent = h.value(u), slope.dot(d)
 
         def too_long(t):
@@ -150,7 +146,7 @@ def newton(h: Inner, start: Vector, stop: "Stop") -> Vector:
         there = u + t * d
         return there, jnp.where(here - h.value(there) <= small * jnp.abs(here), 0.0, slope.norm())
 
-    return stop.after(h.problem, step, start)
+    return stop.after(step, start)
 
 
 SOLVERS = {"gradient": gradient_descent, "accelerated": accelerated, "newton": newton}
@@ -164,7 +160,7 @@ class Stop(NamedTuple):
     tolerance: Real
     relative: Real = 0.0
 
-    def after(self, problem: Problem, step: Callable[[Any], tuple[Any, jax.Array]], start: Any) -> Any:
+    def after(self, step: Callable[[Any], tuple[Any, jax.Array]], start: Any) -> Any:
         """``start`` after ``step(value)``, which returns the next value and the norm at this one."""
 
         def go_on(now):
@@ -177,10 +173,10 @@ class Stop(NamedTuple):
             return value, count + 1, norm, jnp.where(count == 0, norm, first)
 
         norm = jnp.full((), jnp.inf, jax.tree.leaves(start)[0].dtype)
-        return (problem.work or Work()).while_loop(go_on, body, (start, 0, norm, 0 * jnp.ones_like(norm)))[0]
+        return lax.while_loop(go_on, body, (start, 0, norm, 0 * jnp.ones_like(norm)))[0]
 
 
-def _conjugate_gradients(work: Work, hessian: Callable[[Vector], Vector], slope: Vector) -> Vector:
+def _conjugate_gradients(hessian: Callable[[Vector], Vector], slope: Vector) -> Vector:
     """The solution d of hessian(d) = slope, to a hundredth of it, or better where slope is small already.
 
     Ends at a direction along which the Hessian is not positive; if that is the first one, d is the slope.
@@ -199,4 +195,4 @@ def _conjugate_gradients(work: Work, hessian: Callable[[Vector], Vector], slope:
     def go_on(state):
         return (jnp.sqrt(state[3]) > enough) & (state[4] < 200)
 
-    return work.while_loop(go_on, step, (0 * slope, slope, slope, slope.dot(slope), 0))[0]
+    return lax.while_loop(go_on, step, (0 * slope, slope, slope, slope.dot(slope), 0))[0]

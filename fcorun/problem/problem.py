@@ -1,6 +1,6 @@
 """The problem min F(w) + psi(w), as an algorithm sees it: functions of a vector w."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ from fcorun.objectives.base import Objective
 from fcorun.objectives.product import product
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
-from fcorun.problem.work import Work
+from fcorun.problem.work import PROX, Counts, mark, mark_derivatives
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
@@ -23,16 +23,25 @@ class Batch(NamedTuple):
     ``offset`` (n,) is added to the predictions; None: nothing. With a ``basis`` (r, d), of orthonormal rows or zeros,
     x (n, r) are the features' coordinates in it; None: they are the examples as stored.
 
-    A gradient on it counts as ``count`` gradients of examples, and ``passes`` of all examples of a client.
+    ``present`` (n,) says which rows are examples, where a batch is filled up to a length; None: all are. ``passes`` is
+    1 where the batch is a client's whole data, which are counted by their number, and else None.
     """
 
     x: jax.Array
     y: jax.Array
     weight: jax.Array
-    count: jax.Array | int = 0
-    passes: jax.Array | int = 0
+    present: jax.Array | None = None
+    passes: jax.Array | int | None = None
     offset: jax.Array | None = None
     basis: jax.Array | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """What a gradient of the mean loss counts: gradients of examples' losses, of a client's whole loss, proxes."""
+        if self.passes is not None:
+            return jnp.stack([0, self.passes, 0]).astype(jnp.int32)
+        rows = len(self.y) if self.present is None else self.present.sum(dtype=jnp.int32)
+        return jnp.stack([rows, 0, 0]).astype(jnp.int32)
 
 
 def coordinates(w: Vector, basis: jax.Array) -> Vector:
@@ -54,7 +63,6 @@ class Problem:
         scale: what stored examples are multiplied by to be features.
         share: of the round's cohort in F: the sum of its clients' weights there, 1 if all take part.
         curvature: (l, L), bounds on the curvature of each client's loss; only where an algorithm asks for them.
-        work: counts the gradients and proxes that are evaluated, or None.
     """
 
     objective: Objective
@@ -64,7 +72,6 @@ class Problem:
     scale: float = 1.0
     share: jax.Array | float = 1.0
     curvature: tuple[float, float] | None = None
-    work: Work | None = field(default=None, compare=False, repr=False)
 
     @property
     def regularized(self) -> tuple[str, ...]:
@@ -118,7 +125,14 @@ class Problem:
         return self.objective.ridge / 2 * chosen.dot(chosen)
 
     def loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
-        """f(w; batch), the weighted mean loss, with the objective's ridge."""
+        """f(w; batch), the weighted mean loss, with the objective's ridge.
+
+        Each derivative that is taken of it, by ``jax.grad`` for example, counts as a gradient.
+        """
+        related = (batch.curvature, batch.slope) if isinstance(batch, Quadratic) else (batch.x, batch.y, batch.weight)
+        return self._loss(mark_derivatives(w, batch.counts, *related), batch)
+
+    def _loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
         if isinstance(batch, Quadratic):
             return batch.value(w)
         mean = batch.weight @ self.objective.loss(self._predictions(w, batch), batch.y)
@@ -126,9 +140,12 @@ class Problem:
 
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:
         """The gradient of f(. ; batch) at w."""
-        if self.work is not None:
-            self.work.gradient(batch)
         return jax.grad(self.loss)(w, batch)
+
+    def hessian_product(self, w: Vector, direction: Vector, batch: Batch | Quadratic) -> Vector:
+        """The product of the Hessian of f(. ; batch) at w with a direction, which counts as a gradient."""
+        gradient = jax.grad(self._loss)
+        return mark(jax.jvp(lambda at: gradient(at, batch), (w,), (direction,))[1], batch.counts)
 
     def psi(self, w: Vector) -> jax.Array:
         """The value of the regularizer."""
@@ -153,8 +170,7 @@ class Problem:
 
     def prox(self, w: Vector, t: jax.Array | float) -> Vector:
         """argmin_u t psi(u) + ||u - w||^2 / 2."""
-        self._count_prox()
-        return self._map(lambda p: self.regularizer.prox(p, t), w)
+        return self._count_prox(self._map(lambda p: self.regularizer.prox(p, t), w))
 
     def to_dual(self, w: Vector) -> Vector:
         """grad h(w)."""
@@ -166,9 +182,7 @@ class Problem:
 
     def retrieve(self, z: Vector, t: jax.Array | float) -> Vector:
         """grad (h + t psi)*(z) = argmin_w h(w) + t psi(w) - <z, w>."""
-        self._count_prox()
-        return self._map(lambda p: self.mirror.retrieve(p, t, self.regularizer), z)
+        return self._count_prox(self._map(lambda p: self.mirror.retrieve(p, t, self.regularizer), z))
 
-    def _count_prox(self) -> None:
-        if self.work is not None and not isinstance(self.regularizer, NoRegularizer):
-            self.work.prox()
+    def _count_prox(self, found: Vector) -> Vector:
+        return found if isinstance(self.regularizer, NoRegularizer) else mark(found, PROX)

@@ -11,6 +11,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.datasets.own import clients_here
 from fcorun.objectives.base import Objective
 from fcorun.problem.vector import Vector
+from fcorun.problem.work import PROX, Counts, mark
 
 _LARGEST = 2**28  # numbers in all bases together
 INSIDE = "inside"
@@ -27,15 +28,19 @@ class Quadratic(NamedTuple):
             a itself, "inside".
         curvature, slope: (r,).
         constant: ().
-        count, passes: as of a Batch.
+        passes: as of a Batch.
     """
 
     basis: Vector | None
     curvature: jax.Array
     slope: jax.Array
     constant: jax.Array
-    count: jax.Array | int = 0
     passes: jax.Array | int = 1
+
+    @property
+    def counts(self) -> Counts:
+        """As of a Batch."""
+        return jnp.stack([0, self.passes, 0]).astype(jnp.int32)
 
     def coordinates(self, w: Vector) -> jax.Array:
         """a, shape (r,)."""
@@ -56,7 +61,7 @@ class Quadratic(NamedTuple):
     def prox(self, v: Vector, s: jax.Array | float) -> Vector:
         """argmin_u s f(u) + ||u - v||^2 / 2."""
         move = s * (self.slope - self.curvature * self.coordinates(v)) / (1 + s * self.curvature)
-        return v + self.spread(move)
+        return mark(v + self.spread(move), PROX)
 
     def minimum(self, pull: Vector, weight: jax.Array | float) -> Vector:
         """argmin_u f(u) + weight ||u||^2 / 2 - <pull, u>; with weight 0, f must bend in every direction."""
@@ -68,7 +73,7 @@ class Quadratic(NamedTuple):
         there = (weight > 0) & ~whole  # nothing lies outside, and rounding must not be divided by a small weight
         outside = jnp.where(there, 1 / jnp.where(there, weight, 1), 0)
         move = jnp.where(bend > 0, (self.slope + a) / jnp.where(bend > 0, bend, 1), 0) - outside * a
-        return outside * pull + self.spread(move)
+        return mark(outside * pull + self.spread(move), PROX)
 
 
 def decomposed(
@@ -92,7 +97,7 @@ def decomposed(
         parts[name] = basis[..., place : place + int(np.prod(shape))].reshape(*basis.shape[:2], *shape)
         place += int(np.prod(shape))
     once = np.ones(count, np.int32)
-    return Quadratic(Vector(parts), curvature, slope, constant, count=0 * once, passes=once)  # type: ignore[arg-type]
+    return Quadratic(Vector(parts), curvature, slope, constant, passes=once)  # type: ignore[arg-type]
 
 
 def decomposable(objective: Objective, data: FederatedData, size: int) -> bool:

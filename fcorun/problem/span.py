@@ -52,7 +52,7 @@ def spanned(objective: Objective, data: FederatedData, dtype) -> Batch | None:
                 beside["offset"][m, :n] = data.offset[rows]
     y = y.astype(np.int32 if data.task == "multiclass" else dtype)
     once = np.ones(clients, np.int32)
-    return Batch(x, y, weight, count=0 * once, passes=once, offset=beside.get("offset"), basis=basis)  # type: ignore[arg-type]
+    return Batch(x, y, weight, passes=once, offset=beside.get("offset"), basis=basis)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
         if job.diverged in lost:
             job.where = f", first in client {lost[job.diverged]}"
         if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
-            sent = crew.traffic[job.experiment.settings.seed].after(now.round, job.up)
+            sent = crew.traffic[job.experiment.settings.seed].after(now.round, job.up, job.down)
             crew.watch.row(job, job.note(now, g, sent, now.seconds / len(jobs)))
             job.meets()
 
@@ -144,6 +144,7 @@ def _finish(crew: Crew, jobs: list[Job], now: Snapshot, states: list[States] | N
     for g in over:
         solution = {name: value[g] for name, value in now.solution.items()}
         own = None if models is None else {name: value[g] for name, value in models.items()}
+        jobs[g].judge_growth()
         _judge(jobs[g], crew.engine.federation.data, solution)
         if now.models is not None and states is not None:
             _count(jobs[g], states[g], len(crew.engine.federation.data.sizes))

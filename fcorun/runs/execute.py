@@ -8,11 +8,11 @@ import jax
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine
-from fcorun.engine.footprint import drawn, traffic, upload_bytes
+from fcorun.engine.footprint import broadcast_bytes, drawn, traffic, upload_bytes
 from fcorun.errors import UserError
 from fcorun.experiment import build, reference
 from fcorun.experiment.ending import UNDRAWN
-from fcorun.experiment.on_disk import SHARE
+from fcorun.experiment.on_disk import SHARE, check_round
 from fcorun.runs.baseline import solve
 from fcorun.runs.batch import Crew, run_or_halve
 from fcorun.runs.hosts.leading import built
@@ -41,6 +41,8 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         parts = 1 if alone else max(cores() // devices, 1)
         if data.on_disk:
             engine = replace(engine, budget=int(allowed_memory(settings.memory) * SHARE / parts))
+            if engine.federation.takes_whole and engine.federation.arrays[0] is None:
+                check_round(data, engine.federation.schedule, settings, whole=True)
         built(engine, jobs[0].experiment)
         batches = [[job] for job in jobs] if engine.federation.debug else cut(engine, jobs, parts)
         seeds = {job.experiment.settings.seed for job in jobs}
@@ -58,7 +60,8 @@ def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
     federation, chance = engine.federation, drawn(engine.federation)
     for job in jobs:
         assert isinstance(job.experiment.algo, Algorithm)
-        job.up, job.drawn = upload_bytes(federation, job.experiment.algo), chance
+        job.up, job.down = (of(federation, job.experiment.algo) for of in (upload_bytes, broadcast_bytes))
+        job.drawn = chance
         job.devices = engine.devices
         job.hosts = hosts.count if (hosts := joined()) else 1
         if several and not chance:

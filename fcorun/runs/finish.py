@@ -31,7 +31,9 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     if not job.diverged:
         _look_back(job)
     status, reason = (
-        ("diverged", f"not finite in round {job.diverged}{job.where}") if job.diverged else ("done", job.reason)
+        ("diverged", job.grown or f"not finite in round {job.diverged}{job.where}")
+        if job.diverged
+        else ("done", job.reason)
     )
     summary = summarize(job, data, status, {"setup": job.setup, **times})
     arrays = {"solution": solution}

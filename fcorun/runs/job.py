@@ -6,7 +6,7 @@ from typing import Any
 
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Snapshot
-from fcorun.experiment.ending import met
+from fcorun.experiment.ending import grown, met
 from fcorun.experiment.experiment import Experiment
 from fcorun.metrics import COUNTERS
 from fcorun.records.folder import RunFolder
@@ -57,8 +57,9 @@ class Evaluated:
     Attributes:
         rows: one each.
         optimum: of fcorun.experiment.reference.optimum.
-        up: bytes of an upload.
-        diverged: the round in which its state stopped being finite, or 0.
+        up, down: bytes of an upload, and of what a client receives.
+        diverged: the round in which its state stopped being finite, or after which it had ``grown``; else 0.
+        grown: that its objective rose without bounds, as a sentence, or nothing.
         reason: remarks on a run that is done.
         stopped: whether it has met a target of ``stop``, which is then its reason.
     """
@@ -67,7 +68,9 @@ class Evaluated:
     rows: list[dict[str, float]] = field(default_factory=list, kw_only=True)
     optimum: dict | None = field(default=None, kw_only=True)
     up: int = field(default=0, kw_only=True)
+    down: int = field(default=0, kw_only=True)
     diverged: int = field(default=0, kw_only=True)
+    grown: str = field(default="", kw_only=True)
     reason: str = field(default="", kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
 
@@ -91,6 +94,11 @@ class Evaluated:
             self.stopped = True
             self.remark(reason)
         return self.stopped
+
+    def judge_growth(self) -> None:
+        """Note that a run which is over has diverged, if its objective rose without bounds."""
+        if not (self.diverged or self.stopped) and (why := grown(self.rows)):
+            self.grown, self.diverged = why, int(self.rows[-1]["round"])
 
     def remark(self, words: str) -> None:
         """Add a remark, if it is not empty."""

@@ -23,7 +23,7 @@ from fcorun.datasets.part import Part, PartOf
 from fcorun.engine.arrays import Among, on_device, targets
 from fcorun.engine.engine import Engine, Programs, Snapshot
 from fcorun.engine.evaluate import Evaluation, row_weights
-from fcorun.engine.footprint import bytes_of_part, form, traffic, upload_bytes
+from fcorun.engine.footprint import broadcast_bytes, bytes_of_part, form, traffic, upload_bytes
 from fcorun.experiment import build
 from fcorun.experiment.ending import unfinished
 from fcorun.experiment.experiment import Experiment
@@ -202,14 +202,15 @@ class _Runs:
 
     def __init__(self, experiment: Experiment, engine: Engine, count: int):
         assert isinstance(experiment.algo, Algorithm)
-        self.runs = [Evaluated(experiment, up=upload_bytes(engine.federation, experiment.algo)) for _ in range(count)]
+        up, down = (of(engine.federation, experiment.algo) for of in (upload_bytes, broadcast_bytes))
+        self.runs = [Evaluated(experiment, up=up, down=down) for _ in range(count)]
         self.traffic = traffic(engine.federation, engine.rounds, experiment.settings.seed)
         self.solutions: dict[int, dict[str, np.ndarray]] = {}  # of runs that have met a target
         self.last: Snapshot | None = None
 
     def note(self, now: Snapshot) -> bool:
         """A row more for each run; whether any of them goes on."""
-        self.last, sent = now, self.traffic.after(now.round, self.runs[0].up)
+        self.last, sent = now, self.traffic.after(now.round, self.runs[0].up, self.runs[0].down)
         for g, run in enumerate(self.runs):
             if run.stopped or run.diverged:
                 continue
@@ -226,6 +227,7 @@ class _Runs:
         for g, run in enumerate(self.runs):
             solution = self.solutions.get(g) or {name: each[g] for name, each in self.last.solution.items()}
             settings = run.experiment.settings
+            run.judge_growth()
             tail = aggregate(run.rows, settings.tail_rounds, run.experiment.metrics, stopped=run.stopped)
             falling = not run.stopped and unfinished(run.rows)
             end = "diverged" if run.diverged else "falling" if falling else "done"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import fails, ragged, small, snapshots
-from quadratics import Quadratics
+from quadratics import Quadratics, path
 
 from fcorun import run
 from fcorun.cli.console import Console
@@ -17,6 +17,73 @@ def test_more_gradients_than_32_bits_hold_are_counted(tmp_path):
     fixed = ("algo=fedgd", "algo.steps=3000000", "algo.step=1e-9", "rounds=1", "objective.intercept=false")
     config = ragged(tmp_path, *fixed, sizes=(1000,), features=1)
     assert snapshots(config)[-1].work[0, 0] == 3 * 10**9
+
+
+# ---------------------------------------------------------------- algorithms of one's own
+
+OWN = """
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fcorun.algorithms import FedAvg, Traits
+
+
+@dataclass(frozen=True)
+class Own(FedAvg):
+    traits = Traits(sides=("client",))
+
+    def local(self, problem, server, client, data):
+        def step(w, batch):
+            return w - self.client_lr * problem.gradient(w, batch)
+
+        own = (data.rows[:, 0] >= 0).sum()
+        w = BODY
+        return w - server, client
+
+    def broadcast_bytes(self, broadcast):
+        return 5
+"""
+
+
+def own_of(tmp_path, user_module, body: str, *more: str) -> dict:
+    """A configuration of FedAvg with another ``local``, on clients of 3, 7 and 10 rows in batches of 4."""
+    user_module("own", OWN.replace("BODY", body))
+    config = ragged(tmp_path, "algo=fedavg", "batch_size=4", "rounds=1", *more)
+    config["algo"] |= {"class": "own.Own", "name": "own", "client_lr": 0.05, "server_lr": 1.0}
+    return config
+
+
+@pytest.mark.parametrize(("count", "gradients"), [("own // 2 + 1", 18), ("own + 1", 31), ("2", 6 + 7 + 8), ("0", 0)])
+def test_clients_take_as_many_steps_as_they_are_given(count, gradients, tmp_path, user_module):
+    """Fewer than their own, or more, which begin with the first minibatch anew; against plain NumPy."""
+    config = own_of(tmp_path, user_module, f"data.steps(step, server, count={count})")
+    q = Quadratics(config)
+    x, ends = np.column_stack([q.data.x, np.ones(20)]), []
+    for rows in q.drawn.rows[0]:
+        batches, w = [some for batch in rows if (some := batch[batch >= 0]).size], np.zeros(7)
+        for k in range(eval(count, {"own": len(batches)})):
+            some = batches[k % len(batches)]
+            w = w - 0.05 * 2 / len(some) * x[some].T @ (x[some] @ w - q.data.y[some])
+        ends.append(w)
+    np.testing.assert_allclose(path(config)[0], q.p @ ends, rtol=1e-10, atol=1e-12)
+    assert snapshots(config)[-1].work.tolist() == [[gradients, 0]]
+    assert snapshots(config | {"debug": True})[-1].work.tolist() == [[gradients, 0]]
+
+
+def test_a_branch_counts_what_its_run_took(tmp_path, user_module):
+    """In a grid, of which a run takes one branch and the other run the other; steps that clients lack count nothing."""
+    body = "lax.cond(self.client_lr > 0.1, lambda: problem.prox(data.steps(step, server), 0.1), lambda: server)"
+    config = own_of(tmp_path, user_module, body)
+    far = own_of(tmp_path, user_module, body)
+    far["algo"]["client_lr"] = 0.2
+    assert snapshots(config, far)[-1].work.tolist() == [[0, 0], [20, 3]]
+    assert snapshots(far)[-1].work.tolist() == [[20, 3]]
+    record = run(far, "far")
+    assert record.metrics["bytes_down"].tolist() == [0, 3 * 5]
+    assert record.metrics["bytes_up"].tolist() == [0, 3 * 7 * 8]
 
 
 # ---------------------------------------------------------------- what is counted, sent, refused and said

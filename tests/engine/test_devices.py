@@ -28,6 +28,7 @@ CASES = {
     "states": (small("algo=scaffold", "precision=float64", "clients_per_round=5"), [2, 4, 8], 1, []),
     "float32": (small("algo=scaffold", "clients_per_round=5"), [2, 4, 8], 1, []),
     "chunks": (small("algo=feddyn", "precision=float64", OWN, "clients_at_once=2"), [2, 4], 1, []),
+    "whole data": (small("algo=fedavg", "algo.class=svrg.SVRG", "precision=float64"), [2], 1, []),
     "a tree": (small("precision=float64", "topology=tree", "topology.edges=2", "topology.rounds=2"), [4], 1, []),
     "runs": (small("precision=float64"), [2, 4], 4, []),
     "runs of own seeds": (small("algo=scaffold", "precision=float64"), [2], 4, [0, 1, 2, 3]),

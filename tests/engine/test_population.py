@@ -62,6 +62,7 @@ TAKEN = [
     ),
     ("heterogeneous_million", ["algo=fedprox", "algo.mu=1"]),
     ("lasso_million", ["algo=fedgd", "algo.step=0.01", "data.samples=20"]),
+    ("lasso_million", ["algo=fedavg", "algo.class=svrg.SVRG", RATE, "batch_size=3"]),
 ]
 
 

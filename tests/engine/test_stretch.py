@@ -95,7 +95,7 @@ def engine(*given: str):
 def test_what_is_fetched_is_of_each_seed_once_and_bounds_the_seeds_of_a_batch():
     whole, experiment = engine("rounds=8", "eval_every=8")
     federation, seeds = whole.federation, [0, 0, 1, 1, 1]
-    one_round = bytes_of_round(federation.data, federation.schedule, "float64")
+    one_round = bytes_of_round(federation.data, federation.schedule, "float64", whole=False)
     with jax.enable_x64(True):
         stretch = Stretches(federation, seeds, None, rounds=8, eval_every=8).after(0)
         assert stretch is not None
@@ -118,7 +118,7 @@ def test_runs_are_dealt_out_sooner_where_much_is_read_in_a_round(seeds, batches,
 
 def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):
     whole, experiment = engine("rounds=8", "eval_every=8")
-    one_round = bytes_of_round(whole.federation.data, whole.federation.schedule, "float64")
+    one_round = bytes_of_round(whole.federation.data, whole.federation.schedule, "float64", whole=False)
     after, counts = Stretches.after, []
 
     def noted(self, done):

@@ -114,7 +114,7 @@ def test_minibatches_are_without_bias(tmp_path):
     client = 0  # of 9 rows: three batches of three
     local = LocalData(x=x, y=y, rows=jnp.asarray(drawn.rows[0, client][:3]), dtype="float64", weight=beside["weight"],
                       offset=beside["offset"])  # fmt: skip
-    gradients = [federation.problem.gradient(w, local._batch(rows)) for rows in local.rows]
+    gradients = [federation.problem.gradient(w, local.batch(rows)) for rows in local.rows]
     mean = (1 / 3) * (gradients[0] + gradients[1] + gradients[2])
     own = slice(0, 9)
     weight, offset = given(data.weight)[own], given(data.offset)[own]

@@ -86,4 +86,4 @@ def test_on_a_tree_and_in_a_batch():
 def test_an_uplink_says_its_bytes():
     engine = engine_with(Rest(), "rounds=2")
     up = upload_bytes(engine.federation, engine.federation.algorithm)
-    assert traffic(engine.federation, 2, 0).after(2, up)["bytes_up"] == 2 * 6 * 7
+    assert traffic(engine.federation, 2, 0).after(2, up, 0)["bytes_up"] == 2 * 6 * 7

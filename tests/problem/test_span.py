@@ -20,7 +20,7 @@ from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.quadratic import decomposed
 from fcorun.problem.span import in_span, spanned
 from fcorun.problem.vector import Vector
-from fcorun.problem.work import Work
+from fcorun.problem.work import counted
 from fcorun.regularizers.none import NoRegularizer
 
 SIZES = (4, 9, 6)
@@ -138,9 +138,8 @@ def test_a_quadratic_in_its_own_coordinates(solver, ridge):
             for pull in (None, tilt):
                 found = []
                 for way in (SOLVERS[solver], SOLVERS[solver].__wrapped__):
-                    work = Work()
-                    h = Inner(replace(problem, work=work), quadratic, 2 * w, 0.7, 0.4, pull)
-                    found.append((way(h, w - tilt, stop), work.totals()))
+                    h = Inner(problem, quadratic, 2 * w, 0.7, 0.4, pull)
+                    found.append(counted(lambda h=h, way=way: way(h, w - tilt, stop)))
                 (one, spent), (other, expected) = found
                 assert (one - other).norm() < 1e-9
                 assert (one - (w - tilt)).norm() > 0.1

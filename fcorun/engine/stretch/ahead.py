@@ -80,6 +80,7 @@ class Stretches:
             rounds = rounds._replace(turn=turn)
         if self._streamed:  # once for all runs of a seed
             given = {"dtype": federation.precision, "buffers": self.buffers, "each": self.each}
+            given["whole"] = federation.takes_whole
             rows, rounds = fetched(federation.data, federation.schedule, rounds, **given)
         if len(apart) > 1:
             which = np.array([apart.index(seed) for seed in self.seeds])
@@ -100,7 +101,8 @@ class Stretches:
         federation, whole = self.federation, min(self.eval_every, self.rounds)
         most = whole
         if self._streamed:
-            each = bytes_of_round(federation.data, federation.schedule, federation.precision) * len(set(self.seeds))
+            given = (federation.data, federation.schedule, federation.precision, federation.takes_whole)
+            each = bytes_of_round(*given) * len(set(self.seeds))
             most = min(most, min(_AMPLE, _AMPLE if self.budget is None else self.budget // 2) // each)
         if self.states is not None:
             each = sum(leaf.nbytes for states in self.states for leaf in states.initial)

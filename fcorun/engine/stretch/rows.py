@@ -11,23 +11,25 @@ from fcorun.engine.stretch.turns import numbered, of_host
 from fcorun.system.arrays import Buffers
 
 
-def bytes_of_round(data: FederatedData, schedule: Schedule, dtype: Any) -> int:
-    """The bytes of the rows that are fetched for a round; of several hosts, at most, on one of them."""
-    steps = 1 if schedule.repeats else int(schedule.steps.max()) * (schedule.edge_rounds or 1)
+def bytes_of_round(data: FederatedData, schedule: Schedule, dtype: Any, whole: bool) -> int:
+    """The bytes of the rows that are fetched for a round, the ``whole`` data of each client or its minibatches; of
+    several hosts, at most, on one of them."""
+    rows = schedule.largest if whole else schedule.batch * int(schedule.steps.max()) * (schedule.edge_rounds or 1)
     width = data.x.shape[1] * kept_as(data.x.dtype, dtype).itemsize
     most = schedule.cohort_size if data.cut is None else min(schedule.cohort_size, int(np.diff(data.cut).max()))
-    return most * steps * schedule.batch * width
+    return most * rows * width
 
 
 def fetched(
-    data: FederatedData, schedule: Schedule, rounds: Rounds, *, dtype: Any, buffers: Buffers, each: int = 1
+    data: FederatedData, schedule: Schedule, rounds: Rounds, *, whole: bool, dtype: Any, buffers: Buffers, each: int = 1
 ) -> tuple[Rows, Rounds]:
-    """The rows that these rounds take, and the rounds with the places of their rows among these.
+    """The rows that these rounds take, and the rounds with the places of their rows among these. Where clients take
+    their ``whole`` data, these are fetched, and minibatches are taken from them.
 
     There are as many rows for rounds of the same shape; what a shorter batch does not have is 0. On several hosts with
     ``each`` so many devices they are those of this host's clients, and places are those among the rows of a client's.
     """
-    all_rows = _whole(schedule, rounds.cohort) if schedule.repeats else rounds.rows
+    all_rows = _whole(schedule, rounds.cohort) if whole else rounds.rows
     given: Any = data.x
     rows = all_rows if rounds.turn is None else _picked(all_rows, of_host(rounds.turn, given.part, each))
     there = rows >= 0
@@ -45,10 +47,22 @@ def fetched(
     if rounds.turn is not None:
         places = _picked(places, numbered(rounds.turn, rounds.cohort.shape[-1], each))
     places = np.where(all_rows >= 0, places, -1)
-    if schedule.repeats and schedule.edge_rounds:  # the rounds of the edges take the same
-        places = np.broadcast_to(places[..., None, :, :, :], (*rounds.rows.shape[:-1], *places.shape[-2:]))
+    rounds = _of_whole(schedule, rounds, places[..., 0, :]) if whole else rounds._replace(rows=places)
     own = {name: beside(values, dtype) for name, values in beside_of(data).items()}
-    return Rows(x, beside(data.y, target_type(data, dtype)), own, None, None), rounds._replace(rows=places)  # type: ignore[arg-type]
+    return Rows(x, beside(data.y, target_type(data, dtype)), own, None, None), rounds  # type: ignore[arg-type]
+
+
+def _of_whole(schedule: Schedule, rounds: Rounds, places: np.ndarray) -> Rounds:
+    """The rounds, where all rows of each client of the cohorts are at these places, (T, S, L)."""
+    rounds = rounds._replace(whole=places)
+    if schedule.repeats:
+        return rounds
+    starts, rows = schedule.starts[rounds.cohort], rounds.rows
+    if schedule.edge_rounds:  # rows (T, R, S, K, B)
+        starts, places = starts[:, None], places[:, None]
+    within = np.maximum(rows - starts[..., None, None], 0)
+    found = np.take_along_axis(places[..., None, :], within.reshape(*within.shape[:-2], 1, -1), axis=-1)
+    return rounds._replace(rows=np.where(rows >= 0, found.reshape(rows.shape), -1))
 
 
 def _picked(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -60,5 +74,5 @@ def _picked(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
 
 def _whole(schedule: Schedule, cohort: np.ndarray) -> np.ndarray:
     """All rows of each client of cohorts (..., S), one batch (..., S, 1, B) with -1 for none."""
-    place, starts, sizes = np.arange(schedule.batch), schedule.starts[cohort], schedule.sizes[cohort]
+    place, starts, sizes = np.arange(schedule.largest), schedule.starts[cohort], schedule.sizes[cohort]
     return np.where(place < sizes[..., None], starts[..., None] + place, -1)[..., None, :].astype(np.int32)
