@@ -39,6 +39,8 @@ class Traits:
         single: the same where a round is one step of all clients with all their data.
         uneven: whether unequal numbers of local steps leave its end where it is.
         fading: whether its output goes to 0 when it runs for long.
+        shared_model: whether it trains a model for all clients. If not, nothing is measured of one, unless ``start``
+            gives it.
     """
 
     needs: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ class Traits:
     single: Literal["smooth", "composite", ""] = ""
     uneven: bool = False
     fading: bool = False
+    shared_model: bool = True
 
 
 @dataclass(frozen=True)

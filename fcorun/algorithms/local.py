@@ -10,8 +10,8 @@ from fcorun.config import AutoPositive
 class Local(Algorithm):
     """Each client minimises its own f + psi by proximal steps, and sends nothing.
 
-    The baseline of personalised methods: what they gain, they gain from other clients. Its global model is where it
-    started. With ``start`` and ``frozen=true`` it is fine-tuning of a global model.
+    The baseline of personalised methods: what they gain, they gain from other clients. There is no model for all
+    clients, so that its metrics are empty. With ``start`` and ``frozen=true`` it is fine-tuning of a global model.
 
     Attributes:
         client_lr: "auto" is 1 / L of a client's loss or of any minibatch of it, the longest step of proximal gradients
@@ -22,7 +22,7 @@ class Local(Algorithm):
 
     client_lr: AutoPositive
 
-    traits = Traits(sides=("client",))
+    traits = Traits(sides=("client",), shared_model=False)
 
     def auto(self, known):
         return {"client_lr": 1 / known.most}

@@ -83,7 +83,7 @@ class _Walk:
 
         for eqn in jaxpr.eqns:
             if eqn.primitive.name == "jit":
-                self.called.append(place_of(eqn))
+                self.called.append(place_of(eqn.source_info))
             ends = self._ends(eqn, [of(var) for var in eqn.invars])
             if eqn.primitive.name == "jit":
                 self.called.pop()
@@ -114,7 +114,7 @@ class _Walk:
         return ends if len(ends) == len(eqn.outvars) else [together.union(*ends)] * len(eqn.outvars)
 
     def _place(self, eqn: JaxprEqn) -> str:
-        return next(filter(None, self.called), "") or place_of(eqn)
+        return next(filter(None, self.called), "") or place_of(eqn.source_info)
 
     def _loop(self, jaxpr: Jaxpr, together: Origins) -> Origins:
         """What comes of a function that may take what it returns."""

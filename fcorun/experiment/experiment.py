@@ -142,6 +142,11 @@ class Experiment:
         return not self.minimises_psi and not isinstance(self.reg, NoRegularizer)
 
     @property
+    def has_shared_model(self) -> bool:
+        """Whether the run has a model for all clients: its algorithm trains one, or it starts from one."""
+        return isinstance(self.algo, Baseline) or self.algo.traits.shared_model or self.settings.start is not None
+
+    @property
     def minimises_psi(self) -> bool:
         """Whether the algorithm applies psi."""
         return isinstance(self.algo, Baseline) or bool(self.algo.traits.sides)

@@ -226,6 +226,8 @@ def check_stop(experiment: Experiment) -> None:
             raise UserError(f"stop.change={target:g} must be non-negative")
         if name.startswith(PERSONAL):
             lacks[name] = (experiment.algo.personalises, f"clients of algo={names['algo']} have no models of their own")
+        elif name != CHANGE and not experiment.has_shared_model:
+            lacks[name] = (False, f"algo={names['algo']} makes no model for all clients")
         has, why = lacks.get(name, (True, ""))
         if not has:
             raise UserError(f"stop: this run does not measure {name}: {why}")

@@ -67,6 +67,8 @@ def unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
     name, names = RENAMED.get(metric, metric).removeprefix(PERSONAL), experiment.names
     if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
         return f"data={names['data']} have no validation rows"
+    if not (metric.startswith(PERSONAL) or experiment.has_shared_model):
+        return f"algo={names['algo']} makes no model for all clients"
     own = {metric.name for metric in experiment.objective.metrics}
     classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
     if "accuracy" in name and not (classifies or name.partition("_")[2] in own):

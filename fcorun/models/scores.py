@@ -15,7 +15,7 @@ SHARED, OWN = "shared", "own"  # a model of all clients; each client's own
 def scores(
     objective: Objective,
     data: FederatedData,
-    solution: Arrays,
+    solution: Arrays | None,
     models: Arrays | None = None,
     elsewhere: Callable[[], Arrays] = dict,
 ) -> list[dict[str, object]]:
@@ -27,19 +27,20 @@ def scores(
     are of. Figures that rows do not define are empty. Each row counts once, whatever it weighs in training.
 
     Args:
-        solution: the parameters by name.
+        solution: the parameters by name of the model for all clients, or None.
         models: those of the clients by name, with a leading axis M, where they have own ones.
         elsewhere: gives predictions by set, without offsets, where not all rows of it are on this host.
     """
-    finite = all(np.isfinite(value).all() for value in (*solution.values(), *(models or {}).values()))
+    finite = all(np.isfinite(value).all() for value in (*(solution or {}).values(), *(models or {}).values()))
     if len(data.parts) < 2 or not finite:
         return []
     found, known = list[dict[str, object]](), elsewhere()
     for part, (x, y) in data.parts.items():
         owners, offset = data.owners(part), data.offset_of(part)
-        raw = known[part] if part in known else predictions(objective, solution, x, data.scale)
-        prediction = _shifted(raw, offset)
-        found += _of_rows(_Rows(objective, data, prediction, y), owners, part, SHARED)
+        if solution is not None:
+            raw = known[part] if part in known else predictions(objective, solution, x, data.scale)
+            prediction = _shifted(raw, offset)
+            found += _of_rows(_Rows(objective, data, prediction, y), owners, part, SHARED)
         if models is None or owners is None:
             continue
         places = {name: m for m, name in enumerate(data.names)}

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params, take_current_trace
 from jax.interpreters import ad, batching, mlir
 
 from fcorun.errors import UserError, is_own_file
@@ -54,6 +54,7 @@ def counted(function: Callable[[], Tree]) -> tuple[Tree, jax.Array]:
             value = function()
         return value, jnp.asarray(found)
     closed, shapes = jax.make_jaxpr(function, return_shape=True)()
+    _check_alive(closed)
     values, counts = _evaluate(closed.jaxpr, closed.consts, ())
     return jax.tree.unflatten(jax.tree.structure(shapes), values), jnp.asarray(counts)
 
@@ -72,9 +73,22 @@ def has_marks(jaxpr: Jaxpr) -> bool:
     return any(eqn.primitive is mark_p or _marked(eqn) for eqn in jaxpr.eqns)
 
 
-def place_of(eqn: JaxprEqn) -> str:
-    """The line of a user's own file that an operation comes from, ", FILE line N", or ""."""
-    frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else []
+def _check_alive(closed: ClosedJaxpr) -> None:
+    """Refuse values that a trace has left behind which is over, kept in a list for example. Raises UserError."""
+    with take_current_trace() as trace:
+        open_traces = [trace]
+    while (trace := getattr(trace, "parent_trace", None)) is not None:
+        open_traces.append(trace)
+    for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+        if isinstance(value, jax.core.Tracer) and not any(value._trace is trace for trace in open_traces):
+            uses = (place_of(eqn.source_info) for eqn in closed.jaxpr.eqns if var in eqn.invars)
+            raise UserError("a value is used that was kept from another call: return what is to be kept, as part of a "
+                            f"state or of the upload{next(filter(None, uses), '')}")  # fmt: skip
+
+
+def place_of(source: Any) -> str:
+    """The line of a user's own file in the source that JAX notes of an operation, ", FILE line N", or ""."""
+    frames = source.traceback.frames if source is not None and source.traceback else []
     own = next((frame for frame in frames if is_own_file(frame.file_name)), None)
     return f", {Path(own.file_name).name} line {own.line_num}" if own else ""
 
@@ -123,8 +137,8 @@ def _rule(eqn: JaxprEqn) -> Callable[..., tuple[Sequence, Counts]]:
     name = eqn.primitive.name
     if name not in _RULES:
         raise UserError(
-            f"gradients or proxes within JAX's {name} cannot be counted{place_of(eqn)}: evaluate them outside of it, "
-            "or in lax.cond, lax.switch, lax.scan, lax.while_loop, lax.fori_loop or jax.vmap"
+            f"gradients or proxes within JAX's {name} cannot be counted{place_of(eqn.source_info)}: evaluate them "
+            "outside of it, or in lax.cond, lax.switch, lax.scan, lax.while_loop, lax.fori_loop or jax.vmap"
         )
     return _RULES[name]
 

@@ -161,7 +161,7 @@ def _count(job: Job, states: States, evaluated: int) -> None:
 
 def _judge(job: Job, data: FederatedData, solution: Tree) -> None:
     """Say how far from the optimum a run ended whose steps were worked out for it, unless it is there."""
-    if not job.diverged and np.isfinite(job.rows[-1]["objective"]) and wanted(job.experiment, job.bounds):
+    if not job.diverged and wanted(job.experiment, job.bounds) and np.isfinite(job.rows[-1]["objective"]):
         assert job.bounds is not None
         if data.on_disk:
             job.remark("how near the optimum it ended is not judged, for that takes all rows in memory")

@@ -111,7 +111,8 @@ def _measure(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: 
     begun, models = time.perf_counter(), arrays.get("personal")
     own = models and {name: value for name, value in models.items() if name != "client"}
     told = partial(predicted, job.experiment.objective, data, arrays["solution"])
-    if found := scores(job.experiment.objective, data, arrays["solution"], own, told):
+    shared = arrays["solution"] if job.experiment.has_shared_model else None
+    if found := scores(job.experiment.objective, data, shared, own, told):
         _write_next(job, "scores.csv", csv_text(found))
     summary["seconds"]["scores"] = time.perf_counter() - begun
 

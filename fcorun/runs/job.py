@@ -6,9 +6,9 @@ from typing import Any
 
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Snapshot
-from fcorun.experiment.ending import grown, met
+from fcorun.experiment.ending import grown, judged, met
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import COUNTERS
+from fcorun.metrics import COUNTERS, PERSONAL
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import FINISHED, Record
 
@@ -81,8 +81,13 @@ class Evaluated:
         return self.add(counters, {name: float(value[place]) for name, value in now.metrics.items()})
 
     def add(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
-        """Add an evaluation, with the gap to the optimum where that is known; the new row."""
-        if self.optimum is not None:
+        """Add an evaluation, with the gap to the optimum where that is known; the new row.
+
+        Nothing is kept of a model for all clients that the run does not have.
+        """
+        if not self.experiment.has_shared_model:
+            metrics = {name: value for name, value in metrics.items() if name.startswith(PERSONAL)}
+        elif self.optimum is not None:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
         self.rows.append(counters | self.experiment.metrics.in_order(metrics))
         return self.rows[-1]
@@ -143,11 +148,12 @@ class Job(Evaluated):
         return self.experiment.label
 
     def headline(self) -> str:
-        """The objective of the last evaluation, and the metric that matters most."""
+        """The objective of the last evaluation, or of own models alone their loss, and the metric that matters most."""
         row = self.rows[-1]
         metric = self.experiment.metrics.headline([name for name in row if name not in COUNTERS])
-        text = f"objective {row['objective']:.6g}"
-        return text if metric == "objective" else f"{text}  {metric} {row[metric]:.4g}"
+        first = "objective" if "objective" in row else judged(row)
+        text = f"{first} {row[first]:.6g}"
+        return text if metric == first else f"{text}  {metric} {row[metric]:.4g}"
 
     def resolution(self) -> float:
         """The least gap to the optimum that the precision of this run can tell from none; 0 where none is measured."""

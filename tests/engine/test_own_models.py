@@ -1,5 +1,6 @@
 """What is measured of clients' own models, and kept."""
 
+import csv
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ from helpers import HETEROGENEOUS, PERSONAL, fails, given, ragged, small
 from fcorun import compose, run
 from fcorun.experiment.build import load
 from fcorun.experiment.prepare import prepare
+from fcorun.metrics import COUNTERS
 
 
 def test_these_have_own_models():
@@ -79,6 +81,20 @@ def test_many_clients_are_measured_in_parts(monkeypatch):
     monkeypatch.setattr("fcorun.engine.evaluate._TOGETHER", 12 * 8 * 4)  # four clients at a time, then two
     parts = run(config, "parts").metrics.drop(columns="seconds")
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
+
+
+def test_nothing_is_measured_of_a_model_that_nobody_has():
+    """Unless it is given: a model that clients start from is one for all."""
+    alone = run(compose([*HETEROGENEOUS, "algo=local", "rounds=1"]), "alone")
+    counters = set(COUNTERS) & {*alone.metrics}
+    assert all(name.startswith("personal_") for name in {*alone.metrics} - counters)
+    scores = csv.DictReader((alone.folder / "scores.csv").read_text().splitlines())
+    assert {row["model"] for row in scores} == {"own"}
+    with fails("objective", "makes no model for all clients"):
+        prepare(compose([*HETEROGENEOUS, "algo=local", "stop={objective:1}"]))
+    run(compose([*HETEROGENEOUS, "algo=fedavg", "rounds=1"]), "shared")
+    tuned = run(compose([*HETEROGENEOUS, "algo=local", "rounds=1", "start=shared", "frozen=true"]), "tuned")
+    assert "objective" in tuned.metrics
 
 
 def test_own_models_are_kept_unless_told_otherwise():

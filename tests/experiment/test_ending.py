@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcorun.experiment.ending import falling, unfinished
+from fcorun.experiment.ending import falling, grown, unfinished
 
 
 def rows(values, metric="objective"):
@@ -44,6 +44,17 @@ def test_what_is_still_falling(values, fell, of_gain):
 )
 def test_what_is_at_rest(values):
     assert unfinished(rows(values)) is None
+
+
+@pytest.mark.parametrize("metric", ["objective", "personal_train_loss"])
+def test_what_grows_without_bounds_has_diverged(metric):
+    found = grown(rows([989.0, 4e9, 5e19], metric))
+    assert "rose from 989 to 5e+19, by more than 1,000 times its size at the start" in found
+
+
+@pytest.mark.parametrize("values", [[2.0, 1500.0], [2.0, 1e9, 3.0], [1e-3, -5.0, 100.0], [0.0, 0.0], []])
+def test_what_rises_within_bounds_has_not(values):
+    assert grown(rows(values)) == ""
 
 
 @pytest.mark.parametrize("count", [11, 21, 51, 201])

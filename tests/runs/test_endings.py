@@ -47,6 +47,17 @@ def test_tables_say_whose_best_point_is_not_finished(capsys):
     assert ",falling," in Path("runs.csv").read_text()
 
 
+def test_a_run_that_grew_without_bounds_has_diverged(capsys):
+    """Although all of its numbers are finite; the command says so again of the record."""
+    for _ in range(2):
+        with Console() as watch:
+            record = run(rated(0.5, "algo.server_lr=1", "rounds=8"), "run", watch=watch)
+        assert record.status["status"] == "diverged"
+        assert "by more than 1,000 times its size at the start" in record.status["reason"]
+        assert f"diverged: {record.status['reason']}; try a smaller" in capsys.readouterr().out
+    assert np.isfinite(record.metrics["objective"]).all()
+
+
 def test_a_run_at_rest_says_nothing(capsys):
     record = run(rated(3e-2, "rounds=200", "precision=float64", "reg.strength=1"))
     assert record.summary["unfinished"] is None

@@ -71,7 +71,7 @@ def panels(names: Sequence[str], cutoff: float, metrics: Catalogue = CATALOGUE) 
     """What to draw for a run that has these metrics; a panel of one line is called as the metric is."""
     wanted: list[Panel] = [("", {"suboptimality" if "suboptimality" in names else "objective": ""})]
     part = "val_" if any(name.startswith("val_") for name in names) else "train_"
-    kind = "accuracy" if "train_accuracy" in names else "loss"
+    kind = "accuracy" if "train_accuracy" in names or PERSONAL + "train_accuracy" in names else "loss"
     if PERSONAL + "train_loss" in names:
         own = PERSONAL + part + kind
         lines = {part + kind: "global", own: "own", own + "_q10": "own, 10 %", own + "_q90": "own, 90 %"}

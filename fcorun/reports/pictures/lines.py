@@ -38,7 +38,9 @@ class Line:
     @property
     def same(self) -> bool:
         """Whether its seeds agree all the way: there is no band to be drawn."""
-        return all(agree([row["objective"] for row in at]) for at in zip(*self.runs, strict=False))
+        last = self.runs[0][-1]
+        metric = next((name for name in ("objective", PERSONAL + "train_loss") if name in last), "")
+        return all(agree([row[metric] for row in at]) for at in zip(*self.runs, strict=False))
 
     @property
     def alone(self) -> bool:
