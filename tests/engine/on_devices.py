@@ -9,6 +9,7 @@ import sys
 
 import jax
 import numpy as np
+import svrg  # noqa: F401 - a class of the user's own that configurations name
 
 from fcorun.engine.engine import Engine
 from fcorun.experiment.build import engine_for, load, resolved

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import svrg
 from helpers import engine_of, flat, ragged, small, snapshots
 from quadratics import Quadratics, path
 
@@ -14,16 +15,16 @@ from fcorun.selection.fitting import Fitter
 SIZES = (3, 7, 10)
 
 
-def svrg(config: dict) -> dict:
+def of_svrg(config: dict) -> dict:
     """A configuration of FedAvg as one of ``svrg.SVRG``."""
-    config["algo"] |= {"class": "svrg.SVRG", "name": "svrg", "client_lr": 0.05, "server_lr": 1.0}
+    config["algo"] |= {"class": f"{svrg.__name__}.SVRG", "name": "svrg", "client_lr": 0.05, "server_lr": 1.0}
     return config
 
 
 @pytest.mark.parametrize("more", [(), ("topology=tree", "topology.edges=1"), ("debug=true",)], ids=str)
 def test_it_is_all_rows_of_the_client(more, tmp_path):
     """Against the box in plain NumPy, on clients of which each has another number of steps."""
-    config = svrg(ragged(tmp_path, "algo=fedavg", "batch_size=3", "rounds=2", *more))
+    config = of_svrg(ragged(tmp_path, "algo=fedavg", "batch_size=3", "rounds=2", *more))
     q = Quadratics(config)
     x, y, w = np.column_stack([q.data.x, np.ones(20)]), q.data.y, np.zeros(7)
 
@@ -47,13 +48,13 @@ def test_it_is_all_rows_of_the_client(more, tmp_path):
 
 def test_it_is_as_large_where_clients_are_some_of_many():
     """Clients of one size, a part of them in each round, in chunks and in a grid."""
-    config = svrg(small("algo=fedavg", "precision=float64", "rounds=2", "eval_every=1"))
+    config = of_svrg(small("algo=fedavg", "precision=float64", "rounds=2", "eval_every=1"))
     one = snapshots(config)[-1]
     assert one.work.tolist() == [[2 * 3 * 3 * 12, 0]]
     for changes in ({"clients_at_once": 2}, {"debug": True}):
         other = snapshots(config | changes)[-1]
         np.testing.assert_allclose(flat(other.solution), flat(one.solution), rtol=1e-9)
-    faster = svrg(small("algo=fedavg", "precision=float64", "rounds=2", "eval_every=1"))
+    faster = of_svrg(small("algo=fedavg", "precision=float64", "rounds=2", "eval_every=1"))
     faster["algo"]["client_lr"] = 0.06
     both = snapshots(config, faster)[-1]
     np.testing.assert_allclose(both.solution["weights"][0], one.solution["weights"][0], rtol=1e-9)
@@ -69,7 +70,7 @@ def test_on_disk_and_in_memory_are_one(more, tmp_path):
         np.save(tmp_path / "rows" / f"{name}.npy", values)
     given = ("algo=fedavg", "data=table", f"data.path={tmp_path / 'rows'}", "data.test=0.1", "precision=float64",
              "rounds=4", "eval_every=2", "batch_size=7", *more)  # fmt: skip
-    one, other = (run(svrg(compose([*given, f"data.resident={way}"])), way) for way in ("true", "false"))
+    one, other = (run(of_svrg(compose([*given, f"data.resident={way}"])), way) for way in ("true", "false"))
     np.testing.assert_allclose(flat(other.solution), flat(one.solution), rtol=1e-12)
     assert other.metrics["grad_evals"].tolist() == one.metrics["grad_evals"].tolist()
 
@@ -96,7 +97,7 @@ def test_of_a_fold_it_is_what_is_left(tmp_path):
             "precision=float64",
             "rounds=3",
         )
-        return svrg(compose(["algo=fedavg", *given, "eval_every=3", "batch_size=4", "tail_rounds=1"]))
+        return of_svrg(compose(["algo=fedavg", *given, "eval_every=3", "batch_size=4", "tail_rounds=1"]))
 
     experiment = prepare(config("all", held | ~held))
     data, found = load(experiment), []
@@ -110,4 +111,4 @@ def test_who_does_not_ask_for_it_has_no_rows_gathered():
     """Neither in the program nor among what is fetched from disk."""
     config = small("algo=fedavg")
     assert not engine_of(config).federation.takes_whole
-    assert engine_of(svrg(config)).federation.takes_whole
+    assert engine_of(of_svrg(config)).federation.takes_whole
