@@ -4,6 +4,7 @@ import pytest
 from helpers import fails, rows_of, small
 
 from fcorun import run
+from fcorun.config import locate_own
 from fcorun.errors import describe
 
 MINE = """
@@ -80,10 +81,6 @@ HEADS = {
         "",
         "its option client_lr is no field: write @dataclass(frozen=True) above class Mine, mine.py line 8",
     ),
-    "@dataclass(frozen=True)": (
-        "@dataclass",
-        "a plug-in is a frozen dataclass: write @dataclass(frozen=True) above its class, mine.py line 8",
-    ),
 }
 KEPT = "w = data.steps(lambda w, b: (KEPT.append(w['bias']), w - self.client_lr * problem.gradient(w, b))[1], server)"
 SAID = {
@@ -127,6 +124,12 @@ def test_what_is_wrong_is_one_sentence(mine, place, value):
 def test_how_a_function_or_class_begins_is_one_sentence(mine, head):
     with fails(HEADS[head][1]):
         mine(**{head: HEADS[head][0]})
+
+
+def test_a_dataclass_that_is_not_frozen_is_one_sentence(user_module):
+    user_module("mine", MINE.replace("(frozen=True)", ""))
+    with fails("algo.class=mine.Mine", "write @dataclass(frozen=True) above its class, mine.py line 8"):
+        locate_own("mine.Mine", "algo.class")
 
 
 @pytest.mark.parametrize("debug", [False, True])
