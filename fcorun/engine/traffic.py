@@ -34,8 +34,8 @@ def shapes_of(
     schedule: Schedule,
     *,
     dtype: Any,
-    frozen: bool,
     shape_of: Callable,
+    frozen: bool = False,
 ) -> Shapes:
     """The shapes of what is sent; ``shape_of`` gives those of what a function returns."""
     asked: set[str] = set()
