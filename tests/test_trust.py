@@ -18,7 +18,7 @@ from rich.console import Console
 
 from fcorun import load_records, run
 from fcorun.cli.commands import main
-from fcorun.cli.terminal import Terminal
+from fcorun.cli.terminal import Terminal, format_warning
 from fcorun.config import import_classes, locate, locate_own
 from fcorun.experiment.prepare import prepare
 from fcorun.records.formats import arrays_of, npz_bytes, read_yaml, yaml_text
@@ -283,6 +283,7 @@ def test_a_terminal_is_not_steered():
     Terminal(file=out).print(f"{STEERS}, as it\nis")
     assert out.getvalue() == "\\x1b]0;evil\\x07\\x1b[2J\\x9b1A\\u202e, as it\nis\n"
     assert issubclass(Terminal, Console)
+    assert "\x1b" not in format_warning(UserWarning(f"Glyph {STEERS} missing"), UserWarning, "file.py", 1, "")
 
 
 @pytest.mark.parametrize("text", [r"\input{x}", r"\immediate\write18{x}", r"\csname x\endcsname", "^^5cinput{x}"])

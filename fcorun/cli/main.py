@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from fcorun.cli import commands
 from fcorun.cli.composed import composed_and_run
 from fcorun.cli.failures import report
+from fcorun.cli.terminal import format_warning
 from fcorun.composing.folders import conf_dir, own, say_replaced
 from fcorun.composing.overrides import checked
 from fcorun.errors import UserError, nearest
@@ -21,6 +23,7 @@ from fcorun.system.interruption import interruptible
 def main() -> None:
     """The command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
     code: Any = 0
+    warnings.formatwarning = format_warning
     try:
         _command()
     except SystemExit as end:

@@ -1,11 +1,19 @@
 """The terminal: texts of records and files are shown without the control characters that steer it."""
 
+import warnings
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from fcorun.errors import printable
+
+_FORMAT = warnings.formatwarning
+
+
+def format_warning(*told: Any, **more: Any) -> str:
+    """Return how Python shows a warning, which may name what a record holds, as a glyph that a font lacks."""
+    return printable(_FORMAT(*told, **more))
 
 
 class Terminal(Console):
