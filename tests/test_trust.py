@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from fabricate import config, record
+from fabricate import config, record, rows
 from helpers import fails, small
 from rich.console import Console
 
@@ -21,6 +21,7 @@ from fcorun.cli.commands import main
 from fcorun.cli.terminal import Terminal, format_warning
 from fcorun.config import import_classes, locate, locate_own
 from fcorun.experiment.prepare import prepare
+from fcorun.metrics import Metric
 from fcorun.records.formats import arrays_of, npz_bytes, read_yaml, yaml_text
 from fcorun.sources.catalogue import noted_entry
 from fcorun.trust import import_own, import_trusted
@@ -48,7 +49,8 @@ def hostile(ran: Path) -> bytes:
     settings["objective"] = {"name": bad, "class": "inbox.rec.payload.LeastSquares", bad: [bad]}
     settings["data"] |= {"path": "http://127.0.0.1:9/x", "root": "../../../etc", bad: bad}
     settings |= {"start": "../../../etc", "hosts": {"address": "evil:1"}, "tracker": {"class": "inbox.rec.payload.X"}}
-    folder = record("made", settings).folder
+    own = [Metric(f"val_{bad}", label=bad, higher=False)]  # as its objective may declare
+    folder = record("made", settings, rows(**{f"val_{bad}": 1.0, bad: 2.0}), metrics=own).folder
     about = json.loads((folder / "status.json").read_text()) | {"label": bad, "reason": bad}
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"linear": True, "label": bad, "git": bad, "device": bad, "platform": bad, "versions": {bad: bad}}
