@@ -31,8 +31,6 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         relative = name == "reg" and values.get("relative") is not None  # the strength is worked out: none is given
         plugins[name] = plugin = build_plugin(name, {**values, "strength": 0.0} if relative else values)
         names[name] = str(values.get("name", type(plugin).__name__.lower()))
-        if {"/", "\\"} & set(names[name]) or names[name] in (".", ".."):
-            raise UserError(f"{name}.name={names[name]} is part of a folder's name: give one without / and \\")
         if not isinstance(plugin, section.classes):
             kinds = " or ".join(kind.rpartition(".")[2] for kind in section.kinds)
             raise UserError(f"{name}.class={values['class']} is no {kinds}; derive the class from {section.kinds[0]}")
