@@ -8,7 +8,7 @@ from traceback import extract_tb
 
 _MAY_HELP = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on that disk, and give the same command again"),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "its folder is not to be written to"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "give a folder that can be written to"),
 }
 WHERE = "in client "  # begins a note on an error that says at which client and round it came up
 _OURS = str(Path(__file__).parent)

@@ -85,6 +85,7 @@ def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides:
     if mark:
         figure = without_notes(figure)
     of = _measured(sweep, figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
+    pictures = _drawn(of, mark, config["style"])
     folder.mkdir(parents=True, exist_ok=True)
     best = of.points.best_rows()
     used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
@@ -95,7 +96,8 @@ def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides:
     rows = [row | {"changed": " ".join([*(["fast"] if fast else []), *own])} for row in rows]
     write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     write_whole(folder / "figure.json", json_text(_about(name, figure, mark)))
-    _draw(of, folder, mark, config["style"])
+    for picture, drawn in pictures.items():
+        write_whole(folder / picture, drawn)
     records = [*of.grid_records, *of.tuned_records]
     return Made(folder, rows, _remarks(of), not of.failed, records, page=config["report"])
 
@@ -210,15 +212,15 @@ def _chosen(algo: dict[str, Any]) -> list[str]:
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 
-def _draw(of: Drawing, folder: Path, mark: str, style: str) -> None:
+def _drawn(of: Drawing, mark: str, style: str) -> dict[str, bytes]:
+    """Return the picture as the content of each of its files. Raises UserError where there is nothing to draw."""
     with drawn_in(style):
         picture = PICTURES[of.figure.draw](of)
         if picture is None:
             raise UserError("its runs measured nothing to draw")
         if mark:
             fast_mark(picture, mark)
-        for format in ("png", "pdf"):
-            write_whole(folder / f"figure.{format}", content(picture, format))
+        return {f"figure.{format}": content(picture, format) for format in ("png", "pdf")}
 
 
 def _summary(tuned: Table, metric: str, rates: dict[str, tuple], lost: Counter) -> Frame:
