@@ -167,10 +167,15 @@ def is_date(series: Any) -> bool:
 def check_levels(name: str, found: int, rows: int, where: str) -> None:
     """Refuse a column of text with so many levels in so many rows that they name rows, persons or numbers."""
     if found > MOST_LEVELS or (rows >= _FEW_ROWS and found > rows / 2):
+        names = "names rows or persons"
+        if found < rows:
+            names = (
+                f"names rows, data.group={name} if it names persons or other groups of rows, which then stay together"
+            )
         raise UserError(
             f"{where}: column '{name}' has {found} levels in {rows} training rows, more than {MOST_LEVELS} or half of "
-            f"the rows: data.ignore=[{name}] leaves it out if it names rows, data.group={name} if it names persons or "
-            "other groups of rows, which then stay together; else group its levels, or write numbers without units"
+            f"the rows: data.ignore=[{name}] leaves it out if it {names}; else group its levels, or write numbers "
+            "without units"
         )
 
 
