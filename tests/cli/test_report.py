@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 
 from fabricate import config, grid, record, rows
+from rich.table import Table
 
 from fcorun.cli.commands import main
 from fcorun.records.formats import csv_text
 from fcorun.records.sweeps import Asked, keep
+from fcorun.reports.page.parts import rich_table
 
 
 def test_a_single_run_says_what_is_known_of_it(report):
@@ -109,6 +111,17 @@ def test_studies_that_are_running_beside_runs(report):
     for kind in ("selection", "stability"):
         assert f"{kind} algo=fedavg: running, and nothing has come of it yet." in text
         assert f"{kind.capitalize()} {kind}</h2>" not in text
+
+
+def test_on_paper_a_point_of_many_keys_is_one_column():
+    """A table as wide as those keys would leave the sheet."""
+    keys = [f"algo.key{i}" for i in range(9)]
+    shown = Table("algo", *keys, "support_f1")
+    shown.add_row("fedmid", "0.1", *[""] * 7, "<b>", "0.5")
+    screen, paper = rich_table(shown, keys).split('<div class="paper"')
+    assert screen.count("<th") == 11 + 1  # and the head of the table
+    assert re.findall("<td>(.*?)</td>", paper) == ["fedmid", "key0=0.1, key8=&lt;b&gt;", "0.5"]
+    assert "paper" not in rich_table(Table("algo", "support_f1"), keys)
 
 
 def test_a_search_over_numbers_that_have_no_logarithm(report):

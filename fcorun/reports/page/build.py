@@ -105,7 +105,7 @@ def _add_runs(
         part = found.take(places)
         view = View(part, [records[i] for i in places], part.had(metric), looks, problem=name)
         shown, lines = best_table(part, view.metric)
-        blocks += [f"<h3>{escape(name)}</h3>" if name else "", rich_table(shown), notes(lines)]
+        blocks += [f"<h3>{escape(name)}</h3>" if name else "", rich_table(shown, part.keys), notes(lines)]
         best += [places[i] for row in view.best_rows() for i in row["rows"]]
         charts += maps.maps(out, view)
         scatters.append(maps.structure(out, view) if len(part) > 1 else "")

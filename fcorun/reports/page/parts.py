@@ -5,7 +5,7 @@ import math
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -17,6 +17,7 @@ from rich.table import Table as Shown
 from fcorun.reports.pictures.page import COLOURS
 from fcorun.system.files import read_plain
 
+_WIDEST = 9  # columns of a table of the terminal on a sheet
 _MANY = 12  # claims; more are printed in two columns
 _RIGHT = ' class="number"'
 _LARGEST = 600_000  # bytes of a picture that the page holds
@@ -162,12 +163,21 @@ def framed(inner: str, name: str, caption: str) -> str:
            f"<table{mark}>{told}{inner}</table></div>"  # fmt: skip
 
 
-def rich_table(shown: Shown, caption: str = "") -> str:
-    """A table of the terminal."""
+def rich_table(shown: Shown, keys: Collection[str] = ()) -> str:
+    """Return a table of the terminal. Where it is too wide for a sheet of paper, its columns ``keys`` are one there."""
     heads = [" ".join(str(column.header).replace(".\n", ".").split()) for column in shown.columns]
     columns = [[render(str(text)).plain for text in column.cells] for column in shown.columns]
     right = [place for place, column in enumerate(shown.columns) if column.justify == "right"]
-    return table(heads, zip(*columns, strict=True), caption=caption, numbers=right)
+    screen = table(heads, zip(*columns, strict=True), numbers=right)
+    if len(heads) <= _WIDEST:
+        return screen
+    joined = [place for place, head in enumerate(heads) if head in keys]
+    first, *others = (place for place in range(len(heads)) if place not in joined)
+    rows = []
+    for row in zip(*columns, strict=True):
+        point = ", ".join(f"{heads[place].removeprefix('algo.')}={row[place]}" for place in joined if row[place])
+        rows.append([row[first], point, *(row[place] for place in others)])
+    return by_medium(screen, table([heads[first], "point", *(heads[place] for place in others)], rows))
 
 
 def verdicts(rows: Sequence[dict[str, Any]]) -> str:

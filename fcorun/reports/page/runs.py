@@ -105,7 +105,7 @@ def facts_of(runs: Table) -> str:
     (row,) = runs.rows()
     row["status"] = ended(row)
     names = ["algo", "data", "status", "rounds" if "rounds" in runs.frame else "rounds_done", *_TOOK, "folder"]
-    return facts([(name, row[name]) for name in names if short(row.get(name))])
+    return facts([(name, row[name]) for name in names if short(row.get(name)) not in ("", ".")])
 
 
 def runs_table(runs: Table, metric: str) -> str:

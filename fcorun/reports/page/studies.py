@@ -61,7 +61,8 @@ def _figure(page: Page, folder: Path, name: str, alone: bool) -> list[str]:
     claims = csv_rows(folder / FIGURE)
     holds = [row.get("holds", "") for row in claims]
     count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
-    tests = [[row.get(key, "") for key in _TESTS] for row in claims]
+    told = [key for key in _TESTS if any(row.get(key) for row in claims)]
+    tests = [[row.get(key, "") for key in told] for row in claims]
     best = csv_rows(folder / "table.csv")
     about = read_json(folder / ABOUT)
     titled = f"{name}: {about['title']}" if about.get("title") else name
@@ -70,7 +71,7 @@ def _figure(page: Page, folder: Path, name: str, alone: bool) -> list[str]:
     blocks.append(embedded_picture(folder / "figure.png", caption))
     if claims:
         how = "How each claim was measured. " + _THRESHOLDS * bool(about.get("ours"))
-        blocks.append(table(_TESTS, tests, caption=how))
+        blocks.append(table(told, tests, caption=how))
     if best:
         rows = [[*map(value_of, row.values())] for row in best]
         blocks.append(folded("All averages of the best points, with their bands (table.csv)", table([*best[0]], rows)))
