@@ -1,25 +1,24 @@
 """Small problems, and the plug-ins that there are: a new YAML file in conf/ is thereby tested."""
 
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import MISSING, fields
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-import jax
-import numpy as np
 import pytest
 import yaml
 
 from fcorun import Watcher
 from fcorun.algorithms import Algorithm, Traits
-from fcorun.composing.compose import compose, conf_dir
+from fcorun.checks import problems
+from fcorun.checks.algorithms import AlgorithmCase
+from fcorun.checks.problems import SMALL, engine_of, flat, ragged, snapshots
+from fcorun.composing.compose import conf_dir
 from fcorun.config import locate
-from fcorun.engine.engine import Engine, Snapshot
 from fcorun.errors import UserError
-from fcorun.experiment.build import engine_for, load, resolved
 from fcorun.experiment.prepare import prepare
+
+__all__ = ["engine_of", "flat", "ragged", "snapshots"]  # beside what is defined here
 
 T = TypeVar("T")
 
@@ -32,13 +31,6 @@ FILES = [
     *("solution.npz", "status.json", "summary.json"),
 ]
 PICTURES = ("coefficients.png", "curves.png")  # of them, which points of sweeps have not
-
-# Five examples a batch leave a short last one of two.
-SMALL = (
-    *("data=lasso", "data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12"),
-    *("data.validation_samples=4", "clients_per_round=3", "batch_size=5", "rounds=4", "eval_every=2"),
-)
-
 
 # What a choice needs on data that are no images.
 NEEDS = {"reg=graph_net": ("reg.graph=chain",)}
@@ -76,69 +68,25 @@ def matrices_only(reg: str) -> bool:
     return False
 
 
-@cache
 def composed(*overrides: str) -> dict:
-    """What ``compose`` gives, with what choices need, the same one each time: not to be changed."""
-    return compose((*overrides, *(more for given in overrides for more in NEEDS.get(given, ()))))
+    """What ``compose`` gives, with what choices need."""
+    return problems.composed(*overrides, *(more for given in overrides for more in NEEDS.get(given, ())))
 
 
 def small(*overrides: str) -> dict:
     """A configuration that takes a second."""
-    return deepcopy(composed(*SMALL, *overrides))
+    return composed(*SMALL, *overrides)
 
 
 def small_for(algo: str, *overrides: str) -> dict:
     """``small`` with an algorithm, and all clients, or edges, for one that needs them."""
-    traits = traits_of(algo)
-    needed = [] if traits.partial else ["clients_per_round=null"]
-    needed += ["topology=tree"] if traits.trees == "only" else []
-    return small(f"algo={algo}", *needed, *overrides)
-
-
-def ragged(
-    folder: Path, *overrides: str, sizes=(3, 7, 10), features: int = 6, task: str = "regression", x=None, y=None
-):
-    """A configuration on a table in float64 whose clients have ``sizes`` rows each, none of them for validation."""
-    rng = np.random.default_rng(7)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    if x is None:
-        x = rng.standard_normal((len(owner), features)) + 0.5 * rng.standard_normal((len(sizes), features))[owner]
-    if y is None:
-        score = x @ np.linspace(1.5, -1, features) + 0.7 + rng.standard_normal(len(owner))
-        y = {"regression": score, "binary": score > 0.5, "multiclass": np.digitize(score, [-0.5, 1.5])}[task]
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "rows.npz", X=x, y=y, client=owner)
-    own = ("data=table", "data.path=rows.npz", f"data.task={task}", "data.validation=0", "precision=float64")
-    config = deepcopy(composed(*own, "rounds=4", "eval_every=1", *overrides))
-    config["data"]["path"] = str(folder / "rows.npz")
-    return config
-
-
-def engine_of(config: dict) -> Engine:
-    """The engine of a configuration, for those that differ from it in numbers only."""
-    experiment = prepare(config)
-    data = load(experiment)
-    with jax.enable_x64(experiment.settings.precision == "float64"):
-        return engine_for(resolved(experiment, data)[0], data)
-
-
-def snapshots(*configs: dict, engine: Engine | None = None) -> list[Snapshot]:
-    """The evaluations of configurations that differ in numbers only, run as one program; by the first one's engine."""
-    experiments = [resolved(e := prepare(config), load(e))[0] for config in configs]
-    engine = engine or engine_of(configs[0])
-    with jax.enable_x64(engine.federation.precision == "float64"):
-        return list(engine.run([experiment.numbers() for experiment in experiments]))
+    return AlgorithmCase(algo).config(*overrides)
 
 
 def given(value: T | None) -> T:
     """A value that is there."""
     assert value is not None
     return value
-
-
-def flat(solution: dict) -> np.ndarray:
-    """All parameters of a solution in one array, the bias last."""
-    return np.concatenate([np.ravel(solution["weights"]), np.ravel(solution["bias"])])
 
 
 def rows_of(record):

@@ -76,8 +76,11 @@ def package_dirs() -> dict[str, Path]:
 def choices(group: str) -> dict[str, Path]:
     """The choices of a group, such as algo or experiment, by name. The user's own go before fcorun's, and fcorun's
     before those of installed packages."""
-    folders = [*reversed(package_dirs().values()), Path(conf_dir()), *filter(None, [own_dir()])]
-    return {path.stem: path for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
+    folders = [Path(conf_dir()), *filter(None, [own_dir()])]
+    found = {path.stem: path for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
+    for folder in package_dirs().values():
+        found = {path.stem: path for path in sorted((folder / group).glob("*.yaml"))} | found
+    return dict(sorted(found.items()))
 
 
 def own_classes() -> set[str]:

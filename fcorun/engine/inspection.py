@@ -13,6 +13,8 @@ from fcorun.engine.arrays import first_row
 from fcorun.engine.federation import Federation
 from fcorun.problem.work import has_marks, mark_p, place_of
 
+BOTH_SIDES = "gradients or proxes on both sides of a where are all computed, and all count"
+
 _ROWS, _KEY = "rows", "key"
 _DRAWS = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 Origins = frozenset  # of _ROWS, _KEY, and the numbers of marks
@@ -97,8 +99,7 @@ class _Walk:
         elif name == "select_n":
             sides = [{origin for origin in side if isinstance(origin, int)} for side in origins[1:]]
             if any(one - other and other - one for one in sides for other in sides):
-                self.found.append(f"gradients or proxes on both sides of a where are all computed, and all count"
-                                  f"{self._place(eqn)}; take lax.cond")  # fmt: skip
+                self.found.append(f"{BOTH_SIDES}{self._place(eqn)}; take lax.cond")  # fmt: skip
         elif name in _DRAWS and _KEY not in together:
             self.found.append(f"random numbers that are not drawn from data.key are the same for each client and in "
                               f"each round{self._place(eqn)}")  # fmt: skip

@@ -65,18 +65,18 @@ def gib(bytes_: float) -> str:
     return f"{size:,.0f} GiB" if size >= 100 else f"{size:.3g} GiB"
 
 
-def cores_as_devices() -> None:
+def cores_as_devices(at_least: int = 1) -> None:
     """Make each core of a CPU a device, unless JAX has begun to compute, or $XLA_FLAGS says how many there are."""
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores())
+        jax.config.update("jax_num_cpu_devices", max(cores(), at_least))
 
 
-def set_up_jax() -> None:
-    """Make cores devices, and keep compiled programs on disk, so that the second start of the same kind of run does
-    not compile."""
-    cores_as_devices()
+def set_up_jax(devices: int = 1) -> None:
+    """Make cores devices, at least so many of a CPU, and keep compiled programs on disk, so that the second start of
+    the same kind of run does not compile."""
+    cores_as_devices(devices)
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

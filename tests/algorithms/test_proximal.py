@@ -1,17 +1,12 @@
 """Methods with client proxes and control variates: their boxes, and where they end."""
 
 import boxes
-import jax
 import numpy as np
 import pytest
-from helpers import flat, names, plugin_class, ragged, small_for, traits_of
+from helpers import names, ragged
 from quadratics import SIZES, Quadratics, path
 
-from fcorun.algorithms import Algorithm
-from fcorun.experiment import reference
-from fcorun.experiment.build import load, problem_of
-from fcorun.experiment.prepare import prepare
-from fcorun.problem import solver
+from fcorun.checks.algorithms import AlgorithmCase, inexact, reaches_the_optimum
 
 STEPS = ("local_epochs=null", "local_steps=4")
 ALL, SOME = "clients_per_round=null", "clients_per_round=2"
@@ -76,50 +71,24 @@ def test_agrees_with_its_box(case, tmp_path):
 
 # ---------------------------------------------------------------- where they end
 
-EXACT = [
-    (name, reg, cohort)
-    for name in names("algo")
-    if issubclass(kind := plugin_class("algo", name), Algorithm)
-    for reg in {"": (), "smooth": ("none",), "composite": ("none", "l1")}[
-        prepare(small_for(name, ALL)).algo.traits.exact  # type: ignore[union-attr]
-    ]
-    for cohort in ((ALL, SOME) if traits_of(name).partial and name != "fedgd" else (ALL,))
-]
+# The rates that suit that problem, where an algorithm's own do not.
+RATES = dict.fromkeys(("scaffold", "fedcomposite"), ("algo.client_lr=0.02",))
+EXACT = {name: case for name in names("algo") if not inexact(case := AlgorithmCase(name, RATES.get(name, ())))}
 
 
-@pytest.mark.parametrize(("name", "reg", "cohort"), EXACT)
-def test_reaches_the_optimum(name, reg, cohort, tmp_path):
-    """What is marked exact does, in float64, on clients that differ; where it takes part of them, with two of four."""
-    rest = ["algo.client_lr=0.02", *STEPS] if name in ("scaffold", "fedcomposite") else []
-    strength = ["reg.strength=0.3"] if reg == "l1" else []
-    config = ragged(tmp_path, f"algo={name}", f"reg={reg}", *strength, cohort, *rest, "rounds=3000", "eval_every=3000",
-                    sizes=SIZES)  # fmt: skip
-    experiment = prepare(config)
-    with jax.enable_x64(True):
-        problem, rows = problem_of(experiment, load(experiment)), reference.gathered(load(experiment), "examples")
-        *_, best = solver.minimize(problem, rows, 1e-15, 100_000)
-    assert best.certified
-    if reg == "l1":
-        assert 0 < np.count_nonzero(best.w["weights"]) < 6
-    np.testing.assert_allclose(path(config)[-1], flat(best.w), atol=1e-8)
+@pytest.mark.parametrize("name", EXACT)
+def test_reaches_the_optimum(name):
+    reaches_the_optimum(EXACT[name])
 
 
 def test_at_least_these_are_exact():
-    smooth = {name for name, reg, _ in EXACT}
-    assert smooth >= {
-        "fedgd",
-        "fedsplit",
-        "feddyn",
-        "fedpd",
-        "scaffold",
-        "proxskip",
-        "feddr",
-        "fedadmm",
-        "fedcomposite",
+    assert set(EXACT) >= {
+        *("fedgd", "fedsplit", "feddyn", "fedpd", "scaffold", "proxskip", "feddr", "fedadmm", "fedcomposite"),
     }
-    composite = {name for name, reg, _ in EXACT if reg == "l1"}
+    composite = {name for name, case in EXACT.items() if case.traits.exact == "composite"}
     assert composite >= {"fedsplit", "proxskip", "feddr", "fedadmm", "fedcomposite"}
-    assert {"feddyn", "scaffold", "feddr", "fedadmm"} <= {name for name, _, cohort in EXACT if cohort == SOME}
+    partly = {name for name, case in EXACT.items() if case.traits.partial}
+    assert partly >= {"feddyn", "scaffold", "feddr", "fedadmm"}
 
 
 @pytest.mark.parametrize("steps", [2, 10])

@@ -1,7 +1,6 @@
 """Mirror maps: every one of conf/mirror with every regularizer that it takes."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,8 @@ import pytest
 from helpers import names, small, snapshots
 
 from fcorun import UserError
-from fcorun.config import numbers
+from fcorun.checks.mirror_maps import CHECKS, PAIR_CHECKS, PairCase, domain, retrieve_minimises
 from fcorun.experiment.prepare import prepare
-from fcorun.regularizers import Constraint, NoRegularizer
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -25,58 +23,35 @@ def plugin(section, name):
     return getattr(prepare(small(*overrides)), section)
 
 
-def shape_of(reg):
-    """A shape that it can act on."""
-    try:
-        getattr(reg, "check", lambda shape: None)((10,))
-    except ValueError:
-        return (10, 3)
-    return (10,)
-
-
 REGULARIZERS = {name: plugin("reg", name) for name in names("reg")}
 MIRRORS = {name: plugin("mirror", name) for name in names("mirror")}
 VARIANTS = MIRRORS | {f"{name}*": replace(MIRRORS[name], **changes) for name, changes in OTHERS.items()}
 MAPS = [pytest.param(mirror, id=name) for name, mirror in VARIANTS.items()]
 PAIRS = [
-    pytest.param(mirror, replace(reg, strength=0.6) if hasattr(reg, "strength") else reg, id=f"{map_name}-{name}")
+    pytest.param(mirror, reg, id=f"{map_name}-{name}")
     for map_name, mirror in VARIANTS.items()
     for name, reg in REGULARIZERS.items()
     if mirror.takes(reg) and not (map_name == "euclidean" and getattr(reg, "project", None))
 ]
 
 
-def domain(mirror, shape=(10,)):
-    """Points of the domain of h, which is the positive orthant if it is not everything."""
-    w = jnp.asarray(np.random.default_rng(2).standard_normal((8, *shape)))
-    return w if bool(jnp.isfinite(mirror.to_dual(w[0])).all()) else jnp.abs(w)
-
-
-def everywhere(mirror):
-    return bool(jnp.isfinite(mirror.to_dual(-jnp.ones(10))).all())
-
-
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 @pytest.mark.parametrize("mirror", MAPS)
-def test_there_and_back(mirror):
-    for w in domain(mirror):
-        np.testing.assert_allclose(mirror.to_primal(mirror.to_dual(w)), w, rtol=1e-10)
+def test_every_map_obeys(mirror, check):
+    check.run(mirror)
 
 
-@pytest.mark.parametrize("mirror", MAPS)
-def test_to_dual_is_the_gradient_of_a_strictly_convex_function(mirror):
-    """It is strictly monotone, and its Jacobian is symmetric: what makes it the gradient of a convex function."""
-    for w, u in pairwise(domain(mirror)):
-        assert ((mirror.to_dual(w) - mirror.to_dual(u)) * (w - u)).sum() > 0
-        steps = 1e-5 * jnp.eye(10)
-        jacobian = (jax.vmap(mirror.to_dual)(w[None] + steps) - jax.vmap(mirror.to_dual)(w[None] - steps)) / 2e-5
-        np.testing.assert_allclose(jacobian, jacobian.T, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("mirror", MAPS)
-def test_retrieving_without_psi_is_to_primal(mirror):
-    for w in domain(mirror):
-        z = mirror.to_dual(w)
-        np.testing.assert_allclose(mirror.retrieve(z, 0.8, NoRegularizer()), mirror.to_primal(z), rtol=1e-12)
+@pytest.mark.parametrize(
+    ("check", "case"),
+    [
+        pytest.param(check, PairCase(*pair.values), id=f"{pair.id}-{check.name}")
+        for pair in PAIRS
+        for check in PAIR_CHECKS
+        if check.run is retrieve_minimises or not str(pair.id).startswith("euclidean")
+    ],
+)
+def test_every_map_obeys_with_each_regularizer_that_it_takes(check, case):
+    check.run(case)
 
 
 @pytest.mark.parametrize(
@@ -92,51 +67,6 @@ def test_retrieving_without_psi_is_to_primal(mirror):
 def test_to_dual_is_the_gradient_of_h(name, h):
     for w in domain(VARIANTS[name]):
         np.testing.assert_allclose(VARIANTS[name].to_dual(w), jax.grad(h)(w), rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(("mirror", "reg"), PAIRS)
-def test_retrieve_minimises(mirror, reg):
-    """w = retrieve(z, t, psi): z - grad h(w) is t times a subgradient of psi at w, on the domains of both."""
-    rng = np.random.default_rng(3)
-    shape = shape_of(reg)
-    z = jax.vmap(mirror.to_dual)(domain(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
-    t = jnp.asarray(10 ** rng.uniform(-1, 0.5, 8))
-    retrieve, value = jax.jit(jax.vmap(lambda z, t: mirror.retrieve(z, t, reg))), jax.jit(jax.vmap(reg.value))
-    w = retrieve(z, t)
-    assert w.shape == z.shape
-    assert np.isfinite(value(w)).all()
-    residual = (z - jax.vmap(mirror.to_dual)(w)) / t.reshape(-1, *[1] * len(shape))
-    again = jax.jit(jax.vmap(lambda z: reg.prox(z, 1.0)))(
-        w + residual
-    )  # which is w just when residual is a subgradient
-    np.testing.assert_allclose(again, w, rtol=1e-8, atol=1e-8 * float(1 + jnp.abs(residual).max()))
-    members = [w[::-1], retrieve(jnp.asarray(rng.standard_normal(z.shape)), t), w + 0.1 * (w[::-1] - w)]
-    if everywhere(mirror) and not isinstance(reg, Constraint):
-        members += [jnp.zeros_like(w), *(w + s * jnp.asarray(rng.standard_normal(w.shape)) for s in (1e-3, 0.1, 1))]
-    for u in members:
-        slope = (residual * (u - w)).reshape(8, -1).sum(1)
-        assert (value(u) >= value(w) + slope - 1e-9).all()
-
-
-@pytest.mark.parametrize(("mirror", "reg"), [pair for pair in PAIRS if not str(pair.id).startswith("euclidean")])
-def test_traced_numbers_keep_the_precision(mirror, reg):
-    """The start retrieve(0, 0) is a point of both domains, and runs that differ in numbers go through together."""
-    shape, dtype = shape_of(reg), jnp.float32
-    z = jnp.asarray(np.random.default_rng(4).standard_normal((2, *shape)), dtype).at[0].set(0)
-    sections = [(numbers(mirror), numbers(reg))] * 2
-    stacked = jax.tree.map(lambda *v: jnp.asarray(v, dtype), *sections)
-
-    def call(numbers, z, t):
-        return replace(mirror, **numbers[0]).retrieve(z, t, replace(reg, **numbers[1]))
-
-    together = jax.jit(jax.vmap(call))(stacked, z, jnp.asarray([0, 0.3], dtype))
-    assert together.dtype == dtype
-    assert np.isfinite(together).all()
-    expected = [mirror.retrieve(z[g].astype("float64"), t, reg) for g, t in enumerate((0, 0.3))]
-    np.testing.assert_allclose(together, expected, rtol=2e-5, atol=1e-6)
-    assert np.isfinite(mirror.to_dual(together[0])).all()
-    assert mirror.to_dual(together[0]).dtype == dtype
-    assert np.isfinite(reg.value(together[0]))
 
 
 @pytest.mark.parametrize("size", [1e-30, 1, 1e30])

@@ -1,5 +1,5 @@
-"""The commands beside single runs and sweeps: they choose strengths, make figures, explain keys, read and remove
-records."""
+"""The commands beside single runs and sweeps: they choose strengths, make figures, explain keys, check plug-ins, read
+and remove records."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fcorun.system.interruption import interruptible, interruptible_at_once
 
 # each is a module here with a function ``run``
 COMMANDS = (
-    *("select", "stability", "figure", "help", "list"),
+    *("select", "stability", "figure", "help", "list", "check"),
     *("results", "report", "plot", "weights", "predict", "cite", "rm"),
 )
 

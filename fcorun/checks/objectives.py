@@ -1,0 +1,201 @@
+"""The laws of an objective: its losses, their gradients, and what it says of their conjugate and curvature.
+
+Numbers are in float64: call the checks within ``jax.enable_x64(True)``.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.checks.check import Check, agree, at_least, at_most, require
+from fcorun.mirror_maps.euclidean import Euclidean
+from fcorun.objectives.base import LinearModel, Objective
+from fcorun.problem.problem import Batch, Problem
+from fcorun.problem.vector import Vector
+from fcorun.regularizers.l1 import L1
+
+CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}  # of the targets, by task
+FEATURES, ROWS = 5, 9
+STRENGTH = 0.3  # of the l1 norm in the problem
+
+
+@dataclass
+class ObjectiveCase:
+    """An objective with one of its tasks."""
+
+    objective: Objective
+    task: str
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem with an l1 norm."""
+        shapes = self.objective.shapes((FEATURES,), CLASSES[self.task])
+        return Problem(self.objective, L1(STRENGTH), Euclidean(), shapes)
+
+    def example(self, rows: int = ROWS, seed: int = 0) -> tuple[Vector, Batch]:
+        """Draw a point and a batch with unequal weights."""
+        rng = np.random.default_rng(seed)
+        x = jnp.asarray(rng.standard_normal((rows, FEATURES)))
+        if self.task == "regression":
+            y = self.suited(rng.standard_normal(rows))
+        else:
+            y = rng.integers(CLASSES[self.task], size=rows)
+        y = jnp.asarray(y, jnp.int32 if self.task == "multiclass" else jnp.float64)
+        weight = rng.random(rows)
+        w = Vector({name: jnp.asarray(rng.standard_normal(shape)) for name, shape in self.problem.shapes.items()})
+        return w, Batch(x, y, jnp.asarray(weight / weight.sum()))
+
+    def suited(self, y: np.ndarray) -> np.ndarray:
+        """Return targets that the objective takes, made of any numbers."""
+        try:
+            self.objective.check_targets(np.asarray(y), np.zeros(0))
+        except ValueError:
+            return abs(y) + 0.2
+        return y
+
+
+# ---------------------------------------------------------------- the laws
+
+
+def gradient(case: ObjectiveCase) -> None:
+    """The gradient is that of the loss, by finite differences."""
+    problem, (w, batch) = case.problem, case.example()
+    found, loss = jax.jit(problem.gradient)(w, batch), jax.jit(problem.loss)
+    require(set(found) == set(problem.shapes), f"the gradient should have the parameters {sorted(problem.shapes)}")
+    # a short step where losses are not convex: a network of ReLUs has many kinks
+    step, accuracy = (1e-5, 1e-7) if case.objective.convex else (1e-8, 1e-5)
+    for seed in range(5):
+        direction, _ = case.example(seed=seed + 1)
+        slope = (loss(w + step * direction, batch) - loss(w - step * direction, batch)) / (2 * step)
+        agree("the slope of the loss by its gradient", found.dot(direction), slope, rtol=accuracy, atol=1e-9)
+
+
+def weighted_mean(case: ObjectiveCase) -> None:
+    """The loss of a batch is the weighted mean of its rows'; rows of weight 0 are not there."""
+    problem, (w, batch) = case.problem, case.example()
+    loss, slope = jax.jit(problem.loss), jax.jit(problem.gradient)
+    rows = [Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1)) for i in range(ROWS)]
+    each = jnp.stack([loss(w, row) for row in rows])
+    agree("the loss of a batch, beside the mean of its rows' losses,", loss(w, batch), batch.weight @ each, rtol=1e-6)
+    short = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
+    cut = Batch(batch.x[:5], batch.y[:5], batch.weight[:5])
+    for ours, theirs in zip(jax.tree.leaves(slope(w, short)), jax.tree.leaves(slope(w, cut)), strict=True):
+        agree("the gradient on a batch with rows of weight 0", ours, theirs, atol=1e-14)
+
+
+def convexity(case: ObjectiveCase) -> None:
+    """The loss is convex in the prediction, and in the parameters of an objective that says that it is convex."""
+    objective, problem = case.objective, case.problem
+    (u, batch), (v, _) = case.example(), case.example(seed=1)
+    p, q = problem.predict(u, batch.x), problem.predict(v, batch.x)
+    left, middle, right = (objective.loss(prediction, batch.y) for prediction in (p, (p + q) / 2, q))
+    at_most("the loss in the middle of two predictions", middle, (left + right) / 2, 1e-12)
+    require(bool((middle < (left + right) / 2).any()), "the loss should be curved somewhere, and is a straight line "
+                                                       "between two predictions of each of nine rows")  # fmt: skip
+    if objective.convex:
+        ends = (problem.loss(u, batch) + problem.loss(v, batch)) / 2
+        at_most("the loss in the middle of two points", problem.loss(0.5 * (u + v), batch), ends)
+
+
+def scores(case: ObjectiveCase) -> None:
+    """loss() and scores() give a number a row, and accuracy is that of the class with the highest prediction."""
+    w, batch = case.example()
+    prediction = case.problem.predict(w, batch.x)
+    found = {"loss()": case.objective.loss(prediction, batch.y)}
+    told = case.objective.scores(prediction, batch.y)
+    found |= {f"scores()['{name}']": value for name, value in told.items()}
+    for name, value in found.items():
+        require(value.shape == (ROWS,), f"{name} of {ROWS} rows should have the shape ({ROWS},) and has {value.shape}")
+    if case.task != "regression" and "accuracy" in told:
+        label = prediction > 0 if case.task == "binary" else prediction.argmax(axis=1)
+        agree("scores()['accuracy']", told["accuracy"], label == batch.y)
+
+
+def regularized(case: ObjectiveCase) -> None:
+    """psi acts on the parameters that the objective names, and on no other."""
+    problem, (w, _) = case.problem, case.example()
+    named = case.objective.regularized
+    unknown = sorted(set(named) - set(problem.shapes))
+    require(
+        not unknown, f"regularized should name parameters of shapes(), {sorted(problem.shapes)}, and names {unknown}"
+    )
+    agree("psi(w)", problem.psi(w), STRENGTH * sum(jnp.abs(w[name]).sum() for name in named), rtol=1e-6)
+    for name in problem.shapes:
+        acts = name in named
+        agree(f"'{name}' after a prox with a large step", problem.prox(w, 100.0)[name], (0 if acts else 1) * w[name])
+        expected = STRENGTH * jnp.sign(w[name]) if acts else jnp.zeros_like(w[name])
+        agree(f"the subgradient of psi in '{name}'", problem.subgradient(w)[name], expected)
+        if not acts:
+            agree(f"'{name}' after retrieve with a large step", problem.retrieve(w, 100.0)[name], w[name])
+
+
+def conjugate(case: ObjectiveCase) -> None:
+    """loss(p) + conjugate(u) >= u p, with equality where u is the gradient at p."""
+    objective, (w, batch) = case.objective, case.example()
+    prediction = case.problem.predict(w, batch.x)
+    u = jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
+    told = objective.conjugate(u, batch.y)  # type: ignore[attr-defined]
+    at = objective.loss(prediction, batch.y) + told - u * prediction
+    agree("loss(p) + conjugate(u) - u p, with u the gradient at p,", at, jnp.zeros(ROWS), atol=1e-12)
+    for other in np.linspace(-4, 4, 17):
+        p = jnp.full(ROWS, other)
+        at_least("loss(p) + conjugate(u) - u p", objective.loss(p, batch.y) + told - u * p, 0, 1e-12)
+
+
+def precision(case: ObjectiveCase) -> None:
+    """Losses and gradients of data in float32 are in float32."""
+    problem = case.problem
+    example = jax.tree.map(jnp.asarray, case.example())
+    w, batch = jax.tree.map(lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v, example)
+    found = {"the loss": jax.eval_shape(problem.loss, w, batch).dtype}
+    found |= {f"the gradient in '{n}'": leaf.dtype for n, leaf in jax.eval_shape(problem.gradient, w, batch).items()}
+    for name, kind in found.items():
+        require(kind == jnp.float32, f"{name} in float32 should stay in it and is in {kind}")
+
+
+def second_derivative(case: ObjectiveCase) -> None:
+    """The second derivative of a loss in its prediction stays within its bounds, and comes near the upper one."""
+    objective = case.objective
+    assert isinstance(objective, LinearModel)
+    outputs = CLASSES[case.task] if CLASSES[case.task] > 2 else 1
+    low, high = objective.second_derivative(outputs)
+    rng, each = np.random.default_rng(4), 30
+    scale = np.repeat([0.01, 1.0, 5.0], each).reshape(-1, *[1] * (2 if outputs > 1 else 1))
+    p = jnp.asarray(scale * rng.standard_normal((3 * each, 1, outputs) if outputs > 1 else (3 * each, 1)))
+    y = jnp.asarray(case.suited(rng.integers(max(outputs, 2), size=3 * each)))[:, None]
+    second = jax.jit(jax.vmap(jax.hessian(lambda p, y: objective.loss(p, y)[0])))(p, y)
+    values = np.linalg.eigvalsh(second.reshape(-1, outputs, outputs))
+    at_least("the second derivative of the loss", values, low, 1e-12)
+    at_most("the second derivative of the loss", values, high, 1e-12)
+    agree("bounded", objective.bounded, np.isfinite(high))
+    near = 0.6 * high if objective.bounded else 100
+    at_least("the largest second derivative, for an upper bound that is not too large,", values.max(), near)
+
+
+def _conjugate(case: ObjectiveCase) -> str:
+    if not hasattr(case.objective, "conjugate"):
+        return "it has no conjugate()"
+    return "it has several outputs" if case.task == "multiclass" else ""
+
+
+def _convex(case: ObjectiveCase) -> str:
+    return "" if case.objective.convex or hasattr(case.objective, "conjugate") else "it does not say convex = True"
+
+
+def _linear(case: ObjectiveCase) -> str:
+    return "" if isinstance(case.objective, LinearModel) else "it is no LinearModel"
+
+
+CHECKS: tuple[Check[ObjectiveCase], ...] = (
+    Check("the gradient is that of the loss", gradient),
+    Check("a batch is the weighted mean of its rows", weighted_mean),
+    Check("the loss is convex", convexity, _convex),
+    Check("loss and scores are of each row", scores),
+    Check("psi acts on the parameters in regularized alone", regularized),
+    Check("loss and conjugate meet at the gradient", conjugate, _conjugate),
+    Check("float32 stays float32", precision),
+    Check("the second derivative is within its bounds", second_derivative, _linear),
+)

@@ -1,0 +1,182 @@
+"""What a check says of a plug-in that breaks a law, and that it says nothing of one that obeys."""
+
+import numpy as np
+import pytest
+
+from fcorun.checks import algorithms, datasets, mirror_maps, objectives
+from fcorun.checks.check import Violation, agree, at_least, at_most, examine, finite
+from fcorun.composing.folders import own
+
+PLUGINS = """
+import time
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.algorithms import Algorithm, Traits
+from fcorun.config import Index, Positive
+from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.mirror_maps import Euclidean
+from fcorun.objectives import LeastSquares
+
+
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    client_lr: Positive
+    traits = Traits(sides=("server",), exact="smooth")
+
+    def init(self, problem, w0):
+        return w0, None
+
+    def local(self, problem, server, client, data):
+        w = data.steps(lambda w, batch: w - self.client_lr * problem.gradient(w, batch), server)
+        return (w - server) * self.noise(data), client
+
+    def server(self, problem, server, mean):
+        return problem.prox(server + mean, self.client_lr)
+
+    def output(self, problem, server):
+        return server
+
+    def noise(self, data):
+        return 1.0
+
+
+class FromKey(Mine):
+    def noise(self, data):
+        return jax.random.uniform(data.key, ())
+
+
+class FromNumpy(Mine):
+    def noise(self, data):
+        return float(np.random.standard_normal())
+
+
+class FromClock(Mine):
+    def noise(self, data):
+        return 1 + time.perf_counter()
+
+
+class FromOwnKey(Mine):
+    def noise(self, data):
+        return jax.random.uniform(jax.random.key(0), ())
+
+
+class FromKeyOfModule(Mine):
+    def noise(self, data):
+        return jax.random.uniform(KEY, ())
+
+
+class Half(Mine):
+    def init(self, problem, w0):
+        return w0, jnp.zeros((), "float32")
+
+
+class Unlike(Mine):
+    def local(self, problem, server, client, data):
+        return super().local(problem, server, client, data)[0], server
+
+
+KEY = jax.random.PRNGKey(3)
+
+
+@dataclass(frozen=True)
+class Rows(Dataset):
+    seed: Index = 0
+
+    def load(self):
+        rng = np.random if self.global_ else stream(self.seed, "rows")
+        return FederatedData(rng.standard_normal((8, 3)), np.arange(8.0), np.array([0, 4, 8]))
+
+    global_ = False
+
+
+class Global(Rows):
+    global_ = True
+
+
+class Skewed(Euclidean):
+    def to_dual(self, w):
+        return w + 0.5 * jnp.roll(w, 1)
+
+
+class Doubled(LeastSquares):
+    convex = True
+
+    def conjugate(self, u, y):
+        return 2 * super().conjugate(u, y)
+"""
+NUMPY = "its functions, traced twice, should give one program, and give two"
+
+
+@pytest.fixture
+def case(user_module, tmp_path):
+    """A function that gives the case of an algorithm or a data set of the user's."""
+    user_module("mine", PLUGINS)
+
+    def of(kind, name, section="algo"):
+        (tmp_path / "conf" / section).mkdir(parents=True, exist_ok=True)
+        rate = "client_lr: 0.01\n" if section == "algo" else ""
+        (tmp_path / "conf" / section / "mine.yaml").write_text(f"name: mine\nclass: mine.{name}\n{rate}")
+        return kind("mine")
+
+    (tmp_path / "conf").mkdir()
+    with own(tmp_path / "conf"):
+        yield of
+
+
+@pytest.mark.parametrize(
+    ("name", "law", "sentence"),
+    [
+        ("Mine", algorithms.random_numbers, ""),
+        ("FromKey", algorithms.random_numbers, ""),
+        ("FromNumpy", algorithms.random_numbers, NUMPY),
+        ("FromClock", algorithms.random_numbers, NUMPY),
+        ("FromOwnKey", algorithms.random_numbers, "and a key is made of a number"),
+        ("FromKeyOfModule", algorithms.random_numbers, "should be drawn from data.key, and it is not asked for"),
+        ("FromKey", algorithms.double_precision, ""),
+        ("Half", algorithms.double_precision, "should be in float64, and some are in float32"),
+        ("Unlike", algorithms.contract, "the client's new state must be like that of init(), None"),
+        ("Mine", algorithms.reaches_the_optimum, "its traits say exact=smooth, and are 0.0"),
+    ],
+)
+def test_an_algorithm(case, name, law, sentence):
+    (found,) = examine([algorithms.Check("it", law)], case(algorithms.AlgorithmCase, name))
+    assert (found.end, sentence in found.sentence) == ("failed" if sentence else "passed", True), found
+
+
+@pytest.mark.parametrize(("name", "failed"), [("Rows", []), ("Global", ["x"])])
+def test_a_data_set(case, name, failed):
+    found = list(examine(datasets.CHECKS, case(datasets.DatasetCase, name, "data")))
+    sentences = [each.sentence.partition(" should be the same when the data are loaded again")[0] for each in found
+                 if each.end == "failed"]  # fmt: skip
+    assert sentences[:1] == failed
+
+
+def test_a_mirror_map_and_an_objective(case, x64):
+    from mine import Doubled, Skewed  # type: ignore[import-not-found]
+
+    failed = {each.name: each.sentence for each in examine(mirror_maps.CHECKS, Skewed()) if each.end == "failed"}
+    assert failed["to_dual is the gradient of a strictly convex function"].startswith(
+        "the Jacobian of to_dual should be"
+    )
+    of_objective = examine(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), "regression"))
+    failed = {each.name: each.sentence for each in of_objective if each.end == "failed"}
+    assert list(failed) == ["loss and conjugate meet at the gradient"]
+
+
+def test_sentences_name_the_entry():
+    with pytest.raises(Violation, match=r"^it should be 2 and is 2\.5 at entry 1$"):
+        agree("it", [1.0, 2.5], [1.0, 2.0], rtol=0.1)
+    with pytest.raises(Violation, match=r"^it should be at least 0 and is -1 at entry 0$"):
+        at_least("it", [-1.0, 1.0], 0)
+    with pytest.raises(Violation, match=r"^it should be at most 0 and is nan$"):
+        at_most("it", np.nan, 0)
+    with pytest.raises(Violation, match=r"^it should have the shape"):
+        agree("it", [1.0], [1.0, 2.0])
+    with pytest.raises(Violation, match=r"^it should be finite and is inf$"):
+        finite("it", np.inf)
+    agree("it", [np.inf, 1], [np.inf, 1.05], rtol=0.1)
+    at_least("it", [np.inf, 1], [np.inf, 1 + 1e-9], 1e-8)

@@ -1,0 +1,50 @@
+"""fcorun check: a line a check, and an exit code that says whether one failed."""
+
+from pathlib import Path
+
+from fcorun.checks import regularizers
+
+WRONG = """
+from dataclasses import dataclass
+from fcorun.config import NonNegative
+from fcorun.regularizers import L1
+
+@dataclass(frozen=True)
+class Wrong(L1):
+    convex = True
+
+    def value(self, w):
+        return 2 * super().value(w)
+"""
+
+
+def test_a_line_a_check(call, user_module, monkeypatch):
+    user_module("mine", WRONG)
+    Path("conf/reg").mkdir(parents=True)
+    Path("conf/reg/wrong.yaml").write_text("name: wrong\nclass: mine.Wrong\nstrength: 0.1\n")
+    laws = [check for check in regularizers.CHECKS if check.run in (regularizers.value, regularizers.prox_minimises,
+            regularizers.projection)]  # fmt: skip
+    monkeypatch.setattr(regularizers, "CHECKS", laws)
+    code, out, err = call("check", "--config-dir", "conf", "reg=wrong")
+    assert (code, err) == (1, "")
+    lines = out.splitlines()
+    assert lines[0] == "reg=wrong on an array of shape (12,)"
+    assert lines[1].split(maxsplit=1) == ["passed", laws[0].name]
+    assert lines[2].startswith(
+        f"  failed          {laws[1].name}: t psi(u) + ||u - z||^2 / 2 in float64, at a u that is"
+    )
+    assert lines[3] == f"  not applicable  {laws[2].name}: it is no Constraint"
+    assert lines[-2] == "  passed          a few rounds"
+    assert lines[-1] == "3 passed, 2 failed, 2 not applicable"
+    assert call("check", "reg=l2")[0] == 0
+
+
+def test_what_is_no_plug_in_is_refused(call):
+    for given, sentence in {
+        "rounds=3": "'rounds=3' is of no plug-in that is to be checked: give algo=NAME, data=NAME,",
+        "algo.client_lr=1": "'algo.client_lr=1' is of no plug-in that is to be checked",
+        "algo=nowhere": "there is no algo=nowhere",
+    }.items():
+        code, out, err = call("check", given)
+        assert (code, out) == (2, "")
+        assert sentence in err
