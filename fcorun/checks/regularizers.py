@@ -3,7 +3,7 @@
 Numbers are in float64, and in float32 too where precision matters: call the checks within ``jax.enable_x64(True)``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -130,21 +130,16 @@ def prox_minimises(case: RegularizerCase) -> None:
         def objective(u, z=z, t=t, precision=precision):
             return t * case.at("value", u, precision=precision) + _dot(u - z, u - z) / 2
 
-        for u in _others(case, rng, z, t, best, precision):
+        others = [case.at("prox", case.points(rng, POINTS), t, precision=precision) for _ in range(3)]
+        if case.is_convex:
+            others += [best + share * (others[0] - best) for share in (1e-3, 0.1)]
+        if not case.is_constraint:
+            others += [best + size * rng.standard_normal(best.shape) for size in (1e-4, 1e-2, 1)]
+            others += [z, np.zeros_like(z), 0.99 * best, 1.01 * best]
+        for u in others:
             lead = _dot(u - best, u - best) / 2 if case.is_convex else 0
             at_least(f"t psi(u) + ||u - z||^2 / 2 in {precision}, at a u that is not prox(z, t),", objective(u),
                      objective(best) + lead, slack * (1 + objective(u) + _dot(z, z)))  # fmt: skip
-
-
-def _others(case: RegularizerCase, rng, z, t, best, precision: str) -> Iterable[np.ndarray]:
-    """Return points of the domain to compare with the prox."""
-    others = [case.at("prox", case.points(rng, POINTS), t, precision=precision) for _ in range(3)]
-    if case.is_convex:
-        others += [best + share * (others[0] - best) for share in (1e-3, 0.1)]
-    if not case.is_constraint:
-        others += [best + size * rng.standard_normal(best.shape) for size in (1e-4, 1e-2, 1)]
-        others += [z, np.zeros_like(z), 0.99 * best, 1.01 * best]
-    return others
 
 
 def prox_is_firmly_nonexpansive(case: RegularizerCase) -> None:
