@@ -78,7 +78,9 @@ EXACT = {name: case for name in names("algo") if not inexact(case := AlgorithmCa
 
 @pytest.mark.parametrize("name", EXACT)
 def test_reaches_the_optimum(name):
-    reaches_the_optimum(EXACT[name])
+    """Where it takes part of the clients, with two of four, too; fedgd needs all of them."""
+    partly = EXACT[name].traits.partial and name != "fedgd"
+    reaches_the_optimum(EXACT[name], ("null", "2") if partly else ("null",))
 
 
 def test_at_least_these_are_exact():

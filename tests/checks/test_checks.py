@@ -69,6 +69,15 @@ class FromKeyOfModule(Mine):
         return jax.random.uniform(KEY, ())
 
 
+class Both(Mine):
+    def local(self, problem, server, client, data):
+        def step(w, batch):
+            g, h = problem.gradient(w, batch), problem.gradient(server, batch)
+            return jax.tree.map(lambda v, a, b: jnp.where(v.sum() > 0, v - a, v - b), w, g, h)
+
+        return data.steps(step, server) - server, client
+
+
 class Half(Mine):
     def init(self, problem, w0):
         return w0, jnp.zeros((), "float32")
@@ -134,8 +143,9 @@ def case(user_module, tmp_path):
         ("FromKey", algorithms.random_numbers, ""),
         ("FromNumpy", algorithms.random_numbers, NUMPY),
         ("FromClock", algorithms.random_numbers, NUMPY),
-        ("FromOwnKey", algorithms.random_numbers, "and a key is made of a number"),
-        ("FromKeyOfModule", algorithms.random_numbers, "should be drawn from data.key, and it is not asked for"),
+        ("FromKey", algorithms.local_steps, ""),
+        ("FromOwnKey", algorithms.local_steps, "random numbers that are not drawn from data.key"),
+        ("FromKeyOfModule", algorithms.local_steps, "random numbers that are not drawn from data.key"),
         ("FromKey", algorithms.double_precision, ""),
         ("Half", algorithms.double_precision, "should be in float64, and some are in float32"),
         ("Unlike", algorithms.contract, "the client's new state must be like that of init(), None"),
@@ -145,6 +155,11 @@ def case(user_module, tmp_path):
 def test_an_algorithm(case, name, law, sentence):
     (found,) = examine([algorithms.Check("it", law)], case(algorithms.AlgorithmCase, name))
     assert (found.end, sentence in found.sentence) == ("failed" if sentence else "passed", True), found
+
+
+def test_both_sides_of_a_where_are_named(case):
+    (found,) = examine([algorithms.Check("it", algorithms.local_steps)], case(algorithms.AlgorithmCase, "Both"))
+    assert (found.end, "on both sides of a where" in found.sentence) == ("passed", True)
 
 
 @pytest.mark.parametrize(("name", "failed"), [("Rows", []), ("Global", ["x"])])
