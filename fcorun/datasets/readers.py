@@ -138,9 +138,10 @@ def _named(
     where = f"data.path={path}"
     written, remarks = frame_of(file, ending, target, client, where=where, kinds=kinds)
     frame = written.frame
+    free = frame.drop(columns=[target, client], errors="ignore")
     for option, name in aside.items():
-        if name not in frame:
-            raise UserError(f"data.{option}={name}: there is no such column in {path}; {columns_like(name, frame)}")
+        if name not in free:
+            raise UserError(f"data.{option}={name}: there is no such column in {path}; {columns_like(name, free)}")
     features = chosen(frame, path, (target, client), ignore, only)
     rows = split(frame, path, target, client, features=features)
     if unread := next((why for name, why in written.unread.items() if name in features), None):
