@@ -81,16 +81,19 @@ def test_a_figure_from_start_to_end(tmp_path):
     assert (folder / "figure.pdf").read_bytes()[:4] == b"%PDF"
     told = pd.read_csv(folder / "claims.csv", keep_default_na=False)
     assert told.to_dict("records") == rows
-    assert "not measured" not in set(told["holds"])
+    (lost,) = told[told["holds"] == "not measured"]["says"]
+    assert "larger client_lr" in lost  # of which one is tried here
     assert set(told["algo"]) == {"centralized", "feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp"}
     summary = pd.read_csv(folder / "table.csv").set_index("algo")
-    assert (summary.loc["fedmid", "seeds"], summary.loc["centralized", "seeds"]) == (5, 1)
+    assert (summary.loc["fedmid", "seeds"], summary.loc["centralized", "seeds"]) == (5, 5)  # of data
     assert summary.loc["fedmid", "server_lr"] in (0.3, 1)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")}
-    assert len(before) == 4 * 2 + 1 + 4 * 4
+    assert len(before) == 4 * 2 + 1 + 5 * 4
     picture = (folder / "figure.png").read_bytes()
     again = reproduce("fco_fig3a", tmp_path, sweep, overrides=(*SMALL, "x=bytes", "report=False"))
-    assert again == replace(made, page=False)
+    assert replace(again, rows=[]) == replace(made, rows=[], page=False)
+    judged = [[row | {"test": ""} for row in rows] for rows in (again.rows, made.rows)]
+    assert judged[0] == judged[1]  # the tests say that tail averages are after equal rounds
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
     assert (folder / "figure.png").read_bytes() != picture
 
