@@ -229,7 +229,7 @@ def test_files_of_the_folder_do_not_run():
         Path(f"{name}.py").write_text(touch)
     Path("mine_too.py").write_text("import pandas\nfrom fcorun.algorithms import FedAvg\n")
     Path("own/algo").mkdir(parents=True)
-    Path("own/algo/mine.yaml").write_text("name: mine\nclass: mine_too.FedAvg\nclient_lr: 0.01\nserver_lr: 1.0\n")
+    Path("own/algo/mine.yaml").write_text("name: mine\nclass: mine_too.FedAvg\nclient_lr: 0.001\nserver_lr: 1.0\n")
     sweep = ["-m", "--config-dir", "own", "algo=fedadam,mine", "data=lasso_16", "rounds=1", "hydra.sweep.dir=s"]
     command = [sys.executable, "-m", "fcorun", *sweep, "hydra.launcher.executor=joblib"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
