@@ -215,7 +215,7 @@ def alone_as_in_a_grid(case: AlgorithmCase) -> None:
         for ours, theirs in zip(together, snapshots(point, engine=apart), strict=True):
             _same_snapshot(ours, g, theirs, case.rounding)
     last = together[-1]
-    ends = last.models if case.algorithm.personalises else last.solution
+    ends = last.models or last.solution
     one, other = (flat({name: value[g] for name, value in ends.items()}) for g in (0, 1))
     require(not np.allclose(one, other, rtol=1e-4), "half of its numbers should lead to another solution, and lead to "
                                                     "the same: they do not reach the run")  # fmt: skip
@@ -263,7 +263,8 @@ def on_devices(
     relative difference of all that they leave, and of the evaluations that they counted."""
     with jax.enable_x64(config["precision"] == "float64"):
         expected = _ends(config, 1, runs, seeds)
-        return [tuple(map(_apart, _ends(config, count, runs, seeds), expected)) for count in devices]
+        found = [_ends(config, count, runs, seeds) for count in devices]
+        return [(_apart(left, expected[0]), _apart(work, expected[1])) for left, work in found]
 
 
 def _apart(found: Any, expected: Any) -> float:
