@@ -71,7 +71,9 @@ def _against_bytes(of: Drawing, ax: Any, seeds: int) -> None:
     for algo in of.algorithms:
         places = np.flatnonzero(of.tuned.frame["algo"] == algo)
         runs = [of.tuned_records[int(place)].rows for place in places]
-        values = np.median([[row.get(ACCURACY, row["val_accuracy"]) for row in rows] for rows in runs], axis=0)
+        values = np.median(
+            [[row[ACCURACY] if ACCURACY in row else row["val_accuracy"] for row in rows] for rows in runs], axis=0
+        )
         lines[algo] = np.array(along(runs[0], "bytes", algo)), values
     factor, label = unit("bytes", max(sent[-1] for sent, _ in lines.values()))
     for i, (algo, (sent, values)) in enumerate(lines.items()):
