@@ -4,6 +4,7 @@ import re
 import runpy
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import yaml
 from packaging.requirements import Requirement
@@ -53,14 +54,14 @@ def test_constraints_are_written_of_what_is_installed(capsys):
 
 
 def test_the_workflow_tests_what_the_package_promises():
-    told = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    told: Any = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
     matrix = told["jobs"]["tests"]["strategy"]["matrix"]
     promised = [text.rpartition(":: ")[2] for text in PROJECT["classifiers"] if re.search(r"Python :: 3\.", text)]
     assert matrix["python"] == promised
     assert {system.split("-")[0] for system in matrix["os"]} == {"ubuntu", "macos", "windows"}
     assert {each.get("dependencies") for each in matrix["include"]} >= {"oldest", "tested"}
     for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
-        form = yaml.safe_load(path.read_text(encoding="utf-8"))
+        form: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert path.name == "config.yml" or {"name", "description", "body"} <= set(form)
 
 
