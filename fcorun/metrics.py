@@ -14,6 +14,7 @@ PERSONAL = "personal_"  # begins the names of what is measured of the clients' o
 QUANTILES = {"_q10": 0.1, "_q90": 0.9}  # ends those of its quantiles over clients
 _PARTS = {"train_": "training", "val_": "validation"}
 TEST = "test_"  # begins no metric
+RANKED = {"auc": "val_auc", "ap": "val_ap"}  # of two classes: how well predictions rank the validation rows
 UNTOUCHED = ("rows of the test are scored once, when a run ends (scores.csv), and nothing may be chosen by them; "
              "take a metric of the validation rows, such as val_loss")  # fmt: skip
 
@@ -99,7 +100,7 @@ def of_parts(score: Metric, matters: tuple[int | None, int | None] = (None, None
 
 def _personal(metric: Metric) -> list[Metric]:
     """A metric as a mean over the clients' own models, and of the validation rows as quantiles over clients."""
-    rank = {"val_accuracy": 0, "val_loss": 1, "train_accuracy": 2, "train_loss": 3}.get(metric.name)
+    rank = {"val_loss": 0, "val_accuracy": 1, "train_loss": 2, "train_accuracy": 3}.get(metric.name)
     ends = QUANTILES if metric.name.startswith("val_") else {}
     mean = replace(metric, name=PERSONAL + metric.name, label=f"{metric.label} of own models", matters=rank)
     more = [
@@ -111,7 +112,7 @@ def _personal(metric: Metric) -> list[Metric]:
 
 def _catalogue() -> Catalogue:
     loss = of_parts(Metric("loss", higher=False, log=True), (None, 7))
-    accuracy = of_parts(Metric("accuracy", higher=True, share=True), (None, 5))
+    accuracy = of_parts(Metric("accuracy", higher=True, share=True), (None, 9))
     support = {"higher": True, "cut": True, "share": True}
     own = "‖w$_m$ - w$_{m,\\mathrm{true}}$‖$_2$, mean over clients"
     structure = [
@@ -119,9 +120,11 @@ def _catalogue() -> Catalogue:
         Metric("rank", "rank: singular values > {cutoff}", cut=True, structure=True),
     ]
     found = [
-        Metric("objective", "objective  Φ(w) = F(w) + ψ(w)", higher=False, log=True, matters=9),
-        Metric("suboptimality", "gap  Φ(w) - Φ*", higher=False, log=True, matters=8),
+        Metric("objective", "objective  Φ(w) = F(w) + ψ(w)", higher=False, log=True, matters=11),
+        Metric("suboptimality", "gap  Φ(w) - Φ*", higher=False, log=True, matters=10),
         *(loss[0], accuracy[0], loss[1], accuracy[1]),
+        Metric(RANKED["auc"], "validation AUC", higher=True, share=True, matters=8),
+        Metric(RANKED["ap"], "validation average precision", higher=True, share=True),
         Metric("support_f1", "F1 of {support}", matters=4, **support),
         Metric("support_precision", "precision of {support}", **support),
         Metric("support_recall", "recall of {support}", **support),

@@ -128,7 +128,7 @@ class Console(Watcher):
 
 def _worked_out(known: dict) -> str:
     """The numbers that stand for "auto" in a run, and what they come from."""
-    found = ", ".join(f"{key}={value:.4g}" for key, value in known.items() if key.startswith("algo."))
+    found = ", ".join(f"{key}={value:.4g}" for key, value in known.items() if "." in key)
     bends = f", from losses whose curvature is {known['least']:.3g} to {known['most']:.3g}" if "most" in known else ""
     return f"auto: {found}{bends}" if found else ""
 

@@ -13,6 +13,8 @@ MOST_LEVELS = 100  # more, or more than half as many as rows, are names of somet
 _FEW_ROWS = 20  # of fewer, nothing is said about how many levels there are
 _DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
 _LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
+_WITH_UNIT = r"\s*(?P<before>[€$£¥]?)\s*[<>]?=?\s*(?P<number>[+-]?\d+(?:[.,]\d+)*)\s*(?P<unit>[^\s\d.,:/+-].*?|)\s*"
+_FEW_NUMBERS = 5  # so many different ones before one unit may be names: 3 months, 6 months, 12 months
 _COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # of which the comma may be that of decimals
 _TRUTH = {"true": 1.0, "false": 0.0}
 
@@ -156,12 +158,30 @@ def kind_of(series: Any, where: str, clients: np.ndarray | None) -> Kind:
         what, made = ("true and false", "one of them") if others == "truth" else ("numbers", f"a number{point}")
         raise UserError(f"{column} holds {what}, but '{value}' in row {row + 1}{client}: make it {made} or leave it "
                         f"empty, or give levels names that are no numbers; {leave}")  # fmt: skip
+    if unit := _unit_of(text):
+        row = int((there & series.astype(str).str.contains(unit, regex=False).to_numpy(dtype=bool)).argmax())
+        value, client = str(series.iloc[row]), "" if clients is None else f" (client {clients[row]})"
+        raise UserError(f"{column} holds numbers with the unit '{unit}', such as '{value}' in row {row + 1}{client}: "
+                        f"write the numbers alone, all in one unit, or give levels names that begin with no number; "
+                        f"{leave}")  # fmt: skip
     return "levels"
 
 
 def is_date(series: Any) -> bool:
     """Return whether most values of a column of text are dates."""
     return bool(series[~gaps(series)].astype(str).str.fullmatch(_DATE).mean() > 0.5)
+
+
+def _unit_of(text: Any) -> str:
+    """Return the unit that most cells of a column of text give a number in, of many different ones; empty for none."""
+    parts = text.str.extract(f"^{_WITH_UNIT}$")
+    units = (parts["before"] + parts["unit"])[parts["number"].notna()]
+    units = units[units != ""]
+    if not len(units):
+        return ""
+    unit = str(units.mode().iloc[0])
+    same = parts["number"][units.index[units == unit]]
+    return unit if 2 * len(same) >= len(text) and same.nunique() > _FEW_NUMBERS else ""
 
 
 def check_levels(name: str, found: int, rows: int, where: str) -> None:

@@ -9,6 +9,10 @@ import numpy as np
 from fcorun.system.machine import free_memory
 
 _SHOWN = 3  # of a kind, or of rows
+# numbers that stand for gaps in many files
+_CODES = np.array(
+    [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
+)
 _SHARE = 0.1  # of the free memory, for columns that may number the rows
 
 
@@ -77,6 +81,38 @@ def two_values(y: np.ndarray) -> list[str]:
     if len(y) < 20 or len(np.unique(y)) != 2:
         return []
     return ["the target has two values only: if they are classes, give data.task=binary"]
+
+
+def missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
+    """Return a remark on the columns of x (N, d) whose least or largest value is a number that often stands for a gap,
+    such as -999, and lies farther from all others than these do from each other. Rows on disk are not looked at."""
+    if not isinstance(x, np.ndarray) or len(x) < 2:
+        return []
+    edges = np.isin(x.min(axis=0), _CODES) | np.isin(x.max(axis=0), _CODES)
+    told = []
+    for place in np.flatnonzero(edges).tolist():
+        coded = np.isin(x[:, place], _CODES)
+        others, codes = x[~coded, place].astype(float), np.unique(x[coded, place]).astype(float)
+        if not len(others):
+            continue
+        low, high = others.min(), others.max()
+        far = [code for code in codes if max(low - code, code - high) > high - low]
+        if far and high > low:
+            rows = np.flatnonzero(np.isin(x[:, place], far)).tolist()
+            name = f"'{features[place]}'" if features else f"column {place} (from 0)"
+            called = " and ".join(f"{code:g}" for code in far)
+            told.append(f"{name} has {called} in {in_rows(rows)}, all others lie between {low:g} and {high:g}")
+    return [f"{some(told)}: if that means that nothing is known, leave the cells empty"] if told else []
+
+
+def positive_class(classes: Sequence, given: object) -> list[str]:
+    """Return a remark that names the class coefficients speak for, the second, unless it was ``given`` or is 1 of 0 and
+    1, or true."""
+    if given is not None or list(classes) in ([0, 1], ["0", "1"], [False, True]):
+        return []
+    first, second = classes
+    return [f"of the classes '{first}' and '{second}', coefficients above 0 and probabilities speak for '{second}'; "
+            f"data.positive={first} turns that round"]  # fmt: skip
 
 
 def constants(x: np.ndarray, features: Sequence[str] = (), columns: Mapping[str, str] | None = None) -> list[str]:

@@ -17,7 +17,17 @@ from fcorun.datasets.on_disk import OnDisk
 from fcorun.datasets.owners import owners
 from fcorun.datasets.partition import standardized
 from fcorun.datasets.readers import ending_of, find, read
-from fcorun.datasets.remarks import constants, identifiers, look_alikes, no_rows, own_scales, some, two_values
+from fcorun.datasets.remarks import (
+    constants,
+    identifiers,
+    look_alikes,
+    missing_codes,
+    no_rows,
+    own_scales,
+    positive_class,
+    some,
+    two_values,
+)
 from fcorun.datasets.rows import Rows
 from fcorun.datasets.scaling import ClientScalings, Scaling
 from fcorun.datasets.splits import Splits
@@ -170,7 +180,7 @@ class Table(Dataset):
         kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
         remarks += [*across, *self._remarks_on_groups(rows, validation, test, sites)]
         raw, columns = x[kept], encoding.column_of if encoding and not self.encoding else {}
-        remarks += [*identifiers(x, features), *constants(raw, features, columns)]
+        remarks += [*identifiers(x, features), *constants(raw, features, columns), *missing_codes(x, features)]
         x, scaled = self._standardized(x, features, names, owner, held)
         present, counts = np.unique(owner[kept], return_counts=True)
         own = validation.any() and np.isin(owner[checked], present).all()
@@ -282,7 +292,9 @@ class Table(Dataset):
     def _remarks(self, rows: Rows, classes: tuple, more: list[str], sites: Sites) -> tuple[str, ...]:
         """What in the file looks like a mistake, and what comes of the split."""
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
-        target = two_values(rows.y) if self.task == "regression" else []
+        regression = self.task == "regression"
+        target = [*two_values(rows.y), *missing_codes(rows.y[:, None], ["the target"])] if regression else []
+        target += positive_class(classes, self.positive) if self.task == "binary" else []
         told = [*look_alikes("labels", classes), *look_alikes("clients", clients), *rows.remarks, *more, *target]
         fraction = 0.2 if self.validation is None else self.validation
         drawn = sites.training.all() and rows.validation is None and not isinstance(fraction, list)

@@ -13,11 +13,14 @@ from fcorun.algorithms.base import Algorithm, Tree
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.own import along, held
 from fcorun.engine.arrays import Among, dealt, on_device, spread, targets
-from fcorun.metrics import PERSONAL, QUANTILES
+from fcorun.engine.ranking import ranking
+from fcorun.metrics import PERSONAL, QUANTILES, RANKED
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
 _TOGETHER = 2**23  # numbers of the rows of clients whose own models are measured at once
+MOST_RANKED = 100_000  # rows: of more, sorting them at each evaluation would take longer than the evaluation
+_PREDICTIONS = "predictions of validation rows"  # among metrics, until they are ranked
 
 
 def row_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray, " N"]:
@@ -97,8 +100,41 @@ class Evaluation:
     def measure(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
     ) -> dict[str, Float[Array, ""]]:
-        """All metrics of w, each a scalar. x (N, d) and y (N,) are the training rows, or all that they stand among."""
-        return self.measured(problem, w, self.sums(problem, w, x, y, extra), extra)
+        """All metrics of w, each a scalar, for ``ranked``. x (N, d) and y (N,) are the training rows, or all that they
+        stand among."""
+        found = self.measured(problem, w, self.sums(problem, w, x, y, extra), extra)
+        return found | self.predictions(problem, w, x, extra)
+
+    def predictions(self, problem: Problem, w: Vector, x: Any, extra: dict) -> dict[str, Array]:
+        """Return the predictions that ``ranked`` turns into metrics; nothing where it has none to give.
+
+        Which depends on nothing that differs between parts of the data, as a program may serve several.
+        """
+        rows, offset = (x, "offset") if "held" in extra else (extra.get("x_val"), "offset_val")
+        if self.data.task != "binary" or self.data.cut is not None or rows is None or len(rows) > MOST_RANKED:
+            return {}
+        found = problem.predict(w, rows, extra.get(offset))
+        return {_PREDICTIONS: found} if found.ndim == 1 else {}
+
+    @property
+    def unranked(self) -> str:
+        """Why validation rows are not ranked by the predictions for them; empty where they are."""
+        return unranked(self.data, 0 if self.among is None else len(self.among.y))
+
+    def ranked(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Return the metrics of one run or of several, computed by ``measure``, with AUC and average precision in place
+        of predictions. An objective's own figures of these names stay."""
+        found = dict(metrics)
+        predictions = found.pop(_PREDICTIONS, None)
+        if predictions is None or self.unranked:
+            return found
+        scores = np.asarray(predictions)
+        if self.among is not None:
+            scores = scores[..., self.among.held]
+        assert self.data.y_val is not None
+        return {
+            RANKED[name]: each for name, each in ranking(self.data.y_val, scores, self.held_weights()).items()
+        } | found
 
     def sums(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
@@ -201,6 +237,25 @@ class Evaluation:
             else:
                 found[PERSONAL + name] = extra["share_train"] @ values if name.startswith("train_") else values.mean()
         return found
+
+
+def unranked(data: FederatedData, among: int = 0) -> str:
+    """Return why nothing is known of how well validation rows are ranked by the predictions for them; empty where that
+    is measured. ``among`` is how many rows they stand among, 0 where they stand by themselves."""
+    if data.task != "binary":
+        return "it is of two classes"
+    if data.y_val is None or not len(data.y_val):
+        return "there are no validation rows"
+    if not among and len(np.unique(data.y_val)) < 2:
+        return "the validation rows are of one class"
+    if data.on_disk or data.cut is not None:
+        return "it takes all validation rows in one memory"
+    rows = max(len(data.y_val), among)
+    return (
+        f"{rows:,} rows are more than {MOST_RANKED:,}, which are sorted at each evaluation"
+        if rows > MOST_RANKED
+        else ""
+    )
 
 
 def own_models(algorithm: Algorithm, problem: Problem, server: Tree, clients: Tree, own: dict) -> Vector:

@@ -142,14 +142,18 @@ class Federation:
         return over_runs(one, (0, 0), numbers, state["server"], in_turn=self.debug)
 
     def evaluate(self, numbers: Any, state: Tree, x: Any, y: Any, extra: dict[str, jax.Array]):
-        """Of each run the metrics, the solution, and the clients' own models. Where rows stay on disk, or are those of
-        several hosts, x and y are None and the sums over them by part are in the state, "sums"."""
+        """Of each run the metrics, for ``Evaluation.ranked``, the solution, and the clients' own models.
+
+        Where rows stay on disk, or are those of several hosts, x and y are None and the sums over them by part are in
+        the state, "sums".
+        """
 
         def one(numbers, server, clients, sums):
             algorithm, problem = self.bind(numbers)
             w = algorithm.output(problem.on("server"), server)
             sums = self.evaluation.sums(problem, w, x, y, extra) if sums is None else sums
             metrics = self.evaluation.measured(problem, w, sums, extra)
+            metrics |= self.evaluation.predictions(problem, w, x, extra)
             if not algorithm.personalises:
                 return metrics, dict(w), None
 

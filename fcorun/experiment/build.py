@@ -80,6 +80,12 @@ def problem_of(experiment: Experiment, data: FederatedData) -> Problem:
     return problem
 
 
+def bind_objective(experiment: Experiment, data: FederatedData) -> Experiment:
+    """Return the experiment with numbers for what is "auto" in its objective, from the training targets."""
+    targets = data.y if data.offset is None else data.y - data.offset
+    return replace(experiment, objective=experiment.objective.bound(targets))
+
+
 def resolved(experiment: Experiment, data: FederatedData) -> tuple[Experiment, dict | None]:
     """The experiment with numbers for what is "auto" in the algorithm, and the bounds that they come from.
 

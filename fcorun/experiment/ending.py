@@ -111,13 +111,26 @@ def unfinished(rows: Rows) -> dict | None:
         return None
     name, count = judged(rows[-1]), len(rows) // 10
     values = np.array([row[name] for row in rows])
-    before, last = values[-2 * count : -count].mean(), values[-count:].mean()
-    fell, gained, rises = before - last, values[0] - last, np.diff(values[len(values) // 2 :])
-    noise = max(3 * rises.max(initial=0) / np.sqrt(count), _ROUNDING * np.abs(values).max())
-    size = max(abs(before), abs(last))
+    before, last, noise = _tenths(values)
+    fell, gained, size = before - last, values[0] - last, max(abs(before), abs(last))
     if not (gained > 0 and fell > max(noise, min(_SHARE * size, _OF_GAIN * gained))):
         return None
     return {"metric": name, "evaluations": count, "fell": float(fell / size), "of_gain": float(fell / gained)}
+
+
+def descends(rows: Rows) -> bool:
+    """Return whether the objective fell at the end by more than noise may do, however little, as ``unfinished`` has
+    it."""
+    before, last, noise = _tenths(np.array([row[judged(rows[-1])] for row in rows]))
+    return bool(before - last > noise)
+
+
+def _tenths(values: np.ndarray) -> tuple[float, float, float]:
+    """Return the means over the last tenth but one of the values and over the last tenth, and what noise may do."""
+    count = max(len(values) // 10, 1)
+    rises = np.diff(values[len(values) // 2 :])
+    noise = max(3 * rises.max(initial=0) / np.sqrt(count), _ROUNDING * np.abs(values).max())
+    return float(values[-2 * count : -count].mean()), float(values[-count:].mean()), float(noise)
 
 
 def falling(found: Mapping) -> str:

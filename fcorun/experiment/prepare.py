@@ -6,10 +6,11 @@ from typing import Any
 
 from fcorun.config import Settings, build, build_plugin
 from fcorun.datasets.base import FederatedData
+from fcorun.engine.evaluate import unranked
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import check_fit, check_optimum, check_start, check_stop, deterministic
-from fcorun.metrics import PERSONAL, RENAMED, TEST, UNTOUCHED
+from fcorun.metrics import PERSONAL, RANKED, RENAMED, TEST, UNTOUCHED
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
 from fcorun.sections import MEANT, SECTIONS
@@ -71,6 +72,8 @@ def unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
     classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
     if "accuracy" in name and not (classifies or name.partition("_")[2] in own):
         return f"objective={names['objective']} has no accuracy"
+    if name in RANKED.values() and name.removeprefix("val_") not in own and (why := unranked(data)):
+        return f"of data={names['data']} nothing is ranked, since {why}"
     if name.startswith(("support_", "recovery_")) and not (data.truth or data.truths):
         return f"data={names['data']} have no true model to compare with"
     return ""

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +64,11 @@ class Objective(ABC):
     def scores(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> dict[str, Float[Array, " n"]]:
         """Further figures of each example, shape (n,), to be averaged: {"accuracy": ...}."""
         return {}
+
+    def bound(self, targets: np.ndarray) -> Self:
+        """Return the same objective with numbers for its fields that are "auto", from the training targets (N,), which
+        are less their offsets."""
+        return self
 
     @property
     def bounded(self) -> bool:

@@ -1,12 +1,16 @@
 """Quantile regression, smoothed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
+import numpy as np
 
-from fcorun.config import Level, Positive
+from fcorun.config import AUTO, AutoPositive, Level
 from fcorun.metrics import Metric
 from fcorun.objectives.base import LinearModel
+
+_NORMAL_RANGE = 1.349  # the interquartile range of a standard normal distribution
+_SHARE = 0.1  # of the spread: our choice
 
 
 @dataclass(frozen=True)
@@ -23,13 +27,15 @@ class Quantile(LinearModel):
 
     Attributes:
         level: which quantile, between 0 and 1.
-        smoothing: h, in units of the target. Losses bend 1 / h at most: the smaller, the slower.
+        smoothing: h, in units of the target. Losses bend 1 / h at most: the smaller, the slower. "auto" is a tenth of
+            the spread of the training targets, their interquartile range over 1.349, which is the standard deviation
+            of normal ones, so that units change nothing.
     """
 
     source = "@koenker1978"
 
     level: Level = 0.5
-    smoothing: Positive = 0.1
+    smoothing: AutoPositive = AUTO
 
     convex = True
     tasks = ("regression",)
@@ -39,6 +45,17 @@ class Quantile(LinearModel):
         Metric("coverage", label="share of targets at most p", share=True),
         Metric("smoothed", label="share of residuals within the smoothing", share=True),
     )
+
+    def bound(self, targets):
+        if self.smoothing != AUTO:
+            return self
+        low, high = np.quantile(targets, (0.25, 0.75))
+        spread = (high - low) / _NORMAL_RANGE or targets.std() or 1.0
+        return replace(self, smoothing=float(_SHARE * spread))
+
+    @property
+    def bounded(self):
+        return True
 
     def second_derivative(self, outputs):
         return 0.0, 1 / self.smoothing

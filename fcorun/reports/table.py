@@ -124,7 +124,8 @@ class Table:
         """The metric to judge by: ``metric``, or the headline of what was measured. Raises UserError as ``best``."""
         if metric is None:
             names = [name for name in self.tails if not (self.psi() and name in PENALISED)]
-            return self.metrics.headline(names)
+            compared = [name for name in names if self.metrics[name].matters is not None and not self.functions(name)]
+            return self.metrics.headline(compared or names)
         metric = RENAMED.get(metric, metric)
         if metric.removeprefix(PERSONAL).startswith(TEST):
             raise UserError(f"metric={metric} is refused: {UNTOUCHED}")

@@ -35,7 +35,7 @@ def solve(job: Job, data: FederatedData, watch: Watcher) -> None:
             if not np.isfinite(now.objective):
                 job.diverged = max(now.iteration, 1)
                 break
-            found = measured(now.w, everyone.x, everyone.y, extra)
+            found = evaluation.ranked(measured(now.w, everyone.x, everyone.y, extra))
             row = job.add(counters, {name: float(value) for name, value in found.items()})
             watch.row(job, row)
             progress.note([job], None)

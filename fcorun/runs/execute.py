@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 
 from fcorun.algorithms.base import Algorithm, Baseline
+from fcorun.config import numbers
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine
 from fcorun.engine.footprint import broadcast_bytes, drawn, traffic, upload_bytes
@@ -71,10 +72,14 @@ def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
 def _made_ready(job: Job, data: FederatedData, watch: Watcher) -> bool:
     """Work out what is relative, "auto" or a reference; whether the job can run: if not, the others of a grid go on."""
     check_interrupted()
+    asked, given = job.experiment.algo, numbers(job.experiment.objective)
+    job.experiment = build.bind_objective(job.experiment, data)
+    found = numbers(job.experiment.objective)
+    worked_out = {f"objective.{name}": value for name, value in found.items() if name not in given}
     job.experiment = replace(job.experiment, reg=reference.with_strength(job.experiment, data))
-    asked = job.experiment.algo
     try:
-        job.experiment, job.bounds = build.resolved(job.experiment, data)
+        job.experiment, bounds = build.resolved(job.experiment, data)
+        job.bounds = worked_out | (bounds or {}) or None
     except UserError as error:
         job.fail(error)
         watch.ends(job)

@@ -8,8 +8,10 @@ import numpy as np
 from fcorun.algorithms.base import Baseline
 from fcorun.datasets.base import FederatedData
 from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.experiment.ending import falling, judged, missed, named, unfinished
+from fcorun.experiment.classes import one_class, separated
+from fcorun.experiment.ending import FEW, descends, falling, judged, missed, named, unfinished
 from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.stationarity import applies, movement, sentence
 from fcorun.models.brain import files_of
 from fcorun.models.coefficients import Coefficients, alone, of_solution
 from fcorun.models.scores import scores
@@ -29,7 +31,7 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     Where the record cannot be written, the run has failed.
     """
     if not job.diverged:
-        _look_back(job)
+        _look_back(job, data, solution)
     status, reason = (
         ("diverged", job.grown or f"not finite in round {job.diverged}{job.where}")
         if job.diverged
@@ -52,7 +54,7 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
         job.end = status
 
 
-def _look_back(job: Job) -> None:
+def _look_back(job: Job, data: FederatedData, solution: Arrays) -> None:
     """Remark what is amiss with the end of a run that has not diverged; a baseline has its certificate."""
     least = job.resolution()
     if abs(job.rows[-1].get("suboptimality", float("inf"))) < least:
@@ -61,6 +63,9 @@ def _look_back(job: Job) -> None:
         )
     job.remark(job.experiment.objective.remark(job.rows[-1]))
     job.remark(_sparsity(job.experiment, job.rows[-1]))
+    job.remark(one_class(job.experiment, data, job.rows[-1]))
+    endless = separated(job.experiment, data, job.rows[-1])
+    job.remark(endless)
     if isinstance(job.experiment.algo, Baseline):
         return
     if not job.stopped:
@@ -71,8 +76,18 @@ def _look_back(job: Job) -> None:
         job.remark(f"the {named(metric)} ended above where it began{cure}")
     elif not (job.stopped or near):
         job.unfinished = unfinished(job.rows)
-        if job.unfinished and near is None:  # else that has said more
+        if job.unfinished and near is None and not endless:  # else that has said more
             job.remark(falling(job.unfinished))
+    if not (job.stopped or endless or job.unfinished or near is False):  # else that has said it
+        _stand_still(job, data, solution)
+
+
+def _stand_still(job: Job, data: FederatedData, solution: Arrays) -> None:
+    """Note, and remark, how far the coefficients are from standing still, of runs with some evaluations."""
+    if len(job.rows) < FEW or not applies(job.experiment, data, alone=job.picture):
+        return
+    job.moved = movement(job.experiment, data, solution)
+    job.remark(sentence(job.experiment, data, job.moved, falling=descends(job.rows)))
 
 
 def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:

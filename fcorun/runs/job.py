@@ -126,6 +126,8 @@ class Job(Evaluated):
         hosts: on how many it is computed.
         where: at which client it diverged, and in which line, if that is known (``debug``).
         unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
+        moved: by which share of the largest coefficient steps of proximal gradient on all rows move one from where the
+            run has ended, of fcorun.experiment.stationarity; None: not looked at.
         bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
     """
 
@@ -140,6 +142,7 @@ class Job(Evaluated):
     hosts: int = 1
     where: str = ""
     unfinished: dict | None = None
+    moved: float | None = None
     bounds: dict | None = None
 
     @property

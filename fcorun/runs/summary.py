@@ -42,6 +42,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         "reference": job.optimum,
         "certificate": job.certificate,
         "unfinished": job.unfinished,
+        "moved": job.moved,
         "drawn": job.drawn,
         "curvature": job.bounds,
         **{name: last.get(name) for name in COUNTERS[2:] if name in last or "edge" not in name},

@@ -13,7 +13,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.datasets.part import check_classes
 from fcorun.engine.footprint import upload_bytes
 from fcorun.errors import UserError
-from fcorun.experiment.build import engine_for, load, resolved
+from fcorun.experiment.build import bind_objective, engine_for, load, resolved
 from fcorun.experiment.ending import FEW
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
@@ -48,6 +48,7 @@ def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, Federate
         raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
                         "disk: give data.resident=true where they fit, or fewer rows")  # fmt: skip
     fixed = replace(experiment, reg=experiment.reg.with_value(number, 1.0))
+    experiment = bind_objective(experiment, data)
     return replace(experiment, settings=replace(settings, reference=False)), data, fixed
 
 
@@ -115,6 +116,15 @@ def _check_weights(data: FederatedData, kept: np.ndarray, fold: int | None) -> N
     if fold and not data.weight[~kept].any():
         raise UserError(f"fold {fold}: all rows that it holds out have weight 0: give fewer folds, or leave rows of "
                         "weight 0 out of the data")  # fmt: skip
+
+
+def check_ranked(data: FederatedData, folds: Iterable[np.ndarray], metric: str) -> None:
+    """Raise UserError where a fold, rows of a mask (N,), holds out one class only, so that nothing can be ranked."""
+    for k, fold in enumerate(folds, start=1):
+        classes = np.unique(data.y[fold])
+        if len(classes) < 2:
+            raise UserError(f"metric={metric} ranks rows of two classes, and fold {k} holds out '"
+                            f"{data.classes[classes[0]]}' only: give metric=loss, or fewer folds")  # fmt: skip
 
 
 def together(experiment: Experiment, data: FederatedData) -> bool:

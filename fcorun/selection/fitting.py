@@ -189,6 +189,7 @@ class Fitter:
                 if self.stop.is_set():
                     raise KeyboardInterrupt
             measured = self._shared["measure"](numbers(this.regularizer), now.w, among.x, among.y, extra)
+            measured = evaluation.ranked(measured)
             lost = not np.isfinite(now.objective)
             end = "diverged" if lost else "done" if now.certified else "not certified"
             start = start if lost else now.w

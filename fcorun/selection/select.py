@@ -16,7 +16,7 @@ from fcorun.datasets.part import Part, part
 from fcorun.errors import UnknownMetric, UserError, nearest
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare, unmeasured
-from fcorun.metrics import PERSONAL, TEST
+from fcorun.metrics import PERSONAL, RANKED, TEST
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import FILES, REFIT, Record
 from fcorun.runs.job import Watcher
@@ -25,6 +25,7 @@ from fcorun.selection import files
 from fcorun.selection.checks import (
     begun,
     check_parts,
+    check_ranked,
     check_together,
     standardized_by_itself,
     together,
@@ -125,6 +126,9 @@ def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = N
     count = options.folds or FOLDS
     fold = folds_of(data, count, options.by, stream(experiment.settings.seed, "select", "folds"))
     check_parts(experiment, data, (fold != k for k in range(count)), options.by, held=True)
+    metric = _metric(experiment, options, data)
+    if metric in RANKED.values():
+        check_ranked(data, [fold == k for k in range(count)], metric)
     if options.by == "clients":
         check_together(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
     anew = standardized_by_itself(experiment)
@@ -135,7 +139,6 @@ def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = N
     study = Study.of("select", experiment, data, fixed=fixed, asked=asked, rows=[fold], out=out,
                      number=path.number, values=path.values, parts=parts, width=int(data.sizes.max()),
                      mark=files.MARK)  # fmt: skip
-    metric = _metric(experiment, options, data)
     weights = fold_weights(data, fold, options.fold_weights == "rows")
     said = _said(study, path, options)
     held = clients_of(data, fold) if options.by == "clients" else None
@@ -177,8 +180,8 @@ def _own(experiment: Experiment, options: Options) -> bool:
 
 
 def _held(data: FederatedData) -> FederatedData:
-    """The data with a row that is held out."""
-    return replace(data, x_val=data.x[:1], y_val=data.y[:1], offsets_val=None)
+    """The data with rows that are held out."""
+    return replace(data, x_val=data.x, y_val=data.y, offsets_val=None)
 
 
 def _metric(experiment: Experiment, options: Options, data: FederatedData) -> str:

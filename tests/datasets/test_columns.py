@@ -37,6 +37,8 @@ def test_columns_are_left_out_or_chosen(tmp_path):
         ({"born": ["3.12.1960", "24/1/2001"] * 30}, ["'born' holds dates ('3.12.1960')", "days since"]),
         ({"id": [f"P{i}" for i in range(60)]}, ["'id' has 45 levels in 45 training rows", "data.ignore=[id]"]),
         ({"lab": ["88 umol/L", *map(str, range(59))]}, ["'lab' holds numbers, but '88 umol/L' in row 1 (client "]),
+        ({"lab": [f"{8 + k / 10:.1f} g/dL" for k in range(60)]}, ["unit 'g/dL', such as '8.", "the numbers alone"]),
+        ({"lab": [f"€{k}" if k % 2 else "free" for k in range(60)]}, ["unit '€', such as '€", "data.ignore=[lab]"]),
         ({"lab": ["n/k"] * 40 + ["7"] * 20}, ["'lab' holds numbers, but 'n/k' in row 1", "leave it empty"]),
         ({"lab": [np.nan] * 60}, ["'lab' has no value in any training row", "data.ignore=[lab]"]),
         ({"lab": [1, np.inf] * 30}, ["'lab' is infinite in row 2"]),
@@ -48,6 +50,27 @@ def test_columns_that_cannot_be_features(tmp_path, column, words):
     for name in ("t.csv", "t.parquet"):
         with fails("data.path=", *words):
             loaded(save(tmp_path, name, patients().assign(**column)))
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [["3 months", "6 months", "12 months"], [f"{10 * k}-{10 * k + 9}" for k in range(10)], ["1st", "2nd", "3rd"]],
+)
+def test_names_that_begin_with_a_number_are_levels(tmp_path, levels):
+    column = (levels * 60)[:60]
+    assert f"lab={levels[0]}" in loaded(save(tmp_path, "t.csv", patients().assign(lab=column))).features
+
+
+def test_codes_of_missing_numbers_are_remarked(tmp_path):
+    table = patients().drop(columns="ward")
+    table.loc[[3, 7], "bmi"] = -999
+    table.loc[5, "age"] = 99.0  # no farther from the others than they are from each other
+    table.loc[9, "cost"] = 9999
+    (bmi,) = [each for each in loaded(save(tmp_path, "t.csv", table)).remarks if "-999" in each]
+    assert "'bmi' has -999 in 2 rows (4, 8), all others lie between" in bmi
+    assert "'age'" not in bmi
+    (cost,) = [each for each in loaded(save(tmp_path, "t.csv", table)).remarks if "9999" in each]
+    assert "'the target' has 9999 in row 10" in cost
 
 
 def test_many_levels_are_refused_in_long_tables(tmp_path):

@@ -129,6 +129,17 @@ def test_auto_needs_a_ceiling_and_comes_to_the_optimum_with_it(name, tmp_path):
     assert "objective.ceiling=0.5" in low.status["reason"]
 
 
+def test_a_quantile_moves_as_far_whatever_the_unit_of_the_target(tmp_path):
+    """In euros as in thousands of euros; the smoothing that is auto is said."""
+    y = np.random.default_rng(3).lognormal(1, 1, 20)
+    given = ("objective=quantile", "algo=fedgd", "reg=none", "rounds=50", "eval_every=50")
+    euros, thousands = (run(ragged(tmp_path, *given, y=y * unit), f"r{unit}") for unit in (1000, 1))
+    for name, value in thousands.solution.items():
+        np.testing.assert_allclose(euros.solution[name], 1000 * value, rtol=1e-6)
+    spread = np.subtract(*np.quantile(y, [0.75, 0.25])) / 1.349
+    assert thousands.summary["curvature"]["objective.smoothing"] == pytest.approx(0.1 * spread)
+
+
 def test_what_the_smoothing_hides_is_said(tmp_path):
     given = ("objective=quantile", "algo=centralized", "reg=none", "objective.ridge=0.1")
     wide = run(ragged(tmp_path, *given, "objective.smoothing=3"), "wide")

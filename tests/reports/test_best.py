@@ -16,7 +16,7 @@ from fcorun.reports.pictures.best import panels
 def test_panels():
     assert panels(["objective", "train_loss", "val_loss"], "val_loss") == ["objective", "val_loss"]
     names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "support_f1", "density", "rank"]
-    assert panels(names, "support_f1") == ["suboptimality", "val_accuracy", "support_f1", "density", "rank"]
+    assert panels(names, "support_f1") == ["suboptimality", "val_loss", "support_f1", "density", "rank"]
     assert panels(["objective", "train_loss"], "objective")[1] == "train_loss"
 
 

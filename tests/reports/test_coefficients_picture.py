@@ -61,7 +61,9 @@ def test_a_panel_a_class():
 
 
 def test_the_second_class_is_spoken_for():
-    assert "w > 0 speaks for ill" in texts(looked_at(draw, model(4, 3, ("ill",)), "run", 1e-4)).replace("\n", " ")
+    assert "w > 0 speaks for the class 'ill'" in texts(looked_at(draw, model(4, 3, ("ill",)), "run", 1e-4)).replace(
+        "\n", " "
+    )
 
 
 def test_a_matrix_is_a_map():

@@ -65,7 +65,9 @@ class Course:
 
     def snapshot(self, state: Tree, done: int, work: np.ndarray) -> Snapshot:
         """The runs after ``done`` rounds."""
-        now = _judged(self.measure(state), state, done, work)
+        metrics, *found = self.measure(state)
+        metrics = self.stretches.federation.evaluation.ranked(metrics)
+        now = _judged((metrics, *found), state, done, work)
         return replace(now, seconds=time.perf_counter() - self.clock)
 
     def program(self, function: Callable, *given: Any) -> Callable:

@@ -27,6 +27,8 @@ def coefficients(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]
         labels = [" ".join(filter(None, (row["feature"], row["class"]))) for row in shown]
         original = [f"in its own units {said(number_of(row['value_original']))}" if row["value_original"] else ""
                     for row in shown]  # fmt: skip
+        classes = list(dict.fromkeys(row["class"] for row in rows))
+        speaks = f"; above 0 speaks for the class '{said(classes[0])}'" if len(classes) == 1 and classes[0] else ""
         count = f"{len(kept)} of {len(features)} coefficients exceed cutoff={cutoff:g}."
         count += f" The {SHOWN} largest are shown; coefficients.csv has all." if len(kept) > SHOWN else ""
         if shown:
@@ -38,7 +40,7 @@ def coefficients(page: Page, records: Sequence[tuple[str, Record]]) -> list[str]
                    "hovertemplate": "%{customdata[0]}: %{x:.5g}<br>%{customdata[1]}<extra></extra>"}  # fmt: skip
             axis = {"autorange": "reversed", "tickvals": [*range(len(shown))], "ticktext": ticks, "automargin": True}
             found.append(page.chart(f"{name}: {count}", [bar], yaxis=axis, height=110 + 17 * len(shown),
-                                    xaxis={"title": {"text": "coefficient, as trained"}}))  # fmt: skip
+                                    xaxis={"title": {"text": f"coefficient, as trained{speaks}"}}))  # fmt: skip
         else:
             found.append(paragraph(f"{name}: {count}"))
         bias = [[row["class"], number_of(row["value"]), value_of(row["value_original"])] for row in rows if

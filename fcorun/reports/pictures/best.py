@@ -56,10 +56,10 @@ def draw(view: View) -> Any | None:
 def panels(names: Sequence[str], metric: str) -> list[str]:
     """The metrics to show of runs that have these and are judged by one of them."""
     chosen = [next((m for m in ("suboptimality", "objective") if m in names), "train_loss")]
-    chosen += [next((m for m in ("val_accuracy", "val_loss", "train_accuracy") if m in names), "train_loss")]
+    chosen += [next((m for m in ("val_loss", "val_accuracy", "train_accuracy") if m in names), "train_loss")]
     chosen = [name for name in chosen if name in names]  # of own models alone there is neither
     if any(name.startswith(PERSONAL) for name in names):
-        own = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")
+        own = ("val_loss", "val_accuracy", "train_loss", "train_accuracy")
         chosen += [next((PERSONAL + m for m in own if PERSONAL + m in names), metric)]
         chosen += [name for name in structure(PERSONAL) if name in names]
     else:

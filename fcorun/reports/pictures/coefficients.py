@@ -66,7 +66,7 @@ def _words(found: Coefficients) -> str:
 def _say_below(figure: Any, found: Coefficients) -> None:
     """For which class a positive coefficient speaks, and the intercept, which is not drawn, for features as trained and
     as the source has them."""
-    lines = [f"w > 0 speaks for {found.classes[0]}"] if found.classes[0] else []
+    lines = [f"w > 0 speaks for the class '{found.classes[0]}'"] if found.classes[0] else []
     original = None if found.original is None or found.scaling is None else found.original[1]
     trained = "none" if found.bias is None else f"{found.bias[0]:.4g}"
     if original is not None:

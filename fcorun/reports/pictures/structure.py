@@ -38,7 +38,7 @@ def figures(view: View) -> tuple[str, str, Frame] | None:
     """The figure of structure, that of quality, and the points that are done and have both; None if there are none."""
     table = view.table
     x = next((name for name in structure(view.metric)[::-1] if name in table.tails), None)
-    own, shared = ("val_accuracy", "val_loss"), ("support_f1", "val_accuracy", "val_loss")
+    own, shared = ("val_loss", "val_accuracy"), ("support_f1", "val_loss", "val_accuracy")
     names = [PERSONAL + name for name in own] if view.metric.startswith(PERSONAL) else shared  # both of the same models
     quality = next((name for name in names if name in table.tails), None)
     if x is None or quality is None:

@@ -13,7 +13,7 @@ from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Numbers
 from fcorun.errors import HostLost, UserError, describe
-from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.build import bind_objective, engine_for, load
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.hosts.predicting import own, packed, unpacked
@@ -74,6 +74,7 @@ class _Here:
             self.experiment = prepare(config)
             self.data = load(self.experiment)
             told = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}
+            self.experiment = bind_objective(self.experiment, self.data)
             self.hosts.say(**told, on_disk=self.data.on_disk)
         except Exception as error:
             self.hosts.say(refused=describe(error))

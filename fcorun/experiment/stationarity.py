@@ -1,0 +1,86 @@
+"""How far from stationary a run has ended: the KKT residual, told as a movement of the coefficients.
+
+An objective that hardly falls may hide coefficients that are far from the optimum's. A point is optimal where steps of
+proximal gradient on all rows leave it where it is. So some accelerated ones, which fit any psi, are taken from there.
+"""
+
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.algorithms.base import Algorithm
+from fcorun.datasets.base import FederatedData
+from fcorun.experiment.build import problem_of
+from fcorun.experiment.cure import cure
+from fcorun.experiment.experiment import Experiment
+from fcorun.experiment.fit import convex
+from fcorun.experiment.reference import gathered
+from fcorun.objectives.base import linear
+from fcorun.problem import solver
+from fcorun.problem.problem import Problem
+from fcorun.problem.vector import Vector
+from fcorun.regularizers.none import NoRegularizer
+from fcorun.system.cache import Keyed
+
+STEPS = solver.CHUNK
+STILL = 0.02  # of the largest coefficient: what is called leaving it where it is
+_ALONE, _OF_MANY = 1e7, 2e5  # numbers of the rows, at most: of a run by itself, of one of many
+
+
+def applies(experiment: Experiment, data: FederatedData, *, alone: bool) -> bool:
+    """Return whether the run minimises a convex F + psi of a linear model, on rows few enough to be gone through."""
+    algo, reg = experiment.algo, experiment.reg
+    if not isinstance(algo, Algorithm) or algo.personalises or experiment.settings.frozen:
+        return False
+    minimised = bool(algo.traits.sides) or isinstance(reg, NoRegularizer)
+    if not (minimised and convex(experiment.objective, reg) and experiment.mirror.covers(reg)):
+        return False
+    if not linear(type(experiment.objective)) or data.on_disk or data.cut is not None or data.population is not None:
+        return False
+    return data.x.size * max(len(data.classes), 1) <= (_ALONE if alone else _OF_MANY)
+
+
+def movement(experiment: Experiment, data: FederatedData, solution: dict[str, np.ndarray]) -> float:
+    """Return by how much steps of proximal gradient move a coefficient at most, as a share of the largest one.
+
+    Coefficients of features are compared in units of the features' sizes. The intercept, which may be much larger, is
+    compared with itself.
+    """
+    with jax.enable_x64(True):
+        problem, batch = problem_of(experiment, data), gathered(data, experiment.settings.client_weighting)
+        start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
+        made = _made(Keyed(experiment.batch_key, problem), batch.x.shape[1])
+        for end in solver.minimize(problem, batch, 1e-9, STEPS, start=start, made=made):  # noqa: B007
+            pass
+        sizes = np.sqrt(np.asarray(batch.weight @ jnp.square(problem.features(batch.x, jnp.float64))))
+        before, after = (_sized(w, sizes) for w in (start, end.w))
+        if not np.isfinite(end.objective):
+            return 0.0
+    found, weights = 0.0, max(float(np.abs(each).max()) for each in (before["weights"], after["weights"]))
+    for name, values in before.items():
+        largest = max(weights, float(np.abs(values).max()), float(np.abs(after[name]).max()))
+        found = max(found, float(np.abs(after[name] - values).max()) / largest if largest > 0 else 0.0)
+    return found
+
+
+def sentence(experiment: Experiment, data: FederatedData, moved: float, *, falling: bool) -> str:
+    """Return what a user should know of a run whose coefficients ``moved``, and what may help; empty for little."""
+    if moved <= STILL:
+        return ""
+    return (f"the objective hardly falls any more, but the coefficients are not at the optimum: {STEPS} steps of a "
+            f"solver on all rows move one by {float(f'{100 * moved:.2g}'):g} % of the largest: "
+            f"{cure(experiment, data, falling)}")  # fmt: skip
+
+
+def _sized(w: Vector, sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the parameters as arrays, the weights of features times the features' sizes."""
+    found = {name: np.asarray(values) for name, values in w.items()}
+    found["weights"] = found["weights"].reshape(len(sizes), -1) * sizes[:, None]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _made(problem: Keyed[Problem], features: int) -> solver.Programs:
+    return solver.programs(problem.value, features)

@@ -1,0 +1,60 @@
+"""Coefficients at the end of a run that are not the optimum's, although the objective hardly falls any more."""
+
+import numpy as np
+import pytest
+from helpers import ragged
+
+from fcorun import run
+from fcorun.experiment.build import load
+from fcorun.experiment.prepare import prepare
+from fcorun.experiment.stationarity import applies, movement
+
+SIZES = (40, 60)
+X = np.random.default_rng(4).standard_normal((100, 4)) @ np.diag([1, 1, 1, 0.2])
+COUNTS = np.random.default_rng(5).poisson(np.exp(0.3 + X @ [0.5, -0.3, 0, 0.4]))
+OWN = ("algo=fedavg", "algo.client_lr=0.2", "algo.server_lr=1", "objective=poisson", "eval_every=10")
+
+
+def counts(folder, *overrides):
+    return ragged(folder, *OWN, *overrides, sizes=SIZES, x=X, y=COUNTS)
+
+
+@pytest.mark.parametrize("reg", [("reg=none",), ("reg=l1", "reg.strength=0.02", "algo=feddualavg")])
+def test_the_movement_is_the_distance_to_the_optimum(tmp_path, reg):
+    """Here, where some steps of the solver reach it."""
+    experiment = prepare(counts(tmp_path, *reg))
+    data = load(experiment)
+    solved = ("algo=centralized", "objective=poisson", *reg[: 2 if len(reg) > 1 else 1])
+    best = run(ragged(tmp_path, *solved, sizes=SIZES, x=X, y=COUNTS), "best").solution
+    size = np.sqrt((data.x**2).mean(axis=0))
+    largest = np.abs(best["weights"] * size).max()
+    assert movement(experiment, data, best) < 1e-5
+    for j in (0, 3):
+        off = {name: value.copy() for name, value in best.items()}
+        off["weights"][j] *= 1.1
+        assert movement(experiment, data, off) == pytest.approx(
+            0.1 * abs(best["weights"][j]) * size[j] / largest, rel=0.15
+        )
+
+
+def test_it_is_said_and_more_rounds_help(tmp_path):
+    early, late = (run(counts(tmp_path, "reg=none", f"rounds={rounds}"), f"r{rounds}") for rounds in (150, 1500))
+    assert early.summary["moved"] > 0.02
+    assert "the coefficients are not at the optimum" in early.status["reason"]
+    assert "more rounds may help" in early.status["reason"]
+    assert late.summary["moved"] < 0.02
+    assert late.status["reason"] == ""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "alone", "judged"),
+    [
+        (("reg=l1",), True, True),
+        (("reg=l1", "algo=feddualavg"), True, True),
+        (("algo=ditto", "algo.lam=1"), True, False),
+        (("algo=scaffold", "reg=l1"), True, False),
+    ],
+)
+def test_only_what_minimises_a_convex_problem_is_judged(tmp_path, overrides, alone, judged):
+    experiment = prepare(ragged(tmp_path, "algo=fedmid", "algo.client_lr=0.1", "algo.server_lr=1", *overrides))
+    assert applies(experiment, load(experiment), alone=alone) == judged
