@@ -26,7 +26,7 @@ from fcorun.system.cache import Keyed
 
 STEPS = solver.CHUNK
 STILL = 0.02  # of the largest coefficient: what is called leaving it where it is
-_ALONE, _OF_MANY = 1e7, 2e5  # numbers of the rows, at most: of a run by itself, of one of many
+_ALONE, _OF_MANY = 2e6, 2e5  # numbers of the rows, at most: of a run by itself, of one of many; half a second, a tenth
 
 
 def applies(experiment: Experiment, data: FederatedData, *, alone: bool) -> bool:
