@@ -14,7 +14,7 @@ from fcorun.objectives.base import linear
 from fcorun.regularizers.none import NoRegularizer
 
 _ROUNDING = 1e-6  # of an accuracy, a mean in float32
-_MOST = 2**26  # numbers of the features that are looked through
+_MOST = 2**24  # numbers of the features that are looked through
 
 
 def one_class(experiment: Experiment, data: FederatedData, row: Mapping[str, float]) -> str:

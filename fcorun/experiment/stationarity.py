@@ -4,8 +4,6 @@ An objective that hardly falls may hide coefficients that are far from the optim
 proximal gradient on all rows leave it where it is. So some accelerated ones, which fit any psi, are taken from there.
 """
 
-from functools import lru_cache
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,9 +15,9 @@ from fcorun.experiment.cure import cure
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.fit import convex
 from fcorun.experiment.reference import gathered
+from fcorun.experiment.verdict import programs_of
 from fcorun.objectives.base import linear
 from fcorun.problem import solver
-from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.cache import Keyed
@@ -51,9 +49,8 @@ def movement(experiment: Experiment, data: FederatedData, solution: dict[str, np
     with jax.enable_x64(True):
         problem, batch = problem_of(experiment, data), gathered(data, experiment.settings.client_weighting)
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
-        made = _made(Keyed(experiment.batch_key, problem), batch.x.shape[1])
-        for end in solver.minimize(problem, batch, 1e-9, STEPS, start=start, made=made):  # noqa: B007
-            pass
+        made = programs_of(Keyed(experiment.batch_key, problem), batch.x.shape[1])
+        *_, end = solver.minimize(problem, batch, 1e-9, STEPS, start=start, made=made)
         sizes = np.sqrt(np.asarray(batch.weight @ jnp.square(problem.features(batch.x, jnp.float64))))
         before, after = (_sized(w, sizes) for w in (start, end.w))
         if not np.isfinite(end.objective):
@@ -79,8 +76,3 @@ def _sized(w: Vector, sizes: np.ndarray) -> dict[str, np.ndarray]:
     found = {name: np.asarray(values) for name, values in w.items()}
     found["weights"] = found["weights"].reshape(len(sizes), -1) * sizes[:, None]
     return found
-
-
-@lru_cache(maxsize=1)
-def _made(problem: Keyed[Problem], features: int) -> solver.Programs:
-    return solver.programs(problem.value, features)

@@ -108,7 +108,7 @@ def judge(
             best = min(solved, ends[1])
             return _verdict(ends, best, solved, (SOLVED, ends[1] - solved, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in w.items()})
-        made = _made(Keyed(experiment.batch_key, problem), batch.x.shape[1])
+        made = programs_of(Keyed(experiment.batch_key, problem), batch.x.shape[1])
         return _searched(problem, batch, ends, least, {"start": start, "made": made})
 
 
@@ -167,5 +167,6 @@ def _solved(problem: Problem, batch: Batch) -> float | None:
 
 
 @lru_cache(maxsize=1)
-def _made(problem: Keyed[Problem], features: int) -> solver.Programs:
+def programs_of(problem: Keyed[Problem], features: int) -> solver.Programs:
+    """Return the solver's programs for a problem whose examples have so many features, compiled once for one key."""
     return solver.programs(problem.value, features)

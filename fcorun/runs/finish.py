@@ -31,7 +31,11 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
     Where the record cannot be written, the run has failed.
     """
     if not job.diverged:
-        _look_back(job, data, solution)
+        endless = separated(job.experiment, data, job.rows[-1])
+        _look_back(job, endless)
+        job.remark(one_class(job.experiment, data, job.rows[-1]))
+        if not endless:
+            _stand_still(job, data, solution)
     status, reason = (
         ("diverged", job.grown or f"not finite in round {job.diverged}{job.where}")
         if job.diverged
@@ -54,8 +58,9 @@ def finish(job: Job, data: FederatedData, solution: Arrays, models: Arrays | Non
         job.end = status
 
 
-def _look_back(job: Job, data: FederatedData, solution: Arrays) -> None:
-    """Remark what is amiss with the end of a run that has not diverged; a baseline has its certificate."""
+def _look_back(job: Job, endless: str = "") -> None:
+    """Remark what is amiss with the end of a run that has not diverged, as its rows tell, or that its descent is
+    ``endless``; a baseline has its certificate."""
     least = job.resolution()
     if abs(job.rows[-1].get("suboptimality", float("inf"))) < least:
         job.remark(
@@ -63,8 +68,6 @@ def _look_back(job: Job, data: FederatedData, solution: Arrays) -> None:
         )
     job.remark(job.experiment.objective.remark(job.rows[-1]))
     job.remark(_sparsity(job.experiment, job.rows[-1]))
-    job.remark(one_class(job.experiment, data, job.rows[-1]))
-    endless = separated(job.experiment, data, job.rows[-1])
     job.remark(endless)
     if isinstance(job.experiment.algo, Baseline):
         return
@@ -78,13 +81,14 @@ def _look_back(job: Job, data: FederatedData, solution: Arrays) -> None:
         job.unfinished = unfinished(job.rows)
         if job.unfinished and near is None and not endless:  # else that has said more
             job.remark(falling(job.unfinished))
-    if not (job.stopped or endless or job.unfinished or near is False):  # else that has said it
-        _stand_still(job, data, solution)
 
 
 def _stand_still(job: Job, data: FederatedData, solution: Arrays) -> None:
-    """Note, and remark, how far the coefficients are from standing still, of runs with some evaluations."""
-    if len(job.rows) < FEW or not applies(job.experiment, data, alone=job.picture):
+    """Note, and remark, how far the coefficients are from standing still, of runs with some evaluations, unless these
+    have told that the run is not at the optimum."""
+    metric, near = judged(job.rows[-1]), (job.certificate or {}).get("near")
+    told = job.stopped or job.unfinished or near is False or job.rows[-1][metric] > job.rows[0][metric]
+    if told or len(job.rows) < FEW or not applies(job.experiment, data, alone=job.picture):
         return
     job.moved = movement(job.experiment, data, solution)
     job.remark(sentence(job.experiment, data, job.moved, falling=descends(job.rows)))
