@@ -99,7 +99,8 @@ class Console(Watcher):
             self.out.print(told)
         if job.reason:
             self.out.print(job.reason)
-        if job.end == "done" and job.certificate is None and self.data is not None:
+        unknown = job.certificate is None and job.moved is None
+        if job.end == "done" and unknown and self.data is not None:
             from fcorun.experiment.verdict import unjudged
 
             if told := unjudged(job.experiment, self.data):

@@ -172,7 +172,7 @@ def test_own_models_are_judged_by_their_own_rows(algo):
 def test_a_metric_is_called_without_its_part():
     settings = config("algo=fedmid", task="binary")
     assert plan(settings | {"metric": "accuracy"}, Options(), "out").metric == "val_accuracy"
-    with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, loss)"):
+    with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, ap, auc, loss)"):
         plan(settings | {"metric": "acuracy"}, Options(), "out")
     with fails("metric=test_loss is refused"):
         plan(settings | {"metric": "test_loss"}, Options(), "out")
