@@ -161,12 +161,12 @@ def _after(metric: str, rows: Rows, axis: str, amount: float, algo: str) -> floa
     """A metric at the last evaluation that took no more than an amount; nan where a run ended before it took as much.
     A baseline's solution is what it is, whatever was sent."""
     if silent(rows[-1]):
-        return rows[-1].get(metric, np.nan)
+        return rows[-1].get(metric, float("nan"))
     taken = along(rows, axis, algo)
     if taken[-1] < amount:
         return np.nan
     within = [row for row, so_far in zip(rows, taken, strict=True) if so_far <= amount]
-    return within[-1].get(metric, np.nan)
+    return within[-1].get(metric, float("nan"))
 
 
 def _largest(claim: Claim, algo: str, key: str, found: Measured) -> float:
