@@ -28,8 +28,8 @@ def test_gains_are_on_the_same_data():
     found = {"fedavg": (0.70, 0.80), "local": (0.75, 0.70), "pfedme": (0.78, 0.79)}
     rows = [(algo, seed, value) for algo, values in found.items() for seed, value in enumerate(values)]
     own = [None if algo == "fedavg" else value for algo, _, value in rows]
-    frame = pd.DataFrame({"algo": [algo for algo, *_ in rows], f"tail_{METRIC}": np.array(own, float),
-                          "tail_val_accuracy": [value for *_, value in rows]})  # fmt: skip
+    values = {f"tail_{METRIC}": np.array(own, float), "tail_val_accuracy": [value for *_, value in rows]}
+    frame = pd.DataFrame({"algo": [algo for algo, *_ in rows], "data": "heterogeneous", "status": "done", **values})
     one, two = personalised.margins(Table(frame), [seed for _, seed, _ in rows])
     assert (one["algo"], one["wanted"], one["holds"]) == ("pfedme", "more than fedavg", "not distinguishable")
     assert one["measured"].startswith("+3.5 points of accuracy, -1.0 to +8.0")  # of +8 and -1
