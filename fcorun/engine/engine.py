@@ -17,7 +17,7 @@ from fcorun.engine.stretch.ahead import Stretches
 from fcorun.engine.stretch.course import Course, Snapshot
 from fcorun.engine.stretch.states import Elsewhere, States
 
-VERSION = 3  # raise it whenever the same configuration gives other numbers: old records are then not reused
+VERSION = 4  # raise it whenever the same configuration gives other numbers: old records are then not reused
 
 
 @dataclass
