@@ -66,9 +66,9 @@ def sentence(experiment: Experiment, data: FederatedData, moved: float, *, falli
     """Return what a user should know of a run whose coefficients ``moved``, and what may help; empty for little."""
     if moved <= STILL:
         return ""
-    return (f"the objective hardly falls any more, but the coefficients are not at the optimum: {STEPS} steps of a "
-            f"solver on all rows move one by {float(f'{100 * moved:.2g}'):g} % of the largest: "
-            f"{cure(experiment, data, falling)}")  # fmt: skip
+    return (f"the objective has nearly stopped falling, but the coefficients have not reached the optimum: {STEPS} "
+            f"more steps of a solver on all rows change one of them by {float(f'{100 * moved:.2g}'):g} % of the "
+            f"largest: {cure(experiment, data, falling)}")  # fmt: skip
 
 
 def _sized(w: Vector, sizes: np.ndarray) -> dict[str, np.ndarray]:

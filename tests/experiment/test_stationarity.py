@@ -40,7 +40,7 @@ def test_the_movement_is_the_distance_to_the_optimum(tmp_path, reg):
 def test_it_is_said_and_more_rounds_help(tmp_path):
     early, late = (run(counts(tmp_path, "reg=none", f"rounds={rounds}"), f"r{rounds}") for rounds in (150, 1500))
     assert early.summary["moved"] > 0.02
-    assert "the coefficients are not at the optimum" in early.status["reason"]
+    assert "the coefficients have not reached the optimum" in early.status["reason"]
     assert "more rounds may help" in early.status["reason"]
     assert late.summary["moved"] < 0.02
     assert late.status["reason"] == ""
