@@ -15,7 +15,7 @@ from fcorun.system.files import write_whole
 WITHOUT = """
 import importlib, os, pkgutil, signal, sys
 import filelock, h5py, hydra, jax, matplotlib.pyplot, multiprocessing.connection, nilearn, nilearn.maskers, numpy
-import optax, pandas, platformdirs, pooch, psutil, pyarrow.parquet, rich.progress, sklearn.metrics, threadpoolctl
+import pandas, platformdirs, pooch, psutil, pyarrow.parquet, rich.progress, sklearn.metrics, threadpoolctl
 import concurrent.futures.thread, http.client, tarfile, tempfile
 
 for name in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"):
