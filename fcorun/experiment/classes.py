@@ -33,6 +33,7 @@ def one_class(experiment: Experiment, data: FederatedData, row: Mapping[str, flo
     if abs(row[f"{part}_accuracy"] - shares.max()) > _ROUNDING:
         return ""
     better = [name for name in (f"{part}_loss", *RANKED.values()) if name in row]
+    better += [] if part == "val" else ["the scores of rows that are held out (data.test, data.validation)"]
     judges = " or ".join(filter(None, (", ".join(better[:-1]), better[-1])))
     return (f"{part}_accuracy {row[f'{part}_accuracy']:.4g} is what saying '{data.classes[shares.argmax()]}' of every "
             f"row gives, and tells nothing of the model: judge it by {judges}")  # fmt: skip

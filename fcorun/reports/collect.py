@@ -183,7 +183,7 @@ def latest(records: Sequence[Record]) -> tuple[list[Record], str]:
     kept = set(map(id, newest.values()))
     asides = []
     if copies := len(records) - len(runs):
-        asides.append(f"{copies} of {len(records)} records are of runs that lie here twice: left out")
+        asides.append(f"{copies} of {len(records)} records are of a run that another folder holds too: left out")
     if others := len(runs) - len(newest):
         rest = f"{len(runs)} {'other ' if copies else ''}records"
         asides.append(f"{others} of {rest} are of other code or other data than one of the same configuration that was "

@@ -101,7 +101,9 @@ def remarks(runs: Table, metric: str) -> list[str]:
     they were not compared with, and where seeds change nothing."""
     lines = [str(edge) for edge in edges(runs, metric)]
     if functions := runs.functions(metric):
-        lines.append(f"each {' and '.join(functions)} by itself: their {metric} is not of the same function")
+        lines.append(
+            f"points are compared within one {' and '.join(functions)} only: {metric} is another function for each"
+        )
     lines += unlike(runs, metric) + _unsent(runs, metric) + _psi_left_out(runs)
     return list(dict.fromkeys([*lines, *_early(runs), *unfinished(runs, metric), *_undrawn(runs)]))
 

@@ -174,8 +174,10 @@ def told(experiment: Experiment, data: FederatedData, use: str) -> str:
 
 def filled(data: FederatedData) -> list[str]:
     """A remark where gaps are filled by what held-out rows know, too."""
-    gaps = data.encoding is not None and any(column.fill is not None for column in data.encoding.columns)
-    return ["gaps are filled by all training rows, those that are held out or left aside in turn too"] if gaps else []
+    if data.encoding is None or all(column.fill is None for column in data.encoding.columns):
+        return []
+    return ["gaps are filled by all training rows, those of the fold or half that is left out included; validation and "
+            "test rows play no part"]  # fmt: skip
 
 
 def _why(experiment: Experiment, name: str) -> str:

@@ -53,7 +53,8 @@ def _how(of: Selection) -> str:
     if of.choice.paired:
         error += f" of the folds' paired differences to the {of.choice.names['min']}"
     return (f"mean over {of.options.folds} folds{of_rounds}, each {each}, ± {error}; folds share training rows: a rule "
-            "of thumb; the score of what was chosen is a little too good")  # fmt: skip
+            "of thumb; the score of what was chosen is a little too good; coefficients are counted in the model of all "
+            "training rows")  # fmt: skip
 
 
 def _held(of: Selection) -> Iterator[str]:

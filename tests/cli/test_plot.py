@@ -38,7 +38,7 @@ def test_plot_says_what_is_left_out(call, monkeypatch):
     shutil.copytree("s/a", "s/d")
     for more in ((), ("--out", "together")):
         out = call("plot", "s", *more)[1]
-        assert "1 of 4 records are of runs that lie here twice: left out; 1 of 3 other records are of other code" in out
+        assert "1 of 4 records are of a run that another folder holds too: left out; 1 of 3 other records" in out
 
 
 def test_plot_of_several_folders_together(call):

@@ -110,6 +110,6 @@ def test_a_run_that_lies_in_two_folders_counts_once(call):
     shutil.copytree("s", "t")
     record("t/more", config("fedavg"))
     _, out, _ = call("results", "s", "t", "--out", "all.csv")
-    assert "12 of 25 records are of runs that lie here twice: left out" in out
+    assert "12 of 25 records are of a run that another folder holds too: left out" in out
     assert len(pd.read_csv("all.csv")) == 13
     assert "twice" not in call("results", "t")[1]

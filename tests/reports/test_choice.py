@@ -123,7 +123,7 @@ def test_objectives_of_two_strengths_are_not_compared():
     assert found["algo.client_lr"].tolist() == [0.2, 0.2]
     assert len(runs.best("val_loss")) == 1
     text, _ = shown(show, runs, "objective")
-    assert "each reg.strength by itself" in text
+    assert "points are compared within one reg.strength only" in text
     written = draw_sweep(Path("s"), load_records("s"), runs, "objective")
     assert [path.name for path in written] == [
         *("rates-strength=0.1.png", "best-strength=0.1.png", "structure-strength=0.1.png"),
@@ -232,7 +232,7 @@ def test_records_are_in_the_order_of_what_was_varied():
     shutil.copytree("s/c", "t/c")
     twice, aside = latest([*found, *load_records("t")])
     assert twice == found
-    assert aside == "1 of 4 records are of runs that lie here twice: left out"
+    assert aside == "1 of 4 records are of a run that another folder holds too: left out"
 
 
 def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):

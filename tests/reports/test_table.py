@@ -281,7 +281,9 @@ def test_losses_of_two_objectives_do_not_compare(metric):
     assert len(runs.best(metric)) == 2
     assert runs.apart("val_accuracy") == ["data"]
     text, _ = shown(show, runs, metric)
-    assert f"each objective.delta by itself: their {metric} is not of the same function" in " ".join(text.split())
+    assert f"points are compared within one objective.delta only: {metric} is another function for each" in " ".join(
+        text.split()
+    )
 
 
 def test_an_optimum_that_one_run_tells_is_that_of_all_on_its_problem(tmp_path):
