@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.machinery import PathFinder
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +183,10 @@ def _distribution(root: Path, place: str) -> tuple[str, str] | None:
         except OSError:
             continue
         if f"\n{place}," in f"\n{listed}":
-            name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
-            return name, version
+            name, _, number = info.name.removesuffix(".dist-info").rpartition("-")
+            return name, number
+    if root.name == "dist-packages":  # those of a Linux distribution list no files
+        return top, max((version(name) for name in packages_distributions().get(top, ())), default="")
     return None
 
 

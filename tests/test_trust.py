@@ -225,7 +225,7 @@ def test_files_of_the_folder_do_not_run():
     Path("evil.dist-info").mkdir()
     Path("evil.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
     Path("evil.dist-info/entry_points.txt").write_text("[jax_plugins]\nevil = evil_\n")
-    for name in ("optax", "numexpr", "bottleneck", "hydra_plugins/evil", "evil_"):
+    for name in ("pooch", "plotly", "threadpoolctl", "numexpr", "bottleneck", "hydra_plugins/evil", "evil_"):
         Path(f"{name}.py").write_text(touch)
     Path("mine_too.py").write_text("import pandas\nfrom fcorun.algorithms import FedAvg\n")
     Path("own/algo").mkdir(parents=True)

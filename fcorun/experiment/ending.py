@@ -15,6 +15,7 @@ _SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is ca
 FEW = 10  # evaluations, of which nothing can be told
 _ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
 _GROWN = 1000  # times the size that the objective had at the start, or at its lowest: what is called divergence
+_SMALL = 1e-3  # of an objective: a rise from almost 0, of a model that fits all rows, is no divergence
 ADVICE = "more rounds or larger rates may help"
 UNDRAWN = "all clients take part with all their data, and nothing else is drawn"
 
@@ -89,7 +90,7 @@ def grown(rows: Rows) -> str:
     if metric not in (rows[-1] if rows else ()):
         return ""
     first, last, lowest = rows[0][metric], rows[-1][metric], min(row[metric] for row in rows)
-    if last - first <= _GROWN * max(abs(first), abs(lowest)):
+    if last - first <= _GROWN * max(abs(first), abs(lowest), _SMALL):
         return ""
     return (
         f"the {named(metric)} rose from {first:.3g} to {last:.3g}, by more than {_GROWN:,} times its size at the start"

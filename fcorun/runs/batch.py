@@ -127,9 +127,12 @@ def _note(crew: Crew, jobs: list[Job], now: Snapshot) -> None:
         job.diverged, lost = int(now.diverged[g]), crew.engine.federation.lost
         if job.diverged in lost:
             job.where = f", first in client {lost[job.diverged]}"
-        if not job.diverged and (not job.rows or job.rows[-1]["round"] < now.round):
+        if job.diverged:
+            continue
+        if not job.rows or job.rows[-1]["round"] < now.round:
             sent = crew.traffic[job.experiment.settings.seed].after(now.round, job.up, job.down)
             crew.watch.row(job, job.note(now, g, sent, now.seconds / len(jobs)))
+        if not job.stopped:  # a row from before an interruption, which came while the record was completed, counts too
             job.meets()
 
 

@@ -4,7 +4,8 @@ import os
 import pickle
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fcorun.system.joining import join
 from fcorun.system.machine import cores, set_up_jax
 
 Groups = Sequence[list[Point]]  # points of a group differ in numbers and seed only
-_SAFE = "PYTHONSAFEPATH"  # has Python's -m, by which other processes are started, leave the current folder out
+_SAFE = "PYTHONSAFEPATH"
 
 
 def inline(groups: Groups, options: Options, watch: SweepWatcher) -> None:
@@ -73,9 +74,22 @@ def by_joblib(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     except ImportError as error:
         raise UserError("hydra.launcher.executor=joblib needs joblib: pip install 'fcorun[joblib]'") from error
     each = max(1, cores() // options.n_jobs)
-    os.environ[_SAFE] = "1"
     tasks = (delayed(_work)(_sent(group), each) for group in groups)
-    _note(groups, Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks), options, watch)
+    with _without_current_folder():
+        _note(groups, Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks), options, watch)
+
+
+@contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Have Python's -m, by which other processes are started, leave the current folder out of their ``sys.path``."""
+    before = os.environ.get(_SAFE)
+    os.environ[_SAFE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_SAFE]
+        if before is not None:
+            os.environ[_SAFE] = before
 
 
 def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
@@ -92,10 +106,9 @@ def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     each = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
     tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
     work = _work_together if tasks > 1 else _work
-    os.environ[_SAFE] = "1"
     if tasks > 1:
         os.environ.setdefault(SECRET, secrets.token_hex(32))  # which jobs take over with the environment
-    with executor.batch():
+    with _without_current_folder(), executor.batch():
         jobs = [executor.submit(work, _sent(group), each) for group in groups]
     _note(groups, (job.task(0).result() for job in jobs), options, watch)
 

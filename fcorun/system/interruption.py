@@ -49,7 +49,11 @@ def interrupted() -> bool:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Within it signals are noted, but for those that are ignored, as HUP is under nohup. A second one ends the process
-    at once, whatever it is doing: a record then says that it was interrupted, for its lock is gone."""
+    at once, whatever it is doing: a record then says that it was interrupted, for its lock is gone. Within another
+    ``interruptible`` it changes nothing."""
+    if any(signal.getsignal(kind) is _note for kind in SIGNALS):
+        yield
+        return
     before = {kind: signal.getsignal(kind) for kind in SIGNALS}
     heeded = [kind for kind, handler in before.items() if handler not in (signal.SIG_IGN, None)]
     heard, said = socket.socketpair()
@@ -72,8 +76,8 @@ def interruptible() -> Iterator[None]:
 @contextmanager
 def interruptible_at_once() -> Iterator[None]:
     """Within it a signal raises KeyboardInterrupt where it comes: for long steps that write no file."""
-    check_interrupted()
     with _raising(True):
+        check_interrupted()  # a signal that came before
         yield
 
 

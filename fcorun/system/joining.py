@@ -6,12 +6,14 @@ has drawn: the secret itself does not travel. What travels is JSON and arrays of
 
 import hmac
 import json
+import os
 import platform
 import secrets
 import socket
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from multiprocessing.connection import Connection
 
@@ -25,6 +27,7 @@ _BACKLOG = 1000  # hosts that call at once
 _AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
 _LATE = 300  # seconds after which JAX ends all by abort(), where a host does not answer: after fcorun has
 _REFUSED = b"refused"
+_GREETING = 5.0  # seconds that a caller has to say who it is and to prove it
 _LEAVING = 30  # seconds in which all leave, at the end
 
 
@@ -86,7 +89,8 @@ def _answered(server: socket.socket, asked: Asked, told: dict, links: dict[int, 
                 f"{who} did not come {within}{turned}: see what they say, and start all with one address"
             ) from error
         try:
-            hello = _hello(link, asked.secret())
+            with _ended_after(link, _GREETING):
+                hello = _hello(link, asked.secret())
         except _Stranger:
             strangers += 1
             continue
@@ -137,6 +141,25 @@ def _link(connected: socket.socket) -> Connection:
     return Connection(connected.detach())
 
 
+@contextmanager
+def _ended_after(link: Connection, seconds: float) -> Iterator[None]:
+    """End a connection, whose reader then finds its end, where what is done within takes longer than so long."""
+
+    def end() -> None:
+        with suppress(OSError):
+            view.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    with socket.socket(fileno=os.dup(link.fileno())) as view:
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
 class _Stranger(Exception):
     """A caller that does not know the secret."""
 
@@ -146,7 +169,7 @@ def _hello(link: Connection, secret: bytes) -> dict | None:
     challenge = secrets.token_hex(32)
     try:
         link.send_bytes(challenge.encode())
-        told = json.loads(link.recv_bytes(2**20)) if link.poll(5) else {}
+        told = json.loads(link.recv_bytes(2**20)) if link.poll(_GREETING) else {}
         mine, text = str(told["challenge"]), str(told["hello"])
         if not hmac.compare_digest(
             str(told["proof"]).encode(), _proof(secret, "hello", challenge, mine, text).encode()

@@ -52,7 +52,7 @@ def test_what_grows_without_bounds_has_diverged(metric):
     assert "rose from 989 to 5e+19, by more than 1,000 times its size at the start" in found
 
 
-@pytest.mark.parametrize("values", [[2.0, 1500.0], [2.0, 1e9, 3.0], [1e-3, -5.0, 100.0], [0.0, 0.0], []])
+@pytest.mark.parametrize("values", [[2.0, 1500.0], [2.0, 1e9, 3.0], [1e-3, -5.0, 100.0], [1e-9, 2e-6], [0.0, 0.0], []])
 def test_what_rises_within_bounds_has_not(values):
     assert grown(rows(values)) == ""
 

@@ -43,6 +43,15 @@ def test_an_interrupted_run_can_be_forced_to_start_again():
     assert watch.rows == 3
 
 
+def test_a_target_that_was_met_before_an_interruption_ends_the_run():
+    config = small("stop={change:10}")
+    with pytest.raises(KeyboardInterrupt):
+        run(config, "here", Stop(2))
+    record = run(config, "here")
+    assert record.metrics["round"].tolist() == [0, 2]
+    assert record.status["reason"].startswith("stopped in round 2")
+
+
 LONG = [*SMALL, "rounds=600", "eval_every=2", "checkpoint_every=0", "hydra.run.dir=broken"]
 
 

@@ -133,6 +133,25 @@ def json_of(link: Connection) -> dict:
     return json.loads(link.recv_bytes())
 
 
+def test_a_caller_that_stops_within_its_greeting_is_left(monkeypatch):
+    monkeypatch.setattr(joining, "_GREETING", 0.3)
+    (asked,) = several(2, timeout=1.0, ranks=(0,))
+
+    def stranger():
+        for _ in range(50):
+            with suppress(OSError), socket.create_connection(asked.place, timeout=5) as caller:
+                caller.sendall(b"\0")
+                caller.recv(1000)
+                return caller.recv(1000)  # the end
+            time.sleep(0.02)
+
+    with ThreadPoolExecutor(1) as pool:
+        left = pool.submit(stranger)
+        (first,) = meet(asked)
+        assert left.result() == b""
+    assert "host 1 of 2 did not come within hosts.timeout=1 seconds" in str(first)
+
+
 def test_who_does_not_come_is_named():
     first, second = meet(*several(4, timeout=0.7, ranks=(0, 2)))
     assert isinstance(first, UserError)

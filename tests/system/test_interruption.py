@@ -115,6 +115,13 @@ def test_a_second_signal_ends_the_process_at_once(monkeypatch):
         assert ended.get(timeout=20) == 130
 
 
+def test_within_another_it_keeps_what_was_noted():
+    with interruptible():
+        with interruptible():
+            send()
+        assert interrupted()
+
+
 def test_what_is_ignored_stays_ignored():
     outer = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     with interruptible():
