@@ -226,7 +226,7 @@ def _with_packages(names: Iterable[str]) -> tuple[str, ...]:
     >>> _with_packages(["a.b.c", "a.d"])
     ('a', 'a.b', 'a.b.c', 'a.d')
     """
-    parts = [name.split(".") for name in names]
+    parts = [each for name in names if all(each := name.split("."))]  # a relative import of no package names nothing
     return tuple(dict.fromkeys(".".join(each[:n]) for each in parts for n in range(1, len(each) + 1)))
 
 

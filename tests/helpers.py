@@ -1,5 +1,6 @@
 """Small problems, and the plug-ins that there are: a new YAML file in conf/ is thereby tested."""
 
+from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -12,13 +13,13 @@ from fcorun import Watcher
 from fcorun.algorithms import Algorithm, Traits
 from fcorun.checks import problems
 from fcorun.checks.algorithms import AlgorithmCase
-from fcorun.checks.problems import SMALL, engine_of, flat, ragged, snapshots
+from fcorun.checks.problems import SMALL, engine_of, flat, snapshots
 from fcorun.composing.compose import conf_dir
 from fcorun.config import locate
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 
-__all__ = ["engine_of", "flat", "ragged", "snapshots"]  # beside what is defined here
+__all__ = ["engine_of", "flat", "snapshots"]  # beside what is defined here
 
 T = TypeVar("T")
 
@@ -70,7 +71,17 @@ def matrices_only(reg: str) -> bool:
 
 def composed(*overrides: str) -> dict:
     """What ``compose`` gives, with what choices need."""
-    return problems.composed(*overrides, *(more for given in overrides for more in NEEDS.get(given, ())))
+    return problems.composed(*overrides, *needed(overrides))
+
+
+def needed(overrides: Iterable[str]) -> list[str]:
+    """What the choices among these overrides need on data that are no images."""
+    return [more for given in overrides for more in NEEDS.get(given, ())]
+
+
+def ragged(folder: Path, *overrides: str, **table) -> dict:
+    """What ``fcorun.checks.problems.ragged`` gives, with what choices need."""
+    return problems.ragged(folder, *overrides, *needed(overrides), **table)
 
 
 def small(*overrides: str) -> dict:

@@ -27,7 +27,8 @@ def blocks(page: str) -> list[Block]:
         if token.type == "html_block":
             marks |= dict(re.findall(r"<!-- ([a-z ]+): (.+?) -->", token.content))
         elif token.type == "fence" and token.info == "text":
-            found[-1].shown += token.content.splitlines()
+            if found:  # else a sentence that is shown by itself
+                found[-1].shown += token.content.splitlines()
         elif token.type == "fence":
             found.append(Block(token.info, token.content, marks))
             marks = {}

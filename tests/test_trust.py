@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,8 @@ def hostile(ran: Path) -> bytes:
     settings["data"] |= {"path": "http://127.0.0.1:9/x", "root": "../../../etc", bad: bad}
     settings |= {"start": "../../../etc", "hosts": {"address": "evil:1"}, "tracker": {"class": "inbox.rec.payload.X"}}
     own = [Metric(f"val_{bad}", label=bad, higher=False)]  # as its objective may declare
-    folder = record("made", settings, rows(**{f"val_{bad}": 1.0, bad: 2.0}), metrics=own).folder
+    measured: Any = {f"val_{bad}": 1.0, bad: 2.0}
+    folder = record("made", settings, rows(**measured), metrics=own).folder
     about = json.loads((folder / "status.json").read_text()) | {"label": bad, "reason": bad}
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"linear": True, "label": bad, "git": bad, "device": bad, "platform": bad, "versions": {bad: bad}}

@@ -24,10 +24,13 @@ STRENGTH = 0.3  # of the l1 norm in the problem
 
 @dataclass
 class ObjectiveCase:
-    """An objective with one of its tasks."""
+    """An objective with one of its tasks. What is "auto" in the objective gets numbers for targets around 0."""
 
     objective: Objective
     task: str
+
+    def __post_init__(self):
+        self.objective = self.objective.bound(np.linspace(-1, 1, ROWS))
 
     @cached_property
     def problem(self) -> Problem:

@@ -164,6 +164,7 @@ def _arrays(file: Path, ending: str, path: str, resident: bool | str, aside: Map
         if name in ARRAYS:
             raise UserError(f"data.{option}={name}: that array is the rows' {name}: name another one, or none")
     more = list(dict.fromkeys(asked.values()))
+    found: dict[str, Any]
     if ending == FOLDER:
         found = read_folder(path, resident, more)
     elif ending in HDF5:

@@ -228,7 +228,9 @@ class Federation:
         """All rows of each client of a cohort, where any takes its whole data; else None."""
         if not self.takes_whole:
             return None
-        return whole_rows(self.schedule, rows, now.cohort) if now.whole is None else now.whole
+        if now.whole is not None:
+            return jnp.asarray(now.whole)
+        return whole_rows(self.schedule, rows, jnp.asarray(now.cohort))
 
     @cached_property
     def takes_whole(self) -> bool:

@@ -125,7 +125,7 @@ class Round:
 
             each = (self.own, self._whose, kept, drawn.rows, drawn.keys, self.rows_of_client, edge_of)
             means, kept, more = self.clients(self._local(drawn.chances, received), each, shares)
-            edges, counts = over_runs(at_edge, (0, 0), edges, means, in_turn=jax.config.jax_disable_jit)
+            edges, counts = over_runs(at_edge, (0, 0), edges, means, in_turn=jax.config.jax_disable_jit)  # type: ignore[attr-defined]
             counts = jnp.where(total[:, None] > 0, counts, 0).sum(axis=0, dtype=jnp.int32)
             return (edges, kept, spent + more, work + counts), None
 
@@ -153,7 +153,7 @@ class Round:
             data = LocalData(
                 x=x,
                 y=y,
-                **self.beside,
+                **self.beside,  # type: ignore[arg-type]
                 rows=rows,
                 dtype=dtype,
                 repeats=schedule.repeats,

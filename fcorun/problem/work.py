@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params, take_current_trace
 from jax.interpreters import ad, batching, mlir
 
@@ -62,7 +63,7 @@ def counted(function: Callable[[], Tree]) -> tuple[Tree, jax.Array]:
 def only_if(there: jax.Array, step: Callable[[Tree], Tree], value: Tree) -> Tree:
     """Return ``step(value)`` if ``there``, else ``value``. A step that is not there counts nothing, although it is
     computed where ``there`` is traced."""
-    if not isinstance(there, jax.core.Tracer):
+    if not isinstance(there, Tracer):
         return step(value) if there else value
     new, counts = counted(lambda: step(value))
     return mark(jax.tree.map(lambda n, v: jnp.where(there, n, v), new, value), counts * there)
@@ -80,7 +81,7 @@ def _check_alive(closed: ClosedJaxpr) -> None:
     while (trace := getattr(trace, "parent_trace", None)) is not None:
         open_traces.append(trace)
     for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-        if isinstance(value, jax.core.Tracer) and not any(value._trace is trace for trace in open_traces):
+        if isinstance(value, Tracer) and not any(value._trace is trace for trace in open_traces):
             uses = (place_of(eqn.source_info) for eqn in closed.jaxpr.eqns if var in eqn.invars)
             raise UserError("a value is used that was kept from another call: return what is to be kept, as part of a "
                             f"state or of the upload{next(filter(None, uses), '')}")  # fmt: skip

@@ -126,11 +126,11 @@ def plan(config: Mapping[str, Any], options: Options, out: str | Path | None = N
     count = options.folds or FOLDS
     fold = folds_of(data, count, options.by, stream(experiment.settings.seed, "select", "folds"))
     check_parts(experiment, data, (fold != k for k in range(count)), options.by, held=True)
+    if options.by == "clients":
+        check_together(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
     metric = _metric(experiment, options, data)
     if metric in RANKED.values():
         check_ranked(data, [fold == k for k in range(count)], metric)
-    if options.by == "clients":
-        check_together(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
     anew = standardized_by_itself(experiment)
     none = np.zeros(len(fold), bool)
     parts: dict[str, Callable[[], Part]] = {ALL: partial(part, data, ~none, none, False)}

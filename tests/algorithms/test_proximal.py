@@ -72,7 +72,7 @@ def test_agrees_with_its_box(case, tmp_path):
 # ---------------------------------------------------------------- where they end
 
 # The rates that suit that problem, where an algorithm's own do not.
-RATES = dict.fromkeys(("scaffold", "fedcomposite"), ("algo.client_lr=0.02",))
+RATES: dict[str, tuple[str, ...]] = dict.fromkeys(("scaffold", "fedcomposite"), ("algo.client_lr=0.02",))
 EXACT = {name: case for name in names("algo") if not inexact(case := AlgorithmCase(name, RATES.get(name, ())))}
 
 

@@ -62,7 +62,7 @@ def test_each_entry_once_with_what_it_is_for(cite):
     record("deep/dual_again", config(algo__class=DUAL, seed=1))
     found, rest, text = cite("deep")
     assert list(found) == ["fcorun", "reddi2021", "yuan2021", "tibshirani1996"]
-    assert found["reddi2021"] == ["% algo=fedadam, algo=fedyogi: algorithm 1 of Reddi et al. (2021)"]
+    assert found["reddi2021"] == ["% algo=fedadam, algo=fedyogi: algorithm 2 of Reddi et al. (2021)"]
     assert found["yuan2021"] == [
         "% algo=feddualavg: algorithm 3 of Yuan, Zaheer and Reddi (2021)",
         "% data=lasso: section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",

@@ -64,7 +64,7 @@ def test_an_algorithms_line_says_what_its_traits_say(listed):
         ("algo", "feddualavg", "feddualavg *  Federated dual averaging  psi on clients and the server, mirror maps"),
         ("algo", "fedavg_subgradient", "needs the subgradient of reg"),
         ("algo", "pfedmac_sh", "models of clients, needs topology=tree"),
-        ("algo", "fedadam", "Adam  leaves psi out  algorithm 1 of Reddi et al. (2021)"),
+        ("algo", "fedadam", "Adam  leaves psi out  algorithm 2 of Reddi et al. (2021)"),
         ("data", "table", "needs data.path, reads files  yours"),
         ("data", "lasso_8", "section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed"),
         ("data", "femnist", "reads files, downloads what is missing"),

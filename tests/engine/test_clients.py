@@ -39,8 +39,8 @@ def test_chunks_are_of_one_width_and_waste_little(count, most, expected):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("algo=scaffold",),
-        ("algo=scaffold", "clients_per_round=null"),
+        ("algo=scaffold", "algo.client_lr=0.001"),
+        ("algo=scaffold", "algo.client_lr=0.001", "clients_per_round=null"),
         ("algo=fedgd", "algo.step=0.01", "batch_size=null"),
         ("algo=fedprox", "algo.mu=1", "reg=none", "batch_size=null", "clients_per_round=null"),
         ("algo=feddualavg", "topology=tree", "topology.edges=2"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -120,7 +121,7 @@ def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, x=
          "tail_rank": [4, 5]}
     )  # fmt: skip
     tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
-    runs = {"a": [(None, list(rows))]}
+    runs: dict[str, list[tuple[Any, Any]]] = {"a": [(None, list(rows))]}
     found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), runs, [list(rows)] * 2)
     (row,) = claims.check("fig", Figure("t", x=list(x), claims=[one]), found)
     return row
@@ -221,7 +222,11 @@ def test_claims_measured_nowhere_are_refused(wrong):
 def test_a_claim_is_judged_over_seeds():
     """In every seed: yes; in none: no; else the two cannot be told apart. It says by what test."""
     frame = pd.DataFrame({"algo": list("aaabbbc"), "tail_support_f1": [0.5, 0.7, 0.9, 0.4, 0.6, 0.8, 0.65]})
-    runs = {"a": [(seed, []) for seed in range(3)], "b": [(seed, []) for seed in range(3)], "c": [(0, [])]}
+    runs: dict[str, list[tuple[Any, Any]]] = {
+        "a": [(seed, []) for seed in range(3)],
+        "b": [(seed, []) for seed in range(3)],
+        "c": [(0, [])],
+    }
     found = claims.Measured(Table(frame), Table(frame), runs, kind="seeds of data")
 
     def told(**changes):

@@ -83,7 +83,7 @@ def test_the_picture_has_what_it_says(records):
 
 def test_pictures_of_runs_and_sweeps_show_own_models(records):
     names = list(records[-1].metrics)
-    assert panels(names, METRIC)[1:] == ["val_accuracy", METRIC, "personal_density"]
+    assert panels(names, METRIC)[1:] == ["val_loss", METRIC, "personal_density"]
     of_a_run = panels_of_a_run(names, 1e-4)
     assert [len(lines) for _, lines in of_a_run] == [1, 4, 2]
     runs = table(records)

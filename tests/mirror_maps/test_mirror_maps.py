@@ -44,7 +44,7 @@ def test_every_map_obeys(mirror, check):
 @pytest.mark.parametrize(
     ("check", "case"),
     [
-        pytest.param(check, PairCase(*pair.values), id=f"{pair.id}-{check.name}")
+        pytest.param(check, PairCase(*pair.values), id=f"{pair.id}-{check.name}")  # type: ignore[arg-type]
         for pair in PAIRS
         for check in PAIR_CHECKS
         if check.run is retrieve_minimises or not str(pair.id).startswith("euclidean")

@@ -49,7 +49,7 @@ def test_every_task_has_an_objective():
     [
         pytest.param(check, case, id=f"{param.id}-{check.name}")
         for param in CASES
-        for case in [ObjectiveCase(*param.values)]
+        for case in [ObjectiveCase(*param.values)]  # type: ignore[arg-type]
         for check in CHECKS
         if not check.excuse(case)
     ],

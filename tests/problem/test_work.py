@@ -11,7 +11,7 @@ from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
-from fcorun.problem.work import counted, mark, only_if
+from fcorun.problem.work import PROX, counted, mark, only_if
 from fcorun.regularizers.l1 import L1
 from fcorun.regularizers.none import NoRegularizer
 
@@ -133,8 +133,8 @@ def test_what_cannot_be_counted_is_refused():
 def test_a_mark_costs_nothing():
     """The compiled program is that of the function without marks."""
     plain, marked = (
-        jax.jit(lambda w, f=f: f(w + 1)).lower(W).compile().as_text()
-        for f in (lambda w: w, lambda w: mark(w, [0, 0, 1]))
+        str(jax.jit(lambda w, f=f: f(w + 1)).lower(W).compile().as_text())
+        for f in (lambda w: w, lambda w: mark(w, PROX))
     )
     assert marked.count("\n") == plain.count("\n")
 

@@ -23,7 +23,12 @@ def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
         "    def server(self, problem, server, mean):\n"
         "        raise RuntimeError('no such thing')\n",
     )
-    axes = ("algo.class=fcorun.algorithms.FedAvg,mine.Broken", "algo=fedavg", "algo.client_lr=1e-3,2e-3")
+    axes = (
+        "algo.class=fcorun.algorithms.FedAvg,mine.Broken",
+        "algo.name=${algo.class}",
+        "algo=fedavg",
+        "algo.client_lr=1e-3,2e-3",
+    )
     assert command(*axes, "hydra.sweep.dir=s") == 1
     records = load_records("s")
     assert sorted(r.status["status"] for r in records) == ["done", "done", "failed", "failed"]

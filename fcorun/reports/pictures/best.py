@@ -59,8 +59,8 @@ def panels(names: Sequence[str], metric: str) -> list[str]:
     chosen += [next((m for m in ("val_loss", "val_accuracy", "train_accuracy") if m in names), "train_loss")]
     chosen = [name for name in chosen if name in names]  # of own models alone there is neither
     if any(name.startswith(PERSONAL) for name in names):
-        own = ("val_loss", "val_accuracy", "train_loss", "train_accuracy")
-        chosen += [next((PERSONAL + m for m in own if PERSONAL + m in names), metric)]
+        own = [PERSONAL + name for name in ("val_loss", "val_accuracy", "train_loss", "train_accuracy")]
+        chosen += [next((name for name in ([metric] if metric in own else []) + own if name in names), metric)]
         chosen += [name for name in structure(PERSONAL) if name in names]
     else:
         chosen += [name for name in ("support_f1", *structure("")) if name in names]
