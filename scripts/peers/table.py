@@ -49,15 +49,18 @@ def table(rows: list[dict[str, Any]]) -> str:
     return f"{text}\n{agreement(runs)}\n{left_out(runs)}\n{modifications()}"
 
 
+def busy(about: dict[str, Any]) -> bool:
+    """Return whether other work ran on the cores, so that times say nothing."""
+    return about["load_before"] >= 0.5  # afterwards it is the comparison's own
+
+
 def load(about: dict[str, Any]) -> str:
-    """A sentence on what else ran."""
-    before, after = about["load_before"], about.get("load_after", about["load_before"])
-    if before < 0.5:  # afterwards it is the comparison's own
+    """Return a sentence on what else ran; empty if nothing did."""
+    if not busy(about):
         return ""
     return (
-        f"\n**Other work ran on these cores meanwhile** (load average {before:.1f} before, {after:.1f} after), "
-        "so times are too long and\n"
-        "ratios uncertain; those that use both cores or many processes suffer most."
+        f"\n**Times are left out: other work ran on these cores** (load average {about['load_before']:.1f} before). "
+        "The same command on\nquiet cores measures them."
     )
 
 
@@ -80,6 +83,9 @@ def figures(about: dict[str, Any], runs: list[dict[str, Any]], clients: int) -> 
             ours, row = best(runs, peer="fcorun", **wanted), best(runs, peer=name, **wanted)
             if row is None:
                 line += " none | | | |"
+                continue
+            if busy(about):
+                line += f" | | | {row['objective']:.6g} |"
                 continue
             ratio = digits(row["round_ms"] / ours["round_ms"]) if ours else ""
             line += f" {digits(row['round_ms'])} | {ratio} | {row['rest_s']:.1f} | {row['objective']:.6g} |"
