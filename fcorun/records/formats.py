@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # the largest file of each kind that is read, in bytes
 _TEXT, _YAML, _ARRAYS, _MASK = 2**30, 2**24, 2**34, 2**29
 _DEPTH = 30  # of mappings and lists within each other in YAML
