@@ -243,8 +243,9 @@ def double_precision(case: AlgorithmCase) -> None:
     require("float32" not in kinds, "with precision=float64 all states should be in float64, and some are in float32")
     if "bits" in engine_of(case.config()).federation.shapes.asked:
         return  # jax.random draws other numbers in another precision
-    for name in {"objective", "train_loss", "personal_train_loss"} & set(last.metrics):
-        agree(f"{name} in float32, beside float64,", case.unbroken.rows[-1][name], last.metrics[name][0], rtol=1e-3)
+    row = case.unbroken.rows[-1]
+    for name in {"objective", "train_loss", "personal_train_loss"} & set(row):
+        agree(f"{name} in float32, beside float64,", row[name], last.metrics[name][0], rtol=1e-3)
 
 
 def on_two_devices(case: AlgorithmCase) -> None:
