@@ -91,7 +91,7 @@ def small(*overrides: str) -> dict:
 
 def small_for(algo: str, *overrides: str) -> dict:
     """``small`` with an algorithm, and all clients, or edges, for one that needs them."""
-    return AlgorithmCase(algo).config(*overrides)
+    return AlgorithmCase(algo).config(*overrides, *needed(overrides))
 
 
 def given(value: T | None) -> T:
