@@ -1,4 +1,4 @@
-"""What the functions of an algorithm take and return: once, on shapes alone, before anything is computed with them."""
+"""Checks of what the functions of an algorithm take and return: once, on shapes alone, before they compute anything."""
 
 import inspect
 from collections.abc import Callable

@@ -288,7 +288,7 @@ def _ends(config: Config, devices: int, runs: int, seeds: Sequence[int]) -> Any:
 
 
 def reaches_the_optimum(case: AlgorithmCase, cohorts: Sequence[str] = ("null",)) -> None:
-    """What its traits say: with full gradients and several local steps it comes to the optimum, on clients that differ.
+    """Come to the optimum with full gradients and several local steps on unlike clients, if the traits say so.
     ``cohorts`` are values of clients_per_round to try; traits speak of all clients."""
     for reg in {"smooth": ("none",), "composite": ("none", "l1"), "": ()}[case.traits.exact]:
         for cohort in cohorts:

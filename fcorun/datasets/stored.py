@@ -139,7 +139,7 @@ def digest(file: Path) -> str:
 
 
 def folder_digest(path: str, more: Sequence[str] = ()) -> Mapping[str, str]:
-    """Those of the arrays of a folder, and of ``more``, by name."""
+    """Return the arrays of a folder that it has, those called ``more`` too, by name."""
     files = sorted(Path(path).expanduser().glob("*.npy"))
     there = {file.stem: file for file in files if file.stem in (*ARRAYS, *more)}
     return {name: digest(file) for name, file in there.items()}

@@ -125,7 +125,7 @@ def check_nonzeros(of: Any, *keys: str) -> None:
 
 
 def needs_of_evaluated(of: Any) -> tuple[float, str]:
-    """What ``sampled`` takes of a data set with a population: float32 rows of the clients that are measured."""
+    """Return the memory that ``sampled`` takes for a population: float32 rows of the clients that are measured."""
     rows = 2 * min(of.evaluated, of.clients) * of.samples
     return 4 * rows * of.features, told(of, ("evaluated", "samples", "features"))
 

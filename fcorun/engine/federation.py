@@ -142,7 +142,7 @@ class Federation:
         return over_runs(one, (0, 0), numbers, state["server"], in_turn=self.debug)
 
     def evaluate(self, numbers: Any, state: Tree, x: Any, y: Any, extra: dict[str, jax.Array]):
-        """Of each run the metrics, for ``Evaluation.ranked``, the solution, and the clients' own models.
+        """Evaluate each run: its metrics, predictions for ``Evaluation.ranked``, solution, and clients' own models.
 
         Where rows stay on disk, or are those of several hosts, x and y are None and the sums over them by part are in
         the state, "sums".

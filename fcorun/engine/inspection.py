@@ -1,4 +1,4 @@
-"""What a trace of an algorithm's ``local`` tells of it: work that is lost or not counted, foreign random numbers."""
+"""Inspection of a traced ``local``: work that is lost or not counted, random numbers that are not ``data.key``'s."""
 
 import re
 from dataclasses import dataclass, field
@@ -118,7 +118,7 @@ class _Walk:
         return next(filter(None, self.called), "") or place_of(eqn.source_info)
 
     def _loop(self, jaxpr: Jaxpr, together: Origins) -> Origins:
-        """What comes of a function that may take what it returns."""
+        """Return the origins of the outputs of a loop's body, which may take its outputs as its arguments."""
         for _ in range(2):
             together = together.union(*self.through(jaxpr, [together] * len(jaxpr.invars)))
         return together

@@ -81,7 +81,7 @@ def _change(rows: Rows) -> float:
 
 
 def grown(rows: Rows) -> str:
-    """That a run has diverged although its state is finite, as a sentence; empty where it has not.
+    """Return why a run whose state is finite has diverged, as a sentence; empty where it has not.
 
     What it minimises has risen, from the first evaluation to the last, by more than 1,000 times its size at the start
     or at its lowest, whichever is larger.

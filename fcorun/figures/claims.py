@@ -23,7 +23,7 @@ Rows = Sequence[dict[str, float]]
 
 @dataclass(frozen=True)
 class Measured:
-    """What claims are checked against.
+    """Measurements that claims are checked against.
 
     Attributes:
         grid, grid_rows: the table of all points, and the rows of each.
@@ -130,7 +130,7 @@ def _number(value: float) -> str:
 
 
 def _measure(claim: Claim, algo: str, found: Measured) -> tuple[Values, Values]:
-    """What is claimed of an algorithm, a value a seed, or one number: a bound from below and one from above, which are
+    """Return what a claim is about, a value a seed, or one number: a bound from below and one from above, which are
     the same but for rounds to a target."""
     if claim.at == "reach":
         soonest = _soonest(claim, algo, found)

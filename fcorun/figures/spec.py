@@ -111,7 +111,7 @@ class Figure:
 
     @property
     def seed_kind(self) -> str:
-        """What the seeds are called where something is said of several."""
+        """The word for several seeds: seeds of data, or of cohorts."""
         return SEEDS_OF[self.seed_keys[-1]]
 
     def __post_init__(self):

@@ -52,7 +52,7 @@ class Table:
 
     @property
     def seed_kind(self) -> str:
-        """What the seeds of a band are called: those of the data, where these vary."""
+        """The word for the seeds of a band: seeds of data where the data vary, else of cohorts."""
         return SEEDS_OF["data.seed" if "data.seed" in self.keys else "seed"]
 
     def psi(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a trace of an algorithm of one's own tells of it."""
+"""Inspection of the traced algorithm of a user: lost and uncounted work, foreign random numbers."""
 
 import pytest
 from helpers import engine_of, small

@@ -113,7 +113,7 @@ def conditioning(records: Sequence[Record]) -> list[dict[str, str]]:
 
 
 def iterations(records: Sequence[Record], target: float = 1e-3) -> dict[str, dict[float, Reach]]:
-    """Of each algorithm, the rounds to a gap of ``target`` at each condition number, from the smallest on."""
+    """Return, by algorithm, the rounds to a gap of ``target`` at each condition number, from the smallest on."""
     found: dict[str, dict[float, Reach]] = {}
     for record in records:
         rows = record.rows
