@@ -6,17 +6,17 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PARTS = ("fcorun", "hydra_plugins", "conf")  # what a wheel holds
+PACKAGED_FOLDERS = ("fcorun", "hydra_plugins", "conf")  # what a wheel holds
 
 
-class Commit(BuildHookInterface):
+class CommitHook(BuildHookInterface):
     """Of sources that git has as they are; others are of no commit, and one that the sources bring along stays."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable" or not Path(self.root, ".git").exists():
             return
         sha = self._git("rev-parse", "HEAD")
-        if sha and self._git("status", "--porcelain", "--", *PARTS) == "":
+        if sha and self._git("status", "--porcelain", "--", *PACKAGED_FOLDERS) == "":
             file = Path(self.directory, ".commit")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{sha}\n", encoding="utf-8")

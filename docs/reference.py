@@ -18,12 +18,20 @@ from unittest.mock import patch
 import yaml
 from markup import documented, joined, listing, marked, short, table, tree
 
-from fcorun.cli.abilities import LEGENDS, abilities
+from fcorun.cli.capabilities import LEGENDS, capabilities
 from fcorun.cli.commands import COMMANDS
-from fcorun.cli.keys import GROUPS, Key, choice, default_choices, default_told, plugin_class, root_keys
-from fcorun.composing.folders import choices
+from fcorun.cli.key_docs import (
+    GROUPS,
+    KeyDoc,
+    format_default,
+    plugin_class,
+    read_choice,
+    read_default_choices,
+    read_root_keys,
+)
+from fcorun.configuration.search_path import find_choices
 from fcorun.figures import spec
-from fcorun.sources.catalogue import UNPUBLISHED, Source, catalogue, source_of
+from fcorun.sources.catalogue import UNPUBLISHED, Source, load_catalogue, read_source
 
 TITLES = {
     "algo": "Algorithms",
@@ -36,7 +44,7 @@ TITLES = {
     "hydra/launcher": "Launcher",
     "hydra/sweeper": "Sweepers",
 }
-_choice_of, _root_keys = cache(choice), cache(root_keys)
+_choice_of, _root_keys = cache(read_choice), cache(read_root_keys)
 DOCS = Path(__file__).parent
 PAGED = ("algo",)  # each of these choices has a page of its own
 CONTRACTS = ("algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "networks", "trackers")
@@ -62,7 +70,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "index.md", _index(groups)
     for group in groups:
         yield f"{_page(group)}.md", _group(group)
-        for name in choices(group) if group in PAGED else ():
+        for name in find_choices(group) if group in PAGED else ():
             yield _place(group, name), joined(_choice(group, name, "#"))
     yield "keys.md", _keys()
     yield "commands.md", _commands()
@@ -89,12 +97,12 @@ def _index(groups: list[str]) -> str:
 
 def _group(group: str) -> str:
     """The page of a shelf: a table of its choices, then these, or links to their pages."""
-    found = {name: _choice_of(group, name) for name in choices(group)}
+    found = {name: _choice_of(group, name) for name in find_choices(group)}
     rows = [
-        (f"[{name}]({_place(group, name)})", marked(each.head), marked(", ".join(abilities(group, each))))
+        (f"[{name}]({_place(group, name)})", marked(each.description), marked(", ".join(capabilities(group, each))))
         for name, each in found.items()
     ]
-    default = default_choices().get(group)
+    default = read_default_choices().get(group)
     said = f"`{group}={default}` where none is given. " if default in found else ""
     legend = f"{marked(LEGENDS[group]).capitalize()}." if group in LEGENDS else ""
     lines = [f"# {TITLES[group]}", ""]
@@ -110,12 +118,12 @@ def _group(group: str) -> str:
 
 def _choice(group: str, name: str, level: str) -> list[str]:
     """A choice: what it is, its keys, its mathematics, what its class says, and its code."""
-    found, path = _choice_of(group, name), choices(group)[name]
-    lines = [f"{level} {group}={name}", "", marked(found.head), ""]
-    if able := abilities(group, found):
+    found, path = _choice_of(group, name), find_choices(group)[name]
+    lines = [f"{level} {group}={name}", "", marked(found.description), ""]
+    if able := capabilities(group, found):
         lines += [f"Needs and can: {marked(', '.join(able))}.", ""]
     kind = plugin_class(group, found)
-    source = source_of(kind) if kind else None
+    source = read_source(kind) if kind else None
     if source and source.text:
         links = " ".join(f"[\\[{entry.key}\\]](sources.md#{entry.key})" for entry in source.entries)
         lines += [f"Source: {marked(source.text)}. {links}", ""]
@@ -135,11 +143,11 @@ def _place(group: str, name: str) -> str:
     return f"{group}-{name}.md" if group in PAGED else f"{_page(group)}.md#{_anchor(group, name)}"
 
 
-def _told(about: Key) -> tuple[str, str]:
+def _told(about: KeyDoc) -> tuple[str, str]:
     """A key's default and meaning."""
-    default = default_told(about.value)
+    default = format_default(about.value)
     shown = marked(default) if default != about.value or not default else f"`{default}`"
-    kind = f" ({marked(about.kind)})" if about.kind else ""
+    kind = f" ({marked(about.type_text)})" if about.type_text else ""
     return shown.replace("|", "\\|") if shown.startswith("`") else shown, marked(about.comment) + kind
 
 
@@ -193,9 +201,9 @@ def _gallery() -> str:
         "Each is a file in `conf/experiment`, is made by `fcorun figure NAME`, and says of",
     ]
     lines += ["each claim whether it holds. [Figures](../guide/figures.md) tells how, with times and verdicts.", ""]
-    for name, path in spec.names().items():
+    for name, path in spec.list_figures().items():
         figure = yaml.safe_load(path.read_text(encoding="utf-8"))["figure"]
-        title, head = marked(figure["title"]), marked(_choice_of("experiment", name).head)
+        title, head = marked(figure["title"]), marked(_choice_of("experiment", name).description)
         lines += [f"## {name}", "", f"**{title}**", "", head, ""]
         if (DOCS / f"{name}.png").is_file():
             lines += [f"![{title}](../{name}.png)", ""]
@@ -259,15 +267,15 @@ def _sources() -> str:
     used: dict[str, list[str]] = {}
     without: list[str] = []
     for group in GROUPS:
-        for name in choices(group):
+        for name in find_choices(group):
             kind, link = plugin_class(group, _choice_of(group, name)), f"[{group}={name}]({_place(group, name)})"
-            source = source_of(kind) if kind else Source()
+            source = read_source(kind) if kind else Source()
             for entry in source.entries:
                 used.setdefault(entry.key, []).append(link)
             if source.text.startswith(UNPUBLISHED):
                 without.append(f"- {link}: {marked(source.text)}")
     lines = ["# Sources", "", "`fcorun cite DIR` prints those of the records in `DIR`.", ""]
-    for key, entry in catalogue().items():
+    for key, entry in load_catalogue().items():
         lines += [f"## {key}", "", marked(entry.label) + (f": {', '.join(used[key])}" if key in used else ""), ""]
         lines += ["```bibtex", entry.text, "```", ""]
     return joined(lines, "## Without a paper of their own", "", without)

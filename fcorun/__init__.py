@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fcorun.composing.compose import compose
+    from fcorun.configuration.compose import compose
     from fcorun.errors import UserError
     from fcorun.records.record import Record, load_records
     from fcorun.runs.job import Watcher
@@ -24,7 +24,7 @@ _PLACES = {
     "UserError": "errors",
     "Record": "records.record",
     "load_records": "records.record",
-    "compose": "composing.compose",
+    "compose": "configuration.compose",
     "Watcher": "runs.job",
     "grid": "runs.run",
     "run": "runs.run",

@@ -17,8 +17,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from fcorun.errors import UserError, describe, nearest, own_line_of
-from fcorun.trust import import_own, import_trusted, needs_no_trust
+from fcorun.errors import UserError, describe_error, find_user_line, suggest_name
+from fcorun.trust import import_trusted_module, import_user_module, is_free_to_import
 
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
@@ -32,11 +32,11 @@ AutoCount = Annotated[int, "or auto", "positive"]
 AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
-Path = Annotated[str, "how"]  # where something lies; no part of what a run is
+PathOption = Annotated[str, "how"]  # where something lies; no part of what a run is
 LaterIndex = Annotated[int, "non-negative", "later"]  # later: with its default, a run is the one it was before
 
-Axis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
-Style = Literal["paper", "slides"]  # what pictures are drawn for: their size, and that of their texts
+CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds"]  # what curves are drawn against
+FigureStyle = Literal["paper", "slides"]  # what pictures are drawn for: their size, and that of their texts
 
 _CONDITIONS = {
     "positive": lambda v: v > 0,
@@ -53,12 +53,12 @@ _NAMES |= {list: "a list", dict: "a mapping"}
 
 # Where plug-ins were that older configurations and records name.
 MOVED = {
-    "fcorun.topology.Star": "fcorun.networks.star.Star",
-    "fcorun.topology.Tree": "fcorun.networks.tree.Tree",
+    "fcorun.topology.Star": "fcorun.communication.star.Star",
+    "fcorun.topology.Tree": "fcorun.communication.tree.Tree",
 }
 
 # Keys of a section that are no fields of its plug-in: its name, its class, what others look up, its name in pictures.
-LABELS = ("name", "class", "natural", "title")
+LABEL_KEYS = ("name", "class", "natural", "title")
 # Names become names of folders, which may be copied to systems that refuse these.
 _NO_FOLDER = re.compile(r'[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)$', re.IGNORECASE)
 
@@ -84,8 +84,8 @@ class Settings:
     # how, not what: none of these changes a row of metrics.csv
     tail_rounds: Annotated[Count, "how"] = 100
     metric: Annotated[str | None, "how"] = None
-    x: Annotated[Axis, "how"] = "rounds"
-    style: Annotated[Style, "how"] = "paper"
+    x: Annotated[CurveAxis, "how"] = "rounds"
+    style: Annotated[FigureStyle, "how"] = "paper"
     checkpoint_every: Annotated[NonNegative, "how"] = 5.0
     memory: Annotated[Positive | None, "how"] = None
     devices: Annotated[Literal["all"] | AutoCount, "how"] = AUTO
@@ -108,24 +108,24 @@ def locate(target: str, key: str, trust: str | os.PathLike[str] | None = None) -
     """
     target = MOVED.get(str(target), str(target))
     module = target.rpartition(".")[0]
-    if needs_no_trust(module):
+    if is_free_to_import(module):
         return _class_in(lambda: importlib.import_module(module), target, key)
     if trust is not None:
-        return _class_in(lambda: import_trusted(module, trust), target, key)
+        return _class_in(lambda: import_trusted_module(module, trust), target, key)
     raise UserError(
         f"{key}={target} is not imported: it is no class of fcorun, of an installed plug-in package or of your own "
         f"configuration; if you know its code, give the folder that holds '{module}', as trust=DIR or --trust DIR"
     )
 
 
-def locate_own(target: str, key: str) -> type:
+def locate_user_class(target: str, key: str) -> type:
     """Return the class at a dotted path that the user's own configuration files or command line name.
 
     Its module may be any that is installed, or one of the current folder. Raises UserError, naming ``key``, where there
     is no such module or class.
     """
     target = MOVED.get(str(target), str(target))
-    return _class_in(lambda: import_own(target.rpartition(".")[0]), target, key)
+    return _class_in(lambda: import_user_module(target.rpartition(".")[0]), target, key)
 
 
 def import_classes(config: Mapping[str, Any], trust: str | os.PathLike[str] | None = None) -> None:
@@ -137,7 +137,7 @@ def import_classes(config: Mapping[str, Any], trust: str | os.PathLike[str] | No
         target = str(values.get("class") or "") if isinstance(values, Mapping) else ""
         if target and not target.startswith("fcorun."):  # which needs no more than to be asked for
             key = f"{section}.class"
-            _ = locate_own(target, key) if trust is None else locate(target, key, trust)
+            _ = locate_user_class(target, key) if trust is None else locate(target, key, trust)
 
 
 def _class_in(imported: Callable[[], types.ModuleType], target: str, key: str) -> type:
@@ -151,10 +151,11 @@ def _class_in(imported: Callable[[], types.ModuleType], target: str, key: str) -
         if "non-frozen dataclass" in str(error):
             raise UserError(
                 f"{key}={target}: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above its class, "
-                f"{own_line_of(error)}"
+                f"{find_user_line(error)}"
             ) from error
         raise UserError(
-            f"{key}={target}: cannot import '{module_name}' ({describe(error)}); give the dotted path of a class, "
+            f"{key}={target}: cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a "
+            f"class, "
             "package.module.Class, that Python can import from this folder"
         ) from error
     found = getattr(module, class_name, None)
@@ -162,7 +163,7 @@ def _class_in(imported: Callable[[], types.ModuleType], target: str, key: str) -
         own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module_name}
         classes = [n for n, v in own.items() if isinstance(v, type) and dataclasses.is_dataclass(v)]
         raise UserError(
-            f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; {nearest(class_name, classes)}"
+            f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; {suggest_name(class_name, classes)}"
         )
     options = [name for name, hint in inspect.get_annotations(found).items() if "ClassVar" not in str(hint)]
     if options and "__dataclass_fields__" not in vars(found):
@@ -181,13 +182,13 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}
     dotted = prefix + "." if prefix else ""
     for name in values:
-        if name not in fields and not (prefix and name in LABELS):
-            raise UserError(f"unknown option '{dotted}{name}': {nearest(name, fields)}")
+        if name not in fields and not (prefix and name in LABEL_KEYS):
+            raise UserError(f"unknown option '{dotted}{name}': {suggest_name(name, fields)}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if values.get(name, "???" if required else None) == "???":
             raise UserError(f"{dotted}{name} has no value: give {dotted}{name}=...")
-    return cls(**{n: check(values[n], hints[n], dotted + n) for n in fields if n in values})
+    return cls(**{n: check_value(values[n], hints[n], dotted + n) for n in fields if n in values})
 
 
 def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
@@ -202,7 +203,7 @@ def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
     return build(locate(values["class"], f"{section}.class"), values, section)
 
 
-def check(value: Any, hint: Any, key: str) -> Any:
+def check_value(value: Any, hint: Any, key: str) -> Any:
     """``value`` as the type ``hint``, or a UserError that names ``key``."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
@@ -210,10 +211,10 @@ def check(value: Any, hint: Any, key: str) -> Any:
             if isinstance(value, str) and value == AUTO:
                 return value
             try:
-                return check(value, Annotated[args[0], *(mark for mark in args[1:] if mark != "or auto")], key)
+                return check_value(value, Annotated[args[0], *(mark for mark in args[1:] if mark != "or auto")], key)
             except UserError as error:
                 raise UserError(f"{error}, or auto") from error
-        value = check(value, args[0], key)
+        value = check_value(value, args[0], key)
         for condition in args[1:]:
             if value is not None and not _CONDITIONS[condition](value):
                 raise UserError(f"{key}={value} must be {condition}")
@@ -226,22 +227,22 @@ def check(value: Any, hint: Any, key: str) -> Any:
             options.sort(key=lambda option: typing.get_origin(option) is list)
         for option in options[:-1]:
             try:
-                return check(value, option, key)
+                return check_value(value, option, key)
             except UserError:
                 continue
-        return check(value, options[-1], key)
+        return check_value(value, options[-1], key)
     if origin is Literal:
         if value in args and not (isinstance(value, bool) and value not in (a for a in args if isinstance(a, bool))):
             return value
-        raise UserError(f"{key}={value} is not a choice: {nearest(value, map(str, args))}")
+        raise UserError(f"{key}={value} is not a choice: {suggest_name(value, map(str, args))}")
     if origin is list:
         if not isinstance(value, (list, tuple)):
             raise UserError(f"{key}={value} must be a list: give {key}=[{value}]")
-        return [check(v, args[0], key) for v in value]
+        return [check_value(v, args[0], key) for v in value]
     if origin is dict:
         if not isinstance(value, Mapping):
             raise UserError(f"{key}={value} must be a mapping: give {key}={{NAME: VALUE}}")
-        return {check(k, args[0], key): check(v, args[1], f"{key}.{k}") for k, v in value.items()}
+        return {check_value(k, args[0], key): check_value(v, args[1], f"{key}.{k}") for k, v in value.items()}
     return _scalar(value, hint, key)
 
 
@@ -269,7 +270,7 @@ def type_hints(cls: type) -> dict[str, Any]:
 
 
 @functools.cache
-def conditions(cls: type) -> dict[str, tuple]:
+def field_marks(cls: type) -> dict[str, tuple]:
     """The annotations of each field of a dataclass, e.g. {"client_lr": ("positive",)}."""
     found = {}
     for name, hint in type_hints(cls).items():
@@ -278,20 +279,20 @@ def conditions(cls: type) -> dict[str, tuple]:
     return found
 
 
-def numbers(plugin: Any) -> dict[str, float]:
+def numeric_fields(plugin: Any) -> dict[str, float]:
     """The fields of a plug-in that are real numbers: what a grid may vary inside one compiled program."""
     return {f.name: v for f in dataclasses.fields(plugin) if isinstance(v := getattr(plugin, f.name), float)}
 
 
-def how_keys() -> set[str]:
+def keys_outside_identity() -> set[str]:
     """The root keys that change nothing in a run's rows."""
-    return {name for name, marks in conditions(Settings).items() if "how" in marks}
+    return {name for name, marks in field_marks(Settings).items() if "how" in marks}
 
 
-def meaning(plugin: Any) -> dict[str, Any]:
+def identity_fields(plugin: Any) -> dict[str, Any]:
     """The fields of a plug-in or of the settings that say what a run is: without those that say where or how, and
     those that came "later" and have their default."""
-    marks, fields = conditions(type(plugin)), dataclasses.fields(plugin)
+    marks, fields = field_marks(type(plugin)), dataclasses.fields(plugin)
     said = {f.name: getattr(plugin, f.name) for f in fields if f.init and "how" not in marks[f.name]}
     defaults = {f.name: f.default for f in fields if "later" in marks[f.name]}
     return {name: value for name, value in said.items() if name not in defaults or value != defaults[name]}

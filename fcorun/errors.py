@@ -10,7 +10,7 @@ _MAY_HELP = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on that disk, and give the same command again"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "give a folder that can be written to"),
 }
-WHERE = "in client "  # begins a note on an error that says at which client and round it came up
+CLIENT_NOTE_PREFIX = "in client "  # begins a note on an error that says at which client and round it came up
 _OURS = str(Path(__file__).parent)
 _THEIRS = ("site-packages", "<", "lib/python", "\\Lib\\")  # parts of the names of files that are nobody's own
 _A_VALUE = "a number that is traced (a rate, a strength, a value of the model or the data) is asked for its value"
@@ -35,15 +35,15 @@ class UnknownMetric(UserError):
     """A metric to judge by that nothing declares."""
 
 
-class Elsewhere(Exception):
+class RemoteError(Exception):
     """What went wrong in another process, already described."""
 
 
-class HostLost(Elsewhere):
+class HostLost(RemoteError):
     """Of several hosts that compute together one is gone."""
 
 
-class NotWritten(OSError):
+class WriteError(OSError):
     """A file that could not be written, of which ``filename`` is the name: a sentence, with what may help."""
 
     def __str__(self) -> str:
@@ -51,24 +51,26 @@ class NotWritten(OSError):
         return f"{self.filename} cannot be written ({self.strerror}){help}"
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error in one line: its kind, unless it is the user's, its first line, the client where that is known, and the
     line of a user's own file where it came up, if it did."""
     line = first_line(error)
-    if not isinstance(error, (UserError, Elsewhere, NotWritten)):
+    if not isinstance(error, (UserError, RemoteError, WriteError)):
         line = _TRACED.get(type(error).__name__, f"{type(error).__name__}: {line}")
-        line += f", {where}" if (where := own_line_of(error)) else ""
-    return line + "".join(f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(WHERE))
+        line += f", {where}" if (where := find_user_line(error)) else ""
+    return line + "".join(
+        f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(CLIENT_NOTE_PREFIX)
+    )
 
 
-def line_of(error: BaseException, but: str = " ") -> str:
+def find_error_line(error: BaseException, outside: str = " ") -> str:
     """The last line of an error that is in no library, nor in a file of the folder ``but``: "FILE line N", or ""."""
     frames = extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(but) and not _of_library(f.filename)]
+    own = [f for f in frames if not f.filename.startswith(outside) and not _of_library(f.filename)]
     return f"{Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""Return a text with the characters that steer a terminal, but for tabs and ends of lines, as escapes.
 
     >>> printable("\x1b[2J and so on")
@@ -77,12 +79,12 @@ def printable(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def own_line_of(error: BaseException) -> str:
+def find_user_line(error: BaseException) -> str:
     """The last line of an error that is in a user's own file: "FILE line N", or ""."""
-    return line_of(error, but=_OURS)
+    return find_error_line(error, outside=_OURS)
 
 
-def is_own_file(name: str) -> bool:
+def is_user_file(name: str) -> bool:
     """Whether a file of this name is a user's own: neither fcorun's nor a library's."""
     return not (name.startswith(_OURS) or _of_library(name))
 
@@ -101,7 +103,7 @@ def first_line(error: BaseException) -> str:
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
-def nearest(name: object, valid: Iterable[str]) -> str:
+def suggest_name(name: object, valid: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest valid one, and all of them.
 
     >>> nearest("fedualavg", ["fedavg", "feddualavg"])

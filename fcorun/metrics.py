@@ -9,14 +9,16 @@ COUNTERS = (
     *("edge_bytes_up", "edge_bytes_down"),  # on a tree only
     *("grad_evals", "prox_evals"),
 )
-WHOLE = tuple(name for name in COUNTERS if name != "seconds")  # those that are whole numbers
-PERSONAL = "personal_"  # begins the names of what is measured of the clients' own models, a mean over clients
-QUANTILES = {"_q10": 0.1, "_q90": 0.9}  # ends those of its quantiles over clients
+INTEGER_COUNTERS = tuple(name for name in COUNTERS if name != "seconds")  # those that are whole numbers
+PERSONAL_PREFIX = "personal_"  # begins the names of what is measured of the clients' own models, a mean over clients
+QUANTILE_SUFFIXES = {"_q10": 0.1, "_q90": 0.9}  # ends those of its quantiles over clients
 _PARTS = {"train_": "training", "val_": "validation"}
-TEST = "test_"  # begins no metric
-RANKED = {"auc": "val_auc", "ap": "val_ap"}  # of two classes: how well predictions rank the validation rows
-UNTOUCHED = ("rows of the test are scored once, when a run ends (scores.csv), and nothing may be chosen by them; "
-             "take a metric of the validation rows, such as val_loss")  # fmt: skip
+TEST_PREFIX = "test_"  # begins no metric
+RANKING_METRICS = {"auc": "val_auc", "ap": "val_ap"}  # of two classes: how well predictions rank the validation rows
+TEST_METRIC_REFUSAL = (
+    "rows of the test are scored once, when a run ends (scores.csv), and nothing may be chosen by them; "
+    "take a metric of the validation rows, such as val_loss"
+)
 
 
 @dataclass(frozen=True)
@@ -38,31 +40,31 @@ class Metric:
     name: str
     label: str = ""
     higher: bool | None = None
-    cut: bool = False
+    uses_cutoff: bool = False
     log: bool = False
-    share: bool = False
+    bounded: bool = False
     structure: bool = False
-    matters: int | None = None
+    priority: int | None = None
 
-    def words(self, cutoff: float | None, tail: int | None = None) -> str:
+    def axis_label(self, cutoff: float | None, tail: int | None = None) -> str:
         """Its label, with the cutoff, and with the rounds of its tail if they are given."""
         size = "cutoff" if cutoff is None else f"{cutoff:g}"
         text = (self.label or self.name).replace("{support}", f"|w$_j$| > {size}").replace("{cutoff}", size)
         return text + (f"\nmean of last {tail} rounds" if tail else "")
 
 
-class Catalogue(dict[str, Metric]):
+class MetricCatalogue(dict[str, Metric]):
     """Metrics by name, in the order in which tables show them; one that it has not is better in no direction."""
 
     def __missing__(self, name: str) -> Metric:
         return Metric(name)
 
-    def and_more(self, more: Iterable[Metric]) -> "Catalogue":
+    def with_metrics(self, more: Iterable[Metric]) -> "MetricCatalogue":
         """The same with those it has not."""
-        return Catalogue(self | {metric.name: metric for metric in more if metric.name not in self})
+        return MetricCatalogue(self | {metric.name: metric for metric in more if metric.name not in self})
 
     @property
-    def judged(self) -> list[str]:
+    def comparable(self) -> list[str]:
         """The metrics that are better in one direction."""
         return [name for name, metric in self.items() if metric.higher is not None]
 
@@ -70,73 +72,73 @@ class Catalogue(dict[str, Metric]):
         """What a metric is multiplied by so that less is better."""
         return -1 if self[name].higher else 1
 
-    def in_order(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    def sort(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """The same metrics in the order of the catalogue; those that it has not come last."""
         places = {name: place for place, name in enumerate(self)}
         return {name: metrics[name] for name in sorted(metrics, key=lambda n: (places.get(n, len(places)), n))}
 
-    def headline(self, names: Iterable[str]) -> str:
+    def default_metric(self, names: Iterable[str]) -> str:
         """The metric that matters most out of those a run has."""
-        ranks = {name: rank for name in names if (rank := self[name].matters) is not None}
+        ranks = {name: rank for name in names if (rank := self[name].priority) is not None}
         return min(ranks, key=lambda name: ranks[name], default="objective")
 
-    def of_objective(self, name: str) -> bool:
+    def depends_on_objective(self, name: str) -> bool:
         """Whether a metric is a loss, or one that an objective declares: of two objectives they do not compare."""
         return name in ("objective", "suboptimality") or "_loss" in name or (name in self and name not in CATALOGUE)
 
-    def cut(self, names: Iterable[str]) -> list[str]:
+    def cutoff_metrics(self, names: Iterable[str]) -> list[str]:
         """Those of these metrics that depend on the cutoff."""
-        return [name for name in names if self[name].cut]
+        return [name for name in names if self[name].uses_cutoff]
 
 
-def of_parts(score: Metric, matters: tuple[int | None, int | None] = (None, None)) -> list[Metric]:
+def split_metrics(score: Metric, matters: tuple[int | None, int | None] = (None, None)) -> list[Metric]:
     """A figure of an example as a metric of the training rows and one of the validation rows; then the same of the
     clients' own models, of the validation rows with quantiles over clients."""
     label, found = score.label or score.name, []
     for (part, word), rank in zip(_PARTS.items(), matters, strict=True):
-        found.append(replace(score, name=part + score.name, label=f"{word} {label}", matters=rank))
+        found.append(replace(score, name=part + score.name, label=f"{word} {label}", priority=rank))
     return [*found, *(each for metric in found for each in _personal(metric))]
 
 
 def _personal(metric: Metric) -> list[Metric]:
     """A metric as a mean over the clients' own models, and of the validation rows as quantiles over clients."""
     rank = {"val_loss": 0, "val_accuracy": 1, "train_loss": 2, "train_accuracy": 3}.get(metric.name)
-    ends = QUANTILES if metric.name.startswith("val_") else {}
-    mean = replace(metric, name=PERSONAL + metric.name, label=f"{metric.label} of own models", matters=rank)
+    ends = QUANTILE_SUFFIXES if metric.name.startswith("val_") else {}
+    mean = replace(metric, name=PERSONAL_PREFIX + metric.name, label=f"{metric.label} of own models", priority=rank)
     more = [
-        replace(mean, name=mean.name + end, label=f"{mean.label}, {q:.0%} quantile", matters=None)
+        replace(mean, name=mean.name + end, label=f"{mean.label}, {q:.0%} quantile", priority=None)
         for end, q in ends.items()
     ]
     return [mean, *more]
 
 
-def _catalogue() -> Catalogue:
-    loss = of_parts(Metric("loss", higher=False, log=True), (None, 7))
-    accuracy = of_parts(Metric("accuracy", higher=True, share=True), (None, 9))
-    support = {"higher": True, "cut": True, "share": True}
+def _catalogue() -> MetricCatalogue:
+    loss = split_metrics(Metric("loss", higher=False, log=True), (None, 7))
+    accuracy = split_metrics(Metric("accuracy", higher=True, bounded=True), (None, 9))
+    support = {"higher": True, "uses_cutoff": True, "bounded": True}
     own = "‖w$_m$ - w$_{m,\\mathrm{true}}$‖$_2$, mean over clients"
     structure = [
-        Metric("density", "density: share of {support}", cut=True, share=True, structure=True),
-        Metric("rank", "rank: singular values > {cutoff}", cut=True, structure=True),
+        Metric("density", "density: share of {support}", uses_cutoff=True, bounded=True, structure=True),
+        Metric("rank", "rank: singular values > {cutoff}", uses_cutoff=True, structure=True),
     ]
     found = [
-        Metric("objective", "objective  Φ(w) = F(w) + ψ(w)", higher=False, log=True, matters=11),
-        Metric("suboptimality", "gap  Φ(w) - Φ*", higher=False, log=True, matters=10),
+        Metric("objective", "objective  Φ(w) = F(w) + ψ(w)", higher=False, log=True, priority=11),
+        Metric("suboptimality", "gap  Φ(w) - Φ*", higher=False, log=True, priority=10),
         *(loss[0], accuracy[0], loss[1], accuracy[1]),
-        Metric(RANKED["auc"], "validation AUC", higher=True, share=True, matters=8),
-        Metric(RANKED["ap"], "validation average precision", higher=True, share=True),
-        Metric("support_f1", "F1 of {support}", matters=4, **support),
+        Metric(RANKING_METRICS["auc"], "validation AUC", higher=True, bounded=True, priority=8),
+        Metric(RANKING_METRICS["ap"], "validation average precision", higher=True, bounded=True),
+        Metric("support_f1", "F1 of {support}", priority=4, **support),
         Metric("support_precision", "precision of {support}", **support),
         Metric("support_recall", "recall of {support}", **support),
         *structure,
         Metric("violation", "distance from the set", higher=False, log=True),
-        Metric("recovery_error", "‖w - w$_{\\mathrm{true}}$‖$_2$", higher=False, log=True, matters=6),
+        Metric("recovery_error", "‖w - w$_{\\mathrm{true}}$‖$_2$", higher=False, log=True, priority=6),
         *(loss[2], accuracy[2], *loss[3:], *accuracy[3:]),  # training rows, then validation rows with their quantiles
-        *(replace(m, name=PERSONAL + m.name, label=f"{m.name} of own models") for m in structure),
-        Metric(PERSONAL + "violation", "distance of own models from the set", log=True),
-        Metric(PERSONAL + "recovery_error", own, higher=False, log=True),
+        *(replace(m, name=PERSONAL_PREFIX + m.name, label=f"{m.name} of own models") for m in structure),
+        Metric(PERSONAL_PREFIX + "violation", "distance of own models from the set", log=True),
+        Metric(PERSONAL_PREFIX + "recovery_error", own, higher=False, log=True),
     ]
-    return Catalogue({metric.name: metric for metric in found})
+    return MetricCatalogue({metric.name: metric for metric in found})
 
 
 CATALOGUE = _catalogue()
@@ -149,40 +151,40 @@ def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in values.items()}
 
 
-def declared(scores: Iterable[Metric]) -> list[Metric]:
+def custom_metrics(scores: Iterable[Metric]) -> list[Metric]:
     """What is measured of figures of an example that an objective declares, without what the catalogue has anyway."""
-    return [metric for score in scores for metric in of_parts(score) if metric.name not in CATALOGUE]
+    return [metric for score in scores for metric in split_metrics(score) if metric.name not in CATALOGUE]
 
 
-def noted(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
+def to_json(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
     """Metrics as plain values, for summary.json."""
     return [asdict(metric) for metric in metrics]
 
 
-def known(summaries: Iterable[Mapping[str, Any]]) -> Catalogue:
+def from_summaries(summaries: Iterable[Mapping[str, Any]]) -> MetricCatalogue:
     """The catalogue, and the metrics that these summaries note besides."""
-    return CATALOGUE.and_more(Metric(**each) for summary in summaries for each in summary.get("metrics", ()))
+    return CATALOGUE.with_metrics(Metric(**each) for summary in summaries for each in summary.get("metrics", ()))
 
 
-def structure(metric: str) -> tuple[str, ...]:
+def structure_metrics(metric: str) -> tuple[str, ...]:
     """The figures of structure that go with a metric: those of the clients' own models if that is of them."""
-    own = metric.startswith(PERSONAL)
-    return tuple(m.name for m in CATALOGUE.values() if m.structure and m.name.startswith(PERSONAL) == own)
+    own = metric.startswith(PERSONAL_PREFIX)
+    return tuple(m.name for m in CATALOGUE.values() if m.structure and m.name.startswith(PERSONAL_PREFIX) == own)
 
 
-def shared(metric: str) -> str:
+def global_name(metric: str) -> str:
     """What a metric of own models is where clients have only the global one; others are what they are."""
-    name = metric.removeprefix(PERSONAL)
+    name = metric.removeprefix(PERSONAL_PREFIX)
     return metric if name == "recovery_error" else name  # of the global model, that is of another truth
 
 
-def silent(row: Mapping[str, float]) -> bool:
+def is_baseline_row(row: Mapping[str, float]) -> bool:
     """Whether a row, not the first, is a baseline's: it communicates nothing, and its iterations are no rounds."""
     return not (row["bytes_up"] or row.get("grad_evals") or row.get("prox_evals"))
 
 
 def aggregate(
-    rows: list[dict[str, float]], tail_rounds: int, metrics: Catalogue = CATALOGUE, *, stopped: bool = False
+    rows: list[dict[str, float]], tail_rounds: int, metrics: MetricCatalogue = CATALOGUE, *, stopped: bool = False
 ) -> dict[str, dict]:
     """Of each metric: the last value, the best with its round, the mean over the evaluations of the last rounds.
 
@@ -193,7 +195,7 @@ def aggregate(
         return {"final": {}, "best": {}, "tail": {}}
     names = [name for name in rows[-1] if name not in COUNTERS]
     end = rows[-1]["round"]
-    tail = [row for row in rows if row["round"] > end - tail_rounds and not silent(row)]
+    tail = [row for row in rows if row["round"] > end - tail_rounds and not is_baseline_row(row)]
     tail = rows[-1:] if stopped else tail or rows[-1:]
     best = {}
     for name in names:

@@ -51,7 +51,7 @@ class PluginCode:
         content = json.dumps([self.digests, self.distributions], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    def noted(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The digests as plain values, for a record."""
         return {"class": self.path, "digest": self.digest, "files": self.digests, "distributions": self.distributions}
 
@@ -73,13 +73,13 @@ class _Module:
         return self.folders is not None
 
 
-def class_id(plugin: Any) -> str:
+def code_identifier(plugin: Any) -> str:
     """Return a name for the code of a plug-in: the dotted path of its class, and outside of fcorun a digest."""
-    cls, code = type(plugin), code_of(type(plugin))
+    cls, code = type(plugin), find_code(type(plugin))
     return f"{cls.__module__}.{cls.__qualname__}" + (f":{code.digest}" if code else "")
 
 
-def code_of(cls: type) -> PluginCode | None:
+def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
 
     Raises UserError for a class without a file, and for a file that has changed since Python imported it.

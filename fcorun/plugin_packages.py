@@ -10,7 +10,7 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
-GROUP = "fcorun.conf"
+ENTRY_POINT_GROUP = "fcorun.conf"
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class PluginPackage:
 
 
 @cache
-def plugin_packages() -> tuple[PluginPackage, ...]:
+def find_plugin_packages() -> tuple[PluginPackage, ...]:
     """Return the packages of plug-ins that are installed, in the order of their names. Imports none of them."""
     found: dict[str, PluginPackage] = {}
     for installed in distributions():
-        for point in installed.entry_points.select(group=GROUP):
+        for point in installed.entry_points.select(group=ENTRY_POINT_GROUP):
             package = PluginPackage(point.module, installed.name, installed.version, _conf(point.module))
             found.setdefault(package.name, package)  # as Python imports the one that comes first on its path
     return tuple(sorted(found.values(), key=lambda package: package.name))

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Section:
+class ConfigSection:
     """A section of a configuration, whose ``class`` names its plug-in.
 
     Attributes:
@@ -16,31 +16,31 @@ class Section:
         meant: whether it is part of what a run is.
     """
 
-    kinds: tuple[str, ...]
+    base_class_paths: tuple[str, ...]
     default: dict[str, Any] | None = None
     grid: bool = False
-    meant: bool = True
+    in_identity: bool = True
 
     @property
-    def classes(self) -> tuple[type, ...]:
+    def base_classes(self) -> tuple[type, ...]:
         """The classes of ``kinds``."""
-        places = [kind.rpartition(".") for kind in self.kinds]
+        places = [kind.rpartition(".") for kind in self.base_class_paths]
         return tuple(getattr(import_module(module), name) for module, _, name in places)
 
 
 SECTIONS = {
-    "algo": Section(("fcorun.algorithms.base.Algorithm", "fcorun.algorithms.base.Baseline"), grid=True),
-    "data": Section(("fcorun.datasets.base.Dataset",)),
-    "reg": Section(("fcorun.regularizers.base.Regularizer",), grid=True),
-    "objective": Section(("fcorun.objectives.base.Objective",)),
-    "mirror": Section(("fcorun.mirror_maps.base.MirrorMap",), grid=True),
-    "topology": Section(
-        ("fcorun.networks.base.Topology",), default={"name": "star", "class": "fcorun.networks.star.Star"}
+    "algo": ConfigSection(("fcorun.algorithms.base.Algorithm", "fcorun.algorithms.base.Baseline"), grid=True),
+    "data": ConfigSection(("fcorun.datasets.base.Dataset",)),
+    "reg": ConfigSection(("fcorun.regularizers.base.Regularizer",), grid=True),
+    "objective": ConfigSection(("fcorun.objectives.base.Objective",)),
+    "mirror": ConfigSection(("fcorun.mirror_maps.base.MirrorMap",), grid=True),
+    "topology": ConfigSection(
+        ("fcorun.communication.base.Topology",), default={"name": "star", "class": "fcorun.communication.star.Star"}
     ),
-    "tracker": Section(
+    "tracker": ConfigSection(
         ("fcorun.trackers.base.Tracker",), default={"name": "none", "class": "fcorun.trackers.none.NoTracker"},
-        meant=False,
+        in_identity=False,
     ),
 }  # fmt: skip
-MEANT = tuple(name for name, section in SECTIONS.items() if section.meant)
-GRID = tuple(name for name, section in SECTIONS.items() if section.grid)
+IDENTITY_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.in_identity)
+GRID_SECTIONS = tuple(name for name, section in SECTIONS.items() if section.grid)

@@ -22,21 +22,21 @@ from pathlib import Path
 from types import ModuleType
 
 from fcorun.errors import UserError
-from fcorun.plugin_packages import plugin_packages
+from fcorun.plugin_packages import find_plugin_packages
 
 
-def needs_no_trust(module: str) -> bool:
+def is_free_to_import(module: str) -> bool:
     """Whether a module may be used whoever names it."""
     if module in sys.modules or _is_in(module, "fcorun"):
         return True
-    return any(_is_in(module, package.name) for package in plugin_packages())
+    return any(_is_in(module, package.name) for package in find_plugin_packages())
 
 
 def _is_in(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def import_own(module: str) -> ModuleType:
+def import_user_module(module: str) -> ModuleType:
     """Import a module that the user's own configuration names: an installed one, or else one of the current folder.
 
     Raises whatever the import raises.
@@ -45,7 +45,7 @@ def import_own(module: str) -> ModuleType:
         return importlib.import_module(module)
 
 
-def import_trusted(module: str, folder: str | os.PathLike[str]) -> ModuleType:
+def import_trusted_module(module: str, folder: str | os.PathLike[str]) -> ModuleType:
     """Import a module that somebody else names from a folder that the user trusts, and from nowhere else.
 
     Raises UserError where the folder does not hold the module, or an installed module has the same name; and whatever

@@ -22,20 +22,20 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from fcorun.composing.folders import own_dir, package_dirs
-from fcorun.composing.overrides import parts
+from fcorun.configuration.overrides import split_overrides
+from fcorun.configuration.search_path import plugin_config_dirs, user_config_dir
 from fcorun.errors import UserError
 
-Settable = dict[str, Any]  # key -> number, set in a configuration that is already composed
+NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that is already composed
 
 
-class Folders(SearchPathPlugin):
+class FcorunSearchPath(SearchPathPlugin):
     """The user's own folder of configuration files goes before fcorun's, those of installed packages after it."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        if folder := own_dir():
+        if folder := user_config_dir():
             search_path.prepend("own", f"file://{folder}", anchor="main")
-        for name, folder in package_dirs().items():
+        for name, folder in plugin_config_dirs().items():
             search_path.append(name, f"file://{folder}")
 
 
@@ -57,12 +57,12 @@ class FcorunSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        overrides = self.overrides(arguments)
+        overrides = self.all_overrides(arguments)
         axes = any(override.is_sweep_override() for override in overrides)
-        product = self.jobs(overrides) if axes or self.params or not self.also else []
-        return self.launcher.launch([*product, *self.further(overrides)], initial_job_idx=0)
+        product = self.product_jobs(overrides) if axes or self.params or not self.also else []
+        return self.launcher.launch([*product, *self.additional_jobs(overrides)], initial_job_idx=0)
 
-    def overrides(self, arguments: list[str]) -> list[Override]:
+    def all_overrides(self, arguments: list[str]) -> list[Override]:
         """What the command line asks for, and what an experiment brings along that it does not mention."""
         given = {override.key_or_group: override for override in self.parser.parse_overrides(arguments)}
         if "experiment" in given and given["experiment"].is_sweep_override():
@@ -72,12 +72,12 @@ class FcorunSweeper(Sweeper):
         params = [f"{key}={value}" for key, value in self.params.items() if key.lstrip("+") not in given]
         return self.parser.parse_overrides([*arguments, *params])
 
-    def further(self, overrides: list[Override]) -> list[list[str]]:
+    def additional_jobs(self, overrides: list[Override]) -> list[list[str]]:
         """The overrides of each job that stands beside the product: what is fixed for all, and its own, with all
         combinations of their values."""
         jobs = []
         for job in self.also:
-            parsed = self.parser.parse_overrides(parts(job))
+            parsed = self.parser.parse_overrides(split_overrides(job))
             keys = [override.key_or_group for override in parsed]
             fixed = [o for o in overrides if not o.is_sweep_override()]
             fixed = [o for o in fixed if not any(f"{o.key_or_group}.".startswith(f"{key}.") for key in keys)]
@@ -85,7 +85,7 @@ class FcorunSweeper(Sweeper):
             jobs += [[*(str(o.input_line) for o in fixed), *values] for values in each]
         return jobs
 
-    def jobs(self, overrides: list[Override]) -> list[list[str]]:
+    def product_jobs(self, overrides: list[Override]) -> list[list[str]]:
         """The overrides of each job of the product. Raises UserError when zipped axes are none or differ in length."""
         for override in overrides:
             if override.is_sweep_override() and not override.is_discrete_sweep():
@@ -121,39 +121,39 @@ class FcorunLauncher(Launcher):
         self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        points = self.points(job_overrides, initial_job_idx)
+        points = self.make_points(job_overrides, initial_job_idx)
         if points and all(isinstance(point.error, UserError) for point in points):
             raise UserError("; ".join(dict.fromkeys(str(point.error) for point in points)))  # nothing is written
-        values = self.run(points)
-        returned = {place: value for point, value in zip(points, values, strict=True) for place in point.places}
+        values = self.run_points(points)
+        returned = {place: value for point, value in zip(points, values, strict=True) for place in point.combinations}
         return [
             JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=returned[place])
             for place, o in enumerate(job_overrides)
         ]
 
-    def run(self, points: list, part: bool = False) -> Sequence[float | None]:
+    def run_points(self, points: list, part: bool = False) -> Sequence[float | None]:
         """Run points and report on them; the value of each. Of a ``part`` of a search nothing is reported."""
         return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]
 
-    def points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
+    def make_points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
         """The points of a sweep that these overrides ask for; in ``places``, which of them each stands for."""
-        from fcorun.composing.jobs import settle
-        from fcorun.config import how_keys
-        from fcorun.runs.points import Point, merged
+        from fcorun.config import keys_outside_identity
+        from fcorun.configuration.sweep_jobs import deduplicate
+        from fcorun.runs.sweep_points import SweepPoint, merge_duplicates
 
         setup_globals()
-        points: list[Point] = []
-        self.folder, self.how = str(self.config.hydra.sweep.dir), how_keys()
-        self.composed: dict = {}  # by what differs in more than numbers: a configuration and its values, or an error
-        for job in settle(job_overrides, self._compose):
+        points: list[SweepPoint] = []
+        self.folder, self.ignored_keys = str(self.config.hydra.sweep.dir), keys_outside_identity()
+        self.compositions: dict = {}  # by what differs in more than numbers: its values, or an error
+        for job in deduplicate(job_overrides, self._compose):
             settable, _ = self._split(job.overrides)
             found = job.error or self._found(job.overrides)
-            point = self._point(found, settable, initial_job_idx + job.places[0], job.overrides)
-            point.places = job.places
+            point = self._point(found, settable, initial_job_idx + job.positions[0], job.overrides)
+            point.places = job.positions
             if not isinstance(found, Exception):
-                point.remarks = job.remarks(lambda group, config=found[0]: str(config[group].name))
+                point.remarks = job.explain_left_out(lambda group, config=found[0]: str(config[group].name))
             points.append(point)
-        return merged(points)
+        return merge_duplicates(points)
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         """The configuration of some overrides, or of others that differ in numbers only; raises what Hydra raises."""
@@ -163,18 +163,20 @@ class FcorunLauncher(Launcher):
         return found[0]
 
     def _found(self, overrides: list[str]) -> Any:
-        from fcorun.composing.jobs import filled
+        from fcorun.configuration.sweep_jobs import compose_with_defaults
 
         settable, key = self._split(overrides)
-        if key not in self.composed:
+        if key not in self.compositions:
             try:
-                config = filled(overrides, lambda given: self.loader.load_sweep_config(self.config, given))
-                self.composed[key] = config, _plain(config, settable)
+                config = compose_with_defaults(
+                    overrides, lambda given: self.loader.load_sweep_config(self.config, given)
+                )
+                self.compositions[key] = config, _plain(config, settable)
             except Exception as error:
-                self.composed[key] = error
-        return self.composed[key]
+                self.compositions[key] = error
+        return self.compositions[key]
 
-    def _split(self, overrides: Sequence[str]) -> tuple[Settable, tuple]:
+    def _split(self, overrides: Sequence[str]) -> tuple[NumericOverrides, tuple]:
         """The numbers among the overrides, and what says which other jobs share the rest."""
         settable, names, rest = {}, [], []
         for text in overrides:
@@ -188,13 +190,13 @@ class FcorunLauncher(Launcher):
                 rest.append(text)
         return settable, (*sorted(rest), *sorted(names))
 
-    def _point(self, found: Any, settable: Settable, number: int, overrides: list[str]) -> Any:
-        from fcorun.composing.sentences import is_bad_input, sentence
-        from fcorun.runs.points import Point
+    def _point(self, found: Any, settable: NumericOverrides, number: int, overrides: list[str]) -> Any:
+        from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
+        from fcorun.runs.sweep_points import SweepPoint
 
-        text = " ".join(o for o in overrides if re.split("[.=]", o)[0] not in self.how)
+        text = " ".join(o for o in overrides if re.split("[.=]", o)[0] not in self.ignored_keys)
         if isinstance(found, Exception):
-            return Point.broken(text, self.folder, UserError(sentence(found)))
+            return SweepPoint.from_error(text, self.folder, UserError(describe_hydra_error(found)))
         config, values = found
         try:
             with read_write(config.hydra), open_dict(config.hydra):
@@ -206,14 +208,14 @@ class FcorunLauncher(Launcher):
                 HydraConfig.instance().set_config(config)
             return self.task.point(text, config, values and _changed(values, settable))  # type: ignore[attr-defined]
         except Exception as error:
-            if is_bad_input(error) and not isinstance(error, UserError):  # a refusal stays what it is
-                error = UserError(sentence(error))
-            return Point.broken(text, self.folder, error)
+            if is_user_error(error) and not isinstance(error, UserError):  # a refusal stays what it is
+                error = UserError(describe_hydra_error(error))
+            return SweepPoint.from_error(text, self.folder, error)
 
 
-def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:
+def _plain(config: DictConfig, settable: NumericOverrides) -> dict[str, Any] | None:
     """The plain values of a configuration, if no others can change when these numbers are set to something else."""
-    from fcorun.composing.compose import plain
+    from fcorun.configuration.compose import to_plain_values
 
     if any(key.count(".") > 1 or key.startswith("hydra.") for key in settable):
         return None
@@ -223,10 +225,10 @@ def _plain(config: DictConfig, settable: Settable) -> dict[str, Any] | None:
         resolver, _, place = interpolation.rpartition(":")
         if resolver not in ("", "oc.select") or "$" in place or names & set(re.split(r"\W+", place)):
             return None
-    return plain(config)
+    return to_plain_values(config)
 
 
-def _changed(values: dict[str, Any], settable: Settable) -> dict[str, Any]:
+def _changed(values: dict[str, Any], settable: NumericOverrides) -> dict[str, Any]:
     """Plain values with some numbers set."""
     values = dict(values)
     for key, value in settable.items():

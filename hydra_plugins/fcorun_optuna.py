@@ -16,14 +16,14 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from fcorun.config import Count, Index, build
 from fcorun.errors import UserError
 from fcorun.metrics import RENAMED
-from fcorun.reports.table import PENALISED, PSI, SEEDS
+from fcorun.reports.run_table import OBJECTIVE_SECTIONS, REGULARIZED_METRICS, SEED_KEYS
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
 _START = 8  # points before the first that follows from others; a power of two, as Sobol's points want it
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchOptions:
     """How a search goes: how many points, how many of them asked for together, and its seed."""
 
     n_trials: Count = 32
@@ -32,7 +32,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Axis:
+class SearchAxis:
     """A key and what it may be: a value of a list, or a number from ``low`` to ``high``."""
 
     key: str
@@ -43,7 +43,7 @@ class Axis:
     log: bool = False
 
     @classmethod
-    def of(cls, override: Override) -> "Axis":
+    def from_override(cls, override: Override) -> "SearchAxis":
         """The axis that an override asks for; numbers in a list are taken in order. Raises UserError for an interval
         that is none."""
         key, sweep = override.get_key_element(), override.value()
@@ -60,7 +60,7 @@ class Axis:
             raise UserError(f"{override.input_line}: give an interval that is logarithmic a positive lower end")
         return cls(key, low=low, high=high, log=log)
 
-    def at(self, share: float) -> Any:
+    def value_at(self, share: float) -> Any:
         """What lies at a share of the axis, from 0 to 1, in the terms of ``suggest``."""
         if self.values:
             place = int(share * len(self.values))
@@ -68,7 +68,7 @@ class Axis:
         found = self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
         return min(max(round(found), self.low), self.high) if isinstance(self.low, int) else found
 
-    def ask(self, trial: Any) -> str:
+    def suggest_override(self, trial: Any) -> str:
         """What a trial of optuna's suggests, as an override; real numbers with four digits, as tables show them."""
         if self.ordered:
             value: Any = self.values[trial.suggest_int(self.key, 0, len(self.values) - 1)]
@@ -97,13 +97,13 @@ class OptunaSweeper(FcorunSweeper):
         points: dict[tuple, Any] = {}
         while told < how.n_trials:
             trials = [study.ask() for _ in range(min(how.batch, how.n_trials - told))]
-            asked = [[axis.ask(trial) for axis in axes] for trial in trials]
+            asked = [[axis.suggest_override(trial) for axis in axes] for trial in trials]
             jobs = [[(*own, *rest) for rest in fixed] for own in asked]
             new = [job for job in dict.fromkeys(itertools.chain(*jobs)) if job not in tried]
-            for point in self.launcher.points([list(job) for job in new], len(tried)):
+            for point in self.launcher.make_points([list(job) for job in new], len(tried)):
                 same = (point.folder, point.experiment and point.experiment.identity)
                 points.setdefault(same, point)
-                tried |= {new[place]: same for place in point.places}
+                tried |= {new[place]: same for place in point.combinations}
             if self.launcher.config.dry_run:
                 break  # what comes next depends on what comes out
             self.launcher.run(list(points.values()), part=True)
@@ -117,34 +117,34 @@ class OptunaSweeper(FcorunSweeper):
                 break
         return self.launcher.run(list(points.values()))
 
-    def _costs(self, points: list, axes: list[Axis]) -> list[float]:
+    def _costs(self, points: list, axes: list[SearchAxis]) -> list[float]:
         """What to make small. The metric, if none is given, is chosen once, and the report goes by it too."""
-        from fcorun.runs.points import costs, headline
+        from fcorun.runs.sweep_points import choose_search_metric, objective_values
 
         config = self.launcher.config
         if config.metric is None:
-            config.metric = headline(points, lambda name: any(_depends(name, axis.key) for axis in axes))
-        return costs(points, config.metric, config.tail_rounds)
+            config.metric = choose_search_metric(points, lambda name: any(_depends(name, axis.key) for axis in axes))
+        return objective_values(points, config.metric, config.tail_rounds)
 
-    def _checked(self) -> Search:
+    def _checked(self) -> SearchOptions:
         """How to search. Raises UserError for what only grids have, and for another launcher."""
         for name, given in (("also", self.also), ("zip", self.zip)):
             if given:
                 raise UserError(f"hydra.sweeper.{name} is of grids: leave it out, or leave hydra/sweeper=optuna out")
         if not isinstance(self.launcher, FcorunLauncher):
             raise UserError("hydra/sweeper=optuna goes with hydra/launcher=fcorun: leave hydra/launcher out")
-        return build(Search, self.options, "hydra.sweeper")
+        return build(SearchOptions, self.options, "hydra.sweeper")
 
-    def _axes(self, arguments: list[str]) -> tuple[list[Axis], list[tuple[str, ...]]]:
+    def _axes(self, arguments: list[str]) -> tuple[list[SearchAxis], list[tuple[str, ...]]]:
         """What to search, and the rest of a job, once for each combination of seeds. Raises UserError:
         nothing to, or a metric that does not compare it."""
-        overrides = self.overrides(arguments)
-        searched = [o for o in overrides if o.is_sweep_override() and o.get_key_element() not in SEEDS]
+        overrides = self.all_overrides(arguments)
+        searched = [o for o in overrides if o.is_sweep_override() and o.get_key_element() not in SEED_KEYS]
         rest = BasicSweeper.split_arguments([o for o in overrides if o not in searched], None)[0]
         if not searched:
             raise UserError("hydra/sweeper=optuna has nothing to search: give KEY=VALUE,VALUE or an interval, such as "
                             "'algo.client_lr=tag(log,interval(1e-4,1e-1))'")  # fmt: skip
-        axes, metric = [Axis.of(override) for override in searched], self.launcher.config.metric
+        axes, metric = [SearchAxis.from_override(override) for override in searched], self.launcher.config.metric
         for axis in axes:
             if metric and _depends(str(RENAMED.get(metric, metric)), axis.key):
                 other = "val_accuracy" if axis.key == "objective" else "val_loss"
@@ -155,11 +155,11 @@ class OptunaSweeper(FcorunSweeper):
 
 def _depends(metric: str, key: str) -> bool:
     """Whether a metric is another one at another value of a key, so that the two do not compare."""
-    penalised = metric in PENALISED and key.partition(".")[0] in PSI
+    penalised = metric in REGULARIZED_METRICS and key.partition(".")[0] in OBJECTIVE_SECTIONS
     return penalised or (key == "objective" and metric.endswith("loss"))  # a ridge is in no loss
 
 
-def _study(seed: int, axes: list[Axis]) -> Any:
+def _study(seed: int, axes: list[SearchAxis]) -> Any:
     """A study of optuna's in memory. It begins with points spread over the space, which finds more than random ones;
     the sampler takes the axes together, and keeps the points of a batch apart."""
     try:
@@ -173,5 +173,5 @@ def _study(seed: int, axes: list[Axis]) -> Any:
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_START)
     study = optuna.create_study(sampler=sampler)
     for shares in Sobol(len(axes), rng=seed).random(_START):
-        study.enqueue_trial({axis.key: axis.at(share) for axis, share in zip(axes, shares, strict=True)})
+        study.enqueue_trial({axis.key: axis.value_at(share) for axis, share in zip(axes, shares, strict=True)})
     return study

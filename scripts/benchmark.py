@@ -7,7 +7,7 @@ import argparse
 
 from benchmarks import commands, rounds, scale, selection, storage
 
-from fcorun.errors import nearest
+from fcorun.errors import suggest_name
 
 BENCHMARKS = {
     **{"round": rounds.one_round, "grid": rounds.grid, "shell": commands.one_run, "sweep": commands.sweep},
@@ -26,7 +26,7 @@ def main() -> None:
     asked = parser.parse_args().names or list(BENCHMARKS)
     unknown = [name for name in asked if name not in BENCHMARKS]
     if unknown:
-        parser.exit(2, f"there is no benchmark '{unknown[0]}': {nearest(unknown[0], BENCHMARKS)}\n")
+        parser.exit(2, f"there is no benchmark '{unknown[0]}': {suggest_name(unknown[0], BENCHMARKS)}\n")
     print("| what | time | ratio or parts |\n| --- | --- | --- |")
     for name in asked:
         for line in BENCHMARKS[name]():

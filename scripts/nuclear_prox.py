@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import sequential_vmap
 
-from fcorun.regularizers.nuclear import shrink
-from fcorun.system.machine import cores
+from fcorun.regularizers.nuclear import threshold_singular_values
+from fcorun.system.machine import available_cores
 
 N, COUNT, WIDTH, T = 32, 3136, 28, 3.0
 
@@ -49,7 +49,7 @@ METHODS = {
     "LAPACK SVD, one at a time": lambda z: from_svd(*svd_alone(z)),
     "eigh of Gram, batch": lambda z: from_eigenvectors(z, *jnp.linalg.eigh(z.T @ z)),
     "eigh of Gram, one at a time": lambda z: from_eigenvectors(z, *eigh_alone(z.T @ z)),
-    "polar and sign iterations (fcorun)": lambda z: shrink(z, T),
+    "polar and sign iterations (fcorun)": lambda z: threshold_singular_values(z, T),
     "refined eigenvectors, 1 step": lambda z: refined(z, 1),
     "refined eigenvectors, 2 steps": lambda z: refined(z, 2),
     "one matrix product": lambda z: z @ z,
@@ -64,7 +64,7 @@ def matrices():
 
 
 def main(turns=7):
-    z, count, calls = matrices(), cores(), {}
+    z, count, calls = matrices(), available_cores(), {}
     pool = ThreadPoolExecutor(count)
     parts = z[: len(z) // (count * WIDTH) * count * WIDTH].reshape(count, -1, WIDTH, N, N)
     for name, method in METHODS.items():

@@ -25,7 +25,7 @@ def _run(page: Path, fragment: str, *options: str) -> tuple[str, list[str]]:
     return told.stdout, re.findall(r":CONSOLE.*", told.stderr)
 
 
-class Seen:
+class RenderedPage:
     """A page as it stands once its scripts have run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Seen:
         return re.findall(r'data-key="([^"]*)"', head[0]) if head else []
 
 
-def printed(page: Path, to: Path) -> bytes:
+def print_pdf(page: Path, to: Path) -> bytes:
     """The PDF that a page is printed as, which is left at ``to``."""
     _run(page, "", f"--print-to-pdf={to}", "--no-pdf-header-footer")
     return to.read_bytes()

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource as Packages
 from hydra._internal.hydra import Hydra
-from shapes import check_shapes
+from shape_checks import check_shapes
 
 
 def known(flags: list[str]) -> list[str]:
@@ -112,10 +112,10 @@ def undrawn(request, monkeypatch):
     rooms = ("cli", "figures", "reports")
     looked_at = request.path.parent.name in rooms and "undrawn" not in request.keywords
     if not looked_at and "drawn" not in request.keywords:
-        monkeypatch.setattr("fcorun.reports.pictures.curves.draw_run", lambda *_, **__: b"")
+        monkeypatch.setattr("fcorun.reports.pictures.run_curves.draw_run", lambda *_, **__: b"")
         nothing = {"coefficients.png": b""}
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: nothing)
-        monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
+        monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name == "selection":
             monkeypatch.setattr("fcorun.selection.files.draw", lambda *_: {"selection.png": b""})
             monkeypatch.setattr("fcorun.selection.stability.files.draw", lambda *_: {"stability.png": b""})
@@ -125,7 +125,7 @@ def undrawn(request, monkeypatch):
 def no_page(request, monkeypatch):
     """Sweeps and figures in this process leave no page, but where it is looked at."""
     if "drawn" not in request.keywords:
-        monkeypatch.setattr("fcorun.cli.page.leave", lambda *_: [])
+        monkeypatch.setattr("fcorun.cli.html_report.write_report", lambda *_: [])
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ def arrays(dtype="float32") -> dict[str, np.ndarray]:
     return {"X": x, "y": rng.standard_normal(ROWS), "client": rng.integers(0, 4, ROWS)}
 
 
-def folder(**changed) -> str:
+def write_folder(**changed) -> str:
     Path("rows").mkdir(exist_ok=True)
     for name, values in (arrays() | changed).items():
         np.save(f"rows/{name}.npy", values)
     return "rows"
 
 
-def hdf5(given: dict[str, np.ndarray] | None = None, **how) -> str:
+def write_hdf5(given: dict[str, np.ndarray] | None = None, **how) -> str:
     with h5py.File("rows.h5", "w") as file:
         for name, values in (given or arrays()).items():
             file.create_dataset(name, data=values, **(how if name == "X" else {}))
@@ -35,6 +35,6 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame(found | {f"f{k}": x[:, k] for k in range(FEATURES)})
 
 
-def parquet_of(table: pd.DataFrame) -> dict:
+def write_parquet(table: pd.DataFrame) -> dict:
     table.to_parquet("rows.parquet")
     return {"path": "rows.parquet", "target": "y", "client": "client"}

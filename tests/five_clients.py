@@ -25,7 +25,7 @@ L1 = boxes.soft(0.8)
 SMOOTH, SPARSE = boxes.optimum(H, C, P), boxes.optimum(H, C, P, L1)
 
 
-def gap(found, closed) -> float:
+def max_difference(found, closed) -> float:
     """The largest distance of two arrays."""
     return np.abs(np.asarray(found) - closed).max()
 

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 from helpers import composed
 
-from fcorun.datasets.base import stream
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.folds import folds_of
+from fcorun.selection.folds import assign_folds
+from fcorun.system.random_streams import random_stream
 
 RNG = np.random.default_rng(5)
 OWNER = np.repeat(["a", "b", "c", "d"], [12, 20, 15, 13])
@@ -30,6 +30,6 @@ def config(*overrides, task="regression"):
 
 
 def fold_of(config, options):
-    data = load(prepare(config))
-    fold = folds_of(data, options.folds, options.by, stream(config["seed"], "select", "folds"))
+    data = load_data(prepare(config))
+    fold = assign_folds(data, options.folds, options.by, random_stream(config["seed"], "select", "folds"))
     return data, [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(options.folds)]

@@ -12,7 +12,7 @@ PAIR = (f"{NAME}_train.h5", f"{NAME}_test.h5")
 Writers = dict[str, tuple[np.ndarray, np.ndarray]]  # brightness in 1/255, white being 255, (n, 28, 28) uint8; labels
 
 
-def some(count: int = 10, classes: int = 10, seed: int = 0) -> Writers:
+def random_writers(count: int = 10, classes: int = 10, seed: int = 0) -> Writers:
     """Writers w09, w08, .. with 1, 2, .. images: the order of the files is not that of the names."""
     rng = np.random.default_rng(seed)
     return {
@@ -21,7 +21,7 @@ def some(count: int = 10, classes: int = 10, seed: int = 0) -> Writers:
     }
 
 
-def save(folder: Path, train: Writers, test: Writers, name: str = NAME) -> Path:
+def save_tff(folder: Path, train: Writers, test: Writers, name: str = NAME) -> Path:
     """The layout of TFF."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, writers in (("train", train), ("test", test)):
@@ -49,7 +49,7 @@ def save_leaf(folder: Path, train: Writers, test: Writers, shards: int = 1, user
     return folder
 
 
-def agrees(data, train: Writers, test: Writers, names: list[str]) -> None:
+def assert_holds_writers(data, train: Writers, test: Writers, names: list[str]) -> None:
     """The data are those of the writers ``names``, background and ink exchanged."""
     assert data.clients == tuple(names)
     assert data.x.dtype == data.x_val.dtype == np.uint8

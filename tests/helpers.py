@@ -14,8 +14,8 @@ from fcorun.algorithms import Algorithm, Traits
 from fcorun.checks import problems
 from fcorun.checks.algorithms import AlgorithmCase
 from fcorun.checks.problems import SMALL, engine_of, flat, snapshots
-from fcorun.composing.compose import conf_dir
 from fcorun.config import locate
+from fcorun.configuration.compose import packaged_config_dir
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 
@@ -34,17 +34,17 @@ FILES = [
 PICTURES = ("coefficients.png", "curves.png")  # of them, which points of sweeps have not
 
 # What a choice needs on data that are no images.
-NEEDS = {"reg=graph_net": ("reg.graph=chain",)}
+NEEDED_OVERRIDES = {"reg=graph_net": ("reg.graph=chain",)}
 
 
-def names(group: str) -> list[str]:
+def choice_names(group: str) -> list[str]:
     """The choices of a config group."""
-    return sorted(path.stem for path in (Path(conf_dir()) / group).glob("*.yaml"))
+    return sorted(path.stem for path in (Path(packaged_config_dir()) / group).glob("*.yaml"))
 
 
 def plugin_class(group: str, name: str) -> type:
     """The class that a choice of a config group names."""
-    return locate(yaml.safe_load((Path(conf_dir()) / group / f"{name}.yaml").read_text())["class"], group)
+    return locate(yaml.safe_load((Path(packaged_config_dir()) / group / f"{name}.yaml").read_text())["class"], group)
 
 
 def identity(*overrides, **changes):
@@ -71,17 +71,17 @@ def matrices_only(reg: str) -> bool:
 
 def composed(*overrides: str) -> dict:
     """What ``compose`` gives, with what choices need."""
-    return problems.composed(*overrides, *needed(overrides))
+    return problems.compose_cached(*overrides, *needed_overrides(overrides))
 
 
-def needed(overrides: Iterable[str]) -> list[str]:
+def needed_overrides(overrides: Iterable[str]) -> list[str]:
     """What the choices among these overrides need on data that are no images."""
-    return [more for given in overrides for more in NEEDS.get(given, ())]
+    return [more for given in overrides for more in NEEDED_OVERRIDES.get(given, ())]
 
 
 def ragged(folder: Path, *overrides: str, **table) -> dict:
     """What ``fcorun.checks.problems.ragged`` gives, with what choices need."""
-    return problems.ragged(folder, *overrides, *needed(overrides), **table)
+    return problems.ragged(folder, *overrides, *needed_overrides(overrides), **table)
 
 
 def small(*overrides: str) -> dict:
@@ -91,10 +91,10 @@ def small(*overrides: str) -> dict:
 
 def small_for(algo: str, *overrides: str) -> dict:
     """``small`` with an algorithm, and all clients, or edges, for one that needs them."""
-    return AlgorithmCase(algo).config(*overrides, *needed(overrides))
+    return AlgorithmCase(algo).config(*overrides, *needed_overrides(overrides))
 
 
-def given(value: T | None) -> T:
+def not_none(value: T | None) -> T:
     """A value that is there."""
     assert value is not None
     return value
@@ -122,7 +122,7 @@ class Count(Watcher):
     def __init__(self):
         self.rows = 0
 
-    def row(self, job, row):
+    def on_evaluation(self, job, row):
         self.rows += 1
 
 
@@ -132,7 +132,7 @@ class Stop(Watcher):
     def __init__(self, round_, error=KeyboardInterrupt):
         self.round, self.error = round_, error
 
-    def row(self, job, row):
+    def on_evaluation(self, job, row):
         if row["round"] == self.round:
             raise self.error
 
@@ -140,7 +140,7 @@ class Stop(Watcher):
 # The algorithms whose clients have models of their own.
 PERSONAL = [
     name
-    for name in names("algo")
+    for name in choice_names("algo")
     if issubclass(kind := plugin_class("algo", name), Algorithm) and kind.personal is not Algorithm.personal
 ]
 HETEROGENEOUS = ("data=heterogeneous", "data.clients=6", "data.samples=12", "data.features=8", "data.shared_nonzeros=4",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fcorun.experiment.build import engine_for
+from fcorun.experiment.build import build_engine
 
 
 def soft(w, t):
@@ -46,7 +46,7 @@ def boxes(name, x, y, eta_c, eta_s, lam, rounds):
 def drawn(experiment, data):
     """The rounds of an experiment, as ``boxes`` takes them."""
     settings = experiment.settings
-    rounds = engine_for(experiment, data).federation.schedule.draw(0, settings.rounds)
+    rounds = build_engine(experiment, data).federation.schedule.draw_rounds(0, settings.rounds)
     for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):
         sizes = data.sizes[cohort] if settings.client_weighting == "examples" else np.ones(len(cohort))
         if settings.batch_size is None:

@@ -9,7 +9,7 @@ from fcorun.algorithms import FedAvg, Traits
 class SVRG(FedAvg):
     """FedAvg whose local gradients have less variance: each is corrected by that at the start, on all data."""
 
-    traits = Traits(sides=(), trees="some")
+    traits = Traits(psi_sides=(), hierarchy="some")
 
     def local(self, problem, server, client, data):
         whole = problem.gradient(server, data.whole)

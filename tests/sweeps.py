@@ -13,7 +13,7 @@ RATES = ("algo.client_lr=1e-3,3e-3,1e-2", "algo.server_lr=0.3,1")
 COMMAND = [sys.executable, "-m", "fcorun", "-m", *SMALL]
 
 
-def command(*overrides: str) -> int:
+def run_sweep_command(*overrides: str) -> int:
     """``fcorun -m`` in this process, on small data; the exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fcorun", "-m", *SMALL, *overrides])
@@ -24,13 +24,13 @@ def command(*overrides: str) -> int:
     return 0
 
 
-def table(folder: str | Path) -> pd.DataFrame:
+def read_results(folder: str | Path) -> pd.DataFrame:
     """results.csv in the order of what was varied, without the times."""
     found = pd.read_csv(Path(folder) / "results.csv")
     varied = list(found)[1 : list(found).index("status")]
     return found.sort_values(varied, ignore_index=True).drop(columns=["seconds", "folder"])
 
 
-def same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
+def assert_same_results(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
     assert list(ours) == list(theirs)
     pd.testing.assert_frame_equal(ours, theirs, rtol=2e-4, atol=1e-5)

@@ -26,11 +26,11 @@ def save(folder: Path, name: str, table: pd.DataFrame | None = None) -> str:
     return str(path)
 
 
-def priced(path: str, **options) -> Table:
+def price_table(path: str, **options) -> Table:
     return Table(path, **({"target": "price", "client": "site", "validation": 0.0} | options))
 
 
-def table(name, task="regression", rows=60):
+def write_table(name, task="regression", rows=60):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((rows, 3))
     y = x @ [1.0, -1.0, 0.0] + 0.1 * rng.standard_normal(rows)

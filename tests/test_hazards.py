@@ -36,7 +36,7 @@ def test_one_interval_and_one_group_are_events_by_person_time(hazards, tmp_path)
     """Exponential times and a covariate of two values: the hazard ratio is that of events over time at risk."""
     patients = hazards.follow_up(patients=60)[["site", "treated", "time", "event"]]
     hazards.split(patients, ()).to_csv(tmp_path / "rows.csv", index=False)
-    found = hazards.fitted(tmp_path / "rows.csv", tmp_path / "run", "algo=centralized", "reg=none")
+    found = hazards.fits(tmp_path / "rows.csv", tmp_path / "run", "algo=centralized", "reg=none")
     sums = patients.groupby("treated")[["event", "time"]].sum().to_numpy(float)
     rate = sums[:, 0] / sums[:, 1]
     assert np.exp(found["treated"]) == pytest.approx(rate[1] / rate[0], rel=1e-6)
@@ -46,7 +46,7 @@ def test_one_interval_and_one_group_are_events_by_person_time(hazards, tmp_path)
 def test_the_hazard_ratios_are_those_of_the_survival_likelihood(hazards, tmp_path):
     patients = hazards.follow_up(patients=60)
     hazards.split(patients).to_csv(tmp_path / "rows.csv", index=False)
-    found = hazards.fitted(tmp_path / "rows.csv", tmp_path / "run", "algo=centralized", "reg=none")
+    found = hazards.fits(tmp_path / "rows.csv", tmp_path / "run", "algo=centralized", "reg=none")
     covariates = ["treated", "age", "marker 1"]
     covariates += [f"marker {k}" for k in range(2, 7)]
     np.testing.assert_allclose([found[name] for name in covariates], hazards.likeliest(patients, covariates), atol=1e-5)

@@ -11,7 +11,7 @@ from helpers import Count, fails, small
 from fcorun import run
 from fcorun.algorithms import FedAvg
 from fcorun.cli.commands import main
-from fcorun.plugin_code import _distribution, code_of
+from fcorun.plugin_code import _distribution, find_code
 
 FILES = {
     "mine.py": """
@@ -71,11 +71,11 @@ def user(tmp_path, monkeypatch):
 
 
 def test_a_class_of_fcorun_has_no_code_to_keep():
-    assert code_of(FedAvg) is None
+    assert find_code(FedAvg) is None
 
 
 def test_code_is_all_that_is_imported_wherever_that_is(user):
-    code = code_of(user(FILES | OTHERS))
+    code = find_code(user(FILES | OTHERS))
     assert code is not None
     assert set(code.files) == set(FILES)
     assert list(code.distributions) == ["numpy"]  # neither fcorun nor the standard library
@@ -85,7 +85,7 @@ def test_code_is_all_that_is_imported_wherever_that_is(user):
 @pytest.mark.parametrize("place", [*FILES, *OTHERS])
 def test_an_edit_of_any_file_that_is_imported_makes_another_run(user, place):
     def digest(**changed):
-        code = code_of(user(FILES | OTHERS | changed))
+        code = find_code(user(FILES | OTHERS | changed))
         assert code is not None
         return code.digest
 
@@ -97,11 +97,11 @@ def test_what_is_installed_counts_by_its_version(user):
     files = FILES | {"mine.py": FILES["mine.py"].replace("numpy as np", "installed.part")}
     files |= {"installed/__init__.py": "", "installed/part.py": "import unused"}
     record = "installed/__init__.py,sha256=x,1\ninstalled/part.py,sha256=y,1\n"
-    mine = code_of(user(files | OTHERS))
+    mine = find_code(user(files | OTHERS))
     assert mine is not None
     assert {"installed/part.py", "unused.py"} < set(mine.files)  # no distribution lists them: the user's own
     _distribution.cache_clear()  # which knows that there was none
-    code = code_of(user(files | {"The_Name-1.2.dist-info/RECORD": record}))
+    code = find_code(user(files | {"The_Name-1.2.dist-info/RECORD": record}))
     assert code is not None
     assert code.distributions == {"The_Name": "1.2"}
     assert set(code.files) == set(FILES)
@@ -109,17 +109,17 @@ def test_what_is_installed_counts_by_its_version(user):
 
 def test_a_file_that_changed_since_it_was_imported_is_refused(user, tmp_path):
     kind = user(FILES)
-    code_of(kind)
+    find_code(kind)
     (tmp_path / "user/parent.py").write_text(FILES["parent.py"] + "# edited\n")
     with fails("parent.py has changed since Python imported it", "start Python again"):
-        code_of(kind)
+        find_code(kind)
 
 
 def test_a_class_in_no_file_is_refused():
     namespace = {"__name__": "notebook"}
     exec("class Mine:\n    pass", namespace)
     with fails("the module notebook stands in no file", "write it into a file"):
-        code_of(namespace["Mine"])  # type: ignore[arg-type]
+        find_code(namespace["Mine"])  # type: ignore[arg-type]
 
 
 def test_a_record_keeps_the_code_and_an_edit_is_another_run(user, capsys):

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from fabricate import config, record, rows
+from fake_records import fake_config, fake_record, fake_rows
 from helpers import fails, small
 from rich.console import Console
 
 from fcorun import load_records, run
 from fcorun.cli.commands import main
 from fcorun.cli.terminal import Terminal, format_warning
-from fcorun.config import import_classes, locate, locate_own
+from fcorun.config import import_classes, locate, locate_user_class
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
-from fcorun.records.formats import arrays_of, npz_bytes, read_yaml, yaml_text
-from fcorun.sources.catalogue import noted_entry
-from fcorun.trust import import_own, import_trusted
+from fcorun.records.formats import arrays_from_bytes, npz_bytes, read_yaml, yaml_text
+from fcorun.sources.catalogue import entry_from_record
+from fcorun.trust import import_trusted_module, import_user_module
 
 PAYLOAD = """
 from pathlib import Path
@@ -46,13 +46,13 @@ def ran(tmp_path):
 def hostile(ran: Path) -> bytes:
     """A ZIP of a record that names a class of its own, holds links and large files, and has scripts in its texts."""
     bad = f"{SCRIPT}{STEERS}"
-    settings = config(bad, bad, algo__title=bad, algo__class="inbox.rec.payload.FedDualAvg")
+    settings = fake_config(bad, bad, algo__title=bad, algo__class="inbox.rec.payload.FedDualAvg")
     settings["objective"] = {"name": bad, "class": "inbox.rec.payload.LeastSquares", bad: [bad]}
     settings["data"] |= {"path": "http://127.0.0.1:9/x", "root": "../../../etc", bad: bad}
     settings |= {"start": "../../../etc", "hosts": {"address": "evil:1"}, "tracker": {"class": "inbox.rec.payload.X"}}
     own = [Metric(f"val_{bad}", label=bad, higher=False)]  # as its objective may declare
     measured: Any = {f"val_{bad}": 1.0, bad: 2.0}
-    folder = record("made", settings, rows(**measured), metrics=own).folder
+    folder = fake_record("made", settings, fake_rows(**measured), metrics=own).folder
     about = json.loads((folder / "status.json").read_text()) | {"label": bad, "reason": bad}
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"linear": True, "label": bad, "git": bad, "device": bad, "platform": bad, "versions": {bad: bad}}
@@ -150,7 +150,7 @@ def test_a_class_of_ones_own_that_predicts(ran, capsys):
     Path("mine_.py").write_text(PAYLOAD.format(ran=str(ran)))
     Path("new.csv").write_text("a\n1\n")
     for name in ("theirs", "mine_"):
-        folder = record(name, config() | {"objective": {"name": "x", "class": f"{name}.LeastSquares"}}).folder
+        folder = fake_record(name, fake_config() | {"objective": {"name": "x", "class": f"{name}.LeastSquares"}}).folder
         summary = json.loads((folder / "summary.json").read_text())
         summary["data"] = {"features": 1, "feature_names": ["a"], "classes": [], "task": "regression"}
         (folder / "summary.json").write_text(json.dumps(summary))
@@ -168,12 +168,12 @@ def test_a_trusted_folder_hides_behind_nothing(ran):
     Path("code").mkdir()
     Path("code/tabnanny.py").write_text("")  # a module of Python's
     with fails("trust=code: an installed module is called tabnanny, too"):
-        import_trusted("tabnanny", "code")
+        import_trusted_module("tabnanny", "code")
     Path("beyond").mkdir()
     Path("beyond/__init__.py").write_text(PAYLOAD.format(ran=str(ran)))
     Path("code/other.py").write_text("")
     with fails("trust=code has no module beyond.other"):
-        import_trusted("beyond.other", "code")
+        import_trusted_module("beyond.other", "code")
     assert not ran.exists()
 
 
@@ -199,7 +199,7 @@ def test_the_current_folder_serves_its_own_modules_alone():
     before = [*sys.path]
     sys.path.append("library")  # stands for where libraries are installed
     try:
-        own = import_own("own_")
+        own = import_user_module("own_")
     finally:
         sys.path.remove("library")
     assert own.path == [*before, "library"]
@@ -216,7 +216,7 @@ def test_a_class_that_nobody_has_named_is_not_imported():
     Path("own_too.py").write_text("from fcorun.algorithms import FedAvg\n")
     with fails("algo.class=own_too.FedAvg is not imported"):
         locate("own_too.FedAvg", "algo.class")
-    assert locate_own("own_too.FedAvg", "algo.class") is locate("own_too.FedAvg", "algo.class")
+    assert locate_user_class("own_too.FedAvg", "algo.class") is locate("own_too.FedAvg", "algo.class")
 
 
 @pytest.mark.slow
@@ -268,16 +268,16 @@ def test_arrays_of_records_are_numbers_as_large_as_their_file():
     packed = io.BytesIO()
     np.savez_compressed(packed, weights=np.zeros(10**6))
     with pytest.raises(ValueError, match="compressed"):
-        arrays_of(packed.getvalue())
+        arrays_from_bytes(packed.getvalue())
     packed = io.BytesIO()
     np.savez(packed, weights=np.array([{}], object))
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        arrays_of(packed.getvalue())
-    assert arrays_of(npz_bytes({"client": np.array(["a"])}))["client"].tolist() == ["a"]
+        arrays_from_bytes(packed.getvalue())
+    assert arrays_from_bytes(npz_bytes({"client": np.array(["a"])}))["client"].tolist() == ["a"]
 
 
 def test_json_that_is_deep(tmp_path):
-    folder = record("deep").folder
+    folder = fake_record("deep").folder
     (folder / "summary.json").write_text("[" * 10**6)
     assert main(["results", str(folder)]) == 0
 
@@ -293,15 +293,15 @@ def test_a_terminal_is_not_steered():
 @pytest.mark.parametrize("text", [r"\input{x}", r"\immediate\write18{x}", r"\csname x\endcsname", "^^5cinput{x}"])
 def test_an_entry_of_a_record_commands_nothing(text):
     with fails("which may be a command to LaTeX"):
-        noted_entry(f"@misc{{me, title = {{{text}}}}}")
+        entry_from_record(f"@misc{{me, title = {{{text}}}}}")
     with fails("not one entry"):
-        noted_entry(f"{text} @misc{{me, title = {{x}}}}")
+        entry_from_record(f"{text} @misc{{me, title = {{x}}}}")
 
 
 def test_an_entry_of_a_record_has_accents():
     text = r"@misc{me, author = {G\"odel and Erd\H{o}s and \O stergaard}, title = {\emph{A} \& B, $x_1$}}"
-    assert noted_entry(text).text == text
-    assert "Yuan" in noted_entry("@misc{yuan2021, title = {x}}").text
+    assert entry_from_record(text).text == text
+    assert "Yuan" in entry_from_record("@misc{yuan2021, title = {x}}").text
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "a/b", "a\\b", ".."])

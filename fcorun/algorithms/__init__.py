@@ -1,7 +1,7 @@
 """Algorithms, one a file."""
 
 from fcorun.algorithms.apfl import APFL
-from fcorun.algorithms.base import Algorithm, Baseline, Known, Traits
+from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants, Traits
 from fcorun.algorithms.centralized import Centralized
 from fcorun.algorithms.ditto import Ditto
 from fcorun.algorithms.fast_fedda import FastFedDA
@@ -57,7 +57,6 @@ __all__ = [
     "FedPD",
     "FedProx",
     "FedSplit",
-    "Known",
     "Local",
     "LocalData",
     "Mixture",
@@ -67,6 +66,7 @@ __all__ = [
     "PFedMacSH",
     "PFedMe",
     "PersonalAlgorithm",
+    "ProblemConstants",
     "ProxSkip",
     "ProximalAlgorithm",
     "Scaffold",

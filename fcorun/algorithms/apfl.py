@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.algorithms.rates import one_rate
+from fcorun.algorithms.two_rates import auto_client_lr
 from fcorun.config import AutoPositive, Fraction
 
 
@@ -29,10 +29,10 @@ class APFL(Algorithm):
     alpha: Fraction = 0.5
     adaptive: bool = False
 
-    traits = Traits(sides=(), trees="some")
+    traits = Traits(psi_sides=(), hierarchy="some")
 
     def auto(self, known):
-        return {"client_lr": min(one_rate(known), 1 / known.most)}
+        return {"client_lr": min(auto_client_lr(known), 1 / known.smoothness)}
 
     def init(self, problem, w0):
         return w0, {"v": w0, "alpha": jnp.asarray(self.alpha, w0.dtype)}

@@ -11,17 +11,17 @@ from dataclasses import dataclass, fields, replace
 from inspect import signature
 from typing import ClassVar, Literal, Self
 
-from fcorun.algorithms.local_data import LocalData, Tree, size_of
+from fcorun.algorithms.local_data import LocalData, PyTree, tree_bytes
 from fcorun.config import AUTO, Count, Positive
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
-__all__ = ["Algorithm", "Baseline", "Known", "LocalData", "Method", "Traits", "Tree", "balanced"]
+__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "Traits", "balanced_prox_step"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What an algorithm needs, and what it can and cannot do; fcorun.experiment.fit refuses the rest.
+    """What an algorithm needs, and what it can and cannot do; fcorun.experiment.compatibility refuses the rest.
 
     Attributes:
         needs: the optional methods of the regularizer it calls; a regularizer without them is refused.
@@ -44,22 +44,22 @@ class Traits:
     """
 
     needs: tuple[str, ...] = ()
-    sides: tuple[str, ...] = ("client", "server")
+    psi_sides: tuple[str, ...] = ("client", "server")
     mirrored: bool = False
     partial: bool = True
     proximal: bool = False
-    bending: bool = False
+    needs_strong_convexity: bool = False
     deterministic: bool = False
-    trees: Literal["some", "only", ""] = ""
+    hierarchy: Literal["some", "only", ""] = ""
     exact: Literal["smooth", "composite", ""] = ""
-    single: Literal["smooth", "composite", ""] = ""
-    uneven: bool = False
-    fading: bool = False
+    exact_with_one_step: Literal["smooth", "composite", ""] = ""
+    robust_to_uneven_steps: bool = False
+    decays_to_zero: bool = False
     shared_model: bool = True
 
 
 @dataclass(frozen=True)
-class Known:
+class ProblemConstants:
     """What is known before a run, of which the values of fields that are "auto" are made.
 
     Attributes:
@@ -73,37 +73,45 @@ class Known:
             while on large data. None: as any client.
     """
 
-    least: float
-    most: float
-    steps: int = 1
-    whole: float | None = None
-    partial: bool = False
-    rows: float | None = None
-    averaged: bool = False
-    pooled: Callable[[], float] | None = None
+    strong_convexity: float
+    smoothness: float
+    local_steps: int = 1
+    full_batch_smoothness: float | None = None
+    partial_participation: bool = False
+    effective_rows: float | None = None
+    psi_on_clients_only: bool = False
+    pooled_smoothness: Callable[[], float] | None = None
 
     @property
-    def minibatches(self) -> bool:
+    def uses_minibatches(self) -> bool:
         """Whether local steps take less than a client's data."""
-        return self.whole is not None
+        return self.full_batch_smoothness is not None
 
     @property
-    def client(self) -> float:
+    def client_smoothness(self) -> float:
         """No client's loss, on all its data, bends more."""
-        return self.most if self.whole is None else self.whole
+        return self.smoothness if self.full_batch_smoothness is None else self.full_batch_smoothness
 
     @property
-    def cohort(self) -> float:
+    def cohort_smoothness(self) -> float:
         """How much the mean loss of a cohort bends at most, which is F if all clients are in it."""
-        return self.client if self.partial or self.pooled is None else min(self.pooled(), self.client)
+        return (
+            self.client_smoothness
+            if self.partial_participation or self.pooled_smoothness is None
+            else min(self.pooled_smoothness(), self.client_smoothness)
+        )
 
-    def expected(self, bend: float) -> float:
+    def expected_smoothness(self, smoothness: float) -> float:
         """The expected smoothness of a round's mean gradient, where that of all rows bends ``bend`` at most.
 
         Of b rows drawn it is bend (1 - 1 / b) + L_max / b, L_max that of a row: Gower, Loizou, Qian, Sailanbayev,
         Shulgin and Richtarik, SGD: general analysis and improved rates (ICML 2019), for rows drawn independently.
         """
-        return bend if self.rows is None else bend * (1 - 1 / self.rows) + max(self.most, bend) / self.rows
+        return (
+            smoothness
+            if self.effective_rows is None
+            else smoothness * (1 - 1 / self.effective_rows) + max(self.smoothness, smoothness) / self.effective_rows
+        )
 
 
 @dataclass(frozen=True)
@@ -131,34 +139,34 @@ class Method:
                             "known.least and known.most are these two")  # fmt: skip
 
     @property
-    def personalises(self) -> bool:
+    def has_personal_models(self) -> bool:
         """Whether each client gets a model of its own."""
         return False
 
     @property
-    def automatic(self) -> list[str]:
+    def auto_fields(self) -> list[str]:
         """The fields that are "auto"."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return [name for name, value in values.items() if isinstance(value, str) and value == AUTO]
 
     @property
-    def needs_curvature(self) -> list[str]:
+    def curvature_alternatives(self) -> list[str]:
         """What to give where ``problem.curvature``, wanted for these, is not known; by default for any "auto"."""
-        return [f"a value for algo.{name}" for name in self.automatic]
+        return [f"a value for algo.{name}" for name in self.auto_fields]
 
-    def auto(self, known: Known) -> dict[str, float]:
+    def auto(self, known: ProblemConstants) -> dict[str, float]:
         """A value for each field that may be "auto", from bounds on the curvature and what a round is."""
         return {}
 
-    def resolved(self, known: Known) -> Self:
+    def resolve_auto(self, known: ProblemConstants) -> Self:
         """The same with numbers for the fields that are "auto".
 
         Raises UserError where the losses do not bend as it needs.
         """
         found = self.auto(known)
-        return replace(self, **{k: float(v) for k, v in found.items() if k in self.automatic})
+        return replace(self, **{k: float(v) for k, v in found.items() if k in self.auto_fields})
 
-    def remark(self, found: dict) -> str:
+    def describe_auto(self, auto_values: dict) -> str:
         """What a user should know of the values ``found`` for fields that are "auto", or nothing."""
         return ""
 
@@ -180,68 +188,68 @@ class Algorithm(Method, ABC):
     """
 
     @abstractmethod
-    def init(self, problem: Problem, w0: Vector) -> tuple[Tree, Tree]:
+    def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
         """The server's state, and the state that each client keeps from round to round (None: it keeps none)."""
 
     @abstractmethod
-    def local(self, problem: Problem, server: Tree, client: Tree, data: LocalData) -> tuple[Tree, Tree]:
+    def local(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
         """On one client: its upload, and its new state."""
 
     @abstractmethod
-    def server(self, problem: Problem, server: Tree, mean: Tree) -> Tree:
+    def server(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
         """On the server: its new state from the weighted mean of the cohort's uploads."""
 
     @abstractmethod
-    def output(self, problem: Problem, server: Tree) -> Vector:
+    def output(self, problem: Problem, server: PyTree) -> Vector:
         """The solution w to be evaluated."""
 
-    def personal(self, problem: Problem, server: Tree, client: Tree) -> Vector | None:
+    def personal(self, problem: Problem, server: PyTree, client: PyTree) -> Vector | None:
         """A client's own model, from the server's state and the one that it keeps; None: it has none."""
         return None
 
     @property
-    def personalises(self) -> bool:
+    def has_personal_models(self) -> bool:
         """Whether each client gets a model of its own."""
         return type(self).personal is not Algorithm.personal
 
     @property
-    def spans(self) -> bool:
+    def works_in_row_span(self) -> bool:
         """Whether its clients take so many gradients of their whole loss in a row, with nothing between but sums of
         vectors, that coordinates of the span of their rows pay; then all of them go through ``problem.inner``."""
         return False
 
-    def upload_bytes(self, upload: Tree) -> int:
+    def upload_bytes(self, upload: PyTree) -> int:
         """The bytes that an upload takes on its way, from the shapes and types of its arrays; by default theirs."""
-        return size_of(upload)
+        return tree_bytes(upload)
 
-    def broadcast_bytes(self, broadcast: Tree) -> int:
+    def broadcast_bytes(self, broadcast: PyTree) -> int:
         """The bytes that what is broadcast takes to each client, from the shapes and types of its arrays; by default
         theirs."""
-        return size_of(broadcast)
+        return tree_bytes(broadcast)
 
-    def edge(self, problem: Problem, edge: Tree, mean: Tree) -> Tree:
+    def edge(self, problem: Problem, edge: PyTree, mean: PyTree) -> PyTree:
         """On an edge of a tree: its new state from the weighted mean of its clients' uploads; by default ``server``."""
         return self.server(problem, edge, mean)
 
-    def report(self, edge: Tree) -> Tree:
+    def edge_upload(self, edge: PyTree) -> PyTree:
         """What of an edge's state goes up to the cloud, by default all of it."""
         return edge
 
-    def cloud(self, problem: Problem, server: Tree, mean: Tree) -> Tree:
+    def root(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
         """On top of a tree: the server's new state from the weighted mean of the edges' reports, by default that."""
         return mean
 
-    def broadcast(self, server: Tree) -> Tree:
+    def broadcast(self, server: PyTree) -> PyTree:
         """What of the server's state goes down to the clients, and is given to ``local``; by default all of it."""
         return server
 
 
-def balanced(known: Known, more: float = 0.0) -> float:
+def balanced_prox_step(known: ProblemConstants, ridge: float = 0.0) -> float:
     """The step 1 / sqrt(l L) of a client's prox, theorem 1 of Pathak and Wainwright (2020).
 
     Where no curvature is known from below, l is taken as a ten thousandth of L: our choice. ``more`` is added to both.
     """
-    least, most = known.least + more, known.most + more
+    least, most = known.strong_convexity + ridge, known.smoothness + ridge
     return 1 / math.sqrt(max(least, 1e-4 * most) * most)
 
 
@@ -253,5 +261,5 @@ class Baseline(Method, ABC):
     max_iterations: Count = 100_000
 
     @abstractmethod
-    def rows(self, offsets) -> slice:
+    def select_rows(self, offsets) -> slice:
         """The rows it is given, out of those of all clients (client m owns offsets[m]:offsets[m + 1])."""

@@ -12,5 +12,5 @@ class Centralized(Baseline):
     source = "textbook, solved by the method of @beck2009"
     traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is
 
-    def rows(self, offsets):
+    def select_rows(self, offsets):
         return slice(None)

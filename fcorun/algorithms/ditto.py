@@ -8,14 +8,14 @@ from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.algorithms.fedavg import FedAvg
 from fcorun.algorithms.feddualavg import FedDualAvg
 from fcorun.algorithms.fedmid import FedMiD
-from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.algorithms.two_rates import TwoRateAlgorithm
 from fcorun.config import AUTO, AutoPositive, NonNegative
 
 SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}
 
 
 @dataclass(frozen=True)
-class Ditto(RatedAlgorithm):
+class Ditto(TwoRateAlgorithm):
     """Ditto; psi is in the global model's solver, if at all.
 
     A client takes as many steps on its own model, and on the same minibatches, as the solver takes on the global one.
@@ -34,16 +34,16 @@ class Ditto(RatedAlgorithm):
     solver: Literal["fedavg", "fedmid", "feddualavg"] = "fedavg"
 
     @property
-    def automatic(self):
+    def auto_fields(self):
         follows_auto = self.personal_lr is None and self.client_lr == AUTO
-        return [*super().automatic, *(["personal_lr"] if follows_auto else [])]
+        return [*super().auto_fields, *(["personal_lr"] if follows_auto else [])]
 
     def auto(self, known):
-        return super().auto(known) | {"personal_lr": 1 / (known.most + self.lam)}
+        return super().auto(known) | {"personal_lr": 1 / (known.smoothness + self.lam)}
 
     @property
     def traits(self):
-        return Traits(sides=self.whole.traits.sides, trees="some")
+        return Traits(psi_sides=self.whole.traits.psi_sides, hierarchy="some")
 
     @cached_property
     def whole(self) -> Algorithm:

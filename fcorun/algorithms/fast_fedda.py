@@ -24,10 +24,10 @@ class FastFedDA(Algorithm):
     mu: AutoNonNegative = AUTO
     gamma: AutoPositive = AUTO
 
-    traits = Traits(single="composite")
+    traits = Traits(exact_with_one_step="composite")
 
     def auto(self, known):
-        return {"mu": known.least, "gamma": 2 * known.most}
+        return {"mu": known.strong_convexity, "gamma": 2 * known.smoothness}
 
     def init(self, problem, w0):
         return {"gradients": 0 * w0, "iterates": 0 * w0, "start": w0, "count": jnp.zeros((), w0.dtype)}, w0

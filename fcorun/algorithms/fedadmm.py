@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits, balanced
+from fcorun.algorithms.base import Traits, balanced_prox_step
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive
 
@@ -19,10 +19,10 @@ class FedADMM(ProximalAlgorithm):
 
     rho: AutoPositive = AUTO
 
-    traits = Traits(sides=("server",), proximal=True, deterministic=True, exact="composite")
+    traits = Traits(psi_sides=("server",), proximal=True, deterministic=True, exact="composite")
 
     def auto(self, known):
-        return {"rho": 1 / balanced(known)}
+        return {"rho": 1 / balanced_prox_step(known)}
 
     def init(self, problem, w0):
         return {"x": w0, "mean": w0}, {"dual": 0 * w0, "sent": w0}

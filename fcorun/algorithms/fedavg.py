@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 
 from fcorun.algorithms.base import Traits
-from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 
 @dataclass(frozen=True)
-class FedAvg(RatedAlgorithm):
+class FedAvg(TwoRateAlgorithm):
     """FedAvg with two learning rates. It leaves psi out."""
 
     source = "algorithm 1 of @yuan2021, after @mcmahan2017"
-    traits = Traits(sides=(), trees="some", single="smooth")
+    traits = Traits(psi_sides=(), hierarchy="some", exact_with_one_step="smooth")
 
     def init(self, problem, w0):
         return w0, None

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from fcorun.algorithms.base import Traits
-from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 
 @dataclass(frozen=True)
-class FedAvgSubgradient(RatedAlgorithm):
+class FedAvgSubgradient(TwoRateAlgorithm):
     """FedAvg with a subgradient of psi in each local step.
 
     Algorithm 1 with line 8 in two halves, as the authors' code has it: the subgradient is taken at the point that the
@@ -15,7 +15,7 @@ class FedAvgSubgradient(RatedAlgorithm):
     """
 
     source = "FedAvg(∂) of @yuan2021, figure 1"
-    traits = Traits(needs=("subgradient",), sides=("client",), trees="some", single="smooth")
+    traits = Traits(needs=("subgradient",), psi_sides=("client",), hierarchy="some", exact_with_one_step="smooth")
 
     def init(self, problem, w0):
         return w0, None

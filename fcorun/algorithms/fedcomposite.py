@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.algorithms.rates import one_rate
+from fcorun.algorithms.two_rates import auto_client_lr
 from fcorun.config import AutoPositive, Positive
 
 
@@ -29,7 +29,7 @@ class FedComposite(Algorithm):
     traits = Traits(partial=False, exact="composite")
 
     def auto(self, known):
-        return {} if isinstance(self.client_lr, float) else {"client_lr": one_rate(known, self.server_lr)}
+        return {} if isinstance(self.client_lr, float) else {"client_lr": auto_client_lr(known, self.server_lr)}
 
     def init(self, problem, w0):
         nothing = jnp.zeros((), w0.dtype)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits, balanced
+from fcorun.algorithms.base import Traits, balanced_prox_step
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, Relaxation
 
@@ -24,10 +24,10 @@ class FedDR(ProximalAlgorithm):
     step: AutoPositive = AUTO
     relaxation: Relaxation = 1.0
 
-    traits = Traits(sides=("server",), proximal=True, deterministic=True, exact="composite")
+    traits = Traits(psi_sides=("server",), proximal=True, deterministic=True, exact="composite")
 
     def auto(self, known):
-        return {"step": balanced(known)}
+        return {"step": balanced_prox_step(known)}
 
     def init(self, problem, w0):
         return {"x": w0, "mean": w0}, {"y": w0, "x": w0, "reflected": w0}

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Traits
-from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 
 @dataclass(frozen=True)
-class FedDualAvg(RatedAlgorithm):
+class FedDualAvg(TwoRateAlgorithm):
     """FedDualAvg: clients and server average in the dual space.
 
     ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), kept as a running sum; where
@@ -18,7 +18,7 @@ class FedDualAvg(RatedAlgorithm):
     """
 
     source = "algorithm 3 of @yuan2021"
-    traits = Traits(mirrored=True, trees="some", single="composite")
+    traits = Traits(mirrored=True, hierarchy="some", exact_with_one_step="composite")
 
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Traits
-from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 
 @dataclass(frozen=True)
-class FedDualAvgOSP(RatedAlgorithm):
+class FedDualAvgOSP(TwoRateAlgorithm):
     """FedDualAvg-OSP: FedDualAvg with the client's prox left out.
 
     Gradients are taken at the unthresholded dual while the server's threshold grows without bound, so that it is an
@@ -17,7 +17,9 @@ class FedDualAvgOSP(RatedAlgorithm):
     """
 
     source = "section 5 of @yuan2021"
-    traits = Traits(sides=("server",), mirrored=True, trees="some", single="smooth", fading=True)
+    traits = Traits(
+        psi_sides=("server",), mirrored=True, hierarchy="some", exact_with_one_step="smooth", decays_to_zero=True
+    )
 
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.feddualavg import FedDualAvg
-from fcorun.algorithms.fedopt import first_moments, optimizer_rates, server_step
+from fcorun.algorithms.fedopt import auto_optimizer_rates, initial_moments, optimizer_step
 from fcorun.config import Decay, Positive
 
 
@@ -29,18 +29,18 @@ class FedDualOpt(FedDualAvg):
 
     @property
     def traits(self):
-        return Traits(mirrored=True, single="composite" if self.optimizer == "momentum" else "")
+        return Traits(mirrored=True, exact_with_one_step="composite" if self.optimizer == "momentum" else "")
 
     def auto(self, known):
-        return optimizer_rates(self, known)
+        return auto_optimizer_rates(self, known)
 
     def init(self, problem, w0):
         start, client = super().init(problem, w0)
-        return start | {"moments": first_moments(self, start)}, client
+        return start | {"moments": initial_moments(self, start)}, client
 
     def broadcast(self, server):
         return {name: server[name] for name in ("dual", "elapsed")}
 
     def server(self, problem, server, mean):
-        step, moments = server_step(self, mean, server["moments"])
+        step, moments = optimizer_step(self, mean, server["moments"])
         return {name: server[name] + step[name] for name in step} | {"moments": moments}  # lines 12-13

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits, balanced
+from fcorun.algorithms.base import Traits, balanced_prox_step
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive
 
@@ -19,10 +19,10 @@ class FedDyn(ProximalAlgorithm):
 
     alpha: AutoPositive = AUTO
 
-    traits = Traits(sides=(), proximal=True, deterministic=True, exact="smooth")
+    traits = Traits(psi_sides=(), proximal=True, deterministic=True, exact="smooth")
 
     def auto(self, known):
-        return {"alpha": 1 / balanced(known)}
+        return {"alpha": 1 / balanced_prox_step(known)}
 
     def init(self, problem, w0):
         return {"x": w0, "h": 0 * w0}, 0 * w0

@@ -25,10 +25,10 @@ class FedGD(Algorithm):
     @property
     def traits(self):
         exact = "smooth" if self.steps == 1 else ""
-        return Traits(sides=(), deterministic=True, trees="some", exact=exact)
+        return Traits(psi_sides=(), deterministic=True, hierarchy="some", exact=exact)
 
     def auto(self, known):
-        return {"step": 1 / known.most}
+        return {"step": 1 / known.smoothness}
 
     def init(self, problem, w0):
         return w0, None

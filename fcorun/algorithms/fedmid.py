@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Traits
-from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 
 @dataclass(frozen=True)
-class FedMiD(RatedAlgorithm):
+class FedMiD(TwoRateAlgorithm):
     """FedMiD: clients take mirror steps, and the server averages them in the primal space.
 
     The upload carries, beside the update, the client's summed rates eta_c K: where clients take unequal numbers of
@@ -17,7 +17,7 @@ class FedMiD(RatedAlgorithm):
     """
 
     source = "algorithm 2 of @yuan2021"
-    traits = Traits(mirrored=True, trees="some", single="smooth")
+    traits = Traits(mirrored=True, hierarchy="some", exact_with_one_step="smooth")
 
     def init(self, problem, w0):
         return w0, None

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Traits
-from fcorun.algorithms.rates import RatedAlgorithm
+from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 
 @dataclass(frozen=True)
-class FedMiDOSP(RatedAlgorithm):
+class FedMiDOSP(TwoRateAlgorithm):
     """FedMiD-OSP: FedMiD with the client's prox left out."""
 
     source = "section 5 of @yuan2021"
-    traits = Traits(sides=("server",), mirrored=True, trees="some", single="composite")
+    traits = Traits(psi_sides=("server",), mirrored=True, hierarchy="some", exact_with_one_step="composite")
 
     def init(self, problem, w0):
         return w0, None

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from fcorun.algorithms.base import Known, Traits, Tree
+from fcorun.algorithms.base import ProblemConstants, PyTree, Traits
 from fcorun.algorithms.fedavg import FedAvg
-from fcorun.algorithms.rates import one_rate, two_rates
+from fcorun.algorithms.two_rates import auto_client_lr, auto_rates
 from fcorun.config import Decay, Positive
 
 
@@ -37,34 +37,34 @@ class FedOpt(FedAvg):
 
     @property
     def traits(self):
-        return Traits(sides=(), single="smooth" if self.optimizer == "momentum" else "")
+        return Traits(psi_sides=(), exact_with_one_step="smooth" if self.optimizer == "momentum" else "")
 
     def auto(self, known):
-        return optimizer_rates(self, known)
+        return auto_optimizer_rates(self, known)
 
     def init(self, problem, w0):
-        return {"x": w0, "moments": first_moments(self, w0)}, None
+        return {"x": w0, "moments": initial_moments(self, w0)}, None
 
     def broadcast(self, server):
         return server["x"]
 
     def server(self, problem, server, mean):
-        step, moments = server_step(self, mean, server["moments"])
+        step, moments = optimizer_step(self, mean, server["moments"])
         return {"x": server["x"] + step, "moments": moments}
 
     def output(self, problem, server):
         return server["x"]
 
 
-def optimizer_rates(of: Any, known: Known) -> dict[str, float]:
+def auto_optimizer_rates(of: Any, known: ProblemConstants) -> dict[str, float]:
     """The rates of an algorithm with a ``server_step``, where they are "auto"."""
     if of.optimizer == "momentum":
-        return two_rates(of.client_lr, of.server_lr, known, gain=1 / (1 - of.beta1))
-    client = {} if isinstance(of.client_lr, float) else {"client_lr": one_rate(known)}
+        return auto_rates(of.client_lr, of.server_lr, known, server_gain=1 / (1 - of.beta1))
+    client = {} if isinstance(of.client_lr, float) else {"client_lr": auto_client_lr(known)}
     return client | {"server_lr": 0.1 if of.optimizer == "adagrad" else 0.03}
 
 
-def first_moments(of: Any, like: Tree) -> dict[str, Tree]:
+def initial_moments(of: Any, like: PyTree) -> dict[str, PyTree]:
     """Return the moments that the optimiser of an algorithm begins with: m = 0 and v = tau^2."""
     first = {"m": jax.tree.map(jnp.zeros_like, like)}
     if of.optimizer == "momentum":
@@ -72,7 +72,7 @@ def first_moments(of: Any, like: Tree) -> dict[str, Tree]:
     return first | {"v": jax.tree.map(lambda w: jnp.full_like(w, of.epsilon**2), like)}
 
 
-def server_step(of: Any, change: Tree, moments: dict[str, Tree]) -> tuple[Tree, dict[str, Tree]]:
+def optimizer_step(of: Any, change: PyTree, moments: dict[str, PyTree]) -> tuple[PyTree, dict[str, PyTree]]:
     """Return the step of the optimiser that the fields optimizer, server_lr, beta1, beta2 and epsilon of an algorithm
     describe, and its new moments; the clients' mean ``change``, Delta of the paper, stands for minus the gradient."""
     if of.optimizer == "momentum":

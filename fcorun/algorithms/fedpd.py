@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits, balanced
+from fcorun.algorithms.base import Traits, balanced_prox_step
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, Decay
 
@@ -27,10 +27,10 @@ class FedPD(ProximalAlgorithm):
     @property
     def traits(self):
         exact = "" if self.skip else "smooth"
-        return Traits(sides=(), partial=False, proximal=True, deterministic=True, exact=exact)
+        return Traits(psi_sides=(), partial=False, proximal=True, deterministic=True, exact=exact)
 
     def auto(self, known):
-        return {"step": balanced(known)}
+        return {"step": balanced_prox_step(known)}
 
     def init(self, problem, w0):
         return w0, 0 * w0
@@ -42,7 +42,7 @@ class FedPD(ProximalAlgorithm):
             dual = dual + (x - center) / self.step
             return x + self.step * dual, dual
 
-        return data.repeat(data.rounds_apart(1 - self.skip), step, (server, client))
+        return data.repeat(data.geometric_steps(1 - self.skip), step, (server, client))
 
     def server(self, problem, server, mean):
         return mean

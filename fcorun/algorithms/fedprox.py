@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits, balanced
+from fcorun.algorithms.base import Traits, balanced_prox_step
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, Fraction
 from fcorun.errors import UserError
@@ -26,7 +26,7 @@ class FedProx(ProximalAlgorithm):
     mu: AutoPositive = AUTO
     gamma: Fraction = 0.0
 
-    traits = Traits(sides=(), proximal=True, deterministic=True)
+    traits = Traits(psi_sides=(), proximal=True, deterministic=True)
 
     def __post_init__(self):
         if self.solver == "exact" and isinstance(self.gamma, float) and self.gamma:
@@ -34,7 +34,7 @@ class FedProx(ProximalAlgorithm):
                             "accelerated or newton")  # fmt: skip
 
     def auto(self, known):
-        return {"mu": 1 / balanced(known)}
+        return {"mu": 1 / balanced_prox_step(known)}
 
     def init(self, problem, w0):
         return w0, None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fcorun.algorithms.base import Traits, balanced
+from fcorun.algorithms.base import Traits, balanced_prox_step
 from fcorun.algorithms.proximal import ProximalAlgorithm
 from fcorun.config import AUTO, AutoPositive, NonNegative, Relaxation
 
@@ -30,10 +30,10 @@ class FedSplit(ProximalAlgorithm):
     @property
     def traits(self):
         exact = "" if self.anchor else "composite"
-        return Traits(sides=("server",), partial=False, proximal=True, deterministic=True, exact=exact)
+        return Traits(psi_sides=("server",), partial=False, proximal=True, deterministic=True, exact=exact)
 
     def auto(self, known):
-        return {"step": balanced(known, self.anchor)}
+        return {"step": balanced_prox_step(known, self.anchor)}
 
     def init(self, problem, w0):
         return w0, {"z": w0, "start": w0}

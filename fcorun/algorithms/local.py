@@ -22,10 +22,10 @@ class Local(Algorithm):
 
     client_lr: AutoPositive
 
-    traits = Traits(sides=("client",), shared_model=False)
+    traits = Traits(psi_sides=("client",), shared_model=False)
 
     def auto(self, known):
-        return {"client_lr": 1 / known.most}
+        return {"client_lr": 1 / known.smoothness}
 
     def init(self, problem, w0):
         return w0, w0

@@ -10,11 +10,11 @@ from jax import lax
 
 from fcorun.config import Count
 from fcorun.errors import UserError
+from fcorun.problem.operation_counts import apply_if
 from fcorun.problem.problem import Batch
 from fcorun.problem.quadratic import Quadratic
-from fcorun.problem.work import only_if
 
-Tree = Any  # a pytree of arrays: an array, or tuples and dicts of them
+PyTree = Any  # a pytree of arrays: an array, or tuples and dicts of them
 
 
 @dataclass(frozen=True)
@@ -40,37 +40,39 @@ class LocalData:
     dtype: Any
     weight: jax.Array | None = None
     offset: jax.Array | None = None
-    repeats: int | None = None
-    uneven: bool = False
+    full_batch_steps: int | None = None
+    uneven_steps: bool = False
     whole: Batch | Quadratic = None  # type: ignore[assignment]
     frozen: bool = False
-    bits: jax.Array | tuple[int, int] = (0, 0)
-    chances: jax.Array | tuple[float, float] = (0.0, 0.0)
+    key_bits: jax.Array | tuple[int, int] = (0, 0)
+    shared_uniforms: jax.Array | tuple[float, float] = (0.0, 0.0)
 
     @property
     def key(self) -> jax.Array:
         """A key for ``jax.random``, from the seed, the round and the client's name alone, another one in each round (on
         a tree in each round of an edge), and of each client. For noise and stochastic rounding."""
-        key = jax.random.wrap_key_data(jnp.asarray(self.bits, jnp.uint32), impl="threefry2x32")
+        key = jax.random.wrap_key_data(jnp.asarray(self.key_bits, jnp.uint32), impl="threefry2x32")
         return jax.random.fold_in(key, 1)  # the key itself is the uplink's
 
-    def repeat(self, count: Count | jax.Array, step: Callable[[Tree], Tree], start: Tree) -> Tree:
+    def repeat(self, count: Count | jax.Array, step: Callable[[PyTree], PyTree], start: PyTree) -> PyTree:
         """``start`` after ``count`` times ``step(value)``; ``count`` may be traced."""
         if isinstance(count, int):
             return lax.scan(lambda value, _: (step(value), None), start, None, count)[0] if count else start
         return lax.while_loop(lambda now: now[1] < count, lambda now: (step(now[0]), now[1] + 1), (start, 0))[0]
 
-    def rounds_apart(self, probability: jax.Array | float, draw: Literal[0, 1] = 0) -> jax.Array:
+    def geometric_steps(self, probability: jax.Array | float, draw: Literal[0, 1] = 0) -> jax.Array:
         """How many steps a client takes until it communicates, if it does so with this probability after each.
 
         ``draw`` is which of the round's ``chances`` decides.
         """
         chance = jnp.minimum(
-            self.chances[draw], 1 - jnp.finfo(self.dtype).epsneg
+            self.shared_uniforms[draw], 1 - jnp.finfo(self.dtype).epsneg
         )  # a draw just below 1 may be rounded to 1
         return 1 + jnp.floor(jnp.log1p(-chance) / jnp.log1p(-probability)).astype(jnp.int32)
 
-    def steps(self, step: Callable[[Tree, Any], Tree], start: Tree, count: Count | jax.Array | None = None) -> Tree:
+    def steps(
+        self, step: Callable[[PyTree, Any], PyTree], start: PyTree, count: Count | jax.Array | None = None
+    ) -> PyTree:
         """``start`` after ``step(value, batch)`` for each of the client's own K local steps.
 
         ``count`` is another number of steps, which may be traced and differ between clients: fewer than K take the
@@ -78,9 +80,11 @@ class LocalData:
         """
         if isinstance(count, int) and count < 0:
             raise UserError(f"data.steps(..., count={count}) must be 0 or more")
-        if self.repeats is not None:
+        if self.full_batch_steps is not None:
             whole = self.whole
-            return self.repeat(self.repeats if count is None else count, lambda value: step(value, whole), start)
+            return self.repeat(
+                self.full_batch_steps if count is None else count, lambda value: step(value, whole), start
+            )
         if count is not None:
             own = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
 
@@ -92,8 +96,8 @@ class LocalData:
 
         def body(value, rows):
             batch = self.batch(rows)
-            if self.uneven:
-                return only_if(rows[0] >= 0, lambda value: step(value, batch), value), None
+            if self.uneven_steps:
+                return apply_if(rows[0] >= 0, lambda value: step(value, batch), value), None
             return step(value, batch), None
 
         return lax.scan(body, start, self.rows)[0]
@@ -108,23 +112,23 @@ class LocalData:
         offset = None if self.offset is None else self.offset[rows]
         return Batch(self.x[rows], self.y[rows], weight, present, offset=offset)
 
-    def with_whole(self, rows: jax.Array) -> Self:
+    def with_whole_data(self, rows: jax.Array) -> Self:
         """The same, with the rows of these numbers as the client's whole data."""
-        return replace(self, whole=self.batch(rows)._replace(present=None, passes=1))
+        return replace(self, whole=self.batch(rows)._replace(mask=None, full_passes=1))
 
 
 @dataclass(frozen=True)
 class RecordingLocalData(LocalData):
     """The same, and ``asked`` says which of the random numbers in it, and whether the whole data, were asked for."""
 
-    asked: set[str] = field(default_factory=set, compare=False, repr=False)
+    accessed: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("bits", "chances", "whole"):
-            self.asked.add(name)
+        if name in ("key_bits", "shared_uniforms", "whole"):
+            self.accessed.add(name)
         return super().__getattribute__(name)
 
 
-def size_of(tree: Tree) -> int:
+def tree_bytes(tree: PyTree) -> int:
     """The bytes of all arrays of a pytree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from fcorun.algorithms.base import Algorithm, Traits
 from fcorun.config import AUTO, AutoFraction, AutoPositive, NonNegative
 from fcorun.errors import UserError
-from fcorun.problem.inner import Inner, Stop, gradient_descent
+from fcorun.problem.inner_solvers import StoppingRule, Subproblem, gradient_descent
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Mixture(Algorithm):
     probability: AutoFraction = AUTO
     variance_reduction: bool = False
 
-    traits = Traits(sides=(), partial=False, deterministic=True)
+    traits = Traits(psi_sides=(), partial=False, deterministic=True)
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not 1e-4 <= self.probability <= 1 - 1e-4:
@@ -45,12 +45,12 @@ class Mixture(Algorithm):
     def auto(self, known):
         p = self.probability
         if isinstance(p, str):
-            p = min(max(self.lam / (known.most + self.lam), 0.01), 1 - 1e-4)
-        step = 1 / (2 * max(known.most / (1 - p), self.lam / p))
+            p = min(max(self.lam / (known.smoothness + self.lam), 0.01), 1 - 1e-4)
+        step = 1 / (2 * max(known.smoothness / (1 - p), self.lam / p))
         return {"probability": p, "step": step / 3 if self.variance_reduction else step}
 
     @property
-    def spans(self):
+    def works_in_row_span(self):
         return not self.variance_reduction
 
     def init(self, problem, w0):
@@ -74,11 +74,11 @@ class Mixture(Algorithm):
 
     def local(self, problem, server, client, data):
         rest, pulled = 1 - self.probability, self.pulled(server, client)
-        count = data.rounds_apart(self.probability)
-        pulls = data.rounds_apart(rest, draw=1)
+        count = data.geometric_steps(self.probability)
+        pulls = data.geometric_steps(rest, draw=1)
         if not self.variance_reduction:
-            f = Inner(problem, data.whole, pulled["x"], weight=0.0)
-            x = gradient_descent(f, pulled["x"], Stop(count, -1.0), self.step / rest)
+            f = Subproblem(problem, data.whole, pulled["x"], weight=0.0)
+            x = gradient_descent(f, pulled["x"], StoppingRule(count, -1.0), self.step / rest)
             return {"x": x}, {"x": x, "pulls": pulls}
 
         def step(own):

@@ -17,7 +17,7 @@ class OneClient(Baseline):
 
     traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is
 
-    def rows(self, offsets):
+    def select_rows(self, offsets):
         if self.client >= len(offsets) - 1:
             raise UserError(f"algo.client={self.client} must be less than the number of clients, {len(offsets) - 1}")
         return slice(int(offsets[self.client]), int(offsets[self.client + 1]))

@@ -9,7 +9,7 @@ import jax
 from fcorun.algorithms.base import Algorithm
 from fcorun.config import AUTO, AutoPositive, Count, NonNegative, Positive
 from fcorun.errors import UserError
-from fcorun.problem import inner
+from fcorun.problem import inner_solvers
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
@@ -48,20 +48,20 @@ class PersonalAlgorithm(Algorithm):
 
     @property
     @abstractmethod
-    def weight(self) -> Real:
+    def quadratic_weight(self) -> Real:
         """Of ||u||^2 / 2."""
 
     def auto(self, known):
         return {"client_lr": 1 / self.lam}
 
     @property
-    def needs_curvature(self):
-        wanted = self.solver == "gradient" and "inner_lr" in self.automatic
+    def curvature_alternatives(self):
+        wanted = self.solver == "gradient" and "inner_lr" in self.auto_fields
         return ["a value for algo.inner_lr"] if wanted else []
 
     @property
-    def spans(self):
-        return self.solver == "exact" or self.iterations >= inner.PAYS
+    def works_in_row_span(self):
+        return self.solver == "exact" or self.iterations >= inner_solvers.MIN_GRADIENTS_FOR_SPAN
 
     def init(self, problem, w0):
         return w0, w0
@@ -69,7 +69,7 @@ class PersonalAlgorithm(Algorithm):
     def local(self, problem, server, client, data):
         def step(state, batch):
             y, u = state
-            u = self.minimise(problem, batch, u, self.lam * y)
+            u = self.solve_subproblem(problem, batch, u, self.lam * y)
             return (y if data.frozen else y - self.client_lr * self.lam * (y - u)), u
 
         y, u = data.steps(step, (server, client))
@@ -84,24 +84,26 @@ class PersonalAlgorithm(Algorithm):
     def personal(self, problem, server, client):
         return client
 
-    def minimise(self, problem: Problem, batch: inner.Data, start: Vector, pull: Vector) -> Vector:
+    def solve_subproblem(self, problem: Problem, batch: inner_solvers.Data, start: Vector, pull: Vector) -> Vector:
         """argmin_u f(u) + weight / 2 ||u||^2 - <pull, u>, from ``start`` on."""
         if self.solver == "exact" and isinstance(batch, Quadratic):
-            return batch.minimum(pull, self.weight)
-        return self.smooth(inner.Inner(problem, batch, 0 * pull, weight=self.weight, tilt=pull), start)
+            return batch.minimize(pull, self.quadratic_weight)
+        return self.solve_smooth(
+            inner_solvers.Subproblem(problem, batch, 0 * pull, weight=self.quadratic_weight, linear=pull), start
+        )
 
-    def smooth(self, h: inner.Inner, start: Vector) -> Vector:
+    def solve_smooth(self, h: inner_solvers.Subproblem, start: Vector) -> Vector:
         """argmin h by the solver."""
         if self.solver == "exact":
-            return inner.newton(h, start, self.stop)
-        return inner.gradient_descent(h, start, self.stop, self.rate)
+            return inner_solvers.newton(h, start, self.stopping_rule)
+        return inner_solvers.gradient_descent(h, start, self.stopping_rule, self.inner_step)
 
     @property
-    def rate(self) -> Real | None:
+    def inner_step(self) -> Real | None:
         """The step of the solver gradient, where it is given."""
         return None if isinstance(self.inner_lr, str) else self.inner_lr
 
     @property
-    def stop(self) -> inner.Stop:
+    def stopping_rule(self) -> inner_solvers.StoppingRule:
         """When the inner solver ends."""
-        return inner.Stop(self.iterations, self.tolerance)
+        return inner_solvers.StoppingRule(self.iterations, self.tolerance)

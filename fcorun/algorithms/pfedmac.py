@@ -24,31 +24,36 @@ class PFedMac(PersonalAlgorithm):
 
     ridge: AutoNonNegative = AUTO
 
-    traits = Traits(sides=(), proximal=True, bending=True)
+    traits = Traits(psi_sides=(), proximal=True, needs_strong_convexity=True)
 
     @property
-    def weight(self):
+    def quadratic_weight(self):
         return self.ridge
 
     @property
-    def needs_curvature(self):
-        return super().needs_curvature + (["a value for algo.ridge"] if "ridge" in self.automatic else [])
+    def curvature_alternatives(self):
+        return super().curvature_alternatives + (["a value for algo.ridge"] if "ridge" in self.auto_fields else [])
 
     def auto(self, known):
-        return super().auto(known) | {"ridge": max(self.lam - known.least, 0.0)}
+        return super().auto(known) | {"ridge": max(self.lam - known.strong_convexity, 0.0)}
 
-    def resolved(self, known):
-        if not isinstance(self.ridge, str) and known.least + self.ridge < self.lam * (1 - 1e-9):
+    def resolve_auto(self, known):
+        if not isinstance(self.ridge, str) and known.strong_convexity + self.ridge < self.lam * (1 - 1e-9):
             raise UserError(
-                f"algo.ridge={self.ridge:g}: the clients' losses bend {known.least:.3g} at least, and with the ridge "
+                f"algo.ridge={self.ridge:g}: the clients' losses bend {known.strong_convexity:.3g} at least, and "
+                f"with the ridge "
                 f"less than algo.lam={self.lam:g}, so that the problem has no minimum; give algo.ridge=auto, "
                 "or a lower lam"
             )
-        return super().resolved(known)
+        return super().resolve_auto(known)
 
-    def remark(self, found):
-        ridge = found.get("algo.ridge", 0.0)
+    def describe_auto(self, auto_values):
+        ridge = auto_values.get("algo.ridge", 0.0)
         if not ridge:
             return ""
-        told = f"algo.ridge={ridge:.3g} was added to each client's loss, which bends {found['least']:.3g} at least"
-        return f"{told}: algo.lam={self.lam:g} wants as much" + ("" if found["least"] else "; that makes it pFedMe")
+        told = (
+            f"algo.ridge={ridge:.3g} was added to each client's loss, which bends {auto_values['least']:.3g} at least"
+        )
+        return f"{told}: algo.lam={self.lam:g} wants as much" + (
+            "" if auto_values["least"] else "; that makes it pFedMe"
+        )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.pfedmac import PFedMac
 from fcorun.config import Positive
-from fcorun.problem import inner
+from fcorun.problem import inner_solvers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,27 +28,29 @@ class PFedMacS(PFedMac):
     @property
     def traits(self):
         needs = () if self.sparsity == "prox" else ("smoothed_value",)
-        return Traits(needs=needs, sides=("client",), proximal=True, bending=True)
+        return Traits(needs=needs, psi_sides=("client",), proximal=True, needs_strong_convexity=True)
 
     @property
-    def needs_curvature(self):
+    def curvature_alternatives(self):
         accelerated = self.sparsity == "prox" and self.solver == "exact"
         other = "algo.solver=gradient with a value for algo.inner_lr"
-        return super().needs_curvature + ([other] if accelerated else [])
+        return super().curvature_alternatives + ([other] if accelerated else [])
 
     @property
-    def spans(self):
+    def works_in_row_span(self):
         return False  # psi looks at each coefficient
 
-    def minimise(self, problem, batch, start, pull):
-        h = inner.Inner(problem, batch, 0 * pull, weight=self.weight, tilt=pull)
+    def solve_subproblem(self, problem, batch, start, pull):
+        h = inner_solvers.Subproblem(problem, batch, 0 * pull, weight=self.quadratic_weight, linear=pull)
         if self.sparsity == "prox":
             if self.solver == "exact":
-                return inner.proximal(h, start, self.stop)
-            return inner.proximal_gradient(h, start, self.stop, self.rate)
+                return inner_solvers.accelerated_proximal_gradient(h, start, self.stopping_rule)
+            return inner_solvers.proximal_gradient(h, start, self.stopping_rule, self.inner_step)
         psi: Any = problem.regularizer  # l1, which alone has a smoothed value
 
         def penalty(u):
             return sum(psi.smoothed_value(u[name], self.sparsity, self.rho) for name in problem.regularized)
 
-        return self.smooth(replace(h, penalty=penalty, bend=psi.strength * psi.heaviest / self.rho), start)
+        return self.solve_smooth(
+            replace(h, penalty=penalty, penalty_smoothness=psi.strength * psi.largest_factor / self.rho), start
+        )

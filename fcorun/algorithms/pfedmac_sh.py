@@ -28,7 +28,7 @@ class PFedMacSH(PFedMacS):
 
     @property
     def traits(self):
-        return replace(super().traits, trees="only")
+        return replace(super().traits, hierarchy="only")
 
     def init(self, problem, w0):
         return {"x": w0, "y": w0}, w0
@@ -40,10 +40,10 @@ class PFedMacSH(PFedMacS):
         y = edge["y"] + mean
         return {"x": edge["x"] - self.edge_lr * self.edge_lam * (edge["x"] - y), "y": y}
 
-    def report(self, edge):
+    def edge_upload(self, edge):
         return edge["x"]
 
-    def cloud(self, problem, server, mean):
+    def root(self, problem, server, mean):
         x = (1 - self.server_lr) * server["x"] + self.server_lr * mean
         return {"x": x, "y": x}
 

@@ -15,8 +15,8 @@ class PFedMe(PersonalAlgorithm):
     """
 
     source = "algorithm 1 of @dinh2020"
-    traits = Traits(sides=(), proximal=True, trees="some")
+    traits = Traits(psi_sides=(), proximal=True, hierarchy="some")
 
     @property
-    def weight(self):
+    def quadratic_weight(self):
         return self.lam

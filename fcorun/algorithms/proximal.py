@@ -7,7 +7,7 @@ import jax
 
 from fcorun.algorithms.base import Algorithm, LocalData
 from fcorun.config import Count, NonNegative
-from fcorun.problem import inner
+from fcorun.problem import inner_solvers
 from fcorun.problem.problem import Problem
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
@@ -30,18 +30,20 @@ class ProximalAlgorithm(Algorithm):
     tolerance: NonNegative = 1e-10
 
     @property
-    def needs_curvature(self):
-        return super().needs_curvature + (["algo.solver=newton"] if self.solver in ("gradient", "accelerated") else [])
+    def curvature_alternatives(self):
+        return super().curvature_alternatives + (
+            ["algo.solver=newton"] if self.solver in ("gradient", "accelerated") else []
+        )
 
     @property
-    def spans(self):
-        return self.solver != "gradient" or self.iterations >= inner.PAYS
+    def works_in_row_span(self):
+        return self.solver != "gradient" or self.iterations >= inner_solvers.MIN_GRADIENTS_FOR_SPAN
 
-    def prox(self, problem: Problem, data: LocalData, v: Vector, s: Real, relative: Real = 0.0) -> Vector:
+    def prox(self, problem: Problem, data: LocalData, v: Vector, s: Real, relative_tolerance: Real = 0.0) -> Vector:
         """prox_{s f}(v) for the client's loss f; an inner solver may stop at ``relative`` times the first slope too."""
         batch = data.whole
         if self.solver == "exact" and isinstance(batch, Quadratic):
             return batch.prox(v, s)
-        solve = inner.SOLVERS["newton" if self.solver == "exact" else self.solver]
-        stop = inner.Stop(self.iterations, self.tolerance, relative)
-        return solve(inner.Inner(problem, batch, v, s), v, stop)
+        solve = inner_solvers.SOLVERS["newton" if self.solver == "exact" else self.solver]
+        stop = inner_solvers.StoppingRule(self.iterations, self.tolerance, relative_tolerance)
+        return solve(inner_solvers.Subproblem(problem, batch, v, s), v, stop)

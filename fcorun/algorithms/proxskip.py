@@ -25,14 +25,17 @@ class ProxSkip(Algorithm):
     step: AutoPositive = AUTO
     probability: AutoFraction = AUTO
 
-    traits = Traits(sides=("server",), partial=False, deterministic=True, exact="composite")
+    traits = Traits(psi_sides=("server",), partial=False, deterministic=True, exact="composite")
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not self.probability:
             raise UserError("algo.probability=0 never communicates: give more than 0")
 
     def auto(self, known):
-        return {"step": 1 / known.most, "probability": math.sqrt(max(known.least / known.most, 1e-4))}
+        return {
+            "step": 1 / known.smoothness,
+            "probability": math.sqrt(max(known.strong_convexity / known.smoothness, 1e-4)),
+        }
 
     def init(self, problem, w0):
         return w0, {"x": w0, "h": 0 * w0}
@@ -44,7 +47,7 @@ class ProxSkip(Algorithm):
         def step(x):
             return x - self.step * (problem.gradient(x, data.whole) - h)  # line 4
 
-        x = data.repeat(data.rounds_apart(self.probability), step, server)
+        x = data.repeat(data.geometric_steps(self.probability), step, server)
         return x - longer * h, {"x": x, "h": h}
 
     def server(self, problem, server, mean):

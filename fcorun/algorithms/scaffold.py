@@ -6,7 +6,7 @@ from typing import Literal
 import jax.numpy as jnp
 
 from fcorun.algorithms.base import Algorithm, Traits
-from fcorun.algorithms.rates import one_rate
+from fcorun.algorithms.two_rates import auto_client_lr
 from fcorun.config import AutoPositive, Positive
 
 
@@ -27,10 +27,10 @@ class Scaffold(Algorithm):
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 
-    traits = Traits(sides=(), exact="smooth", uneven=True)
+    traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True)
 
     def auto(self, known):
-        return {"client_lr": one_rate(known, self.server_lr) / (3 if known.partial else 1)}
+        return {"client_lr": auto_client_lr(known, self.server_lr) / (3 if known.partial_participation else 1)}
 
     def init(self, problem, w0):
         return {"x": w0, "c": 0 * w0}, 0 * w0  # line 1

@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from fcorun.errors import describe
+from fcorun.errors import describe_error
 
 Subject = TypeVar("Subject")
 
@@ -15,7 +15,7 @@ class Violation(Exception):
     """A law that does not hold: what was expected, and what came."""
 
 
-def always(subject: Any) -> str:
+def never_skip(subject: Any) -> str:
     """Say that a law holds for every subject."""
     return ""
 
@@ -33,33 +33,33 @@ class Check(Generic[Subject]):
 
     name: str
     run: Callable[[Subject], str | None]
-    excuse: Callable[[Subject], str] = always
+    skip_reason: Callable[[Subject], str] = never_skip
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckResult:
     """The end of a check on one subject: ``sentence`` says what is wrong, why the check does not apply, or what a user
     should know of a law that holds."""
 
     name: str
-    end: Literal["passed", "failed", "not applicable"]
-    sentence: str = ""
+    status: Literal["passed", "failed", "not applicable"]
+    message: str = ""
 
 
-def examine(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[Outcome]:
+def run_checks(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[CheckResult]:
     """Yield the outcome of each check on a subject, one after the other."""
     for check in checks:
         try:
-            if excuse := check.excuse(subject):
-                yield Outcome(check.name, "not applicable", excuse)
+            if excuse := check.skip_reason(subject):
+                yield CheckResult(check.name, "not applicable", excuse)
                 continue
             remark = check.run(subject)
         except Violation as violation:
-            yield Outcome(check.name, "failed", str(violation))
+            yield CheckResult(check.name, "failed", str(violation))
         except Exception as error:
-            yield Outcome(check.name, "failed", describe(error))
+            yield CheckResult(check.name, "failed", describe_error(error))
         else:
-            yield Outcome(check.name, "passed", remark or "")
+            yield CheckResult(check.name, "passed", remark or "")
 
 
 def require(holds: bool, sentence: str) -> None:
@@ -68,7 +68,7 @@ def require(holds: bool, sentence: str) -> None:
         raise Violation(sentence)
 
 
-def agree(what: str, found: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+def require_close(what: str, found: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
     """Raise Violation where arrays differ by more than ``atol + rtol |expected|``, at the entry that differs most."""
     found, expected = np.asarray(found), np.asarray(expected)
     require(found.shape == expected.shape, f"{what} should have the shape {expected.shape} and has {found.shape}")
@@ -77,13 +77,13 @@ def agree(what: str, found: Any, expected: Any, rtol: float = 0.0, atol: float =
     _point_at(what, "should be", np.where(found == expected, 0.0, apart), found, expected)
 
 
-def at_least(what: str, found: Any, least: Any, slack: Any = 0.0) -> None:
+def require_at_least(what: str, found: Any, least: Any, slack: Any = 0.0) -> None:
     """Raise Violation where an entry is below ``least`` by more than ``slack``, at the entry that is most below."""
     found, least = np.broadcast_arrays(np.asarray(found, float), np.asarray(least, float))
     _point_at(what, "should be at least", _excess(least, found) - slack, found, least)
 
 
-def at_most(what: str, found: Any, most: Any, slack: Any = 0.0) -> None:
+def require_at_most(what: str, found: Any, most: Any, slack: Any = 0.0) -> None:
     """Raise Violation where an entry is above ``most`` by more than ``slack``, at the entry that is most above."""
     found, most = np.broadcast_arrays(np.asarray(found, float), np.asarray(most, float))
     _point_at(what, "should be at most", _excess(found, most) - slack, found, most)
@@ -94,7 +94,7 @@ def _excess(above: np.ndarray, below: np.ndarray) -> np.ndarray:
         return np.where(above == below, 0.0, above - below)
 
 
-def finite(what: str, found: Any) -> None:
+def require_finite(what: str, found: Any) -> None:
     """Raise Violation where an entry is NaN or infinite."""
     bad = np.argwhere(~np.isfinite(np.asarray(found, float)))
     require(not len(bad), f"{what} should be finite and is {np.asarray(found)[tuple(bad[0])] if len(bad) else ''}")

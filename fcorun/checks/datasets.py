@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.checks.check import Check, require
-from fcorun.checks.problems import composed
+from fcorun.checks.problems import compose_cached
 from fcorun.config import build_plugin
 from fcorun.datasets.base import Dataset, FederatedData
 
@@ -27,7 +27,7 @@ class DatasetCase:
     @cached_property
     def config(self) -> dict[str, Any]:
         """A configuration of two rounds on these data."""
-        return composed(f"data={self.name}", *self.overrides, "rounds=2", "eval_every=1")
+        return compose_cached(f"data={self.name}", *self.overrides, "rounds=2", "eval_every=1")
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -83,8 +83,8 @@ def same_fingerprint(case: DatasetCase) -> None:
 def parts(case: DatasetCase) -> None:
     """Each of several hosts has the rows of its own clients, as the whole data have them."""
     for part in range(HOSTS):
-        found = case.dataset.load_part(part, HOSTS)
-        cut = found.cut
+        found = case.dataset.load_shard(part, HOSTS)
+        cut = found.host_bounds
         require(cut is not None and np.array_equal(found.offsets, case.data.offsets),
                 f"load_part({part}, {HOSTS}) should have the offsets of all clients, and a cut")  # fmt: skip
         assert cut is not None
@@ -95,7 +95,7 @@ def parts(case: DatasetCase) -> None:
 
 
 def _population(case: DatasetCase) -> str:
-    return "its clients make their rows" if case.data.population is not None else ""
+    return "its clients make their rows" if case.data.generated is not None else ""
 
 
 CHECKS: tuple[Check[DatasetCase], ...] = (

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.checks.check import Check, agree, at_least, finite, require
-from fcorun.config import numbers
+from fcorun.checks.check import Check, require, require_at_least, require_close, require_finite
+from fcorun.config import numeric_fields
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.regularizers.base import Constraint, Regularizer
 from fcorun.regularizers.none import NoRegularizer
@@ -40,7 +40,7 @@ class PairCase:
         return (SIZE,)
 
 
-def domain(mirror: MirrorMap, shape: tuple[int, ...] = (SIZE,)) -> jax.Array:
+def domain_points(mirror: MirrorMap, shape: tuple[int, ...] = (SIZE,)) -> jax.Array:
     """Return eight points of the domain of h, taken to be the positive orthant if it is not everything."""
     w = jnp.asarray(np.random.default_rng(2).standard_normal((8, *shape)))
     return w if bool(jnp.isfinite(mirror.to_dual(w[0])).all()) else jnp.abs(w)
@@ -55,51 +55,53 @@ def _is_everywhere(mirror: MirrorMap) -> bool:
 
 def there_and_back(mirror: MirrorMap) -> None:
     """to_primal(to_dual(w)) is w."""
-    for w in domain(mirror):
-        agree("to_primal(to_dual(w))", mirror.to_primal(mirror.to_dual(w)), w, rtol=1e-10)
+    for w in domain_points(mirror):
+        require_close("to_primal(to_dual(w))", mirror.to_primal(mirror.to_dual(w)), w, rtol=1e-10)
 
 
 def gradient(mirror: MirrorMap) -> None:
     """to_dual is strictly monotone with a symmetric Jacobian: the gradient of a strictly convex function."""
-    for w, u in pairwise(domain(mirror)):
+    for w, u in pairwise(domain_points(mirror)):
         slope = float(((mirror.to_dual(w) - mirror.to_dual(u)) * (w - u)).sum())
         require(slope > 0, f"<to_dual(w) - to_dual(u), w - u> should be above 0 and is {slope:.8g}")
         steps = 1e-5 * jnp.eye(SIZE)
         many = jax.vmap(mirror.to_dual)
         jacobian = (many(w[None] + steps) - many(w[None] - steps)) / 2e-5
-        agree("the Jacobian of to_dual", jacobian, jacobian.T, rtol=1e-6, atol=1e-6)
+        require_close("the Jacobian of to_dual", jacobian, jacobian.T, rtol=1e-6, atol=1e-6)
 
 
 def retrieve_without_psi(mirror: MirrorMap) -> None:
     """retrieve() with no regularizer is to_primal()."""
-    for w in domain(mirror):
+    for w in domain_points(mirror):
         z = mirror.to_dual(w)
-        agree("retrieve(z, t, no psi)", mirror.retrieve(z, 0.8, NoRegularizer()), mirror.to_primal(z), rtol=1e-12)
+        require_close(
+            "retrieve(z, t, no psi)", mirror.retrieve(z, 0.8, NoRegularizer()), mirror.to_primal(z), rtol=1e-12
+        )
 
 
 # ---------------------------------------------------------------- the laws of a pair
 
 
-def retrieve_minimises(case: PairCase) -> None:
+def check_retrieve_minimizes(case: PairCase) -> None:
     """w = retrieve(z, t, psi): z - to_dual(w) is t times a subgradient of psi at w, on the domains of both."""
     mirror, reg, shape = case.mirror, case.reg, case.shape
     rng = np.random.default_rng(3)
-    z = jax.vmap(mirror.to_dual)(domain(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
+    z = jax.vmap(mirror.to_dual)(domain_points(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
     t = jnp.asarray(10 ** rng.uniform(-1, 0.5, 8))
     retrieve, value = jax.jit(jax.vmap(lambda z, t: mirror.retrieve(z, t, reg))), jax.jit(jax.vmap(reg.value))
     w = retrieve(z, t)
     require(w.shape == z.shape, f"retrieve(z, t, psi) should have the shape of z, {z.shape[1:]}, and has {w.shape[1:]}")
-    finite("psi(retrieve(z, t, psi))", value(w))
+    require_finite("psi(retrieve(z, t, psi))", value(w))
     residual = (z - jax.vmap(mirror.to_dual)(w)) / t.reshape(-1, *[1] * len(shape))
     again = jax.jit(jax.vmap(lambda z: reg.prox(z, 1.0)))(w + residual)  # is w where residual is a subgradient
-    agree("prox(w + (z - to_dual(w)) / t, 1), with w = retrieve(z, t, psi),", again, w, rtol=1e-8,
+    require_close("prox(w + (z - to_dual(w)) / t, 1), with w = retrieve(z, t, psi),", again, w, rtol=1e-8,
           atol=1e-8 * float(1 + jnp.abs(residual).max()))  # fmt: skip
     members = [w[::-1], retrieve(jnp.asarray(rng.standard_normal(z.shape)), t), w + 0.1 * (w[::-1] - w)]
     if _is_everywhere(mirror) and not isinstance(reg, Constraint):
         members += [jnp.zeros_like(w), *(w + s * jnp.asarray(rng.standard_normal(w.shape)) for s in (1e-3, 0.1, 1))]
     for u in members:
         slope = (residual * (u - w)).reshape(8, -1).sum(1)
-        at_least("psi(u), with (z - to_dual(w)) / t as a subgradient at w = retrieve(z, t, psi),", value(u),
+        require_at_least("psi(u), with (z - to_dual(w)) / t as a subgradient at w = retrieve(z, t, psi),", value(u),
                  value(w) + slope, 1e-9)  # fmt: skip
 
 
@@ -107,20 +109,20 @@ def traced_numbers(case: PairCase) -> None:
     """retrieve(0, 0) is in both domains, and runs that differ in numbers go through one program in float32."""
     mirror, reg, shape = case.mirror, case.reg, case.shape
     z = jnp.asarray(np.random.default_rng(4).standard_normal((2, *shape)), jnp.float32).at[0].set(0)
-    stacked = jax.tree.map(lambda *v: jnp.asarray(v, jnp.float32), *[(numbers(mirror), numbers(reg))] * 2)
+    stacked = jax.tree.map(lambda *v: jnp.asarray(v, jnp.float32), *[(numeric_fields(mirror), numeric_fields(reg))] * 2)
 
     def call(values, z, t):
         return replace(mirror, **values[0]).retrieve(z, t, replace(reg, **values[1]))
 
     together = jax.jit(jax.vmap(call))(stacked, z, jnp.asarray([0, 0.3], jnp.float32))
     require(together.dtype == jnp.float32, f"retrieve() in float32 should stay in it and is in {together.dtype}")
-    finite("retrieve(z, t, psi) in float32", together)
+    require_finite("retrieve(z, t, psi) in float32", together)
     expected = [mirror.retrieve(z[g].astype("float64"), t, reg) for g, t in enumerate((0, 0.3))]
-    agree("retrieve(z, t, psi) under jax.vmap in float32", together, expected, rtol=2e-5, atol=1e-6)
+    require_close("retrieve(z, t, psi) under jax.vmap in float32", together, expected, rtol=2e-5, atol=1e-6)
     start = mirror.to_dual(together[0])
-    finite("to_dual(retrieve(0, 0, psi))", start)
+    require_finite("to_dual(retrieve(0, 0, psi))", start)
     require(start.dtype == jnp.float32, f"to_dual() of an array in float32 should stay in it and is in {start.dtype}")
-    finite("psi(retrieve(0, 0, psi))", reg.value(together[0]))
+    require_finite("psi(retrieve(0, 0, psi))", reg.value(together[0]))
 
 
 CHECKS: tuple[Check[MirrorMap], ...] = (
@@ -129,6 +131,6 @@ CHECKS: tuple[Check[MirrorMap], ...] = (
     Check("retrieve without psi is to_primal", retrieve_without_psi),
 )
 PAIR_CHECKS: tuple[Check[PairCase], ...] = (
-    Check("retrieve minimises h(w) + t psi(w) - <z, w>", retrieve_minimises),
+    Check("retrieve minimises h(w) + t psi(w) - <z, w>", check_retrieve_minimizes),
     Check("numbers may be traced: vmap, float32", traced_numbers),
 )

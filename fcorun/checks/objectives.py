@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.checks.check import Check, agree, at_least, at_most, require
+from fcorun.checks.check import Check, require, require_at_least, require_at_most, require_close
 from fcorun.mirror_maps.euclidean import Euclidean
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.problem.problem import Batch, Problem
@@ -30,7 +30,7 @@ class ObjectiveCase:
     task: str
 
     def __post_init__(self):
-        self.objective = self.objective.bound(np.linspace(-1, 1, ROWS))
+        self.objective = self.objective.resolve_auto(np.linspace(-1, 1, ROWS))
 
     @cached_property
     def problem(self) -> Problem:
@@ -43,7 +43,7 @@ class ObjectiveCase:
         rng = np.random.default_rng(seed)
         x = jnp.asarray(rng.standard_normal((rows, FEATURES)))
         if self.task == "regression":
-            y = self.suited(rng.standard_normal(rows))
+            y = self.adapt_targets(rng.standard_normal(rows))
         else:
             y = rng.integers(CLASSES[self.task], size=rows)
         y = jnp.asarray(y, jnp.int32 if self.task == "multiclass" else jnp.float64)
@@ -51,7 +51,7 @@ class ObjectiveCase:
         w = Vector({name: jnp.asarray(rng.standard_normal(shape)) for name, shape in self.problem.shapes.items()})
         return w, Batch(x, y, jnp.asarray(weight / weight.sum()))
 
-    def suited(self, y: np.ndarray) -> np.ndarray:
+    def adapt_targets(self, y: np.ndarray) -> np.ndarray:
         """Return targets that the objective takes, made of any numbers."""
         try:
             self.objective.check_targets(np.asarray(y), np.zeros(0))
@@ -73,7 +73,7 @@ def gradient(case: ObjectiveCase) -> None:
     for seed in range(5):
         direction, _ = case.example(seed=seed + 1)
         slope = (loss(w + step * direction, batch) - loss(w - step * direction, batch)) / (2 * step)
-        agree("the slope of the loss by its gradient", found.dot(direction), slope, rtol=accuracy, atol=1e-9)
+        require_close("the slope of the loss by its gradient", found.dot(direction), slope, rtol=accuracy, atol=1e-9)
 
 
 def weighted_mean(case: ObjectiveCase) -> None:
@@ -82,11 +82,13 @@ def weighted_mean(case: ObjectiveCase) -> None:
     loss, slope = jax.jit(problem.loss), jax.jit(problem.gradient)
     rows = [Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1)) for i in range(ROWS)]
     each = jnp.stack([loss(w, row) for row in rows])
-    agree("the loss of a batch, beside the mean of its rows' losses,", loss(w, batch), batch.weight @ each, rtol=1e-6)
+    require_close(
+        "the loss of a batch, beside the mean of its rows' losses,", loss(w, batch), batch.weight @ each, rtol=1e-6
+    )
     short = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
     cut = Batch(batch.x[:5], batch.y[:5], batch.weight[:5])
     for ours, theirs in zip(jax.tree.leaves(slope(w, short)), jax.tree.leaves(slope(w, cut)), strict=True):
-        agree("the gradient on a batch with rows of weight 0", ours, theirs, atol=1e-14)
+        require_close("the gradient on a batch with rows of weight 0", ours, theirs, atol=1e-14)
 
 
 def convexity(case: ObjectiveCase) -> None:
@@ -95,12 +97,12 @@ def convexity(case: ObjectiveCase) -> None:
     (u, batch), (v, _) = case.example(), case.example(seed=1)
     p, q = problem.predict(u, batch.x), problem.predict(v, batch.x)
     left, middle, right = (objective.loss(prediction, batch.y) for prediction in (p, (p + q) / 2, q))
-    at_most("the loss in the middle of two predictions", middle, (left + right) / 2, 1e-12)
+    require_at_most("the loss in the middle of two predictions", middle, (left + right) / 2, 1e-12)
     require(bool((middle < (left + right) / 2).any()), "the loss should be curved somewhere, and is a straight line "
                                                        "between two predictions of each of nine rows")  # fmt: skip
     if objective.convex:
         ends = (problem.loss(u, batch) + problem.loss(v, batch)) / 2
-        at_most("the loss in the middle of two points", problem.loss(0.5 * (u + v), batch), ends)
+        require_at_most("the loss in the middle of two points", problem.loss(0.5 * (u + v), batch), ends)
 
 
 def scores(case: ObjectiveCase) -> None:
@@ -114,7 +116,7 @@ def scores(case: ObjectiveCase) -> None:
         require(value.shape == (ROWS,), f"{name} of {ROWS} rows should have the shape ({ROWS},) and has {value.shape}")
     if case.task != "regression" and "accuracy" in told:
         label = prediction > 0 if case.task == "binary" else prediction.argmax(axis=1)
-        agree("scores()['accuracy']", told["accuracy"], label == batch.y)
+        require_close("scores()['accuracy']", told["accuracy"], label == batch.y)
 
 
 def regularized(case: ObjectiveCase) -> None:
@@ -125,14 +127,16 @@ def regularized(case: ObjectiveCase) -> None:
     require(
         not unknown, f"regularized should name parameters of shapes(), {sorted(problem.shapes)}, and names {unknown}"
     )
-    agree("psi(w)", problem.psi(w), STRENGTH * sum(jnp.abs(w[name]).sum() for name in named), rtol=1e-6)
+    require_close("psi(w)", problem.psi(w), STRENGTH * sum(jnp.abs(w[name]).sum() for name in named), rtol=1e-6)
     for name in problem.shapes:
         acts = name in named
-        agree(f"'{name}' after a prox with a large step", problem.prox(w, 100.0)[name], (0 if acts else 1) * w[name])
+        require_close(
+            f"'{name}' after a prox with a large step", problem.prox(w, 100.0)[name], (0 if acts else 1) * w[name]
+        )
         expected = STRENGTH * jnp.sign(w[name]) if acts else jnp.zeros_like(w[name])
-        agree(f"the subgradient of psi in '{name}'", problem.subgradient(w)[name], expected)
+        require_close(f"the subgradient of psi in '{name}'", problem.subgradient(w)[name], expected)
         if not acts:
-            agree(f"'{name}' after retrieve with a large step", problem.retrieve(w, 100.0)[name], w[name])
+            require_close(f"'{name}' after retrieve with a large step", problem.retrieve(w, 100.0)[name], w[name])
 
 
 def conjugate(case: ObjectiveCase) -> None:
@@ -142,10 +146,10 @@ def conjugate(case: ObjectiveCase) -> None:
     u = jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
     told = objective.conjugate(u, batch.y)  # type: ignore[attr-defined]
     at = objective.loss(prediction, batch.y) + told - u * prediction
-    agree("loss(p) + conjugate(u) - u p, with u the gradient at p,", at, jnp.zeros(ROWS), atol=1e-12)
+    require_close("loss(p) + conjugate(u) - u p, with u the gradient at p,", at, jnp.zeros(ROWS), atol=1e-12)
     for other in np.linspace(-4, 4, 17):
         p = jnp.full(ROWS, other)
-        at_least("loss(p) + conjugate(u) - u p", objective.loss(p, batch.y) + told - u * p, 0, 1e-12)
+        require_at_least("loss(p) + conjugate(u) - u p", objective.loss(p, batch.y) + told - u * p, 0, 1e-12)
 
 
 def precision(case: ObjectiveCase) -> None:
@@ -168,14 +172,14 @@ def second_derivative(case: ObjectiveCase) -> None:
     rng, each = np.random.default_rng(4), 30
     scale = np.repeat([0.01, 1.0, 5.0], each).reshape(-1, *[1] * (2 if outputs > 1 else 1))
     p = jnp.asarray(scale * rng.standard_normal((3 * each, 1, outputs) if outputs > 1 else (3 * each, 1)))
-    y = jnp.asarray(case.suited(rng.integers(max(outputs, 2), size=3 * each)))[:, None]
+    y = jnp.asarray(case.adapt_targets(rng.integers(max(outputs, 2), size=3 * each)))[:, None]
     second = jax.jit(jax.vmap(jax.hessian(lambda p, y: objective.loss(p, y)[0])))(p, y)
     values = np.linalg.eigvalsh(second.reshape(-1, outputs, outputs))
-    at_least("the second derivative of the loss", values, low, 1e-12)
-    at_most("the second derivative of the loss", values, high, 1e-12)
-    agree("bounded", objective.bounded, np.isfinite(high))
-    near = 0.6 * high if objective.bounded else 100
-    at_least("the largest second derivative, for an upper bound that is not too large,", values.max(), near)
+    require_at_least("the second derivative of the loss", values, low, 1e-12)
+    require_at_most("the second derivative of the loss", values, high, 1e-12)
+    require_close("bounded", objective.has_curvature_bound, np.isfinite(high))
+    near = 0.6 * high if objective.has_curvature_bound else 100
+    require_at_least("the largest second derivative, for an upper bound that is not too large,", values.max(), near)
 
 
 def _conjugate(case: ObjectiveCase) -> str:

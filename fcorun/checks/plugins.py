@@ -6,68 +6,71 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from fcorun.checks import algorithms, datasets, mirror_maps, objectives, regularizers, rounds
-from fcorun.checks.check import Outcome, examine
-from fcorun.checks.problems import composed, small
-from fcorun.composing.folders import choices
+from fcorun.checks.check import CheckResult, run_checks
+from fcorun.checks.problems import compose_cached, small
 from fcorun.config import build_plugin
+from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
 
-Outcomes = Iterator[tuple[str, Iterator[Outcome]]]  # a title and the outcomes below it, one plug-in after the other
+Outcomes = Iterator[tuple[str, Iterator[CheckResult]]]  # a title and the outcomes below it, one plug-in after the other
 
 
 def check_algorithm(name: str, overrides: Sequence[str]) -> Outcomes:
     """Check ``algo=NAME``. Raises UserError where it cannot be composed."""
     case = algorithms.AlgorithmCase(name, tuple(overrides))
     _ = case.algorithm
-    yield f"algo={name}", examine(algorithms.CHECKS, case)
+    yield f"algo={name}", run_checks(algorithms.CHECKS, case)
 
 
 def check_regularizer(name: str, overrides: Sequence[str]) -> Outcomes:
     """Check ``reg=NAME`` on a vector and on a matrix, where it takes them. Raises UserError where it takes neither."""
     reg = build_plugin("reg", small(f"reg={name}", *overrides)["reg"])
-    cases = regularizers.cases(reg)
+    cases = regularizers.regularizer_cases(reg)
     if not cases:
         tried = " nor ".join(f"an array of shape {shape}" for shape in regularizers.SHAPES)
         raise UserError(f"reg={name} takes neither {tried}, and no others are tried")
     for case in cases:
-        yield f"reg={name} on an array of shape {case.shape}", examine(regularizers.CHECKS, case)
+        yield f"reg={name} on an array of shape {case.shape}", run_checks(regularizers.CHECKS, case)
     takes_vectors = len(cases[0].shape) == 1
-    yield f"reg={name} in a run", examine(rounds.CHECKS, rounds.of_regularizer(name, tuple(overrides), takes_vectors))
+    yield (
+        f"reg={name} in a run",
+        run_checks(rounds.CHECKS, rounds.regularizer_rounds(name, tuple(overrides), takes_vectors)),
+    )
 
 
 def check_mirror_map(name: str, overrides: Sequence[str]) -> Outcomes:
     """Check ``mirror=NAME`` by itself and with each regularizer that it takes. Raises UserError as ``compose``."""
     mirror = build_plugin("mirror", small("reg=none", f"mirror={name}", *overrides)["mirror"])
-    yield f"mirror={name}", examine(mirror_maps.CHECKS, mirror)
-    for other in choices("reg"):
+    yield f"mirror={name}", run_checks(mirror_maps.CHECKS, mirror)
+    for other in find_choices("reg"):
         try:
             reg = build_plugin("reg", small(f"reg={other}")["reg"])
         except UserError:  # it needs more than its name
             continue
-        if mirror.takes(reg):
+        if mirror.supports(reg):
             pair = mirror_maps.PairCase(mirror, reg)
-            yield f"mirror={name} reg={other}", examine(mirror_maps.PAIR_CHECKS, pair)
-    yield f"mirror={name} in a run", examine(rounds.CHECKS, rounds.of_mirror_map(name, tuple(overrides)))
+            yield f"mirror={name} reg={other}", run_checks(mirror_maps.PAIR_CHECKS, pair)
+    yield f"mirror={name} in a run", run_checks(rounds.CHECKS, rounds.mirror_map_rounds(name, tuple(overrides)))
 
 
 def check_objective(name: str, overrides: Sequence[str]) -> Outcomes:
     """Check ``objective=NAME`` with each of its tasks. Raises UserError as ``compose``."""
     for task in objectives.CLASSES:
         table = ("data=table", "data.path=rows.npz", f"data.task={task}")
-        objective = build_plugin("objective", composed(f"objective={name}", *table, *overrides)["objective"])
+        objective = build_plugin("objective", compose_cached(f"objective={name}", *table, *overrides)["objective"])
         if task in objective.tasks:
             case = objectives.ObjectiveCase(objective, task)
-            yield f"objective={name} data.task={task}", examine(objectives.CHECKS, case)
-            run = rounds.of_objective(name, tuple(overrides), case)
-            yield f"objective={name} data.task={task} in a run", examine(rounds.CHECKS, run)
+            yield f"objective={name} data.task={task}", run_checks(objectives.CHECKS, case)
+            run = rounds.objective_rounds(name, tuple(overrides), case)
+            yield f"objective={name} data.task={task} in a run", run_checks(rounds.CHECKS, run)
 
 
 def check_dataset(name: str, overrides: Sequence[str]) -> Outcomes:
     """Check ``data=NAME``. Raises UserError where it cannot be composed, or loaded."""
     case = datasets.DatasetCase(name, tuple(overrides))
     _ = case.data
-    yield f"data={name}", examine(datasets.CHECKS, case)
-    yield f"data={name} in a run", examine(rounds.CHECKS, rounds.of_data(case.config))
+    yield f"data={name}", run_checks(datasets.CHECKS, case)
+    yield f"data={name} in a run", run_checks(rounds.CHECKS, rounds.data_rounds(case.config))
 
 
 PLUGINS: dict[str, Callable[[str, Sequence[str]], Outcomes]] = {

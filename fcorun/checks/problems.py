@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.composing.compose import compose
-from fcorun.composing.folders import own_dir
+from fcorun.configuration.compose import compose
+from fcorun.configuration.search_path import user_config_dir
 from fcorun.engine.engine import Engine, Snapshot
-from fcorun.experiment.build import engine_for, load, resolved
+from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 
 # Five rows a batch leave a short last batch of two.
@@ -21,9 +21,9 @@ SMALL = (
 )
 
 
-def composed(*overrides: str) -> dict[str, Any]:
+def compose_cached(*overrides: str) -> dict[str, Any]:
     """Return what ``compose`` gives; composing takes longer than most checks, so each is composed once."""
-    return deepcopy(_composed_once(overrides, own_dir()))
+    return deepcopy(_composed_once(overrides, user_config_dir()))
 
 
 @lru_cache(maxsize=512)
@@ -33,7 +33,7 @@ def _composed_once(overrides: tuple[str, ...], own: Path | None) -> dict[str, An
 
 def small(*overrides: str) -> dict[str, Any]:
     """Return a configuration that takes a second."""
-    return composed(*SMALL, *overrides)
+    return compose_cached(*SMALL, *overrides)
 
 
 def ragged(
@@ -53,7 +53,7 @@ def ragged(
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "rows.npz", X=x, y=y, client=owner)
     own = ("data=table", "data.path=rows.npz", f"data.task={task}", "data.validation=0", "precision=float64")
-    config = composed(*own, "rounds=4", "eval_every=1", *overrides)
+    config = compose_cached(*own, "rounds=4", "eval_every=1", *overrides)
     config["data"]["path"] = str(folder / "rows.npz")
     return config
 
@@ -61,15 +61,15 @@ def ragged(
 def engine_of(config: dict[str, Any]) -> Engine:
     """Return the engine of a configuration, for those that differ from it in numbers only."""
     experiment = prepare(config)
-    data = load(experiment)
+    data = load_data(experiment)
     with jax.enable_x64(experiment.settings.precision == "float64"):
-        return engine_for(resolved(experiment, data)[0], data)
+        return build_engine(resolve_auto(experiment, data)[0], data)
 
 
 def snapshots(*configs: dict[str, Any], engine: Engine | None = None) -> list[Snapshot]:
     """Return the evaluations of configurations that differ in numbers only, run as one program, by default by the
     engine of the first one."""
-    experiments = [resolved(e := prepare(config), load(e))[0] for config in configs]
+    experiments = [resolve_auto(e := prepare(config), load_data(e))[0] for config in configs]
     engine = engine or engine_of(configs[0])
     with jax.enable_x64(engine.federation.precision == "float64"):
         return list(engine.run([experiment.numbers() for experiment in experiments]))

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.checks.check import Check, agree, at_least, at_most, finite, require
-from fcorun.config import conditions, numbers
+from fcorun.checks.check import Check, require, require_at_least, require_at_most, require_close, require_finite
+from fcorun.config import field_marks, numeric_fields
 from fcorun.regularizers.base import Constraint, Regularizer
 
 SHAPES = ((12,), (4, 3))  # of the parameters that laws are tried on
@@ -45,16 +45,18 @@ class RegularizerCase:
     def is_convex(self) -> bool:
         return vars(type(self.reg)).get("convex") is True
 
-    def points(self, rng: np.random.Generator, count: int = 8) -> np.ndarray:
+    def draw_points(self, rng: np.random.Generator, count: int = 8) -> np.ndarray:
         """Draw random points of several sizes, with some entries zero."""
         size = 10 ** rng.uniform(-1, 1, (count, *[1] * len(self.shape)))
         return rng.standard_normal((count, *self.shape)) * size * (rng.random((count, *self.shape)) < 0.8)
 
-    def at(self, method: str, *arrays: np.ndarray, precision: str = "float64", **changes: Any) -> np.ndarray:
+    def evaluate(self, method: str, *arrays: np.ndarray, precision: str = "float64", **changes: Any) -> np.ndarray:
         """Return ``method`` at each of at most 16 points, with ``changes`` of the regularizer's numbers."""
         if method not in self.programs:
             self.programs[method] = self._compiled(method)
-        values = {name: jnp.asarray(value, precision) for name, value in numbers(self.changed(**changes)).items()}
+        values = {
+            name: jnp.asarray(value, precision) for name, value in numeric_fields(self.changed(**changes)).items()
+        }
         padded = [jnp.asarray(np.resize(array, (POINTS, *np.shape(array)[1:])), precision) for array in arrays]
         return np.asarray(self.programs[method](values, *padded))[: len(arrays[0])]
 
@@ -70,7 +72,7 @@ class RegularizerCase:
         return jax.jit(lambda values, *arrays: jax.vmap(lambda *each: at_one(values, *each))(*arrays))
 
 
-def cases(reg: Regularizer) -> list[RegularizerCase]:
+def regularizer_cases(reg: Regularizer) -> list[RegularizerCase]:
     """Return a case for each of ``SHAPES`` that a regularizer takes, the first one in float32 too."""
     programs: dict[str, Callable] = {}
     taken = [shape for shape in SHAPES if _takes(reg, shape)]
@@ -102,24 +104,24 @@ def _random() -> np.random.Generator:
 # ---------------------------------------------------------------- the laws
 
 
-def value(case: RegularizerCase) -> None:
+def check_value(case: RegularizerCase) -> None:
     """psi is finite and not negative on its domain; a penalty is 0 at 0."""
-    members = case.at("prox", case.points(_random()), np.full(8, 0.3))
-    found = case.at("value", members)
+    members = case.evaluate("prox", case.draw_points(_random()), np.full(8, 0.3))
+    found = case.evaluate("value", members)
     require(found.shape == (8,), f"value(w) should be one number and has the shape {found.shape[1:]}")
-    finite("value(w) at a point that prox() has returned", found)
-    at_least("value(w)", found, 0)
+    require_finite("value(w) at a point that prox() has returned", found)
+    require_at_least("value(w)", found, 0)
     if not case.is_constraint:
-        agree("value(0)", case.at("value", np.zeros((1, *case.shape)))[0], 0)
+        require_close("value(0)", case.evaluate("value", np.zeros((1, *case.shape)))[0], 0)
 
 
-def prox_minimises(case: RegularizerCase) -> None:
+def check_prox_minimizes(case: RegularizerCase) -> None:
     """t psi(u) + ||u - z||^2 / 2 is least at prox(z, t), for a convex psi by ||u - prox||^2 / 2 at least."""
     for precision in case.precisions:
         slack = 1e-11 if precision == "float64" else 1e-5
         rng = _random()
-        z, t = case.points(rng, POINTS), 10 ** rng.uniform(-1.5, 1, POINTS)
-        best = case.at("prox", z, t, precision=precision)
+        z, t = case.draw_points(rng, POINTS), 10 ** rng.uniform(-1.5, 1, POINTS)
+        best = case.evaluate("prox", z, t, precision=precision)
         require(
             best.shape == z.shape, f"prox(z, t) should have the shape of z, {z.shape[1:]}, and has {best.shape[1:]}"
         )
@@ -128,9 +130,9 @@ def prox_minimises(case: RegularizerCase) -> None:
         z = z.astype(precision).astype(float)
 
         def objective(u, z=z, t=t, precision=precision):
-            return t * case.at("value", u, precision=precision) + _dot(u - z, u - z) / 2
+            return t * case.evaluate("value", u, precision=precision) + _dot(u - z, u - z) / 2
 
-        others = [case.at("prox", case.points(rng, POINTS), t, precision=precision) for _ in range(3)]
+        others = [case.evaluate("prox", case.draw_points(rng, POINTS), t, precision=precision) for _ in range(3)]
         if case.is_convex:
             others += [best + share * (others[0] - best) for share in (1e-3, 0.1)]
         if not case.is_constraint:
@@ -138,108 +140,116 @@ def prox_minimises(case: RegularizerCase) -> None:
             others += [z, np.zeros_like(z), 0.99 * best, 1.01 * best]
         for u in others:
             lead = _dot(u - best, u - best) / 2 if case.is_convex else 0
-            at_least(f"t psi(u) + ||u - z||^2 / 2 in {precision}, at a u that is not prox(z, t),", objective(u),
+            require_at_least(f"t psi(u) + ||u - z||^2 / 2 in {precision}, at a u that is not prox(z, t),", objective(u),
                      objective(best) + lead, slack * (1 + objective(u) + _dot(z, z)))  # fmt: skip
 
 
-def prox_is_firmly_nonexpansive(case: RegularizerCase) -> None:
+def check_prox_nonexpansive(case: RegularizerCase) -> None:
     """||p - q||^2 <= <p - q, x - y> for p = prox(x, t), q = prox(y, t)."""
     for precision in case.precisions:
         slack = 1e-12 if precision == "float64" else 1e-5
         rng = _random()
-        x, y, t = case.points(rng), case.points(rng), np.full(8, 0.6)
-        p, q = (case.at("prox", each, t, precision=precision) for each in (x, y))
-        at_least(f"<p - q, x - y> in {precision}, for p = prox(x, t) and q = prox(y, t),", _dot(p - q, x - y),
+        x, y, t = case.draw_points(rng), case.draw_points(rng), np.full(8, 0.6)
+        p, q = (case.evaluate("prox", each, t, precision=precision) for each in (x, y))
+        require_at_least(f"<p - q, x - y> in {precision}, for p = prox(x, t) and q = prox(y, t),", _dot(p - q, x - y),
                  _dot(p - q, p - q), slack * (1 + _dot(x - y, x - y)))  # fmt: skip
 
 
-def projection(case: RegularizerCase) -> None:
+def check_projection(case: RegularizerCase) -> None:
     """project() lands in the set, leaves its members where they are, and violation() is the distance."""
     for precision in case.precisions:
         rng = _random()
-        z = np.concatenate([case.points(rng), 100 * case.points(rng)])
-        w = case.at("project", z, precision=precision)
+        z = np.concatenate([case.draw_points(rng), 100 * case.draw_points(rng)])
+        w = case.evaluate("project", z, precision=precision)
         size = 1 + _norm(z)
         rounding = 20 * np.finfo(precision).eps * size
-        agree("prox(z, t)", case.at("prox", z, np.full(POINTS, 3.0), precision=precision), w)
-        agree("value(project(z))", case.at("value", w, precision=precision), np.zeros(POINTS))
-        at_most("violation(project(z))", case.at("violation", w, precision=precision), 0, rounding)
-        again = case.at("project", w, precision=precision)
-        at_most("||project(project(z)) - project(z)||", _norm(again - w), 0, rounding)
+        require_close("prox(z, t)", case.evaluate("prox", z, np.full(POINTS, 3.0), precision=precision), w)
+        require_close("value(project(z))", case.evaluate("value", w, precision=precision), np.zeros(POINTS))
+        require_at_most("violation(project(z))", case.evaluate("violation", w, precision=precision), 0, rounding)
+        again = case.evaluate("project", w, precision=precision)
+        require_at_most("||project(project(z)) - project(z)||", _norm(again - w), 0, rounding)
         far = _norm(z - w)
-        violation = case.at("violation", z, precision=precision)
-        agree("violation(z)", violation, far, rtol=1e-4, atol=rounding.max())
+        violation = case.evaluate("violation", z, precision=precision)
+        require_close("violation(z)", violation, far, rtol=1e-4, atol=rounding.max())
         outside = far > 1e-3 * size
         require(bool(outside.any()), "some of 16 random points, up to 100 times a normal one, should be outside of the "
                                      "set, and project() has moved none")  # fmt: skip
-        agree("value(z) outside of the set", case.at("value", z, precision=precision)[outside],
+        require_close("value(z) outside of the set", case.evaluate("value", z, precision=precision)[outside],
               np.full(outside.sum(), np.inf))  # fmt: skip
         if case.is_convex:
             middle = (w.astype(float) + w.astype(float)[::-1]) / 2
-            agree("project() of the middle of two members", case.at("project", middle), middle, atol=rounding.max())
+            require_close(
+                "project() of the middle of two members", case.evaluate("project", middle), middle, atol=rounding.max()
+            )
 
 
-def conjugate(case: RegularizerCase) -> None:
+def check_conjugate(case: RegularizerCase) -> None:
     """z = prox(z, 1) + v with v a subgradient there, at which psi and its conjugate meet; nowhere do they cross."""
     rng = _random()
-    z = case.points(rng)
-    w = case.at("prox", z, np.ones(8))
+    z = case.draw_points(rng)
+    w = case.evaluate("prox", z, np.ones(8))
     v = z - w
-    agree("dual_scale(z - prox(z, 1))", case.at("dual_scale", v), np.ones(8), rtol=1e-12)
-    meets = case.at("value", w) + case.at("conjugate", v)
-    agree("value(w) + conjugate(v), with w = prox(z, 1) and v = z - w,", meets, _dot(w, v), atol=1e-10)
-    other = case.at("prox", case.points(rng), np.full(8, 0.1))
-    at_least("value(u) + conjugate(v)", case.at("value", other) + case.at("conjugate", v), _dot(other, v), 1e-11)
+    require_close("dual_scale(z - prox(z, 1))", case.evaluate("dual_scale", v), np.ones(8), rtol=1e-12)
+    meets = case.evaluate("value", w) + case.evaluate("conjugate", v)
+    require_close("value(w) + conjugate(v), with w = prox(z, 1) and v = z - w,", meets, _dot(w, v), atol=1e-10)
+    other = case.evaluate("prox", case.draw_points(rng), np.full(8, 0.1))
+    require_at_least(
+        "value(u) + conjugate(v)", case.evaluate("value", other) + case.evaluate("conjugate", v), _dot(other, v), 1e-11
+    )
     far = 100 * rng.standard_normal(z.shape)
-    scale = case.at("dual_scale", far)
-    at_least("dual_scale(v)", scale, 0)
-    at_most("dual_scale(v)", scale, 1)
+    scale = case.evaluate("dual_scale", far)
+    require_at_least("dual_scale(v)", scale, 0)
+    require_at_most("dual_scale(v)", scale, 1)
     far *= scale.reshape(-1, *[1] * len(case.shape))
-    at_least("value(w) + conjugate(s v), with s = dual_scale(v),", case.at("value", w) + case.at("conjugate", far),
-             _dot(w, far), 1e-10)  # fmt: skip
+    require_at_least(
+        "value(w) + conjugate(s v), with s = dual_scale(v),",
+        case.evaluate("value", w) + case.evaluate("conjugate", far),
+        _dot(w, far),
+        1e-10,
+    )
     if not case.is_constraint or hasattr(case.reg, "strength"):
         require(bool((scale < 1).all()), "dual_scale(v) of a large v should be less than 1, and is 1")
-        beyond = case.at("prox", 1.01 * far, np.ones(8))
+        beyond = case.evaluate("prox", 1.01 * far, np.ones(8))
         require(bool(beyond.any(axis=tuple(range(1, beyond.ndim))).all()),
                 "dual_scale(v) should be the largest s at which conjugate(s v) is finite: prox(1.01 s v, 1) is 0, so "
                 "that a larger one would do")  # fmt: skip
 
 
-def subgradient(case: RegularizerCase) -> None:
+def check_subgradient(case: RegularizerCase) -> None:
     """psi(u) >= psi(w) + <subgradient(w), u - w>, at 0 too."""
     rng = _random()
-    w = np.concatenate([case.points(rng), np.zeros((1, *case.shape))])
-    found = case.at("subgradient", w)
+    w = np.concatenate([case.draw_points(rng), np.zeros((1, *case.shape))])
+    found = case.evaluate("subgradient", w)
     require(found.shape == w.shape, f"subgradient(w) should have the shape of w and has {found.shape[1:]}")
-    for u in (2 * w, w / 2, *(case.points(rng, 9) for _ in range(5))):
-        at_least("value(u)", case.at("value", u), case.at("value", w) + _dot(found, u - w), 1e-10)
+    for u in (2 * w, w / 2, *(case.draw_points(rng, 9) for _ in range(5))):
+        require_at_least("value(u)", case.evaluate("value", u), case.evaluate("value", w) + _dot(found, u - w), 1e-10)
 
 
-def strength_max(case: RegularizerCase) -> None:
+def check_strength_max(case: RegularizerCase) -> None:
     """0 minimises <gradient, w> + psi(w) with a strength just above strength_max(gradient), and not just below."""
-    for gradient in case.points(_random()):
-        largest = float(case.at("strength_max", gradient[None])[0])
+    for gradient in case.draw_points(_random()):
+        largest = float(case.evaluate("strength_max", gradient[None])[0])
         for factor, side, moves in ((1.0001, "above", False), (0.9999, "below", True)):
-            found = bool(case.at("prox", -gradient[None], np.ones(1), strength=factor * largest).any())
+            found = bool(case.evaluate("prox", -gradient[None], np.ones(1), strength=factor * largest).any())
             wanted = "have nonzero entries" if moves else "be 0"
             require(found == moves, f"prox(-gradient, 1) should {wanted} with a strength just {side} "
                                     f"strength_max(gradient) = {largest:.6g}")  # fmt: skip
 
 
-def relative(case: RegularizerCase) -> None:
+def check_relative_strength(case: RegularizerCase) -> None:
     """A strength that may be relative needs the largest one."""
     require(hasattr(case.reg, "strength_max"), "a regularizer with the field relative should have strength_max(), the "
                                                "strength that it is relative to, and has none")  # fmt: skip
 
 
-def in_a_program(case: RegularizerCase) -> None:
+def check_vmap(case: RegularizerCase) -> None:
     """Runs that differ in the regularizer's numbers go through one program, and each gets what it would get alone."""
     methods = ["value", "prox"]
     methods += [n for n in ("subgradient", "conjugate", "dual_scale", "violation") if hasattr(case.reg, n)]
     for precision in case.precisions:
         rtol = 1e-12 if precision == "float64" else 1e-5
         z = jnp.asarray(_random().standard_normal((3, *case.shape)), precision)
-        settings = [{k: v * factor for k, v in numbers(case.reg).items()} for factor in (1, 0.5, 0)]
+        settings = [{k: v * factor for k, v in numeric_fields(case.reg).items()} for factor in (1, 0.5, 0)]
         stacked = jax.tree.map(lambda *v, precision=precision: jnp.asarray(v, precision), *settings)
         time = jnp.asarray(0.3, precision)
 
@@ -254,28 +264,34 @@ def in_a_program(case: RegularizerCase) -> None:
                 require(expected.dtype == precision, f"{name}() of an array in {precision} should be in {precision}, "
                                                      f"too, and is in {expected.dtype}")  # fmt: skip
                 require(not bool(jnp.isnan(expected).any()), f"{name}() in {precision} should be a number and is NaN")
-                agree(f"{name}() under jax.vmap in {precision}", together[name][g], expected, rtol=rtol, atol=1e-6)
+                require_close(
+                    f"{name}() under jax.vmap in {precision}", together[name][g], expected, rtol=rtol, atol=1e-6
+                )
 
 
-def without_strength(case: RegularizerCase) -> None:
+def check_zero_strength(case: RegularizerCase) -> None:
     """prox(z, 0) is z, and with strengths of 0 psi is nothing."""
-    strengths = [name for name, marks in conditions(type(case.reg)).items() if "non-negative" in marks]
-    off = {name: 0.0 for name in strengths if name in numbers(case.reg)}
+    strengths = [name for name, marks in field_marks(type(case.reg)).items() if "non-negative" in marks]
+    off = {name: 0.0 for name in strengths if name in numeric_fields(case.reg)}
     for precision in case.precisions:
-        z = case.points(_random(), 3).astype(precision)
-        agree("prox(z, 0)", case.at("prox", z, np.zeros(3), precision=precision), z)
+        z = case.draw_points(_random(), 3).astype(precision)
+        require_close("prox(z, 0)", case.evaluate("prox", z, np.zeros(3), precision=precision), z)
         if hasattr(case.reg, "strength"):
-            agree("prox(z, 2) with strength=0", case.at("prox", z, np.full(3, 2), precision=precision, **off), z)
-            agree("value(z) with strength=0", case.at("value", z, precision=precision, **off), np.zeros(3))
+            require_close(
+                "prox(z, 2) with strength=0", case.evaluate("prox", z, np.full(3, 2), precision=precision, **off), z
+            )
+            require_close(
+                "value(z) with strength=0", case.evaluate("value", z, precision=precision, **off), np.zeros(3)
+            )
 
 
-def structure(case: RegularizerCase) -> None:
+def check_structure(case: RegularizerCase) -> None:
     """structure() gives scalars: of a constraint the violation; a density counts what exceeds the cutoff."""
     w = jnp.asarray([0, 1e-5, -1e-5, 2e-3, -3, 5.0] * 2).reshape(case.shape)
     found = jax.jit(case.reg.structure)(w, 1e-4)
     for name, figure in found.items():
         require(jnp.shape(figure) == (), f"structure()['{name}'] should be one number and has {jnp.shape(figure)}")
-    agree("structure()['density'] of entries of which half exceed the cutoff", found.get("density", 0.5), 0.5)
+    require_close("structure()['density'] of entries of which half exceed the cutoff", found.get("density", 0.5), 0.5)
     require(("violation" in found) == case.is_constraint, "structure() of a constraint, and of nothing else, should "
                                                           "have 'violation'")  # fmt: skip
 
@@ -308,15 +324,15 @@ def _relative(case: RegularizerCase) -> str:
 
 
 CHECKS: tuple[Check[RegularizerCase], ...] = (
-    Check("value is finite on the domain and not negative", value),
-    Check("prox minimises t psi(u) + ||u - z||^2 / 2", prox_minimises),
-    Check("prox is firmly nonexpansive", prox_is_firmly_nonexpansive, _convex),
-    Check("project lands in the set and violation is the distance", projection, _set_alone),
-    Check("psi and its conjugate meet at subgradients", conjugate, _having("conjugate", "dual_scale")),
-    Check("subgradient supports psi", subgradient, _having("subgradient")),
-    Check("strength_max is the least strength that gives 0", strength_max, _having("strength_max")),
-    Check("a relative strength has a largest one", relative, _relative),
-    Check("numbers may be traced: jit and vmap, float64 and float32", in_a_program),
-    Check("without strength or time psi is nothing", without_strength, _penalty),
-    Check("structure gives scalars", structure),
+    Check("value is finite on the domain and not negative", check_value),
+    Check("prox minimises t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
+    Check("prox is firmly nonexpansive", check_prox_nonexpansive, _convex),
+    Check("project lands in the set and violation is the distance", check_projection, _set_alone),
+    Check("psi and its conjugate meet at subgradients", check_conjugate, _having("conjugate", "dual_scale")),
+    Check("subgradient supports psi", check_subgradient, _having("subgradient")),
+    Check("strength_max is the least strength that gives 0", check_strength_max, _having("strength_max")),
+    Check("a relative strength has a largest one", check_relative_strength, _relative),
+    Check("numbers may be traced: jit and vmap, float64 and float32", check_vmap),
+    Check("without strength or time psi is nothing", check_zero_strength, _penalty),
+    Check("structure gives scalars", check_structure),
 )

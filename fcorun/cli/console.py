@@ -12,8 +12,8 @@ from rich.table import Table
 from fcorun.algorithms.base import Algorithm
 from fcorun.cli.terminal import Terminal
 from fcorun.datasets.base import FederatedData
-from fcorun.errors import printable
-from fcorun.metrics import aggregate, silent
+from fcorun.errors import escape_controls
+from fcorun.metrics import aggregate, is_baseline_row
 from fcorun.records.record import Record
 from fcorun.runs.job import Job, SweepWatcher, Watcher
 
@@ -52,21 +52,21 @@ class Console(Watcher):
     def __exit__(self, *error) -> None:
         self.progress.stop()
 
-    def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
+    def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
         settings, self.data = job.experiment.settings, data
-        size = f"{data.examples} examples of {data.members} clients, {data.x.shape[1]} features"
+        size = f"{data.n_rows} examples of {data.n_clients} clients, {data.x.shape[1]} features"
         if isinstance(job.experiment.algo, Algorithm):
-            cohort = settings.clients_per_round or data.members
+            cohort = settings.clients_per_round or data.n_clients
             size = f"{settings.rounds} rounds, {cohort} clients a round, {size}"
         self.out.print(f"{job.label}: {size}" + (f"; goes on after round {resumed}" if resumed else ""))
-        if job.experiment.remark:
-            self.out.print(job.experiment.remark)
-        for remark in data.remarks:
+        if job.experiment.warning:
+            self.out.print(job.experiment.warning)
+        for remark in data.warnings:
             self.out.print(escape(remark))
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 
-    def row(self, job: Job, row: dict[str, float]) -> None:
+    def on_evaluation(self, job: Job, row: dict[str, float]) -> None:
         text = job.headline()
         counted = isinstance(job.experiment.algo, Algorithm)
         rounds = job.experiment.settings.rounds
@@ -77,21 +77,21 @@ class Console(Watcher):
             self.out.print(f"{'round' if counted else 'iteration'} {row['round']}  {text}")
             self.told = row["round"] + (max(rounds / _LINES, 1) if counted else max(row["round"], 1))
 
-    def ends(self, job: Job) -> None:
+    def on_end(self, job: Job) -> None:
         self.progress.stop()
-        record = Record(job.folder.folder)
-        if job.end == "reused":
+        record = Record(job.run_folder.path)
+        if job.end_status == "reused":
             status = record.status
             end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
             self.out.print(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
-            job.rows, job.diverged = record.rows, int(status.get("round", 0))
-        elif job.end not in ("done", "diverged"):
+            job.rows, job.divergence_round = record.rows, int(status.get("round", 0))
+        elif job.end_status not in ("done", "diverged"):
             return
-        if job.diverged:
+        if job.divergence_round:
             why = record.status.get("reason", "").replace("not finite", "the state was not finite")
-            helps = "; if none helps, debug=true says where it began" if job.diverged == 1 else ""
+            helps = "; if none helps, debug=true says where it began" if job.divergence_round == 1 else ""
             self.out.print(f"diverged: {why}; try a smaller algo.client_lr or algo.server_lr{helps}")
-            if job.end == "reused" and job.experiment.settings.debug:
+            if job.end_status == "reused" and job.experiment.settings.debug:
                 self.out.print("nothing was computed: debug=true force=true says in which client and line that began")
         else:
             self._table(job)
@@ -99,21 +99,27 @@ class Console(Watcher):
             self.out.print(told)
         if job.reason:
             self.out.print(job.reason)
-        unknown = job.certificate is None and job.moved is None
-        if job.end == "done" and unknown and self.data is not None:
-            from fcorun.experiment.verdict import unjudged
+        unknown = job.certificate is None and job.movement is None
+        if job.end_status == "done" and unknown and self.data is not None:
+            from fcorun.experiment.optimality_gap import explain_unassessed_gap
 
-            if told := unjudged(job.experiment, self.data):
+            if told := explain_unassessed_gap(job.experiment, self.data):
                 self.out.print(told)
-        if job.end != "reused":
+        if job.end_status != "reused":
             there = ", ".join(name for name in _FILES if (record.folder / name).exists())
-            self.out.print(f"{job.end}: {job.folder.folder}/ holds {there}")
+            self.out.print(f"{job.end_status}: {job.run_folder.path}/ holds {there}")
 
     def _table(self, job: Job) -> None:
         settings = job.experiment.settings
         table = Table(box=None, pad_edge=False, header_style="bold")
         tail = min(settings.tail_rounds, int(job.rows[-1]["round"]))
-        mean = "solution" if silent(job.rows[-1]) else "at the end" if job.stopped else f"mean of last {tail} rounds"
+        mean = (
+            "solution"
+            if is_baseline_row(job.rows[-1])
+            else "at the end"
+            if job.stopped
+            else f"mean of last {tail} rounds"
+        )
         for column in ("metric", "final", "best", "round", mean):
             table.add_column(column, justify="left" if column == "metric" else "right")
         metrics = job.experiment.metrics
@@ -123,7 +129,7 @@ class Console(Watcher):
             cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")
             table.add_row(name, f"{value:.6g}", *cells, f"{found['tail'][name]:.6g}")
         self.out.print(table)
-        if cut := metrics.cut(found["final"]):
+        if cut := metrics.cutoff_metrics(found["final"]):
             self.out.print(f"{', '.join(cut)}: magnitude over cutoff={settings.cutoff:g}")
 
 
@@ -138,11 +144,11 @@ class SweepConsole(SweepWatcher):
     """Shows many runs as one bar. A context manager; methods may be called from several threads."""
 
     def __init__(self, verbose: bool = True):
-        self.out = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
-        self.live = verbose and self.out.is_terminal
+        self.console = _Output(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
+        self.live = verbose and self.console.is_terminal
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
         self.progress = Progress(
-            *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
+            *columns, TimeRemainingColumn(), console=self.console, transient=True, disable=not self.live
         )
         self.rounds, self.done, self.runs, self.ended, self.told = 0, 0, 0, 0, 0.0
         self.remarked: set[str] = set()  # what has been said of the data
@@ -153,61 +159,61 @@ class SweepConsole(SweepWatcher):
         return self
 
     def __exit__(self, *error) -> None:
-        self.stop()
+        self.on_sweep_end()
 
-    def stop(self) -> None:
+    def on_sweep_end(self) -> None:
         """No more runs."""
         self.progress.stop()
 
-    def say(self, line: str) -> None:
-        print(printable(line), file=sys.stderr)
+    def show(self, line: str) -> None:
+        print(escape_controls(line), file=sys.stderr)
 
-    def tell(self, line: str) -> None:
-        self.out.print(line)
+    def show_if_verbose(self, line: str) -> None:
+        self.console.print(line)
 
-    def expect(self, runs: int, rounds: int) -> None:
+    def on_sweep_start(self, runs: int, rounds: int) -> None:
         """So many runs are to come, with so many rounds in all."""
         self.runs, self.rounds = runs, rounds
         if runs:
             self.progress.start()
             self.task: Any = self.progress.add_task(f"0 of {runs} runs", total=max(rounds, 1))
 
-    def waits(self, runs: int) -> None:
+    def on_wait(self, runs: int) -> None:
         """Another process is computing the rest."""
         self._show(f"{runs} runs are being computed by another process; waiting for them")
 
-    def starts(self, job: Job, data: FederatedData, resumed: int) -> None:
+    def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
         with self.guard:
-            new = [remark for remark in data.remarks if remark not in self.remarked]
+            new = [remark for remark in data.warnings if remark not in self.remarked]
             self.remarked |= set(new)
         for remark in new:
-            self.tell(escape(remark))
+            self.show_if_verbose(escape(remark))
 
-    def row(self, job: Job, row: dict[str, float]) -> None:
+    def on_evaluation(self, job: Job, row: dict[str, float]) -> None:
         with self.guard:
             rounds = min(row["round"], job.experiment.settings.rounds)
-            self.done += rounds - self.at.get(job.folder.folder, 0)
-            self.at[job.folder.folder] = rounds
+            self.done += rounds - self.at.get(job.run_folder.path, 0)
+            self.at[job.run_folder.path] = rounds
             if self.live:
                 self.progress.update(self.task, completed=self.done)
 
-    def ends(self, job: Job) -> None:
-        self.over(job)
+    def on_end(self, job: Job) -> None:
+        self.on_point_end(job)
 
-    def over(self, run: Any) -> None:
+    def on_point_end(self, run: Any) -> None:
         """A run is over (its ``end`` says how), here or in another process."""
         with self.guard:
-            if run.end in ("locked", "interrupted"):
+            if run.end_status in ("locked", "interrupted"):
                 return
             self.ended += 1
             if self.live:
                 self.progress.update(self.task, description=f"{self.ended} of {self.runs} runs")
             elif self.ended == self.runs or self.ended >= self.told + self.runs / _LINES:
                 self.told = self.ended
-                self.out.print(f"{self.ended} of {self.runs} runs")
+                self.console.print(f"{self.ended} of {self.runs} runs")
 
     def _show(self, line: str) -> None:
         if self.live:
             self.progress.update(self.task, description=line)
         else:
-            self.out.print(line)
+            self.console.print(line)

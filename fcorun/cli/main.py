@@ -10,13 +10,13 @@ from typing import Any
 import yaml
 
 from fcorun.cli import commands
-from fcorun.cli.composed import composed_and_run
-from fcorun.cli.failures import report
+from fcorun.cli.error_report import report_error
+from fcorun.cli.hydra_app import compose_and_run
 from fcorun.cli.terminal import format_warning
-from fcorun.composing.folders import conf_dir, own, say_replaced
-from fcorun.composing.overrides import checked
-from fcorun.errors import UserError, nearest
-from fcorun.system.hosts import joined, leave
+from fcorun.configuration.overrides import normalize_overrides
+from fcorun.configuration.search_path import packaged_config_dir, use_config_dir, warn_overridden
+from fcorun.errors import UserError, suggest_name
+from fcorun.system.hosts import current_hosts, shutdown
 from fcorun.system.interruption import interruptible
 
 
@@ -34,13 +34,13 @@ def main() -> None:
         raise
     except BaseException:
         code = 1
-        if joined():  # leaving them ends this process
+        if current_hosts():  # leaving them ends this process
             import traceback
 
             traceback.print_exc()
         raise
     finally:
-        leave(code)
+        shutdown(code)
 
 
 def _command() -> None:
@@ -60,28 +60,28 @@ def _command() -> None:
     if arguments[0] in commands.COMMANDS:
         sys.exit(commands.main([arguments[0], *(["--config-dir", folder] if folder else []), *arguments[1:]]))
     if not re.search("[=~]|^-", arguments[0]):
-        known = nearest(arguments[0], commands.COMMANDS)
-        sys.exit(report(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {known}")))
+        known = suggest_name(arguments[0], commands.COMMANDS)
+        sys.exit(report_error(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {known}")))
     try:
-        with own(folder), interruptible():
-            sys.argv[1:] = checked(arguments)
+        with use_config_dir(folder), interruptible():
+            sys.argv[1:] = normalize_overrides(arguments)
             if not completing:
-                say_replaced()
-            failures = composed_and_run()
+                warn_overridden()
+            failures = compose_and_run()
     except UserError as error:
         failures = [error]
     if failures:
-        sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report(e) for e in failures]))
+        sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report_error(e) for e in failures]))
 
 
 def _completed(line: str) -> tuple[str | None, bool]:
     """Print what the tab key may complete of a command line that is one of a command's; the folder that --config-dir
     names on it, if there is one, and whether that is all."""
-    from fcorun.cli.completing import completions
+    from fcorun.cli.completion import completions
 
     folder, words = _own_folder(line.split(" "))
     folder = folder if folder and Path(folder).is_dir() else None
-    with own(folder):
+    with use_config_dir(folder):
         found, whole = completions(" ".join(words))
     print(*found, sep="\n", end="\n" if found else "")
     return folder, whole
@@ -101,5 +101,5 @@ def _own_folder(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def _short_help() -> str:
     """The examples of ``fcorun --help``, without the choices and keys."""
-    help = yaml.safe_load(Path(conf_dir(), "hydra", "help", "fcorun.yaml").read_text(encoding="utf-8"))
+    help = yaml.safe_load(Path(packaged_config_dir(), "hydra", "help", "fcorun.yaml").read_text(encoding="utf-8"))
     return f"{help['header']}  fcorun --help                                        choices, and the most used keys"

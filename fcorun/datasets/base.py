@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fcorun.config import meaning
-from fcorun.datasets.encoding import Encoding
-from fcorun.datasets.grid import Grid
-from fcorun.datasets.on_disk import OnDisk
-from fcorun.datasets.own import held, not_finite, part_of
-from fcorun.datasets.population import Population
+from fcorun.config import identity_fields
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError
-from fcorun.plugin_code import class_id
+from fcorun.plugin_code import code_identifier
+from fcorun.rows.generated import GeneratedClients
+from fcorun.rows.host_rows import find_nonfinite, local_rows, shard_for_host
+from fcorun.rows.on_disk import DiskRows
+from fcorun.tables.encoding import Encoding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FederatedData:
 
     Attributes:
         x: examples, shape (N, d), any real dtype; kept as stored and cast batch by batch. Where they stay on disk, an
-            ``fcorun.datasets.on_disk.OnDisk``, and those of the other splits too.
+            ``fcorun.rows.on_disk.OnDisk``, and those of the other splits too.
         y: targets, shape (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
         offsets: shape (M + 1,), increasing, from 0 to N.
         task: what y holds.
@@ -46,7 +46,7 @@ class FederatedData:
         clients, features: names, or empty.
         shape: that of an example where it is a matrix, whose rows x holds one after the other; else empty.
         grid: where the features lie, if they are voxels of images; then no names are needed.
-        standardized: None, or what ``fcorun.datasets.scaling`` notes: "by" says whether "pooled", "per_client" or
+        standardized: None, or what ``fcorun.tables.scaling`` notes: "by" says whether "pooled", "per_client" or
             "per_run".
         remarks: what a user should know of these data before they are used, a sentence each.
         encoding: how columns of a table became these features, or None.
@@ -55,7 +55,7 @@ class FederatedData:
         population: who the clients are, where their rows are made in each round and x, y and offsets are those of a few
             of them, to measure on; else None.
         cut: where each of several hosts has the rows of its own clients: host h of ``cut[h]:cut[h + 1]``, (H + 1,), and
-            x and x_val are ``fcorun.datasets.own.Own``; else None.
+            x and x_val are ``fcorun.rows.host_rows.Own``; else None.
         scale: what x is to be multiplied by to be the features, where x is kept as stored (1/255 for bytes of pixels).
     """
 
@@ -80,33 +80,33 @@ class FederatedData:
     group: np.ndarray | None = None
     fold: np.ndarray | None = None
     truth: dict[str, np.ndarray] | None = None
-    truths: dict[str, np.ndarray] | None = None
+    client_truths: dict[str, np.ndarray] | None = None
     clients: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     scale: float = 1.0
-    grid: Grid | None = None
+    voxel_grid: VoxelGrid | None = None
     standardized: dict | None = None
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     encoding: Encoding | None = None
-    limits: np.ndarray | None = None
-    population: Population | None = None
-    cut: np.ndarray | None = None
+    feature_range: np.ndarray | None = None
+    generated: GeneratedClients | None = None
+    host_bounds: np.ndarray | None = None
 
     @property
-    def members(self) -> int:
+    def n_clients(self) -> int:
         """How many clients there are, M."""
-        return len(self.sizes) if self.population is None else self.population.clients
+        return len(self.sizes) if self.generated is None else self.generated.n_clients
 
     @property
-    def examples(self) -> int:
+    def n_rows(self) -> int:
         """How many training rows they have together."""
-        return len(self.y) if self.population is None else self.population.clients * self.population.samples
+        return len(self.y) if self.generated is None else self.generated.n_clients * self.generated.rows_per_client
 
     @property
     def on_disk(self) -> bool:
         """Whether rows stay on disk, and are read where they are needed."""
-        return isinstance(held(self.x), OnDisk)
+        return isinstance(local_rows(self.x), DiskRows)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -114,55 +114,55 @@ class FederatedData:
         return np.diff(self.offsets)
 
     @property
-    def parts(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def splits(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """x and y of the splits that have rows: "train", "validation", "test"."""
         pairs = {"train": (self.x, self.y), "validation": (self.x_val, self.y_val), "test": (self.x_test, self.y_test)}
         return {name: (x, y) for name, (x, y) in pairs.items() if x is not None and y is not None and len(y)}
 
     @property
-    def names(self) -> list[str]:
+    def client_names(self) -> list[str]:
         """Those of the clients that train, or their numbers."""
         return list(self.clients) or [str(m) for m in range(len(self.sizes))]
 
-    def owners(self, part: str) -> np.ndarray | None:
+    def client_of_row(self, split: str) -> np.ndarray | None:
         """The name of the client of each row of a split; None: not known."""
-        names = np.array(self.names)
-        if part == "train":
+        names = np.array(self.client_names)
+        if split == "train":
             return names.repeat(self.sizes)
-        given = self.clients_val if part == "validation" else self.clients_test
-        if given is None and part == "validation" and self.offsets_val is not None:
+        given = self.clients_val if split == "validation" else self.clients_test
+        if given is None and split == "validation" and self.offsets_val is not None:
             return names.repeat(np.diff(self.offsets_val))
         return given
 
     @cached_property
-    def masses(self) -> np.ndarray:
+    def client_weights(self) -> np.ndarray:
         """What each client's rows weigh together, shape (M,): their number, or the sum of ``weight``."""
         return self.sizes if self.weight is None else np.add.reduceat(self.weight, self.offsets[:-1])
 
     @cached_property
-    def within(self) -> np.ndarray | None:
+    def row_weights(self) -> np.ndarray | None:
         """What each row weighs among its client's, a mean of one in each client, shape (N,); None: all the same.
 
         The mean of a minibatch drawn uniformly, with these factors, is then without bias that of the client's loss.
         """
-        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.masses, self.sizes)
+        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.client_weights, self.sizes)
 
     @cached_property
-    def owner(self) -> np.ndarray:
+    def host_of_client(self) -> np.ndarray:
         """The host of each client, shape (M,), where these have rows of their own."""
-        assert self.cut is not None
-        return np.repeat(np.arange(len(self.cut) - 1), np.diff(self.cut))
+        assert self.host_bounds is not None
+        return np.repeat(np.arange(len(self.host_bounds) - 1), np.diff(self.host_bounds))
 
-    def offset_of(self, part: str) -> np.ndarray | None:
+    def offset_of(self, split: str) -> np.ndarray | None:
         """What is added to the prediction of each row of a split, shape (n,); None: nothing."""
-        return {"train": self.offset, "validation": self.offset_val, "test": self.offset_test}[part]
+        return {"train": self.offset, "validation": self.offset_val, "test": self.offset_test}[split]
 
     def validate(self) -> "FederatedData":
         """This data, or a UserError that names what no algorithm could use."""
-        for part, (x, y) in self.parts.items():
+        for part, (x, y) in self.splits.items():
             part = "training" if part == "train" else part
             for kind, array in (("features", x), ("targets", y)):
-                if array.dtype.kind == "f" and (where := not_finite(array)) is not None:
+                if array.dtype.kind == "f" and (where := find_nonfinite(array)) is not None:
                     column = where[1] if len(where) > 1 else None
                     name = "" if column is None else f", column '{self.features[column] if self.features else column}'"
                     raise UserError(f"data: NaN or infinite value in the {part} {kind} (row {where[0]} of the clients' "
@@ -173,8 +173,8 @@ class FederatedData:
             empty = int(np.flatnonzero(self.sizes <= 0)[0])
             name = self.clients[empty] if self.clients else empty
             raise UserError(f"data: client {name} has no training rows; use fewer clients or a smaller data.validation")
-        if (self.masses <= 0).any():
-            empty = int(np.flatnonzero(self.masses <= 0)[0])
+        if (self.client_weights <= 0).any():
+            empty = int(np.flatnonzero(self.client_weights <= 0)[0])
             raise UserError(f"data: all training rows of client {self.clients[empty] if self.clients else empty} have "
                             "weight 0; leave that client out, or give its rows weights")  # fmt: skip
         if self.weight_val is not None and len(self.weight_val) and not self.weight_val.any():
@@ -210,9 +210,9 @@ class Dataset(ABC):
 
     source: ClassVar[str]
     units: ClassVar[bool] = True
-    dependence: ClassVar[str] = ""
+    dependence_warning: ClassVar[str] = ""
 
-    def following(self, record: str) -> "Dataset":
+    def with_record_encoding(self, record: str) -> "Dataset":
         """The same data, read as those of the record that a run starts from."""
         return self
 
@@ -220,12 +220,12 @@ class Dataset(ABC):
     def load(self) -> FederatedData:
         """Make or read the data. Raises UserError for whatever a user can mend."""
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """The data as ``part_of`` has them on one of several hosts; where the rest need not be made or read, without
         that. Raises UserError as ``load`` does."""
-        return part_of(self.load(), part, of)
+        return shard_for_host(self.load(), host, n_hosts)
 
-    def needs(self) -> tuple[float, str]:
+    def memory_needed(self) -> tuple[float, str]:
         """How many bytes of memory the data take at least, known before they are made, and the keys that say so; 0
         where only reading them tells."""
         return 0, ""
@@ -243,11 +243,5 @@ class Dataset(ABC):
 
     def fingerprint(self) -> str:
         """Sixteen hex digits that stand for the data: equal fingerprints mean equal arrays. Downloads nothing."""
-        content = [class_id(self), meaning(self), self.sources()]
+        content = [code_identifier(self), identity_fields(self), self.sources()]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def stream(seed: int, *names: object) -> np.random.Generator:
-    """Random numbers that depend on ``seed`` and ``names`` alone, so that no draw shifts another one's numbers."""
-    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])

@@ -16,11 +16,11 @@ TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 16  # bytes that are written at once
 
 
-class Damaged(Exception):
+class ChecksumError(Exception):
     """What arrived, each time anew, has not the checksum that it should have."""
 
 
-def fetch(url: str, sha256: str, members: Iterable[str], folder: Path) -> None:
+def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -> None:
     """Downloads the tar archive at ``url``, checks it, and puts those of its files called ``members`` into ``folder``.
 
     Half an archive waits in the cache and is completed by the next call; the folder gets whole files only. Other
@@ -56,7 +56,7 @@ def fetch(url: str, sha256: str, members: Iterable[str], folder: Path) -> None:
                 downloader: Any = _Resumed(cache / f"{name}.part", folder, progress)
                 archive = Path(store.fetch(name, downloader=downloader))
             except ValueError as error:
-                raise Damaged(f"its SHA-256 is not {sha256}") from error
+                raise ChecksumError(f"its SHA-256 is not {sha256}") from error
             _unpack(archive, members, folder, progress)
         archive.unlink()
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from fcorun import config
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.download import Damaged, fetch
-from fcorun.datasets.own import cut_evenly
-from fcorun.datasets.writers import digest_of, images_of, kind, writers_in
+from fcorun.datasets.download import ChecksumError, fetch_archive
+from fcorun.datasets.femnist_files import file_format, list_writers, open_images, sample_digest
 from fcorun.errors import UserError
+from fcorun.rows.host_rows import balance_clients
 
 URL = "https://storage.googleapis.com/tff-datasets-public/"
 # of the archives, as tensorflow_federated.simulation.datasets.emnist.load_data pinned them until it left HDF5
@@ -43,7 +43,7 @@ class Femnist(Dataset):
     """
 
     source = "handwriting of @cohen2017 by writer, from TensorFlow Federated or LEAF, @caldas2018"
-    root: config.Path = "data"
+    root: config.PathOption = "data"
     only_digits: bool = True
     fraction_clients: config.Fraction = 0.1
 
@@ -56,18 +56,18 @@ class Femnist(Dataset):
 
     def load(self) -> FederatedData:
         """Images x 784 bytes, scale 1/255, writer by writer in the order of their names; y indexes ``classes``."""
-        return self.load_part(0, 1)
+        return self.load_shard(0, 1)
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Of TFF's files the images of other hosts' writers are not read; of LEAF's shards, which are text, all are."""
         train, test = self._files()
         classes = CLASSES[:10] if self.only_digits else CLASSES
-        writers = sorted({name for file in train for name in writers_in(file)})
+        writers = sorted({name for file in train for name in list_writers(file)})
         if not writers:
             raise UserError(f"data.root={self.root}: {train[0]} names no writer; download it anew")
         # the little more makes 0.29 of 100 writers 29, whatever 0.29 is in binary
         chosen = writers[: max(1, math.floor(self.fraction_clients * len(writers) + 1e-9))]
-        training, validation = (images_of(files, chosen, len(classes)) for files in (train, test))
+        training, validation = (open_images(files, chosen, len(classes)) for files in (train, test))
         names = [name for name in chosen if name in training.labels]
         if not names:
             raise UserError(f"data.root={self.root}: the chosen writers have no training image of the "
@@ -75,9 +75,9 @@ class Femnist(Dataset):
         if not any(name in validation.labels for name in names):
             raise UserError(f"data.root={self.root}: {test[0].parent} holds no test image of the chosen writers; split "
                             "each writer's images (in LEAF: preprocess.sh -t sample), not the writers")  # fmt: skip
-        log.info("%s: %d of %d writers", kind(train), len(names), len(writers))
-        cut = cut_evenly(training.offsets(names), of) if 1 < of <= len(names) else None
-        (x, y), (x_val, y_val) = (images.of(names, cut, part) for images in (training, validation))
+        log.info("%s: %d of %d writers", file_format(train), len(names), len(writers))
+        cut = balance_clients(training.offsets(names), n_hosts) if 1 < n_hosts <= len(names) else None
+        (x, y), (x_val, y_val) = (images.gather(names, cut, host) for images in (training, validation))
         return FederatedData(
             x=x,
             y=y,
@@ -89,7 +89,7 @@ class Femnist(Dataset):
             offsets_val=validation.offsets(names),
             clients=tuple(names),
             scale=1 / 255,
-            cut=cut,
+            host_bounds=cut,
         ).validate()
 
     def fetch(self) -> None:
@@ -98,7 +98,7 @@ class Femnist(Dataset):
     def sources(self) -> Any:
         """Which of the two it is, and digests of its training and test files, wherever they lie."""
         train, test = self._files(download=False)
-        return [kind(train), sorted(map(digest_of, train)), sorted(map(digest_of, test))]
+        return [file_format(train), sorted(map(sample_digest, train)), sorted(map(sample_digest, test))]
 
     def _files(self, download: bool = True) -> tuple[list[Path], list[Path]]:
         """Training and test files, downloaded where there are none if that is wanted."""
@@ -117,8 +117,8 @@ class Femnist(Dataset):
                 f"data.root={self.root}: '{root}' has no {pair[0].name} yet; a run that is not dry downloads it"
             )
         try:
-            fetch(url, SHA256[name], [file.name for file in pair], root)
-        except Damaged as error:
+            fetch_archive(url, SHA256[name], [file.name for file in pair], root)
+        except ChecksumError as error:
             raise UserError(
                 f"data.root={self.root}: what {url} sends is not the archive that TFF published ({error}); try again, "
                 f"or put {pair[0].name} and {pair[1].name} into '{root}' yourself"

@@ -9,8 +9,16 @@ import numpy as np
 
 from fcorun import config
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.images import PER_RUN, damage, digest, kept, read_grid, rows_of, stats
-from fcorun.errors import UserError, nearest
+from fcorun.datasets.images import (
+    RUN_DEPENDENCE,
+    extract_voxels,
+    file_digest,
+    file_stats,
+    load_or_make,
+    read_errors,
+    read_voxel_grid,
+)
+from fcorun.errors import UserError, suggest_name
 
 ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
 MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"
@@ -39,9 +47,9 @@ class Haxby(Dataset):
 
     source = "@haxby2001, from PyMVPA by way of nilearn"
     units: ClassVar[bool] = False
-    dependence = PER_RUN
+    dependence_warning = RUN_DEPENDENCE
 
-    root: config.Path = "data"
+    root: config.PathOption = "data"
     subjects: list[int] = field(default_factory=lambda: list(SUBJECTS))
     validation_subjects: list[int] | None = None
     validation_runs: list[int] | None = None
@@ -54,7 +62,9 @@ class Haxby(Dataset):
             raise UserError(f"data.subjects=[] is empty: give some of {list(SUBJECTS)}")
         for subject in self.subjects:
             if subject not in SUBJECTS:
-                raise UserError(f"data.subjects: there is no subject {subject}; {nearest(subject, map(str, SUBJECTS))}")
+                raise UserError(
+                    f"data.subjects: there is no subject {subject}; {suggest_name(subject, map(str, SUBJECTS))}"
+                )
         for key in ("validation_subjects", "test_subjects"):
             for subject in getattr(self, key) or []:
                 if subject not in self.subjects:
@@ -80,7 +90,7 @@ class Haxby(Dataset):
             labels, runs = _read_labels(labels_file)
             for category in self.categories:
                 if category not in labels:
-                    known = nearest(category, set(labels.tolist()))
+                    known = suggest_name(category, set(labels.tolist()))
                     raise UserError(f"data.categories: subject {subject} has no '{category}'; {known}")
             x, y, run = _masked((bold, labels_file, mask), labels, runs, sorted(self.categories))
             for number in np.unique(run):
@@ -97,7 +107,10 @@ class Haxby(Dataset):
             raise UserError(
                 f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
             )
-        fields: dict[str, Any] = {"standardized": {"by": "per_run"}, "grid": read_grid(next(iter(files.values()))[2])}
+        fields: dict[str, Any] = {
+            "standardized": {"by": "per_run"},
+            "voxel_grid": read_voxel_grid(next(iter(files.values()))[2]),
+        }
         for part in set(of):
             mine = [p for p, own in zip(parts, of, strict=True) if own == part]
             called = [f"subject{s}_run{r}" for (s, r), own in zip(names, of, strict=True) if own == part]
@@ -115,7 +128,9 @@ class Haxby(Dataset):
 
     def sources(self) -> Any:
         """For each subject digests of the labels, of the mask and of both ends of the scan, wherever they lie."""
-        return {subject: [digest(file) for file in files] for subject, files in self._files(download=False).items()}
+        return {
+            subject: [file_digest(file) for file in files] for subject, files in self._files(download=False).items()
+        }
 
     def _part(self, subject: int, run: int) -> str:
         """What a run of a subject is for: "_test", "_val", or "" for training."""
@@ -196,7 +211,7 @@ def _masked(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray
         y = np.searchsorted(categories, labels[order][shown]).astype(np.int32)
         return {"x": x[shown], "y": y, "run": runs[order][shown]}
 
-    found = kept("haxby", bold.parent.name, (1, stats(files), categories), make)
+    found = load_or_make("haxby", bold.parent.name, (1, file_stats(files), categories), make)
     return found["x"], found["y"], found["run"]
 
 
@@ -204,12 +219,12 @@ def _standardized(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarray:
     """All volumes x voxels in the mask, standardized within each run, float32, sorted by run."""
     log.info("masking %s", bold)
     try:
-        return rows_of(str(bold), str(mask), runs)
-    except damage() as error:
+        return extract_voxels(str(bold), str(mask), runs)
+    except read_errors() as error:
         try:
-            read_grid(mask)
+            read_voxel_grid(mask)
             file = bold
-        except damage():
+        except read_errors():
             file = mask
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"data.root: {file} cannot be read ({reason}); delete it and download it anew") from error

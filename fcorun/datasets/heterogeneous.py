@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative
-from fcorun.datasets.base import FederatedData, stream
-from fcorun.datasets.own import Room
-from fcorun.datasets.synthetic import Alike, check_nonzeros
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.synthetic import EqualSizeClients, check_nonzeros
 from fcorun.errors import UserError
+from fcorun.rows.host_rows import ClientBuffer
+from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
-class Heterogeneous(Alike):
+class Heterogeneous(EqualSizeClients):
     """Clients whose models are w_m = shared * s + dense * u_m + sparse * v_m.
 
     s is common to all: 1 or -1 at ``shared_nonzeros`` places and 0 elsewhere, or dense of N(0, I/d). The parts of
@@ -60,9 +61,9 @@ class Heterogeneous(Alike):
 
     def _stream(self, name: str) -> np.random.Generator:
         others = [self.population] if self.population and name != "shared" else []
-        return stream(self.seed, "heterogeneous", name, *others)
+        return random_stream(self.seed, "heterogeneous", name, *others)
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """M * rows of d float32 features; ``truth`` is shared * s and 0, ``truths`` all w_m (M, d) and 0 (M,).
 
         With k > 2 classes the weights are (d, k) and (M, d, k).
@@ -81,7 +82,7 @@ class Heterogeneous(Alike):
         own = own + self.sparse * parts("sparse", self.clients, self.nonzeros)
         means = self._stream("means").standard_normal((self.clients, d)) * self.mean_scale
 
-        def draw(split: str, rows: int, room: Room) -> np.ndarray:
+        def draw(split: str, rows: int, room: ClientBuffer) -> np.ndarray:
             rng, scores = self._stream(split), np.zeros((self.clients, rows, self.classes))
             for m, weights in enumerate(own):
                 x = rng.standard_normal((rows, d)) + means[m]
@@ -91,12 +92,12 @@ class Heterogeneous(Alike):
             return (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1).ravel().astype(np.int32)
 
         named = {"task": "multiclass" if columns else "binary", "classes": tuple(range(self.classes))}
-        return self.made(
+        return self.assemble(
             draw,
             d,
             np.float32,
-            part,
-            of,
+            host,
+            n_hosts,
             **named,
             truth={"weights": shared[0], "bias": np.zeros(columns)},
             truths={"weights": own, "bias": np.zeros((self.clients, *columns))},

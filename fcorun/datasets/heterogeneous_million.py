@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.population import Population
-from fcorun.datasets.synthetic import check_nonzeros, needs_of_evaluated, sampled
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.synthetic import check_nonzeros, sample_clients, sampled_memory
+from fcorun.rows.generated import GeneratedClients
+from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,15 @@ class HeterogeneousMillion(Dataset):
     def __post_init__(self):
         check_nonzeros(self, "nonzeros", "shared_nonzeros")
 
-    def needs(self) -> tuple[float, str]:
-        return needs_of_evaluated(self)
+    def memory_needed(self) -> tuple[float, str]:
+        return sampled_memory(self)
 
     def load(self) -> FederatedData:
         """The rows of ``evaluated`` clients, the population, and as ``truth`` shared * s and 0."""
         import jax
         import jax.numpy as jnp
 
-        d, rng = self.features, stream(self.seed, "heterogeneous_million", "shared")
+        d, rng = self.features, random_stream(self.seed, "heterogeneous_million", "shared")
         shared = rng.permutation(np.arange(d) < self.shared_nonzeros) * rng.choice([-1.0, 1.0], d) * self.shared
         shared = shared.astype(np.float32)
 
@@ -69,6 +70,6 @@ class HeterogeneousMillion(Dataset):
             x = x[None] + jax.random.normal(keys[4], (self.samples, d), "float32")
             return x, (jax.random.logistic(keys[5], (self.samples,), "float32") < x @ own).astype("float32")
 
-        data = Population(self.clients, self.samples, rows_of)
+        data = GeneratedClients(self.clients, self.samples, rows_of)
         truth = {"weights": shared, "bias": np.zeros((), np.float32)}
-        return sampled(data, self.evaluated, task="binary", classes=(0, 1), truth=truth)
+        return sample_clients(data, self.evaluated, task="binary", classes=(0, 1), truth=truth)

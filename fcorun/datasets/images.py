@@ -9,28 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.grid import Grid
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError
-from fcorun.records.formats import DAMAGED, npz_bytes, read_npz
+from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.system.cache import cache_dir
-from fcorun.system.files import write_whole
+from fcorun.system.files import write_atomically
 
 # What to know where some images of a client are held out from others that were standardized with them.
-PER_RUN = (
+RUN_DEPENDENCE = (
     "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in time: "
     "by=clients keeps runs whole"
 )
-PART = 1 << 20  # bytes at either end of an image that its digest reads; a .gz ends in a checksum of the whole
+DIGEST_BYTES = 1 << 20  # bytes at either end of an image that its digest reads; a .gz ends in a checksum of the whole
 
 
-def damage() -> tuple[type[Exception], ...]:
+def read_errors() -> tuple[type[Exception], ...]:
     """What reading an image raises that is damaged or none."""
     from nibabel.filebasedimages import ImageFileError
 
     return OSError, EOFError, ValueError, zlib.error, ImageFileError
 
 
-def rows_of(images: Any, mask: Any, runs: np.ndarray | None = None) -> np.ndarray:
+def extract_voxels(images: Any, mask: Any, runs: np.ndarray | None = None) -> np.ndarray:
     """The voxels in a mask of an image (X, Y, Z[, n]), float32, shape (n, d); either may be a file.
 
     With ``runs`` (n,), each voxel has mean 0 and sample deviation 1 within each of them, and the rows come run by run.
@@ -46,44 +46,46 @@ def rows_of(images: Any, mask: Any, runs: np.ndarray | None = None) -> np.ndarra
     return np.atleast_2d(found).astype(np.float32, copy=False)
 
 
-def read_grid(mask: Path) -> Grid:
+def read_voxel_grid(mask: Path) -> VoxelGrid:
     """The voxels of a mask that is on disk. Raises what ``damage`` names."""
     from nibabel import load
 
     image: Any = load(mask)
-    return Grid(np.asarray(image.dataobj) != 0, np.asarray(image.affine, float))
+    return VoxelGrid(np.asarray(image.dataobj) != 0, np.asarray(image.affine, float))
 
 
-def kept(room: str, name: str, of: object, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def load_or_make(
+    folder: str, name: str, content: object, make: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
     """What ``make()`` gives, from a file of the cache where it was made before of the same ``of``."""
-    key = hashlib.sha256(repr(of).encode()).hexdigest()[:16]
-    file = cache_dir(room) / f"{name}_{key}.npz"
+    key = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
+    file = cache_dir(folder) / f"{name}_{key}.npz"
     try:
         return read_npz(file)
-    except DAMAGED:
+    except READ_ERRORS:
         pass  # absent or damaged: made anew
     found = make()
-    write_whole(file, npz_bytes(found))
+    write_atomically(file, npz_bytes(found))
     return found
 
 
-def stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+def file_stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
     """What changes when files do, without reading them."""
     return [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
 
 
-def digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
     """A digest of a file's size, its first and its last megabyte."""
     size = file.stat().st_size
     found = hashlib.sha256(str(size).encode())
     with file.open("rb") as data:
-        found.update(data.read(PART))
-        data.seek(max(0, size - PART))
-        found.update(data.read(PART))
+        found.update(data.read(DIGEST_BYTES))
+        data.seek(max(0, size - DIGEST_BYTES))
+        found.update(data.read(DIGEST_BYTES))
     return found.hexdigest()
 
 
-def masked_by(strategy: str, files: Sequence[Path], like: Any, resample: bool) -> Any:
+def compute_mask(strategy: str, files: Sequence[Path], like: Any, resample: bool) -> Any:
     """The mask of these images by nilearn, one of its strategies epi, background, brain; if they are to be resampled,
     on the grid of the image ``like``.
 
@@ -100,29 +102,29 @@ def masked_by(strategy: str, files: Sequence[Path], like: Any, resample: bool) -
                 return masking.compute_brain_mask(like)
             make = masking.compute_multi_epi_mask if strategy == "epi" else masking.compute_multi_background_mask
             return make(names, **grid)
-    except damage() as error:
+    except read_errors() as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"data.mask_strategy={strategy}: nilearn finds no mask in these images ({reason}); give "
                         "data.mask, an image that is 1 where voxels are to be features") from error  # fmt: skip
 
 
-def loaded(file: Path) -> Any:
+def load_image(file: Path) -> Any:
     """An image with its values, read once. Raises UserError where it cannot be read."""
-    image = header(file)
+    image = open_image(file)
     try:
         return type(image)(np.asarray(image.dataobj), image.affine, image.header)
-    except damage() as error:
-        raise unreadable(file, error) from error
+    except read_errors() as error:
+        raise unreadable_error(file, error) from error
 
 
-def header(file: Path) -> Any:
+def open_image(file: Path) -> Any:
     """An image whose values are not read yet. Raises UserError where it is none of 3 or 4 axes."""
     from nibabel import load
 
     try:
         image: Any = load(file)
-    except damage() as error:
-        raise unreadable(file, error) from error
+    except read_errors() as error:
+        raise unreadable_error(file, error) from error
     if len(image.shape) not in (3, 4):
         raise UserError(
             f"data.path: '{file}' has {len(image.shape)} axes: give images of 3, or of 4 with time the last"
@@ -130,23 +132,23 @@ def header(file: Path) -> Any:
     return image
 
 
-def unreadable(file: Path, error: Exception) -> UserError:
+def unreadable_error(file: Path, error: Exception) -> UserError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return UserError(f"data.path: '{file}' cannot be read as an image ({reason}); make it anew, as .nii or .nii.gz")
 
 
-def same_grid(file: Path, image: Any, other: Any, what: str) -> None:
+def check_same_grid(file: Path, image: Any, other: Any, reference_name: str) -> None:
     """Raises UserError where an image lies on another grid; told as nilearn tells it, which would resample it."""
     shapes = [" x ".join(map(str, each.shape[:3])) for each in (image, other)]
     if shapes[0] == shapes[1] and np.allclose(image.affine, other.affine):
         return
-    why = f"has {shapes[0]} voxels and {what} {shapes[1]}"
+    why = f"has {shapes[0]} voxels and {reference_name} {shapes[1]}"
     if shapes[0] == shapes[1]:
-        why = f"has another affine than {what}"
+        why = f"has another affine than {reference_name}"
     raise UserError(f"data.path: '{file}' {why}: give data.resample=true, or resample it to that grid")
 
 
-def within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, where: str) -> np.ndarray:
+def standardize_within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, where: str) -> np.ndarray:
     """x (N, d) with each voxel standardized within the runs (N,) of each client (N,), by nilearn. Raises UserError,
     beginning with ``where``, for a run of one image."""
     from nilearn.signal import clean

@@ -6,12 +6,12 @@ import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.synthetic import Linear, check_nonzeros
+from fcorun.datasets.synthetic import LinearRegressionData, check_nonzeros
 from fcorun.errors import UserError
 
 
 @dataclass(frozen=True)
-class Lasso(Linear):
+class Lasso(LinearRegressionData):
     """Synthetic data of a sparse linear model.
 
     With w = (1, .., 1, 0, .., 0) and b ~ N(0, 1), client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, and then
@@ -48,8 +48,8 @@ class Lasso(Linear):
         if self.condition < 1:
             raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """M * samples rows of d float32 features, and the true ``weights`` (d,) and ``bias`` ()."""
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
         scales = np.geomspace(1, self.condition**-0.5, self.features, dtype=np.float32)
-        return self.linear("lasso", weights, part, of, scales)
+        return self.generate("lasso", weights, host, n_hosts, scales)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, NonNegative
-from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.population import Population
-from fcorun.datasets.synthetic import check_nonzeros, needs_of_evaluated, sampled
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.datasets.synthetic import check_nonzeros, sample_clients, sampled_memory
+from fcorun.rows.generated import GeneratedClients
+from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,15 @@ class LassoMillion(Dataset):
     def __post_init__(self):
         check_nonzeros(self, "nonzeros")
 
-    def needs(self) -> tuple[float, str]:
-        return needs_of_evaluated(self)
+    def memory_needed(self) -> tuple[float, str]:
+        return sampled_memory(self)
 
     def load(self) -> FederatedData:
         """The rows of ``evaluated`` clients, the population, and the true ``weights`` (d,) and ``bias`` ()."""
         import jax
 
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
-        bias = stream(self.seed, "lasso_million", "truth").standard_normal(dtype=np.float32)
+        bias = random_stream(self.seed, "lasso_million", "truth").standard_normal(dtype=np.float32)
 
         def rows_of(number):
             mean, noise, error = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), number), 3)
@@ -58,4 +59,4 @@ class LassoMillion(Dataset):
             return x, x @ weights + bias + jax.random.normal(error, (self.samples,), "float32")
 
         truth = {"weights": weights, "bias": np.asarray(bias)}
-        return sampled(Population(self.clients, self.samples, rows_of), self.evaluated, truth=truth)
+        return sample_clients(GeneratedClients(self.clients, self.samples, rows_of), self.evaluated, truth=truth)

@@ -6,14 +6,15 @@ from typing import Literal
 import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative, Positive
-from fcorun.datasets.base import FederatedData, stream
-from fcorun.datasets.own import Room
-from fcorun.datasets.synthetic import Alike
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.synthetic import EqualSizeClients
 from fcorun.errors import UserError
+from fcorun.rows.host_rows import ClientBuffer
+from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
-class LeastSquares(Alike):
+class LeastSquares(EqualSizeClients):
     """Synthetic data of a linear model, well or badly conditioned.
 
     Client j has y = A_j x_j + v with A_j of N(0, 1) entries, v ~ N(0, noise^2) and x_j = x0, uniform on the unit
@@ -37,7 +38,7 @@ class LeastSquares(Alike):
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
-    number_bytes = 8
+    itemsize = 8
     source = "figures 1 and 3 of @pathak2020, the laws reconstructed"
 
     clients: Count = 25
@@ -63,16 +64,16 @@ class LeastSquares(Alike):
             raise UserError(f"data.features=1 has condition number 1, not data.condition={self.condition}: "
                             "give at least 2")  # fmt: skip
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
-        truth = stream(self.seed, "least_squares", "truth")
+        truth = random_stream(self.seed, "least_squares", "truth")
         center = truth.standard_normal(self.features)
         center /= np.linalg.norm(center)
         own = center + self.heterogeneity * truth.standard_normal((self.clients, self.features))
         roots = None if self.condition is None else self._roots(self.condition)
 
-        def draw(split: str, rows: int, room: Room) -> np.ndarray:
-            rng, y = stream(self.seed, "least_squares", split), np.empty((self.clients, rows))
+        def draw(split: str, rows: int, room: ClientBuffer) -> np.ndarray:
+            rng, y = random_stream(self.seed, "least_squares", split), np.empty((self.clients, rows))
             for m, weights in enumerate(own):
                 x = rng.standard_normal(out=room(m))
                 if roots is not None:
@@ -81,11 +82,11 @@ class LeastSquares(Alike):
             return (y + self.noise * rng.standard_normal(y.shape)).ravel()
 
         known = {"weights": center, "bias": np.zeros(())}
-        return self.made(draw, self.features, np.float64, part, of, truth=known)
+        return self.assemble(draw, self.features, np.float64, host, n_hosts, truth=known)
 
     def _roots(self, condition: float) -> np.ndarray:
         """R_j of each client with R_j'R_j = A_j'A_j / n, shape (clients or 1, d, d)."""
-        rng = stream(self.seed, "least_squares", "spectrum")
+        rng = random_stream(self.seed, "least_squares", "spectrum")
         powers = rng.random((self.clients, self.features))
         powers[:, 0], powers[:, -1] = 0, 1
         basis = rng.standard_normal((self.clients if self.basis == "own" else 1, self.features, self.features))

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative
-from fcorun.datasets.base import FederatedData, stream
-from fcorun.datasets.own import Room
-from fcorun.datasets.synthetic import Alike
+from fcorun.datasets.base import FederatedData
+from fcorun.datasets.synthetic import EqualSizeClients
+from fcorun.rows.host_rows import ClientBuffer
+from fcorun.system.random_streams import random_stream
 
 
 @dataclass(frozen=True)
-class LogisticSynthetic(Alike):
+class LogisticSynthetic(EqualSizeClients):
     """Synthetic data of a logistic model.
 
     Client j has a ~ N(0, I) and P(b = 1) = 1 / (1 + exp(-a'x_j)), else b = -1, with x_j = x0, uniform on the sphere of
@@ -29,7 +30,7 @@ class LogisticSynthetic(Alike):
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
-    number_bytes = 8
+    itemsize = 8
     source = "figure 2a of @pathak2020, the laws reconstructed"
 
     clients: Count = 10
@@ -41,15 +42,15 @@ class LogisticSynthetic(Alike):
     seed: Index = 0
     test_samples: LaterIndex = 0
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
-        truth = stream(self.seed, "logistic_synthetic", "truth")
+        truth = random_stream(self.seed, "logistic_synthetic", "truth")
         center = truth.standard_normal(self.features)
         center *= self.signal / np.linalg.norm(center)
         own = center + self.heterogeneity * truth.standard_normal((self.clients, self.features))
 
-        def draw(split: str, rows: int, room: Room) -> np.ndarray:
-            rng, likely = stream(self.seed, "logistic_synthetic", split), np.empty((self.clients, rows))
+        def draw(split: str, rows: int, room: ClientBuffer) -> np.ndarray:
+            rng, likely = random_stream(self.seed, "logistic_synthetic", split), np.empty((self.clients, rows))
             for m, weights in enumerate(own):
                 x = rng.standard_normal(out=room(m))
                 likely[m] = (1 + np.tanh(np.einsum("nd,d->n", x, weights) / 2)) / 2
@@ -57,4 +58,4 @@ class LogisticSynthetic(Alike):
 
         known = {"weights": center, "bias": np.zeros(())}
         named = {"task": "binary", "classes": (-1, 1)}
-        return self.made(draw, self.features, np.float64, part, of, **named, truth=known)
+        return self.assemble(draw, self.features, np.float64, host, n_hosts, **named, truth=known)

@@ -6,12 +6,12 @@ import numpy as np
 
 from fcorun.config import Count, Index, LaterIndex, NonNegative
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.synthetic import Linear
+from fcorun.datasets.synthetic import LinearRegressionData
 from fcorun.errors import UserError
 
 
 @dataclass(frozen=True)
-class LowRank(Linear):
+class LowRank(LinearRegressionData):
     """Synthetic data of a linear model whose coefficients are a matrix of low rank.
 
     With W = diag(1, .., 1, 0, .., 0) of the given rank and b ~ N(0, 1), client m draws a matrix M_m with entries of
@@ -29,7 +29,7 @@ class LowRank(Linear):
         seed: of the data alone; training rows do not depend on the numbers of others.
     """
 
-    size_keys = ("rows", "columns")
+    feature_count_keys = ("rows", "columns")
     source = "section 5.2 of @yuan2021, the law of the features reconstructed"
 
     clients: Count = 64
@@ -48,8 +48,8 @@ class LowRank(Linear):
             raise UserError(f"data.rank={self.rank} is more than a matrix of {self.rows} x {self.columns} can have: "
                             f"give at most {most}")  # fmt: skip
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """M * samples raveled float32 matrices, and the true ``weights`` (rows, columns) and ``bias`` ()."""
         weights = np.eye(self.rows, self.columns, dtype=np.float32)
         weights[self.rank :] = 0
-        return self.linear("lowrank", weights, part, of)
+        return self.generate("lowrank", weights, host, n_hosts)

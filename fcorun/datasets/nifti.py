@@ -8,31 +8,31 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fcorun.config import Index, Path
+from fcorun.config import Index, PathOption
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.columns import parse_numbers
-from fcorun.datasets.grid import Grid
-from fcorun.datasets.groups import mark_rows
 from fcorun.datasets.images import (
-    PER_RUN,
-    damage,
-    digest,
-    header,
-    kept,
-    loaded,
-    masked_by,
-    rows_of,
-    same_grid,
-    stats,
-    unreadable,
-    within_runs,
+    RUN_DEPENDENCE,
+    check_same_grid,
+    compute_mask,
+    extract_voxels,
+    file_digest,
+    file_stats,
+    load_image,
+    load_or_make,
+    open_image,
+    read_errors,
+    standardize_within_runs,
+    unreadable_error,
 )
-from fcorun.datasets.readers import DAMAGE, TEXT, damaged, find
-from fcorun.datasets.remarks import look_alikes, some
-from fcorun.datasets.rows import Rows
 from fcorun.datasets.table import Table
-from fcorun.datasets.text import separator
-from fcorun.errors import UserError, nearest
+from fcorun.datasets.voxel_grid import VoxelGrid
+from fcorun.errors import UserError, suggest_name
+from fcorun.tables.columns import parse_numbers
+from fcorun.tables.csv_text import detect_separator
+from fcorun.tables.data_warnings import abbreviate, warn_similar_names
+from fcorun.tables.groups import attach_groups_and_splits
+from fcorun.tables.parsed_rows import ParsedRows
+from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, explain_damage, find_file
 
 Names = list[str]
 _MARKS = ("group", "split", "fold")  # columns that say which images belong together, and where each goes
@@ -63,20 +63,20 @@ class Nifti(Dataset):
 
     source = "yours"
 
-    path: Path
+    path: PathOption
     image: str = "image"
     target: str = "label"
     client: str = "client"
     volume: str | None = None
     run: str | None = None
     categories: list[str] | None = None
-    mask: Path | None = None
+    mask: PathOption | None = None
     mask_strategy: Literal["background", "epi", "brain"] = "background"
     resample: bool = False
     task: Literal["regression", "binary", "multiclass"] = "binary"
     validation: float | list[str] | None = None
     standardize: Literal["none", "pooled", "per_client", "per_run"] | None = None
-    scaling: Path | None = None
+    scaling: PathOption | None = None
     seed: Index = 0
     test: Annotated[float | list[str] | None, "later"] = None
     positive: Annotated[str | bool | None, "later"] = None
@@ -95,13 +95,13 @@ class Nifti(Dataset):
         _ = self._table  # refuses what a table refuses
 
     @property
-    def dependence(self):  # type: ignore[override]
+    def dependence_warning(self):  # type: ignore[override]
         """What a user should know where some of a client's images are held out from the others."""
-        return "" if self.run is None else PER_RUN
+        return "" if self.run is None else RUN_DEPENDENCE
 
-    def needs(self) -> tuple[float, str]:
+    def memory_needed(self) -> tuple[float, str]:
         """The largest image, as it is stored: each is read whole, and its voxels within the mask are kept."""
-        headers = {file.name: header(file) for file in dict.fromkeys(self._files(self._listed()[self.image]))}
+        headers = {file.name: open_image(file) for file in dict.fromkeys(self._files(self._listed()[self.image]))}
         sizes = {name: math.prod(image.shape) * image.get_data_dtype().itemsize for name, image in headers.items()}
         largest = max(sizes, key=lambda name: sizes[name])
         shape = " x ".join(map(str, headers[largest].shape))
@@ -116,36 +116,38 @@ class Nifti(Dataset):
         unique = list(dict.fromkeys(files))
         places = self._volumes(files, unique, listed)
         mask = [] if self.mask is None else [self._mask()]
-        of = (1, stats([*unique, *mask]), self.mask_strategy, self.resample)
-        found = kept("nifti", "images", of, lambda: self._read(unique))
-        x, grid = found["x"][places], Grid(found["mask"], found["affine"])
+        of = (1, file_stats([*unique, *mask]), self.mask_strategy, self.resample)
+        found = load_or_make("nifti", "images", of, lambda: self._read(unique))
+        x, grid = found["x"][places], VoxelGrid(found["mask"], found["affine"])
         y, client = np.array(listed[self.target]), np.array(listed[self.client])
         if self.run is not None:
-            x = within_runs(x, client, np.array(listed[self.run]), f"data.run={self.run}")
+            x = standardize_within_runs(x, client, np.array(listed[self.run]), f"data.run={self.run}")
         if self.categories is not None:
             for name in self.categories:
                 if name not in y:
-                    raise UserError(f"data.categories: no image has the label '{name}'; {nearest(name, set(y))}")
+                    raise UserError(f"data.categories: no image has the label '{name}'; {suggest_name(name, set(y))}")
             there = np.isin(y, self.categories)
             x, y, client = x[there], y[there], client[there]
             listed = {column: np.array(values)[there].tolist() for column, values in listed.items()}
         aside = pd.DataFrame({column: listed[column] for column in (self.group, self.split, self.fold) if column})
-        rows = Rows(x, _numbers(y), client, aside=aside)
-        data = self._table.dealt(mark_rows(rows, self.path, self.group, self.split, self.fold))
-        remarks = [told for told in data.remarks if "data.group=" in told]
-        remarks += look_alikes(f"data.path={self.path}: labels", data.classes)
-        remarks += look_alikes(f"data.path={self.path}: clients", np.unique(client).tolist())
+        rows = ParsedRows(x, _numbers(y), client, metadata=aside)
+        data = self._table.to_federated_data(
+            attach_groups_and_splits(rows, self.path, self.group, self.split, self.fold)
+        )
+        remarks = [told for told in data.warnings if "data.group=" in told]
+        remarks += warn_similar_names(f"data.path={self.path}: labels", data.classes)
+        remarks += warn_similar_names(f"data.path={self.path}: clients", np.unique(client).tolist())
         if found["gaps"]:
             gaps = int(found["gaps"])
             remarks.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")
         by = {"by": "per_run"} if self.run is not None else data.standardized
-        return replace(data, grid=grid, standardized=by, remarks=tuple(remarks))
+        return replace(data, voxel_grid=grid, standardized=by, warnings=tuple(remarks))
 
     def sources(self) -> Any:
         """Digests of the table, of both ends of each image, and of those of the mask, wherever they lie."""
         names = dict.fromkeys(self._listed()[self.image])
-        images = {name: digest(file) for name, file in zip(names, self._files(list(names)), strict=True)}
-        told = [digest(find(self.path)), images, None if self.mask is None else digest(self._mask())]
+        images = {name: file_digest(file) for name, file in zip(names, self._files(list(names)), strict=True)}
+        told = [file_digest(find_file(self.path)), images, None if self.mask is None else file_digest(self._mask())]
         return told if self.scaling is None else [*told, self._table.sources()]
 
     @property
@@ -173,21 +175,26 @@ class Nifti(Dataset):
         """The columns of the table that are asked for, as text. Raises UserError for what is not there."""
         import pandas as pd
 
-        file, where = find(self.path, endings=TEXT), f"data.path={self.path}"
+        file, where = find_file(self.path, endings=TEXT_ENDINGS), f"data.path={self.path}"
         ending = file.suffix.lower()
-        if ending not in TEXT:
-            raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT)}")
+        if ending not in TEXT_ENDINGS:
+            raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT_ENDINGS)}")
         try:
-            how: Any = {"sep": separator(file, ending), "dtype": str, "keep_default_na": False, "index_col": False}
+            how: Any = {
+                "sep": detect_separator(file, ending),
+                "dtype": str,
+                "keep_default_na": False,
+                "index_col": False,
+            }
             frame = pd.read_csv(file, encoding="utf-8-sig", **how)
-        except DAMAGE as error:
-            raise damaged(where, ending, error) from error
+        except READ_ERRORS as error:
+            raise explain_damage(where, ending, error) from error
         names = list(frame)
         asked = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
         for key, column in asked.items():
             if column is not None and column not in names:
                 raise UserError(f"data.{key}={column}: there is no such column in {self.path}; "
-                                f"{nearest(column, names)}")  # fmt: skip
+                                f"{suggest_name(column, names)}")  # fmt: skip
         if frame.empty:
             raise UserError(f"data.path={self.path}: the table lists no image; give one a row")
         found = {}
@@ -201,20 +208,22 @@ class Nifti(Dataset):
 
     def _files(self, names: Sequence[str]) -> list[FilePath]:
         """Where images lie. Raises UserError that names those that are not there."""
-        folder = find(self.path).parent
+        folder = find_file(self.path).parent
         files = [folder / FilePath(name).expanduser() for name in names]
         missing = list(dict.fromkeys(name for name, file in zip(names, files, strict=True) if not file.is_file()))
         if missing:
-            raise UserError(f"data.path={self.path}: {len(missing)} images are not there: {some(missing, _SHOWN)}; "
-                            f"give files that lie in '{folder}' or whole paths")  # fmt: skip
+            raise UserError(
+                f"data.path={self.path}: {len(missing)} images are not there: {abbreviate(missing, _SHOWN)}; "
+                f"give files that lie in '{folder}' or whole paths"
+            )
         return files
 
     def _mask(self) -> FilePath:
-        return find(str(self.mask), "data.mask=", (".nii", ".nii.gz"))
+        return find_file(str(self.mask), "data.mask=", (".nii", ".nii.gz"))
 
     def _volumes(self, files: list[FilePath], unique: list[FilePath], listed: dict[str, Names]) -> np.ndarray:
         """Of each row, its place among all volumes of the files that are listed, one file after the other."""
-        lengths = [1 if len(shape := header(file).shape) == 3 else shape[3] for file in unique]
+        lengths = [1 if len(shape := open_image(file).shape) == 3 else shape[3] for file in unique]
         first = dict(zip(unique, np.cumsum([0, *lengths[:-1]]), strict=True))
         length, taken = dict(zip(unique, lengths, strict=True)), dict.fromkeys(unique, 0)
         found = []
@@ -235,27 +244,27 @@ class Nifti(Dataset):
 
     def _read(self, files: list[FilePath]) -> dict[str, np.ndarray]:
         """All volumes of these files x voxels, and the grid of the voxels. Raises UserError for what does not fit."""
-        headers = [header(file) for file in files]
+        headers = [open_image(file) for file in files]
         if not self.resample:
-            lies = header(self._mask()) if self.mask is not None else headers[0]
+            lies = open_image(self._mask()) if self.mask is not None else headers[0]
             what = "the mask" if self.mask is not None else f"'{files[0].name}'"
             for file, image in zip(files, headers, strict=True):
-                same_grid(file, image, lies, what)
+                check_same_grid(file, image, lies, what)
         if self.mask is not None:
-            mask, what = loaded(self._mask()), f"data.mask={self.mask} is 0 everywhere"
+            mask, what = load_image(self._mask()), f"data.mask={self.mask} is 0 everywhere"
         else:
-            mask = masked_by(self.mask_strategy, files, headers[0], self.resample)
+            mask = compute_mask(self.mask_strategy, files, headers[0], self.resample)
             what = f"data.mask_strategy={self.mask_strategy} finds no voxel"
         inside = np.asarray(mask.dataobj) != 0
         if not inside.any():
             raise UserError(f"{what}: give data.mask, an image that is 1 where voxels are to be features")
         parts, gaps = [], 0
         for file in files:
-            image = loaded(file)
+            image = load_image(file)
             try:
-                parts.append(rows_of(image, mask))
-            except damage() as error:
-                raise unreadable(file, error) from error
+                parts.append(extract_voxels(image, mask))
+            except read_errors() as error:
+                raise unreadable_error(file, error) from error
             gaps += not np.isfinite(image.dataobj[inside] if image.shape[:3] == inside.shape else image.dataobj).all()
         return {"x": np.concatenate(parts), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
 

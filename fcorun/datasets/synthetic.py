@@ -7,15 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fcorun.datasets.base import Dataset, FederatedData, stream
-from fcorun.datasets.own import Room, cut_evenly, kept
-from fcorun.datasets.population import Population
+from fcorun.datasets.base import Dataset, FederatedData
 from fcorun.errors import UserError
+from fcorun.rows.generated import GeneratedClients
+from fcorun.rows.host_rows import ClientBuffer, allocate, balance_clients
+from fcorun.system.random_streams import random_stream
 
-Draw = Callable[[str, int, Room], np.ndarray]
+DrawSplit = Callable[[str, int, ClientBuffer], np.ndarray]
 
 
-class Alike(Dataset):
+class EqualSizeClients(Dataset):
     """Data of clients with as many rows each, made client by client, so that a host keeps those of its own alone.
 
     Attributes:
@@ -23,8 +24,8 @@ class Alike(Dataset):
         number_bytes: the bytes of a number of x.
     """
 
-    size_keys: ClassVar[tuple[str, ...]] = ("features",)
-    number_bytes: ClassVar[int] = 4
+    feature_count_keys: ClassVar[tuple[str, ...]] = ("features",)
+    itemsize: ClassVar[int] = 4
     clients: int
     samples: int
     validation_samples: int
@@ -32,32 +33,32 @@ class Alike(Dataset):
     seed: int
 
     def load(self) -> FederatedData:
-        return self.load_part(0, 1)
+        return self.load_shard(0, 1)
 
-    def needs(self) -> tuple[float, str]:
+    def memory_needed(self) -> tuple[float, str]:
         """The rows of all clients, and a mean or a model of each."""
-        keys = ("clients", "samples", "validation_samples", "test_samples", *self.size_keys)
+        keys = ("clients", "samples", "validation_samples", "test_samples", *self.feature_count_keys)
         rows = self.clients * (self.samples + self.validation_samples + self.test_samples + 1)
-        size = math.prod(getattr(self, key) for key in self.size_keys)
-        return rows * size * self.number_bytes, told(self, keys)
+        size = math.prod(getattr(self, key) for key in self.feature_count_keys)
+        return rows * size * self.itemsize, format_options(self, keys)
 
     @abstractmethod
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """By ``made``: all random numbers are drawn on each host, and no more rows kept than are its own."""
 
-    def made(self, draw: Draw, features: int, dtype: Any, part: int, of: int, **fields: Any) -> FederatedData:
+    def assemble(self, draw: DrawSplit, features: int, dtype: Any, part: int, of: int, **fields: Any) -> FederatedData:
         """The data as one of several hosts has them.
 
         ``draw(split, rows, room)`` writes the ``rows`` rows of client 0 into ``room(0)``, (rows, features), then those
         of client 1, and so on, and gives y of all; ``fields`` are further ones of FederatedData.
         """
         each, names = np.arange(self.clients + 1), tuple(f"client{m}" for m in range(self.clients))
-        cut = cut_evenly(each * self.samples, of) if 1 < of <= self.clients else None
+        cut = balance_clients(each * self.samples, of) if 1 < of <= self.clients else None
 
         def drawn(split: str, rows: int, cut: np.ndarray | None, part: int) -> tuple[Any, Any]:
             if not rows:
                 return None, None
-            x, room = kept(each * rows, cut, part, features, dtype)
+            x, room = allocate(each * rows, cut, part, features, dtype)
             return x, draw(split, rows, room)
 
         x, y = drawn("training", self.samples, cut, part)
@@ -75,12 +76,12 @@ class Alike(Dataset):
             y_test=y_test,
             clients_test=None if y_test is None else np.repeat(names, self.test_samples),
             clients=names,
-            cut=cut,
+            host_bounds=cut,
             **fields,
         ).validate()
 
 
-class Linear(Alike):
+class LinearRegressionData(EqualSizeClients):
     """y = <x, weights> + b + eps with x = scales * (mu_m + delta); b, delta, eps ~ N(0, 1), mu_m ~ N(0, mean_scale^2).
 
     ``samples`` rows of raveled float32 examples for each client, who draws its mu_m once, and ``validation_samples``
@@ -89,16 +90,16 @@ class Linear(Alike):
 
     mean_scale: float
 
-    def linear(
+    def generate(
         self, name: str, weights: np.ndarray, part: int, of: int, scales: np.ndarray | float = 1.0
     ) -> FederatedData:
         """Such data, as one of several hosts has them; ``name`` starts the random numbers."""
-        truth, features = stream(self.seed, name, "truth"), weights.size
+        truth, features = random_stream(self.seed, name, "truth"), weights.size
         bias = truth.standard_normal(dtype=np.float32)
         means = truth.standard_normal((self.clients, features), dtype=np.float32) * np.float32(self.mean_scale)
 
-        def draw(split: str, rows: int, room: Room) -> np.ndarray:
-            rng, y = stream(self.seed, name, split), np.empty((self.clients, rows), np.float32)
+        def draw(split: str, rows: int, room: ClientBuffer) -> np.ndarray:
+            rng, y = random_stream(self.seed, name, split), np.empty((self.clients, rows), np.float32)
             for m, mean in enumerate(means):
                 x = rng.standard_normal(out=room(m), dtype=np.float32)
                 x += mean
@@ -108,45 +109,50 @@ class Linear(Alike):
 
         known = {"weights": weights, "bias": np.asarray(bias)}
         shape = weights.shape if weights.ndim > 1 else ()
-        return self.made(draw, features, np.float32, part, of, truth=known, shape=shape)
+        return self.assemble(draw, features, np.float32, part, of, truth=known, shape=shape)
 
 
-def told(of: Any, keys: Iterable[str]) -> str:
+def format_options(dataset: Any, keys: Iterable[str]) -> str:
     """Options of a data set as the command line gives them, without those that are 0."""
-    return ", ".join(f"data.{key}={getattr(of, key)}" for key in keys if getattr(of, key))
+    return ", ".join(f"data.{key}={getattr(dataset, key)}" for key in keys if getattr(dataset, key))
 
 
-def check_nonzeros(of: Any, *keys: str) -> None:
+def check_nonzeros(dataset: Any, *keys: str) -> None:
     """Raises UserError where one of these options of a data set asks for more coefficients than it has ``features``."""
     for key in keys:
-        if (getattr(of, key) or 0) > of.features:
-            raise UserError(f"data.{key}={getattr(of, key)} is more than data.features={of.features}: "
-                            f"give at most {of.features}")  # fmt: skip
+        if (getattr(dataset, key) or 0) > dataset.features:
+            raise UserError(f"data.{key}={getattr(dataset, key)} is more than data.features={dataset.features}: "
+                            f"give at most {dataset.features}")  # fmt: skip
 
 
-def needs_of_evaluated(of: Any) -> tuple[float, str]:
+def sampled_memory(dataset: Any) -> tuple[float, str]:
     """Return the memory that ``sampled`` takes for a population: float32 rows of the clients that are measured."""
-    rows = 2 * min(of.evaluated, of.clients) * of.samples
-    return 4 * rows * of.features, told(of, ("evaluated", "samples", "features"))
+    rows = 2 * min(dataset.evaluated, dataset.clients) * dataset.samples
+    return 4 * rows * dataset.features, format_options(dataset, ("evaluated", "samples", "features"))
 
 
-def sampled(population: Population, evaluated: int, **fields: Any) -> FederatedData:
+def sample_clients(population: GeneratedClients, evaluated: int, **fields: Any) -> FederatedData:
     """Data of a population: the rows of its first ``evaluated`` clients are what losses are measured on, those of as
     many clients who never train the validation rows; ``fields`` are further ones of FederatedData."""
-    some = min(evaluated, population.clients)
-    (x, y), (x_val, y_val) = population.rows(0, some), population.rows(population.clients, some)
+    some = min(evaluated, population.n_clients)
+    (x, y), (x_val, y_val) = population.materialize(0, some), population.materialize(population.n_clients, some)
     if fields.get("task", "regression") != "regression":
         y, y_val = y.astype(np.int32), y_val.astype(np.int32)
-    each, held = np.arange(some + 1) * population.samples, np.arange(population.clients, population.clients + some)
-    told = f"training figures are of {some:,} of {population.clients:,} clients, validation of {some:,} who never train"
+    each, held = (
+        np.arange(some + 1) * population.rows_per_client,
+        np.arange(population.n_clients, population.n_clients + some),
+    )
+    told = (
+        f"training figures are of {some:,} of {population.n_clients:,} clients, validation of {some:,} who never train"
+    )
     return FederatedData(
         x=x,
         y=y,
         offsets=each,
         x_val=x_val,
         y_val=y_val,
-        clients_val=np.repeat(held.astype(str), population.samples),
-        population=population,
-        remarks=(told,),
+        clients_val=np.repeat(held.astype(str), population.rows_per_client),
+        generated=population,
+        warnings=(told,),
         **fields,
     ).validate()

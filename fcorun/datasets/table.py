@@ -6,35 +6,49 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fcorun.config import AUTO, Count, Index, Path, Positive
+from fcorun.config import AUTO, Count, Index, PathOption, Positive
 from fcorun.datasets.base import Dataset, FederatedData
-from fcorun.datasets.columns import Kind, kinds_of
-from fcorun.datasets.encode import Missing, Sites, encode
-from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import Encoding, read_encoding
-from fcorun.datasets.groups import SPLITS, check_apart, mark_rows, remarks_across, remarks_on_groups
-from fcorun.datasets.on_disk import OnDisk
-from fcorun.datasets.owners import owners
-from fcorun.datasets.partition import standardized
-from fcorun.datasets.readers import ending_of, find, read
-from fcorun.datasets.remarks import (
-    constants,
-    identifiers,
-    look_alikes,
-    missing_codes,
-    no_rows,
-    own_scales,
-    positive_class,
-    some,
-    two_values,
-)
-from fcorun.datasets.rows import Rows
-from fcorun.datasets.scaling import ClientScalings, Scaling
-from fcorun.datasets.splits import Splits
-from fcorun.datasets.stored import HDF5, ON_DISK, digest, folder_digest, is_folder, part_of_stored
-from fcorun.datasets.targets import encoded_targets, positive_last
-from fcorun.datasets.weight_offset import check_named, weight_and_offset
 from fcorun.errors import UserError
+from fcorun.rows.host_rows import shard_for_host
+from fcorun.rows.on_disk import DiskRows
+from fcorun.tables.array_files import (
+    HDF5_ENDINGS,
+    ON_DISK_WARNING,
+    file_digest,
+    folder_digest,
+    is_array_folder,
+    stays_on_disk,
+)
+from fcorun.tables.client_assignment import assign_clients
+from fcorun.tables.columns import ColumnKind, infer_kinds
+from fcorun.tables.data_warnings import (
+    abbreviate,
+    warn_constant_features,
+    warn_identifiers,
+    warn_missing_codes,
+    warn_nothing_held_out,
+    warn_positive_class,
+    warn_scaled_by_held_out_rows,
+    warn_similar_names,
+    warn_two_valued_target,
+)
+from fcorun.tables.encode import ClientRows, MissingPolicy, encode
+from fcorun.tables.encoding import ENCODING_FILE as ENCODING
+from fcorun.tables.encoding import Encoding, read_encoding
+from fcorun.tables.groups import (
+    SPLITS,
+    attach_groups_and_splits,
+    check_groups_intact,
+    summarize_groups,
+    warn_groups_across_clients,
+)
+from fcorun.tables.parsed_rows import ParsedRows
+from fcorun.tables.partition import standardize_per_client
+from fcorun.tables.readers import detect_ending, find_file, read_table
+from fcorun.tables.scaling import ClientScalings, Scaling
+from fcorun.tables.splits import HoldOut
+from fcorun.tables.targets import encode_targets, order_classes
+from fcorun.tables.weight_offset import check_column_roles, take_weight_and_offset
 
 ColumnName = Annotated[str | None, "later"]
 ColumnNames = Annotated[list[str] | None, "later"]
@@ -46,13 +60,13 @@ class Table(Dataset):
 
     Attributes:
         path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
-            (a .csv may have semicolons and decimal commas: see ``fcorun.datasets.text``); a .npz file of X (N, d), y
+            (a .csv may have semicolons and decimal commas: see ``fcorun.tables.csv_text``); a .npz file of X (N, d), y
             (N,) and, if wanted, client (N,) and boolean validation and test (N,); or a LIBSVM file
             (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2). An
             HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
         target: the column to predict; needed, and allowed, for files with named columns only.
         client: the column that names the client of a row; without it rows are dealt out by ``partition``.
-        partition: see ``fcorun.datasets.partition``; only where the file does not name clients.
+        partition: see ``fcorun.tables.partition``; only where the file does not name clients.
         clients: how many clients to deal the rows out to.
         alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
         task: "regression" keeps the target as a number; for the others any values are labels, sorted.
@@ -63,7 +77,7 @@ class Table(Dataset):
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
         scaling: a record on data that were standardized "pooled", whose mean and deviation are taken instead.
         seed: of the partition and of the rows held out.
-        missing: what gaps in the features become, by the training rows: see ``fcorun.datasets.encode.fit``.
+        missing: what gaps in the features become, by the training rows: see ``fcorun.tables.encode.fit``.
         ignore: columns that are no features.
         only: the columns that are features, all others being none; None: all columns.
         encoding: a record whose columns, found by name, levels and fills are taken instead, for new clients; where a
@@ -85,7 +99,7 @@ class Table(Dataset):
     """
 
     source = "yours"
-    path: Path
+    path: PathOption
     target: str | None = None
     client: str | None = None
     partition: Literal["iid", "dirichlet", "by_label", "sorted"] = "iid"
@@ -94,12 +108,12 @@ class Table(Dataset):
     task: Literal["regression", "binary", "multiclass"] = "regression"
     validation: float | list[str] | None = None
     standardize: Literal["none", "pooled", "per_client"] = "none"
-    scaling: Path | None = None
+    scaling: PathOption | None = None
     seed: Index = 0
-    missing: Annotated[Missing, "later"] = "refuse"
+    missing: Annotated[MissingPolicy, "later"] = "refuse"
     ignore: ColumnNames = None
     only: ColumnNames = None
-    encoding: Path | None = None
+    encoding: PathOption | None = None
     test: Annotated[float | list[str] | None, "later"] = None
     weight: ColumnName = None
     offset: ColumnName = None
@@ -113,9 +127,9 @@ class Table(Dataset):
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
             raise UserError(f"data.scaling={self.scaling} is of data.standardize=pooled: give that too")
-        Splits(self.validation, self.test).check()
+        HoldOut(self.validation, self.test).check()
         taken = {"target": self.target, "client": self.client}
-        check_named(self.ignore, self.only, taken, **self._aside)
+        check_column_roles(self.ignore, self.only, taken, **self._aside)
         if self.group_across == "keep" and self.group is None:
             raise UserError("data.group_across=keep is of data.group: name the column of groups, or leave it out")
         if self.split is not None and (self.validation is not None or self.test is not None):
@@ -128,7 +142,7 @@ class Table(Dataset):
             raise UserError(f"data.positive={self.positive} is one of two labels, and the task is data.task="
                             f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
 
-    def following(self, record: str) -> "Table":
+    def with_record_encoding(self, record: str) -> "Table":
         """With the encoding of ``record``, if it has one and none is given."""
         has = self.encoding is None and (FilePath(record) / ENCODING).is_file()
         return replace(self, encoding=record) if has else self
@@ -141,29 +155,29 @@ class Table(Dataset):
         aside = {option: column for option, column in self._aside.items() if column is not None}
         only = None if self.only is None else [*self.only, *aside.values()]
         named = {"ignore": self.ignore, "only": only, "resident": self.resident}
-        rows = read(self.path, self.target, self.client, **named, aside=aside, record=self.encoding)
-        return self.dealt(mark_rows(rows, self.path, self.group, self.split, self.fold))
+        rows = read_table(self.path, self.target, self.client, **named, metadata_columns=aside, record=self.encoding)
+        return self.to_federated_data(attach_groups_and_splits(rows, self.path, self.group, self.split, self.fold))
 
-    def load_part(self, part: int, of: int) -> FederatedData:
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Of a folder and of HDF5 the rows of others are read block by block, to be checked and summed up."""
         where = f"data.path={self.path}"
-        plain = is_folder(self.path) or ending_of(find(self.path, arrays=True), where) in HDF5
+        plain = is_array_folder(self.path) or detect_ending(find_file(self.path, arrays=True), where) in HDF5_ENDINGS
         if self.standardize != "per_client" and plain:
-            return part_of_stored(replace(self, resident=False).load(), part, of, self.resident) or self.load()
-        return super().load_part(part, of)
+            return _load_rows_of_host(replace(self, resident=False).load(), host, n_hosts, self.resident) or self.load()
+        return super().load_shard(host, n_hosts)
 
-    def dealt(self, rows: Rows) -> FederatedData:
+    def to_federated_data(self, rows: ParsedRows) -> FederatedData:
         """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
-        rows, given = weight_and_offset(rows, self.path, self.weight, self.offset)
+        rows, given = take_weight_and_offset(rows, self.path, self.weight, self.offset)
         kinds, target = self._kinds(rows), f"target '{self.target}'" if self.target else "target y"
-        y, classes = encoded_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
+        y, classes = encode_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
         dealing = {"kind": self.partition, "clients": self.clients, "alpha": self.alpha, "seed": self.seed}
-        names, owner = owners(rows, y, self.path, **dealing)
-        y, classes = positive_last(y, classes, self.positive, f"{target} of {self.path}")
+        names, owner = assign_clients(rows, y, self.path, **dealing)
+        y, classes = order_classes(y, classes, self.positive, f"{target} of {self.path}")
         marked = (rows.validation, rows.test)
         across = self._across(rows, owner, names)
-        validation, test = Splits(self.validation, self.test).masks(
-            self.path, marked, names, owner, named=rows.client is not None, seed=self.seed, group=rows.group
+        validation, test = HoldOut(self.validation, self.test).draw_masks(
+            self.path, marked, names, owner, has_client_names=rows.client is not None, seed=self.seed, group=rows.group
         )
         held = validation | test
         self._check_marks(rows, validation, test)
@@ -172,15 +186,19 @@ class Table(Dataset):
             raise UserError(f"{asked}: every row is held out; leave some to train on")
         if classes and len(np.unique(y[~held])) < 2:
             raise UserError(f"{asked} leaves training rows of one class only: hold out fewer rows")
-        sites, encoding, x, remarks = Sites(names, owner, ~held), rows.encoding, rows.x, []
+        sites, encoding, x, remarks = ClientRows(names, owner, ~held), rows.encoding, rows.x, []
         if kinds is not None:
             encoding, x, remarks = encode(rows.frame, kinds, sites, self.missing, where=self._where)
-        features = encoding.names if encoding else ()
+        features = encoding.feature_names if encoding else ()
         order = np.argsort(owner, kind="stable")  # a client whose rows are all held out takes no part in training
         kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
         remarks += [*across, *self._remarks_on_groups(rows, validation, test, sites)]
-        raw, columns = x[kept], encoding.column_of if encoding and not self.encoding else {}
-        remarks += [*identifiers(x, features), *constants(raw, features, columns), *missing_codes(x, features)]
+        raw, columns = x[kept], encoding.column_of_feature if encoding and not self.encoding else {}
+        remarks += [
+            *warn_identifiers(x, features),
+            *warn_constant_features(raw, features, columns),
+            *warn_missing_codes(x, features),
+        ]
         x, scaled = self._standardized(x, features, names, owner, held)
         present, counts = np.unique(owner[kept], return_counts=True)
         own = validation.any() and np.isin(owner[checked], present).all()
@@ -206,9 +224,9 @@ class Table(Dataset):
             **{name: values[kept] for name, values in given.items()},
             **{f"{name}_val": values[checked] for name, values in given.items() if validation.any()},
             **{f"{name}_test": values[tested] for name, values in given.items() if test.any()},
-            remarks=self._remarks(rows, classes, remarks, sites),
+            warnings=self._remarks(rows, classes, remarks, sites),
             encoding=encoding,
-            limits=np.stack([raw.min(axis=0), raw.max(axis=0)]) if encoding else None,
+            feature_range=np.stack([raw.min(axis=0), raw.max(axis=0)]) if encoding else None,
         ).validate()
 
     @property
@@ -217,18 +235,18 @@ class Table(Dataset):
         options = ("weight", "offset", "group", "split", "fold")
         return {option: getattr(self, option) for option in options}
 
-    def _across(self, rows: Rows, owner: np.ndarray, names: list[str]) -> list[str]:
+    def _across(self, rows: ParsedRows, owner: np.ndarray, names: list[str]) -> list[str]:
         """Say which groups have rows of several clients. Raise UserError unless such are to be kept."""
         if rows.group is None or rows.client is None:
             return []
-        return remarks_across(rows.group, owner, names, str(self.group), self.group_across == "keep")
+        return warn_groups_across_clients(rows.group, owner, names, str(self.group), self.group_across == "keep")
 
-    def _check_marks(self, rows: Rows, validation: np.ndarray, test: np.ndarray) -> None:
+    def _check_marks(self, rows: ParsedRows, validation: np.ndarray, test: np.ndarray) -> None:
         """Raise UserError for a group that is marked apart, and for a training row without a fold."""
         part = np.array(SPLITS)[validation + 2 * test]
         if rows.group is not None:
             option = "the arrays validation and test" if self.split is None else f"data.split={self.split}"
-            check_apart(rows.group, part, option, str(self.group))
+            check_groups_intact(rows.group, part, option, str(self.group))
         if rows.fold is None:
             return
         training = part == "train"
@@ -238,17 +256,21 @@ class Table(Dataset):
                 f"data.fold={self.fold}: row {row} of {self.path} is trained on and has no fold: fill it in"
             )
         if rows.group is not None:
-            check_apart(rows.group[training], rows.fold[training], f"data.fold={self.fold}", str(self.group))
+            check_groups_intact(rows.group[training], rows.fold[training], f"data.fold={self.fold}", str(self.group))
 
-    def _remarks_on_groups(self, rows: Rows, validation: np.ndarray, test: np.ndarray, sites: Sites) -> list[str]:
+    def _remarks_on_groups(
+        self, rows: ParsedRows, validation: np.ndarray, test: np.ndarray, sites: ClientRows
+    ) -> list[str]:
         """Say how many groups there are, which are held out, and which clients are thereby."""
         if rows.group is None:
             return []
-        told = remarks_on_groups(rows.group, str(self.group), validation, test)
-        lost = [name for name in sites.without_training() if name and name not in self._held_clients]
+        told = summarize_groups(rows.group, str(self.group), validation, test)
+        lost = [name for name in sites.held_out_clients() if name and name not in self._held_clients]
         if lost:
-            told.append(f"data.group={self.group}: all groups of client {some(lost)} are held out, so that it takes no "
-                        "part in training: another data.seed draws others")  # fmt: skip
+            told.append(
+                f"data.group={self.group}: all groups of client {abbreviate(lost)} are held out, so that it takes no "
+                "part in training: another data.seed draws others"
+            )
         return told
 
     @property
@@ -263,20 +285,20 @@ class Table(Dataset):
         if self.standardize == "none":
             return x, None
         if self.standardize == "per_client":
-            if isinstance(x, OnDisk):
+            if isinstance(x, DiskRows):
                 raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
                                 "disk: give pooled, or none")  # fmt: skip
-            x, by = standardized(x, owner, held)
+            x, by = standardize_per_client(x, owner, held)
             clients = tuple([*names, ""][m] for m in by["owner"])
-            return x, ClientScalings(clients, by["rows"], by["mean"], by["deviation"]).noted()
-        found = Scaling.of(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
-        return found.scaled(x), found.noted()
+            return x, ClientScalings(clients, by["rows"], by["mean"], by["deviation"]).to_dict()
+        found = Scaling.fit(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
+        return found.transform(x), found.to_dict()
 
-    def _kinds(self, rows: Rows) -> dict[str, Kind] | Encoding | None:
+    def _kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:
         """What each column holds, or the encoding that is to be taken; None where columns have no names."""
         if rows.frame is not None:
             found = read_encoding(self.encoding) if self.encoding else None
-            return found or kinds_of(rows.frame, self._where, rows.client)
+            return found or infer_kinds(rows.frame, self._where, rows.client)
         if rows.encoding is not None:
             return None
         given = {"missing": self.missing != "refuse", "encoding": self.encoding is not None}
@@ -289,25 +311,35 @@ class Table(Dataset):
     def _where(self) -> str:
         return f"data.path={self.path}"
 
-    def _remarks(self, rows: Rows, classes: tuple, more: list[str], sites: Sites) -> tuple[str, ...]:
+    def _remarks(self, rows: ParsedRows, classes: tuple, more: list[str], sites: ClientRows) -> tuple[str, ...]:
         """What in the file looks like a mistake, and what comes of the split."""
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         regression = self.task == "regression"
-        target = [*two_values(rows.y), *missing_codes(rows.y[:, None], ["the target"])] if regression else []
-        target += positive_class(classes, self.positive) if self.task == "binary" else []
-        told = [*look_alikes("labels", classes), *look_alikes("clients", clients), *rows.remarks, *more, *target]
+        target = (
+            [*warn_two_valued_target(rows.y), *warn_missing_codes(rows.y[:, None], ["the target"])]
+            if regression
+            else []
+        )
+        target += warn_positive_class(classes, self.positive) if self.task == "binary" else []
+        told = [
+            *warn_similar_names("labels", classes),
+            *warn_similar_names("clients", clients),
+            *rows.warnings,
+            *more,
+            *target,
+        ]
         fraction = 0.2 if self.validation is None else self.validation
-        drawn = sites.training.all() and rows.validation is None and not isinstance(fraction, list)
+        drawn = sites.is_training.all() and rows.validation is None and not isinstance(fraction, list)
         split = []
         if drawn and fraction and rows.group is not None:
             count = len(np.unique(rows.group))
             split = [f"data.validation={fraction} holds out none of the {count} groups of data.group={self.group}: "
                      "nothing is measured on held-out rows; give more"]  # fmt: skip
         elif drawn:
-            split = no_rows(fraction, np.bincount(sites.owner))  # type: ignore[arg-type]
-        if isinstance(rows.x, OnDisk):
-            split.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK}")
-        split += own_scales(sites.without_training()) if self.standardize == "per_client" else []
+            split = warn_nothing_held_out(fraction, np.bincount(sites.client_index))  # type: ignore[arg-type]
+        if isinstance(rows.x, DiskRows):
+            split.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
+        split += warn_scaled_by_held_out_rows(sites.held_out_clients()) if self.standardize == "per_client" else []
         return (*(f"{self._where}: {remark}" for remark in told), *split)
 
     @property
@@ -318,7 +350,7 @@ class Table(Dataset):
     def _scaling(self, features: tuple[str, ...], count: int) -> Scaling:
         """That of the record ``scaling``."""
         assert self.scaling is not None
-        found, names = Scaling.of_record(self.scaling)
+        found, names = Scaling.from_record(self.scaling)
         if len(found.mean) != count or (names and names != features):
             raise UserError(f"data.scaling={self.scaling} has other features than data.path={self.path}: give the same "
                             "columns in the same order")  # fmt: skip
@@ -327,11 +359,25 @@ class Table(Dataset):
     def sources(self) -> Any:
         """A digest of the file's bytes, wherever it lies, and of the scaling and the encoding that are taken."""
         held: Any = (
-            folder_digest(self.path, self._arrays) if is_folder(self.path) else digest(find(self.path, arrays=True))
+            folder_digest(self.path, self._arrays)
+            if is_array_folder(self.path)
+            else file_digest(find_file(self.path, arrays=True))
         )
         try:
-            scaling = [Scaling.of_record(self.scaling)[0].digested()] if self.scaling else []
-            encoding = [{"encoding": read_encoding(self.encoding).noted()}] if self.encoding else []
+            scaling = [Scaling.from_record(self.scaling)[0].to_identity()] if self.scaling else []
+            encoding = [{"encoding": read_encoding(self.encoding).to_dict()}] if self.encoding else []
         except UserError:
             return [held, None]  # loading says what is wrong
         return [held, *scaling, *encoding] if scaling or encoding else held
+
+
+def _load_rows_of_host(data: FederatedData, part: int, of: int, resident: bool | str) -> FederatedData | None:
+    """Data on disk as one of ``of`` hosts has them, whose own rows are read unless they stay there; None where all
+    hosts are to have all rows."""
+    memory = not stays_on_disk(data.x.nbytes // of, resident)
+    found = shard_for_host(data, part, of, memory)
+    if found.host_bounds is None:
+        return None
+    return replace(
+        found, warnings=tuple(told for told in data.warnings if not (memory and told.endswith(ON_DISK_WARNING)))
+    )

@@ -12,34 +12,34 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fcorun.errors import WHERE, line_of
+from fcorun.errors import CLIENT_NOTE_PREFIX, find_error_line
 from fcorun.system.interruption import check_interrupted
 
 _IN_CACHE = 2**22  # bytes: measured; half and twice as much do as well
 _ON_GPU = 2**30  # for the sake of memory alone; not measured
 
-Tree = Any
-Local = Callable[..., tuple[Tree, Tree, jax.Array]]
-Clients = Callable[[Local, tuple, jax.Array], tuple[Tree, Tree, jax.Array]]
+PyTree = Any
+ClientFunction = Callable[..., tuple[PyTree, PyTree, jax.Array]]
+CohortFunction = Callable[[ClientFunction, tuple, jax.Array], tuple[PyTree, PyTree, jax.Array]]
 
 
-def together(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+def vmapped(local: ClientFunction, each: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
     """All at once, a ``vmap``."""
     uploads, kept, work = jax.vmap(local)(*each)
     return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
 
 
-def in_chunks(width: int) -> Clients:
+def chunked(width: int) -> CohortFunction:
     """``width`` at a time, a ``scan`` over ``vmap``s, so that what they compute with stays in the cache.
 
     Width 1 is best for a wide grid on a CPU, whose runs share the client's minibatches. The last chunk goes back to
     where it is full: clients in it that have been there have a share of 0 in it, and keep the same.
     """
 
-    def computed(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+    def computed(local: ClientFunction, each: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
         count = shares.shape[-1]
         if width >= count:
-            return together(local, each, shares)
+            return vmapped(local, each, shares)
 
         def some(first: Any) -> tuple:
             mine = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, first, width), each)
@@ -70,7 +70,7 @@ def chunk_bytes() -> int:
     return _IN_CACHE if jax.default_backend() == "cpu" else _ON_GPU
 
 
-def width(count: int, most: int) -> int:
+def chunk_width(count: int, most: int) -> int:
     """How many of ``count`` clients make a chunk: at most ``most`` and at least half of that, and of these numbers the
     one with which the fewest clients are computed twice."""
     if most >= count:
@@ -78,22 +78,22 @@ def width(count: int, most: int) -> int:
     return min(range(max(most // 2, 1), max(most, 1) + 1), key=lambda each: (-(-count // each) * each, -each))
 
 
-def one_by_one(who: Sequence, number: int, lost: Callable[[str], Any]) -> Clients:
+def looped(cohort_names: Sequence, number: int, report_nonfinite: Callable[[str], Any]) -> CohortFunction:
     """In a loop of Python, for debugging: not to be traced. An error says at whom of the cohort (S,), and in which
     round, it came up; of a client whose upload or state is not finite, ``lost`` is told who it is and in which line
     that began."""
 
-    def computed(local: Local, each: tuple, shares: jax.Array) -> tuple[Tree, Tree, jax.Array]:
+    def computed(local: ClientFunction, each: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
         found = []
-        for place, name in enumerate(who):
+        for place, name in enumerate(cohort_names):
             check_interrupted()
             try:
                 mine = jax.tree.map(lambda v, place=place: v[place], each)
                 found.append(local(*mine))
                 if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(found[-1])):
-                    lost(f"{name}{_where(local, mine)}")
+                    report_nonfinite(f"{name}{_where(local, mine)}")
             except Exception as error:
-                error.add_note(f"{WHERE}{name}, round {number}")
+                error.add_note(f"{CLIENT_NOTE_PREFIX}{name}, round {number}")
                 raise
         uploads, kept, work = jax.tree.map(lambda *v: jnp.stack(v), *found)
         return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), kept, work
@@ -101,11 +101,11 @@ def one_by_one(who: Sequence, number: int, lost: Callable[[str], Any]) -> Client
     return computed
 
 
-def _where(local: Local, mine: tuple) -> str:
+def _where(local: ClientFunction, mine: tuple) -> str:
     """The line of a client's computation in which the first NaN arises; empty where there is none."""
     try:
         with jax.debug_nans(True):
             local(*mine)
     except FloatingPointError as error:
-        return f" ({line_of(error)})"
+        return f" ({find_error_line(error)})"
     return ""

@@ -16,18 +16,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.algorithms.base import Algorithm, Tree
-from fcorun.algorithms.local_data import size_of
+from fcorun.algorithms.base import Algorithm, PyTree
+from fcorun.algorithms.local_data import tree_bytes
+from fcorun.communication.base import Uplink
+from fcorun.communication.identity import Identity
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.arrays import Among, Rows, cheaper, stored, whole_data, whole_rows
-from fcorun.engine.clients import Clients, chunk_bytes, in_chunks, one_by_one, width
-from fcorun.engine.devices import ALONE, Devices, over_runs
-from fcorun.engine.evaluate import Evaluation, own_models
-from fcorun.engine.round import Drawn, Round
+from fcorun.engine.arrays import (
+    DeviceRows,
+    SubsetView,
+    gather_whole_data,
+    precompute_losses,
+    rows_to_device,
+    whole_row_indices,
+)
+from fcorun.engine.clients import CohortFunction, chunk_bytes, chunk_width, chunked, looped
+from fcorun.engine.devices import SINGLE_DEVICE, Devices, vmap_runs
+from fcorun.engine.evaluate import Evaluation, personal_models
+from fcorun.engine.round import Round, RoundDraws
 from fcorun.engine.schedule import START, Rounds, Schedule
-from fcorun.engine.traffic import Shapes, shapes_of
-from fcorun.networks.base import Uplink
-from fcorun.networks.plain import Plain
+from fcorun.engine.traffic import MessageShapes, trace_message_shapes
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
@@ -57,38 +64,38 @@ class Federation:
     evaluation: Evaluation
     precision: str = "float32"
     edge_of: np.ndarray | None = None
-    uplink: Uplink = field(default_factory=Plain)
+    uplink: Uplink = field(default_factory=Identity)
     w0: dict[str, np.ndarray] | None = None
     frozen: bool = False
     debug: bool = False
-    among: Among | None = None
+    subset: SubsetView | None = None
     clients_at_once: int | None = None
-    lost: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
+    nonfinite_clients: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
-    def per_client(self) -> dict[str, np.ndarray]:
+    def regularizer_numbers(self) -> dict[str, np.ndarray]:
         """The numbers of the regularizer that differ from client to client, each (M,)."""
         values = self.problem.regularizer.per_client or {}
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
 
     @property
     def _own(self) -> dict[str, jax.Array]:
-        return {name: jnp.asarray(values) for name, values in self.per_client.items()}
+        return {name: jnp.asarray(values) for name, values in self.regularizer_numbers.items()}
 
     @cached_property
-    def arrays(self) -> tuple[Rows | None, dict[str, jax.Array]]:
+    def arrays(self) -> tuple[DeviceRows | None, dict[str, jax.Array]]:
         """The rows, with the losses decomposed where that is of use, and what the evaluation needs; on the device. No
         rows where these stay on disk and are needed."""
-        part = {"part": self.among is not None, "dtype": self.precision}
-        losses = cheaper(self.problem, self.algorithm, self.data, self.schedule, **part)
-        extra = self.evaluation.arrays(self.precision, self.algorithm.personalises)
-        return stored(self.data, losses, self.among, self.precision), extra
+        part = {"is_subset": self.subset is not None, "dtype": self.precision}
+        losses = precompute_losses(self.problem, self.algorithm, self.data, self.schedule, **part)
+        extra = self.evaluation.arrays(self.precision, self.algorithm.has_personal_models)
+        return rows_to_device(self.data, losses, self.subset, self.precision), extra
 
     @cached_property
-    def shapes(self) -> Shapes:
+    def shapes(self) -> MessageShapes:
         """Of what is sent, which the numbers of a run do not change."""
         given = {"dtype": self.precision, "frozen": self.frozen, "shape_of": self.shape_of}
-        return shapes_of(self.algorithm, self.problem, self.data, self.schedule, **given)
+        return trace_message_shapes(self.algorithm, self.problem, self.data, self.schedule, **given)
 
     def shape_of(self, function: Callable, *arguments: Any) -> Any:
         """The arrays that a function returns, or their shapes."""
@@ -99,49 +106,51 @@ class Federation:
 
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
         """The algorithm and the problem with these numbers in them."""
-        reg = {name: value for name, value in numbers.get("reg", {}).items() if name not in self.per_client}
+        reg = {name: value for name, value in numbers.get("reg", {}).items() if name not in self.regularizer_numbers}
         problem = self.problem.with_numbers(reg, numbers.get("mirror"))
         if "curvature" in numbers:  # of a part of the data
             problem = replace(problem, curvature=(numbers["curvature"]["least"], numbers["curvature"]["most"]))
         return replace(self.algorithm, **numbers.get("algo", {})), problem
 
-    def stack(self, points: Sequence[Numbers]) -> Any:
+    def stack_numbers(self, points: Sequence[Numbers]) -> Any:
         """The numbers of all runs as arrays with leading axis G."""
         return jax.tree.map(lambda *v: jax.device_put(np.asarray(v, self.precision)), *points)
 
-    def duals(self, seeds: Sequence[int]) -> Vector:
+    def initial_duals(self, seeds: Sequence[int]) -> Vector:
         """The dual points that runs of these seeds start from, stacked."""
         objective, shapes = self.problem.objective, self.problem.shapes
-        starts = [objective.start(shapes, np.random.default_rng([seed, START])) for seed in seeds]
+        starts = [objective.initial_parameters(shapes, np.random.default_rng([seed, START])) for seed in seeds]
         return Vector(
             {n: jax.device_put(np.stack([each[n] for each in starts]).astype(self.precision)) for n in shapes}
         )
 
-    def start(self, numbers: Any, z0: Vector) -> Tree:
+    def initial_state(self, numbers: Any, z0: Vector) -> PyTree:
         """The state of each run before the first round. ``clients`` holds each client's state and the memory of its
         uplink, with a leading axis M after that of the runs; of a population one client's, as all begin."""
-        clients, shapes = self.data.members if self.data.population is None else 1, self.shapes
+        clients, shapes = self.data.n_clients if self.data.generated is None else 1, self.shapes
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
             given = {k: jnp.asarray(v, z0.dtype) for k, v in (self.w0 or {}).items()}
-            server, client = algorithm.init(problem, Vector(given) if given else problem.start(z0))
+            server, client = algorithm.init(problem, Vector(given) if given else problem.initial_point(z0))
             kept = client, self.uplink.init(lambda: shapes.upload)
             kept = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), kept)
             return {"server": server, "clients": kept, "diverged": jnp.zeros((), jnp.int32)}
 
-        return over_runs(init, (0, 0), numbers, z0, in_turn=self.debug)
+        return vmap_runs(init, (0, 0), numbers, z0, sequential=self.debug)
 
-    def sums(self, numbers: Any, state: Tree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
+    def split_sums(self, numbers: Any, state: PyTree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
         """Of each run the sums over these rows of what is measured of them, by part; those of x and y are "train"."""
 
         def one(numbers, server):
             algorithm, problem = self.bind(numbers)
-            return self.evaluation.sums(problem, algorithm.output(problem.on("server"), server), x, y, extra)
+            return self.evaluation.split_sums(
+                problem, algorithm.output(problem.for_side("server"), server), x, y, extra
+            )
 
-        return over_runs(one, (0, 0), numbers, state["server"], in_turn=self.debug)
+        return vmap_runs(one, (0, 0), numbers, state["server"], sequential=self.debug)
 
-    def evaluate(self, numbers: Any, state: Tree, x: Any, y: Any, extra: dict[str, jax.Array]):
+    def evaluate(self, numbers: Any, state: PyTree, x: Any, y: Any, extra: dict[str, jax.Array]):
         """Evaluate each run: its metrics, predictions for ``Evaluation.ranked``, solution, and clients' own models.
 
         Where rows stay on disk, or are those of several hosts, x and y are None and the sums over them by part are in
@@ -150,120 +159,132 @@ class Federation:
 
         def one(numbers, server, clients, sums):
             algorithm, problem = self.bind(numbers)
-            w = algorithm.output(problem.on("server"), server)
-            sums = self.evaluation.sums(problem, w, x, y, extra) if sums is None else sums
-            metrics = self.evaluation.measured(problem, w, sums, extra)
+            w = algorithm.output(problem.for_side("server"), server)
+            sums = self.evaluation.split_sums(problem, w, x, y, extra) if sums is None else sums
+            metrics = self.evaluation.metrics_from_sums(problem, w, sums, extra)
             metrics |= self.evaluation.predictions(problem, w, x, extra)
-            if not algorithm.personalises:
+            if not algorithm.has_personal_models:
                 return metrics, dict(w), None
 
-            models = own_models(algorithm, problem, server, clients[0], self._own)
+            models = personal_models(algorithm, problem, server, clients[0], self._own)
             own_metrics = self.evaluation.measure_personal(problem, models, self._own, rows=(x, y), extra=extra)
             return metrics | own_metrics, dict(w), dict(models)
 
         given = (state["server"], state["clients"], state.get("sums"))
-        return over_runs(one, (0, 0, 0, 0 if "sums" in state else None), numbers, *given, in_turn=self.debug)
+        return vmap_runs(one, (0, 0, 0, 0 if "sums" in state else None), numbers, *given, sequential=self.debug)
 
     def advance(
-        self, numbers: Any, state: Tree, rows: Rows, rounds: Rounds, start: Any, devices: Devices = ALONE
-    ) -> tuple[Tree, jax.Array]:
+        self,
+        numbers: Any,
+        state: PyTree,
+        rows: DeviceRows,
+        rounds: Rounds,
+        start: Any,
+        devices: Devices = SINGLE_DEVICE,
+    ) -> tuple[PyTree, jax.Array]:
         """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3); where
         clients make their rows, of each place in the cohort.
 
         ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
         several ``devices`` computes its part."""
         shared = rounds.cohort.ndim == 2
-        whole = whole_data(self.schedule, rows, self.data, self.precision)
-        at_once = self.at_once(state["diverged"].shape[0], shared, whole)
+        whole = gather_whole_data(self.schedule, rows, self.data, self.precision)
+        at_once = self.chunk_width(state["diverged"].shape[0], shared, whole)
 
         def one(numbers, state, rounds):
             algorithm, problem = self.bind(numbers)
 
             def one_round(carry, now):
                 state, number, work = carry
-                weight = now.weight.astype(self.precision)  # before a division, lest float64 keep seven digits
-                place = now.cohort if now.place is None else now.place
-                kept, own = jax.tree.map(lambda v: v if self.every else v[place], (state["clients"], self._own))
-                on_server = replace(problem.on("server"), share=now.share.astype(self.precision))
+                weight = now.weights.astype(self.precision)  # before a division, lest float64 keep seven digits
+                place = now.cohort if now.state_index is None else now.state_index
+                kept, own = jax.tree.map(
+                    lambda v: v if self.full_participation else v[place], (state["clients"], self._own)
+                )
+                on_server = replace(problem.for_side("server"), share=now.cohort_share.astype(self.precision))
                 this = Round(
                     algorithm=algorithm,
                     problem=problem,
-                    on_server=on_server,
+                    server_problem=on_server,
                     schedule=self.schedule,
-                    **{"x": rows.x, "y": rows.y, "beside": rows.beside},
-                    own=own,
+                    **{"x": rows.x, "y": rows.y, "row_extras": rows.row_extras},
+                    regularizer_numbers=own,
                     whole=whole,
                     cohort=self._whose(now.cohort),
-                    rows_of_client=self._rows_of_client(rows, now) if whole is None else None,
-                    weight=weight,
-                    clients=devices.clients(self._clients(at_once, now.cohort, number), now.turn),
+                    client_rows=self._rows_of_client(rows, now) if whole is None else None,
+                    weights=weight,
+                    compute_cohort=devices.map_clients(self._clients(at_once, now.cohort, number), now.assignment),
                     uplink=self.uplink,
                     frozen=self.frozen,
-                    made=self.data.population and self.data.population.rows_of,
+                    generate_rows=self.data.generated and self.data.generated.generate_rows,
                 )
-                drawn = Drawn(now.rows, now.keys, now.chances)
+                drawn = RoundDraws(now.rows, now.keys, now.shared_uniforms)
                 if self.edge_of is None:
-                    end = this.star(state["server"], kept, drawn)
+                    end = this.run_star(state["server"], kept, drawn)
                 else:
                     edge_of, edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
-                    end = this.tree(state["server"], kept, drawn, edge_of[now.cohort], edges)
-                work = work.at[slice(-1) if self.schedule.made or self.every else now.cohort].add(end.spent)
-                kept = end.into(state, place, number, self.every)
-                return (kept, number + 1, work.at[-1].add(end.at_server)), None
+                    end = this.run_tree(state["server"], kept, drawn, edge_of[now.cohort], edges)
+                work = work.at[
+                    slice(-1) if self.schedule.generated_clients or self.full_participation else now.cohort
+                ].add(end.client_work)
+                kept = end.commit(state, place, number, self.full_participation)
+                return (kept, number + 1, work.at[-1].add(end.server_work)), None
 
-            idle = jnp.zeros((len(self.schedule.worked) + 1, 3), jnp.int32)
+            idle = jnp.zeros((len(self.schedule.work_sizes) + 1, 3), jnp.int32)
             state, _, work = lax.scan(one_round, (state, start, idle), rounds)[0]
-            return state, devices.total(work)
+            return state, devices.sum_work(work)
 
         axes = (0, 0, None if shared else 0)
-        return over_runs(one, axes, numbers, state, rounds, in_turn=self.debug or state["diverged"].shape[0] == 1)
+        return vmap_runs(one, axes, numbers, state, rounds, sequential=self.debug or state["diverged"].shape[0] == 1)
 
     def _whose(self, cohort: jax.Array) -> jax.Array | None:
         """The numbers of these clients, among those of their host; None where each has its whole data at hand."""
-        if self.data.cut is not None:
-            return jnp.asarray(np.arange(self.data.members) - self.data.cut[self.data.owner], jnp.int32)[cohort]
-        return None if self.every and not self.schedule.made else cohort
+        if self.data.host_bounds is not None:
+            return jnp.asarray(
+                np.arange(self.data.n_clients) - self.data.host_bounds[self.data.host_of_client], jnp.int32
+            )[cohort]
+        return None if self.full_participation and not self.schedule.generated_clients else cohort
 
-    def _rows_of_client(self, rows: Rows, now: Rounds) -> jax.Array | None:
+    def _rows_of_client(self, rows: DeviceRows, now: Rounds) -> jax.Array | None:
         """All rows of each client of a cohort, where any takes its whole data; else None."""
-        if not self.takes_whole:
+        if not self.needs_whole_data:
             return None
-        if now.whole is not None:
-            return jnp.asarray(now.whole)
-        return whole_rows(self.schedule, rows, jnp.asarray(now.cohort))
+        if now.whole_rows is not None:
+            return jnp.asarray(now.whole_rows)
+        return whole_row_indices(self.schedule, rows, jnp.asarray(now.cohort))
 
     @cached_property
-    def takes_whole(self) -> bool:
+    def needs_whole_data(self) -> bool:
         """Whether clients take their whole data, in steps or beside their minibatches."""
-        return "whole" in self.shapes.asked
+        return "whole" in self.shapes.accessed
 
     @property
-    def every(self) -> bool:
+    def full_participation(self) -> bool:
         """Whether the cohort is all clients in their order."""
-        return self.schedule.cohort_size == self.data.members
+        return self.schedule.cohort_size == self.data.n_clients
 
-    def at_once(self, runs: int, shared: bool, whole: Tree = None) -> int:
+    def chunk_width(self, runs: int, shared: bool, whole: PyTree = None) -> int:
         """How many clients of a cohort are computed at once in a program of so many runs, whose minibatches may be
         ``shared``; ``whole`` is the data of all clients where they are taken at once, or None."""
         if self.clients_at_once is not None:
             return min(self.clients_at_once, self.schedule.cohort_size)
         if shared and runs > 1 and jax.default_backend() == "cpu":
             return 1
-        each = self.client_bytes(whole) + size_of(self.problem.zeros(self.precision))
-        return width(self.schedule.cohort_size, chunk_bytes() // (runs * each))
+        each = self.client_bytes(whole) + tree_bytes(self.problem.zeros(self.precision))
+        return chunk_width(self.schedule.cohort_size, chunk_bytes() // (runs * each))
 
-    def client_bytes(self, whole: Tree = None) -> int:
+    def client_bytes(self, whole: PyTree = None) -> int:
         """The bytes of what a client takes a step on: a minibatch, the rows that it makes, or its part of ``whole``."""
         if whole is not None:
-            return size_of(whole) // len(jax.tree.leaves(whole)[0])
-        rows = self.schedule.largest if self.takes_whole else self.schedule.batch
-        if self.data.population is not None:
-            rows = self.data.population.samples
+            return tree_bytes(whole) // len(jax.tree.leaves(whole)[0])
+        rows = self.schedule.max_rows if self.needs_whole_data else self.schedule.max_batch
+        if self.data.generated is not None:
+            rows = self.data.generated.rows_per_client
         return rows * int(np.prod(self.data.x.shape[1:])) * np.dtype(self.precision).itemsize
 
-    def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> Clients:
+    def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> CohortFunction:
         """How the clients of a cohort are computed in a round."""
         if self.debug:
-            names, now = self.data.clients or range(self.data.members), int(number) + 1
-            return one_by_one([names[m] for m in cohort], now, lambda who: self.lost.setdefault(now, who))
-        return in_chunks(at_once)
+            names, now = self.data.clients or range(self.data.n_clients), int(number) + 1
+            return looped([names[m] for m in cohort], now, lambda who: self.nonfinite_clients.setdefault(now, who))
+        return chunked(at_once)

@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_par
 from fcorun.algorithms.local_data import LocalData
 from fcorun.engine.arrays import first_row
 from fcorun.engine.federation import Federation
-from fcorun.problem.work import has_marks, mark_p, place_of
+from fcorun.problem.operation_counts import has_marks, mark_p, source_line
 
 BOTH_SIDES = "gradients or proxes on both sides of a where are all computed, and all count"
 
@@ -40,8 +40,12 @@ def inspect_local(federation: Federation) -> list[str]:
 def _trace(federation: Federation) -> ClosedJaxpr:
     """``local`` of a client with one row, as a function of x, y, the random numbers, and the states."""
     schedule, dtype = federation.schedule, federation.precision
-    steps = {"repeats": schedule.repeats, "uneven": schedule.uneven, "frozen": federation.frozen}
-    numbers = jnp.zeros((1 if schedule.repeats else int(schedule.steps.max()), 1), jnp.int32)
+    steps = {
+        "full_batch_steps": schedule.full_batch_steps,
+        "uneven_steps": schedule.uneven_steps,
+        "frozen": federation.frozen,
+    }
+    numbers = jnp.zeros((1 if schedule.full_batch_steps else int(schedule.steps.max()), 1), jnp.int32)
     algorithm, problem = federation.algorithm, federation.problem
 
     def states():
@@ -49,8 +53,10 @@ def _trace(federation: Federation) -> ClosedJaxpr:
         return algorithm.broadcast(server), client
 
     def local(x, y, bits, chances, received, client):
-        data = LocalData(x, y, numbers, dtype, **steps, bits=bits, chances=chances).with_whole(numbers[0])
-        return algorithm.local(problem.on("client"), received, client, data)
+        data = LocalData(x, y, numbers, dtype, **steps, key_bits=bits, shared_uniforms=chances).with_whole_data(
+            numbers[0]
+        )
+        return algorithm.local(problem.for_side("client"), received, client, data)
 
     random = jax.ShapeDtypeStruct((2,), np.uint32), jax.ShapeDtypeStruct((2,), np.dtype(dtype))
     return jax.make_jaxpr(local)(*first_row(federation.data, dtype), *random, *jax.eval_shape(states))
@@ -85,7 +91,7 @@ class _Walk:
 
         for eqn in jaxpr.eqns:
             if eqn.primitive.name == "jit":
-                self.called.append(place_of(eqn.source_info))
+                self.called.append(source_line(eqn.source_info))
             ends = self._ends(eqn, [of(var) for var in eqn.invars])
             if eqn.primitive.name == "jit":
                 self.called.pop()
@@ -115,7 +121,7 @@ class _Walk:
         return ends if len(ends) == len(eqn.outvars) else [together.union(*ends)] * len(eqn.outvars)
 
     def _place(self, eqn: JaxprEqn) -> str:
-        return next(filter(None, self.called), "") or place_of(eqn.source_info)
+        return next(filter(None, self.called), "") or source_line(eqn.source_info)
 
     def _loop(self, jaxpr: Jaxpr, together: Origins) -> Origins:
         """Return the origins of the outputs of a loop's body, which may take its outputs as its arguments."""

@@ -32,13 +32,13 @@ class Rounds(NamedTuple):
 
     cohort: np.ndarray
     rows: np.ndarray
-    weight: np.ndarray
-    share: np.ndarray
-    chances: np.ndarray
+    weights: np.ndarray
+    cohort_share: np.ndarray
+    shared_uniforms: np.ndarray
     keys: np.ndarray
-    place: np.ndarray | None = None
-    whole: np.ndarray | None = None
-    turn: np.ndarray | None = None
+    state_index: np.ndarray | None = None
+    whole_rows: np.ndarray | None = None
+    assignment: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -59,121 +59,127 @@ class Schedule:
     client_weighting: str = "examples"
     edge_rounds: int | None = None  # on a tree: rounds of an edge with its clients in each round
     names: tuple[str, ...] = ()  # of the clients; empty: they go by their numbers
-    masses: np.ndarray | None = None  # what each client's rows weigh together; None: their number
-    made: int = 0  # how many clients, where each makes as many rows as the first of these and counts them from 0
-    begins: np.ndarray | None = None  # the row with which those of each client's host begin; None: 0
-    places: np.ndarray | None = None  # where its rows stand among those that are stored; None: in their order
+    client_weights: np.ndarray | None = None  # what each client's rows weigh together; None: their number
+    generated_clients: int = (
+        0  # how many clients, where each makes as many rows as the first of these and counts them from 0
+    )
+    host_first_row: np.ndarray | None = None  # the row with which those of each client's host begin; None: 0
+    row_positions: np.ndarray | None = None  # where its rows stand among those that are stored; None: in their order
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        if self.made:
-            return np.broadcast_to(self.offsets[1] - self.offsets[0], self.made)
+        if self.generated_clients:
+            return np.broadcast_to(self.offsets[1] - self.offsets[0], self.generated_clients)
         return np.diff(self.offsets)
 
     @property
     def starts(self) -> np.ndarray:
         """The first row of each client, among those of its host, shape (M,)."""
-        if self.made:
-            return np.broadcast_to(0, self.made)
-        return self.offsets[:-1] if self.begins is None else self.offsets[:-1] - self.begins
+        if self.generated_clients:
+            return np.broadcast_to(0, self.generated_clients)
+        return self.offsets[:-1] if self.host_first_row is None else self.offsets[:-1] - self.host_first_row
 
     @property
-    def worked(self) -> np.ndarray:
+    def work_sizes(self) -> np.ndarray:
         """The rows of those whose work is counted apart: of each client, or where they make them of the cohort."""
-        return self.sizes[: self.cohort_size] if self.made else self.sizes
+        return self.sizes[: self.cohort_size] if self.generated_clients else self.sizes
 
     @cached_property
-    def weights(self) -> np.ndarray:
+    def averaging_weights(self) -> np.ndarray:
         """The weight of each client in the mean, up to a factor, shape (M,)."""
         if self.client_weighting != "examples":
             return np.broadcast_to(1.0, len(self.sizes))
-        return self.sizes if self.masses is None else self.masses
+        return self.sizes if self.client_weights is None else self.client_weights
 
     @cached_property
     def _identities(self) -> np.ndarray:
-        return streams.identities(self.names or range(len(self.sizes)))
+        return streams.client_keys(self.names or range(len(self.sizes)))
 
-    def identities(self, clients: np.ndarray) -> np.ndarray:
+    def client_keys(self, clients: np.ndarray) -> np.ndarray:
         """What stands for these clients, (N,), in their random numbers."""
-        return streams.identities(clients) if self.made else self._identities[clients]
+        return streams.client_keys(clients) if self.generated_clients else self._identities[clients]
 
     @property
     def cohort_size(self) -> int:
         return self.clients_per_round or len(self.sizes)
 
     @cached_property
-    def largest(self) -> int:
+    def max_rows(self) -> int:
         """The most rows that a client has, L."""
         return int(self.sizes.max())
 
     @cached_property
-    def batch(self) -> int:
+    def max_batch(self) -> int:
         """The longest batch, B."""
-        return min(self.batch_size or self.largest, self.largest)
+        return min(self.batch_size or self.max_rows, self.max_rows)
 
     @cached_property
     def steps(self) -> np.ndarray:
         """Local steps of each client, shape (M,)."""
         if self.local_steps is not None:
             return np.broadcast_to(self.local_steps, len(self.sizes))
-        each = self.sizes[:1] if self.made else self.sizes
-        return np.broadcast_to(-(-each // self.batch) * (self.local_epochs or 1), len(self.sizes))
+        each = self.sizes[:1] if self.generated_clients else self.sizes
+        return np.broadcast_to(-(-each // self.max_batch) * (self.local_epochs or 1), len(self.sizes))
 
     @cached_property
-    def repeats(self) -> int | None:
+    def full_batch_steps(self) -> int | None:
         """The number of local steps, where all of them take the client's whole data; else None."""
-        full = self.batch >= self.largest
+        full = self.max_batch >= self.max_rows
         return int(self.steps[0]) if full else None
 
     @property
-    def uneven(self) -> bool:
+    def uneven_steps(self) -> bool:
         """Whether some clients take fewer steps than others."""
         return bool((self.steps != self.steps[0]).any())
 
     @property
-    def sure_rows(self) -> float:
+    def effective_batch_rows(self) -> float:
         """How many rows a round's mean gradient is of, whoever is drawn; as if they all weighed the same.
 
         A mean of gradients with weights p_i varies as one of 1 / sum p_i^2: those in a short batch count for more, and
         those of clients whose weight is more than their rows. An edge may have a client only.
         """
-        some = slice(self.cohort_size if self.made else None)  # all are alike
-        sizes, steps, weights = self.sizes[some], self.steps[some], self.weights[some]
-        full, rest = np.divmod(sizes, self.batch)
+        some = slice(self.cohort_size if self.generated_clients else None)  # all are alike
+        sizes, steps, weights = self.sizes[some], self.steps[some], self.averaging_weights[some]
+        full, rest = np.divmod(sizes, self.max_batch)
         short = np.where(rest > 0, steps // (full + (rest > 0)), 0)
-        drawn = steps**2 / ((steps - short) / self.batch + short / np.maximum(rest, 1))
+        drawn = steps**2 / ((steps - short) / self.max_batch + short / np.maximum(rest, 1))
         drawn = np.minimum(drawn, sizes)
         if self.edge_rounds is not None:
             return float(drawn.min())
         return float((drawn / weights).min() * np.sort(weights)[: self.cohort_size].sum())
 
-    def of(self, seed: int) -> "Schedule":
+    def with_seed(self, seed: int) -> "Schedule":
         """That of another seed."""
         return self if seed == self.seed else replace(self, seed=seed)
 
-    def draw(self, start: int, count: int) -> Rounds:
+    def draw_rounds(self, start: int, count: int) -> Rounds:
         """The rounds start, ..., start + count - 1, counted from 0."""
         numbers = np.arange(start, start + count)
-        cohorts = np.stack([self.cohort(int(number)) for number in numbers])
-        weight = self.weights[cohorts]
-        share = weight.sum(axis=1) / self.weights.sum()
+        cohorts = np.stack([self.draw_cohort(int(number)) for number in numbers])
+        weight = self.averaging_weights[cohorts]
+        share = weight.sum(axis=1) / self.averaging_weights.sum()
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges
             numbers = numbers[:, None] * self.edge_rounds + np.arange(self.edge_rounds)
             cohorts_of = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
         else:
             cohorts_of = cohorts
         rows, keys = self._local(cohorts_of, np.broadcast_to(numbers[..., None], cohorts_of.shape))
-        chances = streams.uniform(streams.states(_CHANCE, self.seed, numbers.ravel()), 2).reshape(*numbers.shape, 2)
+        chances = streams.draw_uniforms(streams.stream_states(_CHANCE, self.seed, numbers.ravel()), 2).reshape(
+            *numbers.shape, 2
+        )
         return Rounds(
             cohort=cohorts.astype(np.int32),
             rows=rows,
-            weight=weight.astype(np.float32 if self.masses is None else np.float64),  # counts are exact in either
-            share=share,
-            chances=chances,
+            weights=weight.astype(
+                np.float32 if self.client_weights is None else np.float64
+            ),  # counts are exact in either
+            cohort_share=share,
+            shared_uniforms=chances,
             keys=keys,
         )
 
-    def cohort(self, number: int) -> np.ndarray:
+    def draw_cohort(self, number: int) -> np.ndarray:
         """The clients of a round, counted from 0."""
         clients = len(self.sizes)
         if self.cohort_size == clients:
@@ -183,25 +189,25 @@ class Schedule:
     def _local(self, clients: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the batches of these clients (...), each in its round, and the bits of a key for each."""
         shape, clients, numbers = clients.shape, clients.ravel(), numbers.ravel()
-        identity = self.identities(clients)
-        keys = streams.states(_KEY, self.seed, numbers, identity).view(np.uint32).reshape(*shape, 2)
-        if self.repeats:
+        identity = self.client_keys(clients)
+        keys = streams.stream_states(_KEY, self.seed, numbers, identity).view(np.uint32).reshape(*shape, 2)
+        if self.full_batch_steps:
             return np.empty((*shape, 0), np.int32), keys
-        starts, sizes = streams.states(_BATCHES, self.seed, numbers, identity), self.sizes[clients]
-        rows = np.full((len(clients), int(self.steps.max()), self.batch), -1, np.int32)
+        starts, sizes = streams.stream_states(_BATCHES, self.seed, numbers, identity), self.sizes[clients]
+        rows = np.full((len(clients), int(self.steps.max()), self.max_batch), -1, np.int32)
         for size in np.unique(sizes):  # clients of one size at once, as many as stay in the cache
             there = np.flatnonzero(sizes == size)
             steps, width = int(self.steps[clients[there[0]]]), max(_CACHED // int(size), 1)
             for some in (there[i : i + width] for i in range(0, len(there), width)):
                 rows[some, :steps] = self._cut(starts[some], self.starts[clients[some]], int(size), steps)
-        if self.places is not None:
-            rows = np.where(rows >= 0, self.places[rows], -1).astype(np.int32)
+        if self.row_positions is not None:
+            rows = np.where(rows >= 0, self.row_positions[rows], -1).astype(np.int32)
         return rows.reshape(*shape, *rows.shape[1:]), keys
 
     def _cut(self, starts: np.ndarray, offsets: np.ndarray, count: int, steps: int) -> np.ndarray:
         """``steps`` batches of clients with ``count`` rows each, from as many epochs as that takes: (S, steps, B)."""
-        per_epoch = -(-count // self.batch)
+        per_epoch = -(-count // self.max_batch)
         epochs = -(-steps // per_epoch)
-        rows = np.full((len(starts), epochs, per_epoch * self.batch), -1)
-        rows[..., :count] = streams.shuffled(starts, epochs, count) + offsets[:, None, None]
-        return rows.reshape(len(starts), epochs * per_epoch, self.batch)[:, :steps]
+        rows = np.full((len(starts), epochs, per_epoch * self.max_batch), -1)
+        rows[..., :count] = streams.draw_permutations(starts, epochs, count) + offsets[:, None, None]
+        return rows.reshape(len(starts), epochs * per_epoch, self.max_batch)[:, :steps]

@@ -12,24 +12,24 @@ import numpy as np
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def identities(names: Iterable[object]) -> np.ndarray:
+def client_keys(names: Iterable[object]) -> np.ndarray:
     """A number for each client, uint64 (M,), from its name alone."""
     return np.array([_hashed(str(name)) for name in names], np.uint64)
 
 
-def states(stream: int, seed: int, rounds: np.ndarray, clients: np.ndarray | int = 0) -> np.ndarray:
+def stream_states(stream: int, seed: int, rounds: np.ndarray, clients: np.ndarray | int = 0) -> np.ndarray:
     """Where the numbers of these clients, given by ``identities``, begin in these rounds, uint64; both (N,), or
     broadcast. Without clients: what all of them share."""
     head = np.array([_hashed(f"{stream}/{seed}")], np.uint64)
-    return mixed(mixed(head + _STEP * (rounds.astype(np.uint64) + np.uint64(1))) ^ np.asarray(clients, np.uint64))
+    return mix(mix(head + _STEP * (rounds.astype(np.uint64) + np.uint64(1))) ^ np.asarray(clients, np.uint64))
 
 
-def uniform(start: np.ndarray, count: int) -> np.ndarray:
+def draw_uniforms(start: np.ndarray, count: int) -> np.ndarray:
     """``count`` numbers from [0, 1) from each of these states, float64 (N, count)."""
     return (_numbers(start, np.arange(count, dtype=np.uint64)) >> np.uint64(11)) * 2.0**-53
 
 
-def shuffled(start: np.ndarray, epochs: int, count: int) -> np.ndarray:
+def draw_permutations(start: np.ndarray, epochs: int, count: int) -> np.ndarray:
     """Permutations of 0, ..., count - 1, one from each of these states and epoch, int64 (N, epochs, count)."""
     places = np.arange(count, dtype=np.uint64)
     keys = _numbers(start, (np.arange(epochs, dtype=np.uint64)[:, None] << np.uint64(32)) + places)
@@ -43,10 +43,10 @@ def shuffled(start: np.ndarray, epochs: int, count: int) -> np.ndarray:
 
 def _numbers(start: np.ndarray, places: np.ndarray) -> np.ndarray:
     """The numbers of each state (N,) at these places, uint64 (N, ...)."""
-    return mixed(start.reshape(-1, *[1] * places.ndim) + _STEP * (places + np.uint64(1)))
+    return mix(start.reshape(-1, *[1] * places.ndim) + _STEP * (places + np.uint64(1)))
 
 
-def mixed(z: np.ndarray) -> np.ndarray:
+def mix(z: np.ndarray) -> np.ndarray:
     """SplitMix64's finalizer of each number."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

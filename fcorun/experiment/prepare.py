@@ -6,14 +6,20 @@ from typing import Any
 
 from fcorun.config import Settings, build, build_plugin
 from fcorun.datasets.base import FederatedData
-from fcorun.engine.evaluate import unranked
-from fcorun.errors import UnknownMetric, UserError, nearest
+from fcorun.engine.evaluate import why_unranked
+from fcorun.errors import UnknownMetric, UserError, suggest_name
+from fcorun.experiment.compatibility import (
+    check_compatibility,
+    check_optimum,
+    check_start,
+    check_stop,
+    full_batch_settings,
+)
 from fcorun.experiment.experiment import Experiment
-from fcorun.experiment.fit import check_fit, check_optimum, check_start, check_stop, deterministic
-from fcorun.metrics import PERSONAL, RANKED, RENAMED, TEST, UNTOUCHED
+from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS, RENAMED, TEST_METRIC_REFUSAL, TEST_PREFIX
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
-from fcorun.sections import MEANT, SECTIONS
+from fcorun.sections import IDENTITY_SECTIONS, SECTIONS
 
 
 def prepare(config: Mapping[str, Any]) -> Experiment:
@@ -32,18 +38,20 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
         relative = name == "reg" and values.get("relative") is not None  # the strength is worked out: none is given
         plugins[name] = plugin = build_plugin(name, {**values, "strength": 0.0} if relative else values)
         names[name] = str(values.get("name", type(plugin).__name__.lower()))
-        if not isinstance(plugin, section.classes):
-            kinds = " or ".join(kind.rpartition(".")[2] for kind in section.kinds)
-            raise UserError(f"{name}.class={values['class']} is no {kinds}; derive the class from {section.kinds[0]}")
+        if not isinstance(plugin, section.base_classes):
+            kinds = " or ".join(kind.rpartition(".")[2] for kind in section.base_class_paths)
+            raise UserError(
+                f"{name}.class={values['class']} is no {kinds}; derive the class from {section.base_class_paths[0]}"
+            )
     if plugins["algo"].traits.deterministic:
-        settings = deterministic(settings, names["algo"])
-    check_fit(plugins, names)
+        settings = full_batch_settings(settings, names["algo"])
+    check_compatibility(plugins, names)
     check_start(plugins, names, settings)
     check_optimum(plugins, names, settings)
     plain = {key: value for key, value in asdict(settings).items() if key != "hosts"}  # of this start alone
-    plain |= {name: plain_of(plugins[name], names[name], config.get(name) or {}) for name in MEANT}
+    plain |= {name: plugin_to_config(plugins[name], names[name], config.get(name) or {}) for name in IDENTITY_SECTIONS}
     if settings.start:
-        plugins["data"] = plugins["data"].following(settings.start)
+        plugins["data"] = plugins["data"].with_record_encoding(settings.start)
     experiment = Experiment(**plugins, settings=settings, config=plain, names=names)
     check_metric(settings.metric, experiment)
     check_stop(experiment)
@@ -53,28 +61,28 @@ def prepare(config: Mapping[str, Any]) -> Experiment:
 def check_metric(metric: str | None, experiment: Experiment) -> None:
     """Refuse a metric that neither the catalogue nor the objective knows, that is better in no direction, or that is a
     gap to an optimum that nobody asks for."""
-    if metric is not None and metric.removeprefix(PERSONAL).startswith(TEST):
-        raise UnknownMetric(f"metric={metric} is refused: {UNTOUCHED}")
-    if metric is not None and RENAMED.get(metric, metric) not in experiment.metrics.judged:
-        raise UnknownMetric(f"metric={metric} is not a choice: {nearest(metric, experiment.metrics.judged)}")
+    if metric is not None and metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
+        raise UnknownMetric(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
+    if metric is not None and RENAMED.get(metric, metric) not in experiment.metrics.comparable:
+        raise UnknownMetric(f"metric={metric} is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
     if metric == "suboptimality" and not experiment.settings.reference:
         raise UnknownMetric("metric=suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
-def unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
+def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
     """Why runs of an experiment on these data will not measure a metric; empty where they may."""
-    name, names = RENAMED.get(metric, metric).removeprefix(PERSONAL), experiment.names
+    name, names = RENAMED.get(metric, metric).removeprefix(PERSONAL_PREFIX), experiment.names
     if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
         return f"data={names['data']} have no validation rows"
-    if not (metric.startswith(PERSONAL) or experiment.has_shared_model):
+    if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
         return f"algo={names['algo']} makes no model for all clients"
     own = {metric.name for metric in experiment.objective.metrics}
     classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
     if "accuracy" in name and not (classifies or name.partition("_")[2] in own):
         return f"objective={names['objective']} has no accuracy"
-    if name in RANKED.values() and name.removeprefix("val_") not in own and (why := unranked(data)):
+    if name in RANKING_METRICS.values() and name.removeprefix("val_") not in own and (why := why_unranked(data)):
         return f"of data={names['data']} nothing is ranked, since {why}"
-    if name.startswith(("support_", "recovery_")) and not (data.truth or data.truths):
+    if name.startswith(("support_", "recovery_")) and not (data.truth or data.client_truths):
         return f"data={names['data']} have no true model to compare with"
     return ""
 
@@ -90,11 +98,11 @@ def _settings(values: dict[str, Any]) -> Settings:
     return settings
 
 
-def plain_of(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def plugin_to_config(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A plug-in with its name as plain values, from which it can be built again."""
     labels = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
     title = {"title": str(given["title"])} if given.get("title") else {}
     fields = asdict(plugin)
-    if isinstance(plugin, Regularizer) and plugin.relative_given is not None:
+    if isinstance(plugin, Regularizer) and plugin.relative_or_none is not None:
         del fields["strength"]
     return labels | title | fields

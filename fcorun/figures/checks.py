@@ -2,32 +2,35 @@
 
 from collections.abc import Iterable
 
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError, suggest_name
 from fcorun.figures.spec import Figure
-from fcorun.metrics import Catalogue
+from fcorun.metrics import MetricCatalogue
 
-AVERAGED = ("mean of the clients", "densest client")  # what draw=averaging makes of the solutions of single clients
+AVERAGING_LABELS = (
+    "mean of the clients",
+    "densest client",
+)  # what draw=averaging makes of the solutions of single clients
 
 
-def metrics(figure: Figure, known: Catalogue) -> None:
+def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
     """Refuse metrics that nothing declares, before anything runs."""
     asked = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
     for key, names in asked.items():
         for name in names:
-            if name not in known:
-                raise UserError(f"figure.{key}={name} is not a metric: {nearest(name, known)}")
+            if name not in catalogue:
+                raise UserError(f"figure.{key}={name} is not a metric: {suggest_name(name, catalogue)}")
 
 
-def reference(figure: Figure, asked: bool) -> None:
+def check_reference(figure: Figure, requested: bool) -> None:
     """Refuse a figure of a gap to an optimum that nobody asks for."""
     shown = [*figure.panels, *(claim.metric for claim in figure.claims)]
-    if "suboptimality" in shown and not asked:
+    if "suboptimality" in shown and not requested:
         raise UserError("figure: suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
-def algorithms(figure: Figure, ran: Iterable[str]) -> None:
+def check_algorithms(figure: Figure, ran: Iterable[str]) -> None:
     """Refuse names of algorithms that nobody runs: they would be of nothing, and never measured."""
-    ran = {*ran, *(AVERAGED if figure.draw == "averaging" else ())}
+    ran = {*ran, *(AVERAGING_LABELS if figure.draw == "averaging" else ())}
     told = {
         "claims.algo": [claim.algo for claim in figure.claims],
         "claims.above": [other for claim in figure.claims for other in claim.above if isinstance(other, str)],
@@ -38,4 +41,4 @@ def algorithms(figure: Figure, ran: Iterable[str]) -> None:
     for key, names in told.items():
         for name in names:
             if name not in ran:
-                raise UserError(f"figure.{key}={name} is no algorithm that the figure runs: {nearest(name, ran)}")
+                raise UserError(f"figure.{key}={name} is no algorithm that the figure runs: {suggest_name(name, ran)}")

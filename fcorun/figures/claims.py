@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.figures.drawing import Drawing
+from fcorun.figures.comparison import TIE_TOLERANCE, UNCLEAR, SeedValues, compare_bounds
+from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import fco
-from fcorun.figures.reach import Reach, reach
+from fcorun.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
 from fcorun.figures.spec import Claim, Figure
-from fcorun.figures.verdict import ALIKE, UNCLEAR, Values, compared_bounds
-from fcorun.metrics import silent
+from fcorun.metrics import is_baseline_row
 from fcorun.records.record import Record
-from fcorun.reports.pictures.axis import along
-from fcorun.reports.spread import band
-from fcorun.reports.table import Frame, Table
+from fcorun.reports.pictures.axis import x_values
+from fcorun.reports.run_table import DataFrame, RunTable
+from fcorun.reports.seed_bands import seed_band
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "changed")
-Rows = Sequence[dict[str, float]]
+MetricRows = Sequence[dict[str, float]]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """Measurements that claims are checked against.
 
     Attributes:
@@ -32,34 +32,34 @@ class Measured:
         kind: what the seeds are called.
     """
 
-    grid: Table
-    tuned: Table
-    runs: dict[str, list[tuple[Any, Rows]]]
-    grid_rows: Sequence[Rows] = ()
-    kind: str = "seeds"
+    grid: RunTable
+    tuned: RunTable
+    runs: dict[str, list[tuple[Any, MetricRows]]]
+    grid_rows: Sequence[MetricRows] = ()
+    seed_kind: str = "seeds"
 
 
-def measured(of: Drawing) -> Measured:
+def collect_measurements(of: FigureInputs) -> Measurements:
     """What was measured for a figure."""
-    runs: dict[str, list[tuple[Any, Rows]]] = {}
+    runs: dict[str, list[tuple[Any, MetricRows]]] = {}
     for algo, record in zip(of.tuned.frame["algo"], of.tuned_records, strict=True):
-        runs.setdefault(algo, []).append((seed_of(of.figure, record), record.rows))
-    tuned = fco.with_averages(of) if of.figure.draw == "averaging" else of.tuned
-    return Measured(of.grid, tuned, runs, [record.rows for record in of.grid_records], of.figure.seed_kind)
+        runs.setdefault(algo, []).append((find_seed(of.figure, record), record.rows))
+    tuned = fco.add_averages(of) if of.figure.draw == "averaging" else of.tuned
+    return Measurements(of.grid, tuned, runs, [record.rows for record in of.grid_records], of.figure.seed_kind)
 
 
-def seed_of(figure: Figure, record: Record) -> Any:
+def find_seed(figure: Figure, record: Record) -> Any:
     """The seed of a run; None if that changes nothing in it."""
-    same = silent(record.rows[-1]) or record.summary.get("drawn") is False
+    same = is_baseline_row(record.rows[-1]) or record.summary.get("drawn") is False
     return None if figure.seeded == "seed" and same else record.flat_config.get(figure.seed_keys[-1])
 
 
-def check(name: str, figure: Figure, found: Measured) -> list[dict]:
+def check_claims(name: str, figure: Figure, found: Measurements) -> list[dict]:
     """A row a claim."""
     return [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, figure, found)} for c in figure.claims]
 
 
-def _checked(claim: Claim, figure: Figure, found: Measured) -> dict[str, str]:
+def _checked(claim: Claim, figure: Figure, found: Measurements) -> dict[str, str]:
     ours, wanted, verdicts = _measure(claim, claim.algo, found), [], []
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
@@ -71,7 +71,7 @@ def _checked(claim: Claim, figure: Figure, found: Measured) -> dict[str, str]:
             else:
                 wanted.append(f"{word} {float(other):g}")
                 low = high = {None: float(other)}
-            verdicts.append(compared_bounds(ours, (low, high), sign, found.kind))
+            verdicts.append(compare_bounds(ours, (low, high), sign, found.seed_kind))
     found_out = [holds for holds, _ in verdicts]
     holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
     tests = list(dict.fromkeys(test for _, test in verdicts if test)) if holds != "not measured" else []
@@ -86,7 +86,7 @@ def _named(claim: Claim) -> list[str]:
     return [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
 
 
-def _note(claim: Claim, holds: str, tuned: Table) -> str:
+def _note(claim: Claim, holds: str, tuned: RunTable) -> str:
     """What is known of a claim that does not hold; which of its methods had not come to an end, where that counts."""
     notes = [claim.note] if holds in ("no", UNCLEAR) else []
     named = _named(claim)
@@ -102,7 +102,7 @@ def _name(claim: Claim) -> str:
     if isinstance(claim.at, dict):
         ((axis, value),) = claim.at.items()
         if axis == "largest":
-            return f"largest {value} whose {claim.metric} is within {ALIKE:.1%} of its best:"
+            return f"largest {value} whose {claim.metric} is within {TIE_TOLERANCE:.1%} of its best:"
         return f"{claim.metric} after {value:,g} {axis}"
     return {
         "tail": f"{claim.metric}",
@@ -112,16 +112,16 @@ def _name(claim: Claim) -> str:
     }[claim.at]
 
 
-def _text(claim: Claim, measured: tuple[Values, Values]) -> str:
+def _text(claim: Claim, measured: tuple[SeedValues, SeedValues]) -> str:
     """The median, and the range over seeds; of rounds to a target, what is known of them."""
     values, latest = (list(each.values()) for each in measured)
     if not values:
         return "unknown"
     if claim.at == "reach":
-        return str(Reach(values[0], latest[0]))
+        return str(RoundsToTarget(values[0], latest[0]))
     if len(values) < 2:
         return _number(values[0])
-    least, middle, most = band(values)
+    least, middle, most = seed_band(values)
     return f"{_number(middle)} [{_number(least)}, {_number(most)}]"
 
 
@@ -129,17 +129,17 @@ def _number(value: float) -> str:
     return "unknown" if np.isnan(value) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,g}"
 
 
-def _measure(claim: Claim, algo: str, found: Measured) -> tuple[Values, Values]:
+def _measure(claim: Claim, algo: str, found: Measurements) -> tuple[SeedValues, SeedValues]:
     """Return what a claim is about, a value a seed, or one number: a bound from below and one from above, which are
     the same but for rounds to a target."""
     if claim.at == "reach":
         soonest = _soonest(claim, algo, found)
-        return ({None: soonest.first}, {None: soonest.last}) if soonest else ({}, {})
+        return ({None: soonest.earliest}, {None: soonest.latest}) if soonest else ({}, {})
     values = _values(claim, algo, found)
     return values, values
 
 
-def _values(claim: Claim, algo: str, found: Measured) -> Values:
+def _values(claim: Claim, algo: str, found: Measurements) -> SeedValues:
     higher, runs = found.grid.metrics[claim.metric].higher, found.runs.get(algo, [])
     if isinstance(claim.at, dict):
         ((axis, value),) = claim.at.items()
@@ -157,38 +157,40 @@ def _values(claim: Claim, algo: str, found: Measured) -> Values:
     return {seed: float(tail[place]) for seed, place in zip(seeds, places, strict=True)}
 
 
-def _after(metric: str, rows: Rows, axis: str, amount: float, algo: str) -> float:
+def _after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str) -> float:
     """A metric at the last evaluation that took no more than an amount; nan where a run ended before it took as much.
     A baseline's solution is what it is, whatever was sent."""
-    if silent(rows[-1]):
+    if is_baseline_row(rows[-1]):
         return rows[-1].get(metric, float("nan"))
-    taken = along(rows, axis, algo)
+    taken = x_values(rows, axis, algo)
     if taken[-1] < amount:
         return np.nan
     within = [row for row, so_far in zip(rows, taken, strict=True) if so_far <= amount]
     return within[-1].get(metric, float("nan"))
 
 
-def _largest(claim: Claim, algo: str, key: str, found: Measured) -> float:
+def _largest(claim: Claim, algo: str, key: str, found: Measurements) -> float:
     """The largest value of a key at which a point of the grid is as good as the best one."""
-    best = [row for row in found.grid.best(claim.metric).to_dict("records") if row["algo"] == algo and row["seeds"]]
-    points = found.grid.points(claim.metric)
+    best = [
+        row for row in found.grid.best_points(claim.metric).to_dict("records") if row["algo"] == algo and row["seeds"]
+    ]
+    points = found.grid.fold_seeds(claim.metric)
     if not best or key not in points:
         return float("nan")
     top = best[-1]["metric"]
     good = (points["algo"] == algo) & (points["status"] == "done")
-    good &= (points["metric"] - top).abs() <= ALIKE * np.maximum(points["metric"].abs(), abs(top))
+    good &= (points["metric"] - top).abs() <= TIE_TOLERANCE * np.maximum(points["metric"].abs(), abs(top))
     return float(points.loc[good, key].max())
 
 
-def _soonest(claim: Claim, algo: str, found: Measured) -> Reach | None:
+def _soonest(claim: Claim, algo: str, found: Measurements) -> RoundsToTarget | None:
     """The soonest that any point of the grid that is done comes to the target, of each the median over its seeds."""
-    points, higher = found.grid.points(claim.metric), found.grid.metrics[claim.metric].higher
+    points, higher = found.grid.fold_seeds(claim.metric), found.grid.metrics[claim.metric].higher
     places = [rows for name, status, rows in zip(points["algo"], points["status"], points["rows"], strict=True)
               if name == algo and status == "done"]  # fmt: skip
     ends = [np.median([_reach(claim, higher, found.grid_rows[place]) for place in rows], axis=0) for rows in places]
     known = [end for end in ends if not np.isnan(end).any()]
-    return Reach(*(float(bound) for bound in np.min(known, axis=0))) if known else None
+    return RoundsToTarget(*(float(bound) for bound in np.min(known, axis=0))) if known else None
 
 
 def _passes(claim: Claim, higher: bool | None, values: Any) -> Any:
@@ -198,14 +200,14 @@ def _passes(claim: Claim, higher: bool | None, values: Any) -> Any:
     return values >= claim.target if higher else values <= claim.target
 
 
-def _reach(claim: Claim, higher: bool | None, rows: Rows) -> Reach:
+def _reach(claim: Claim, higher: bool | None, rows: MetricRows) -> RoundsToTarget:
     values = np.array([row.get(claim.metric, np.nan) for row in rows])
     if np.isnan(values).all():
-        return Reach(np.nan, np.nan)
-    return reach([row["round"] for row in rows], _passes(claim, higher, values))
+        return RoundsToTarget(np.nan, np.nan)
+    return find_rounds_to_target([row["round"] for row in rows], _passes(claim, higher, values))
 
 
-def _share(claim: Claim, higher: bool | None, points: Frame) -> float:
+def _share(claim: Claim, higher: bool | None, points: DataFrame) -> float:
     column = f"tail_{claim.metric}"
     if column not in points or not len(points):
         return float("nan")

@@ -11,55 +11,57 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from fcorun.composing.algorithms import algorithms
-from fcorun.composing.folders import choices, conf_dir, head
-from fcorun.composing.overrides import key_of
-from fcorun.config import LABELS, conditions, how_keys
+from fcorun.config import LABEL_KEYS, field_marks, keys_outside_identity
+from fcorun.configuration.overrides import override_key
+from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir
+from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
-from fcorun.figures import checks, claims, printed
-from fcorun.figures.draw import CAPTIONS, PICTURES, fast_mark
-from fcorun.figures.drawing import Drawing
+from fcorun.figures import checks, claims, published_rates
+from fcorun.figures.draw import CAPTIONS, PICTURES, stamp_text
+from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import fedsplit, personalised, theory
-from fcorun.figures.printed import RATES
-from fcorun.figures.spec import Figure, find, load, without_notes
-from fcorun.metrics import silent
+from fcorun.figures.published_rates import RATE_KEYS
+from fcorun.figures.spec import Figure, find_figure, load_figure, remove_notes
+from fcorun.metrics import is_baseline_row
 from fcorun.records.formats import frame_csv, json_text
 from fcorun.records.record import Record
-from fcorun.records.sweeps import kept
-from fcorun.reports.collect import table
-from fcorun.reports.pictures.page import content
-from fcorun.reports.pictures.style import drawn_in
-from fcorun.reports.results import unfinished
-from fcorun.reports.spread import band, over
-from fcorun.reports.table import SEEDS, Frame, Table
-from fcorun.system.files import write_whole
+from fcorun.records.sweep_settings import load_settings
+from fcorun.reports.build_table import build_table
+from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.style import style_context
+from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable
+from fcorun.reports.seed_bands import describe_band, seed_band
+from fcorun.reports.sweep_report import warn_unfinished
+from fcorun.system.files import write_atomically
 
-Sweep = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and says what fails
-JUDGED = {"metric", "tail_rounds"}  # change no run, but what is best and all that is claimed of it
-VERDICTS: dict[str, Callable[[Drawing], list[dict[str, str]]]] = {
-    "bounds": lambda of: theory.verdicts(of.grid_records),
-    "fixed_points": lambda of: fedsplit.fixed_points(of.grid_records),
-    "conditioning": lambda of: fedsplit.conditioning(of.grid_records),
-    "personalised": personalised.verdicts,
+SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and says what fails
+ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # change no run, but what is best and all that is claimed of it
+PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
+    "bounds": lambda of: theory.check_bounds(of.grid_records),
+    "fixed_points": lambda of: fedsplit.check_fixed_points(of.grid_records),
+    "conditioning": lambda of: fedsplit.check_conditioning(of.grid_records),
+    "personalised": personalised.check_personalised,
 }
 
 
 @dataclass(frozen=True)
-class Made:
+class FigureResult:
     """A figure that was made: its folder, the rows of its claims, what is to be known of its runs, a sentence each,
     whether all were there, the records, and whether it is to have a page."""
 
     folder: Path
     rows: list[dict]
-    remarks: list[str] = field(default_factory=list)
-    whole: bool = True
+    warnings: list[str] = field(default_factory=list)
+    complete: bool = True
     records: Sequence[Record] = ()
-    page: bool = True
+    wants_page: bool = True
 
 
-def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides: Sequence[str] = ()) -> Made:
+def reproduce(
+    name: str, out: Path, sweep: SweepRunner, fast: bool = False, overrides: Sequence[str] = ()
+) -> FigureResult:
     """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv, and figure.json, what it is.
 
     Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
@@ -68,72 +70,85 @@ def reproduce(name: str, out: Path, sweep: Sweep, fast: bool = False, overrides:
     claims are of the paper's figure, and are left out of all others. Raises UserError for a figure that is not there,
     or whose runs cannot be had.
     """
-    figure, _ = load(name, _plain(overrides))
+    figure, _ = load_figure(name, _plain(overrides))
     smaller = figure.fast if fast else []
-    figure, config = load(name, _plain([*smaller, *overrides]))
+    figure, config = load_figure(name, _plain([*smaller, *overrides]))
     experiment = prepare(config)
     _check(figure, experiment, f"experiment={name}", [*smaller, *overrides])
     _ = experiment.fingerprint  # asks for the data's files before anything is written
-    places = {f"data.{key}" for key, marks in conditions(type(experiment.data)).items() if "how" in marks} | how_keys()
-    places -= JUDGED
-    own = sorted(text for text in overrides if key_of(text) not in places)
+    places = {
+        f"data.{key}" for key, marks in field_marks(type(experiment.data)).items() if "how" in marks
+    } | keys_outside_identity()
+    places -= ASSESSMENT_KEYS
+    own = sorted(text for text in overrides if override_key(text) not in places)
     ending = ("-fast" if fast else "") + (f"-{hashlib.sha256(repr(own).encode()).hexdigest()[:6]}" if own else "")
     mark = " ".join([*(["fast version:"] if fast else []), *smaller, *(["with", *own] if own else [])])
     home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
     if fast:
         figure = replace(figure, seeds=figure.seeds[:2])
     if mark:
-        figure = without_notes(figure)
+        figure = remove_notes(figure)
     of = _measured(sweep, figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
     pictures = _drawn(of, mark, config["style"])
     folder.mkdir(parents=True, exist_ok=True)
-    best = of.points.best_rows()
+    best = of.grid_view.best_rows()
     used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
-    rates = {algo: tuple(own[key] for key in RATES) for algo, own in used.items() if set(RATES) <= set(own)}
-    write_whole(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, of.lost)))
-    rows = [{"figure": name + ending, **row} for row in VERDICTS[figure.verdicts](of)] if figure.verdicts else []
-    rows += [*claims.check(name + ending, figure, claims.measured(of)), *printed.check(name + ending, of)]
+    rates = {algo: tuple(own[key] for key in RATE_KEYS) for algo, own in used.items() if set(RATE_KEYS) <= set(own)}
+    write_atomically(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, of.lost_seeds)))
+    rows = [{"figure": name + ending, **row} for row in PAPER_CHECKS[figure.verdicts](of)] if figure.verdicts else []
+    rows += [
+        *claims.check_claims(name + ending, figure, claims.collect_measurements(of)),
+        *published_rates.check_published_rates(name + ending, of),
+    ]
     rows = [row | {"changed": " ".join([*(["fast"] if fast else []), *own])} for row in rows]
-    write_whole(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
-    write_whole(folder / "figure.json", json_text(_about(name, figure, mark)))
+    write_atomically(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
+    write_atomically(folder / "figure.json", json_text(_about(name, figure, mark)))
     for picture, drawn in pictures.items():
-        write_whole(folder / picture, drawn)
+        write_atomically(folder / picture, drawn)
     records = [*of.grid_records, *of.tuned_records]
-    return Made(folder, rows, _remarks(of), not of.failed, records, page=config["report"])
+    return FigureResult(folder, rows, _remarks(of), not of.failed, records, wants_page=config["report"])
 
 
 def _about(name: str, figure: Figure, mark: str) -> dict[str, Any]:
     """What a page says of a figure: ``ours`` is whether its file is fcorun's, ``changed`` what is not as in it."""
-    path = find(name)
-    return {"name": name, "title": figure.title, "about": head(path), "changed": mark, "caption": CAPTIONS[figure.draw],
-            "ours": path.is_relative_to(conf_dir())}  # fmt: skip
+    path = find_figure(name)
+    return {
+        "name": name,
+        "title": figure.title,
+        "about": header_comment(path),
+        "changed": mark,
+        "caption": CAPTIONS[figure.draw],
+        "ours": path.is_relative_to(packaged_config_dir()),
+    }
 
 
 def _check(figure: Figure, experiment: Experiment, file: str, overrides: Sequence[str]) -> None:
     """Refuse what a figure cannot have, before anything runs."""
-    checks.metrics(figure, experiment.metrics)
-    checks.reference(figure, experiment.settings.reference)
-    checks.algorithms(figure, [*algorithms([file]), *algorithms([file, *overrides])])
+    checks.check_metrics(figure, experiment.metrics)
+    checks.check_reference(figure, experiment.settings.reference)
+    checks.check_algorithms(figure, [*sweep_algorithms([file]), *sweep_algorithms([file, *overrides])])
 
 
-def _measured(sweep: Sweep, figure: Figure, metric: str | None, home: Path, common: Sequence[str]) -> Drawing:
+def _measured(
+    sweep: SweepRunner, figure: Figure, metric: str | None, home: Path, common: Sequence[str]
+) -> FigureInputs:
     """What there is to draw once all is run."""
     grid = _swept(sweep, home / "runs", common)
     records = [Record(home / "runs" / place) for place in grid.frame["folder"]]
-    metric = grid.chosen(metric)
-    best = [row for row in grid.best(metric).to_dict("records") if row["seeds"]]
+    metric = grid.resolve_metric(metric)
+    best = [row for row in grid.best_points(metric).to_dict("records") if row["seeds"]]
     if not best:
         raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
     chosen = [place for row in best for place in row["rows"]]
     jobs = _with_seeds(figure, grid, [(row, records[row["rows"][0]]) for row in best])
-    varied = {"algo", *figure.seed_keys, *grid.keys}
+    varied = {"algo", *figure.seed_keys, *grid.varied_keys}
     further = _swept_jobs(sweep, home / "seeds", common, [job for _, job in jobs], varied) if jobs else []
     diverged, done = (_by_algo(further, status) for status in ("diverged", "done"))
     failed = Counter(algo for algo, _ in jobs) - done - diverged  # one that cannot be composed does not say whose it is
     further = [record for record in further if record.status.get("status") == "done"]
-    every = table([*records, *further])  # of all, so that the columns are those of the grid
+    every = build_table([*records, *further])  # of all, so that the columns are those of the grid
     tuned = every.take([*chosen, *range(len(records), len(every))])
-    return Drawing(figure, metric, grid, records, tuned=tuned,
+    return FigureInputs(figure, metric, grid, records, tuned=tuned,
                    tuned_records=[*(records[place] for place in chosen), *further],
                    diverged=diverged, failed=failed)  # fmt: skip
 
@@ -143,12 +158,12 @@ def _by_algo(records: Sequence[Record], status: str) -> Counter:
     return Counter(record.flat_config["algo.name"] for record in records if record.status.get("status") == status)
 
 
-def _remarks(of: Drawing) -> list[str]:
+def _remarks(of: FigureInputs) -> list[str]:
     """Which seeds are not there, and why; which methods had not come to an end."""
     ends = {"diverged": of.diverged, "failed, as said above": of.failed}
     lost = [(algo, count, end) for end, counts in ends.items() for algo, count in counts.items()]
-    lines = [f"{algo} has {of.seeds(algo)}: {count} of its runs {end}" for algo, count, end in lost]
-    return [*lines, *unfinished(of.tuned, of.metric)]
+    lines = [f"{algo} has {of.describe_seeds(algo)}: {count} of its runs {end}" for algo, count, end in lost]
+    return [*lines, *warn_unfinished(of.tuned, of.metric)]
 
 
 def _plain(overrides: Sequence[str]) -> list[str]:
@@ -158,28 +173,30 @@ def _plain(overrides: Sequence[str]) -> list[str]:
     return [text for text in chosen if "," not in text or "[" in text]
 
 
-def _swept(sweep: Sweep, folder: Path, overrides: Sequence[str]) -> Table:
+def _swept(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> RunTable:
     """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
     before = time.time()
     place = str(folder).replace("'", "\\'")
-    given = [text for text in overrides if key_of(text) != "report"]  # a figure has one page, beside its picture
+    given = [text for text in overrides if override_key(text) != "report"]  # a figure has one page, beside its picture
     sweep([*given, "report=false", f"hydra.sweep.dir='{place}'"])
     found = folder / "results.csv"
     if not found.exists() or found.stat().st_mtime < before - 1:
         raise UserError(f"the runs of {folder} did not come about, as said above")
-    records = [Record(folder / place) for place in kept(folder).runs]  # not all that an earlier version left there
-    return table([record for record in records if record.status], root=folder)
+    records = [
+        Record(folder / place) for place in load_settings(folder).runs
+    ]  # not all that an earlier version left there
+    return build_table([record for record in records if record.status], root=folder)
 
 
-def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]) -> list[tuple[str, str]]:
+def _with_seeds(figure: Figure, grid: RunTable, best: Sequence[tuple[dict, Record]]) -> list[tuple[str, str]]:
     """The algorithm and the overrides of each job that runs a best point again with a further seed; a point is its row
     and one of its records."""
     jobs = []
     for row, record in best:
-        if figure.seeded == "seed" and silent(record.rows[-1]):
+        if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
             continue  # a baseline draws nothing
-        own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABELS}
-        own |= {key: row[key] for key in grid.keys if not key.startswith("algo.") and key not in SEEDS}
+        own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABEL_KEYS}
+        own |= {key: row[key] for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS}
         own = {f"++{key}" if "." in key else key: value for key, value in own.items()}  # their files may not hold them
         point = [
             *_chosen(record.config["algo"]),
@@ -191,11 +208,11 @@ def _with_seeds(figure: Figure, grid: Table, best: Sequence[tuple[dict, Record]]
 
 
 def _swept_jobs(
-    sweep: Sweep, folder: Path, common: Sequence[str], jobs: Sequence[str], varied: set[str]
+    sweep: SweepRunner, folder: Path, common: Sequence[str], jobs: Sequence[str], varied: set[str]
 ) -> list[Record]:
     """Run these jobs, and nothing of what is ``varied`` otherwise; their records."""
     listed = ",".join(f"'{job}'" for job in jobs)
-    fixed = [text for text in common if key_of(text) not in varied]
+    fixed = [text for text in common if override_key(text) not in varied]
     found = _swept(sweep, folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
     return [Record(folder / place) for place in found.frame["folder"]]
 
@@ -203,7 +220,8 @@ def _swept_jobs(
 def _chosen(algo: dict[str, Any]) -> list[str]:
     """The overrides that choose an algorithm; a variant, which has no file of its own, by that of its class."""
     files = {
-        name: yaml.safe_load(path.read_text(encoding="utf-8")).get("class") for name, path in choices("algo").items()
+        name: yaml.safe_load(path.read_text(encoding="utf-8")).get("class")
+        for name, path in find_choices("algo").items()
     }
     if algo["name"] in files or algo["class"] not in files.values():
         return [f"algo={algo['name']}"]
@@ -212,29 +230,29 @@ def _chosen(algo: dict[str, Any]) -> list[str]:
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 
-def _drawn(of: Drawing, mark: str, style: str) -> dict[str, bytes]:
+def _drawn(of: FigureInputs, mark: str, style: str) -> dict[str, bytes]:
     """Return the picture as the content of each of its files. Raises UserError where there is nothing to draw."""
-    with drawn_in(style):
+    with style_context(style):
         picture = PICTURES[of.figure.draw](of)
         if picture is None:
             raise UserError("its runs measured nothing to draw")
         if mark:
-            fast_mark(picture, mark)
-        return {f"figure.{format}": content(picture, format) for format in ("png", "pdf")}
+            stamp_text(picture, mark)
+        return {f"figure.{format}": render_figure(picture, format) for format in ("png", "pdf")}
 
 
-def _summary(tuned: Table, metric: str, rates: dict[str, tuple], lost: Counter) -> Frame:
+def _summary(tuned: RunTable, metric: str, rates: dict[str, tuple], lost: Counter) -> DataFrame:
     """The best point of each algorithm on each problem: its rates, the median and the band over seeds of each tail
     average."""
     rows: list[dict[str, Any]] = []
-    apart = [key for key in tuned.apart(metric) if tuned.frame[key].nunique() > 1]
+    apart = [key for key in tuned.problem_keys(metric) if tuned.frame[key].nunique() > 1]
     for (algo, *values), own in tuned.frame.groupby(["algo", *apart], sort=False, dropna=False):
         row: dict[str, Any] = {"algo": algo, **dict(zip(apart, values, strict=True))}
-        row |= {**dict(zip(RATES, rates.get(algo, ()), strict=False)), "seeds": len(own)}
-        row["band"] = over([len(own)], tuned.seed_kind) if len(own) > 1 else ""
+        row |= {**dict(zip(RATE_KEYS, rates.get(algo, ()), strict=False)), "seeds": len(own)}
+        row["band"] = describe_band([len(own)], tuned.seed_kind) if len(own) > 1 else ""
         row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
         for name in (name for name in own if name.startswith("tail_")):
-            low, middle, high = band(own[name].to_numpy(float))
+            low, middle, high = seed_band(own[name].to_numpy(float))
             row |= {name: middle, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fcorun.composing.compose import compose
-from fcorun.composing.folders import choices, own_dir
-from fcorun.config import Axis, Positive, build, check
-from fcorun.errors import UserError, nearest
+from fcorun.config import CurveAxis, Positive, build, check_value
+from fcorun.configuration.compose import compose
+from fcorun.configuration.search_path import find_choices, user_config_dir
+from fcorun.errors import UserError, suggest_name
 from fcorun.metrics import RENAMED
-from fcorun.reports.spread import SEEDS_OF
+from fcorun.reports.seed_bands import SEED_KINDS
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Claim:
     def __post_init__(self):
         object.__setattr__(self, "metric", RENAMED.get(self.metric, self.metric))
         if isinstance(self.at, str):
-            check(self.at, Literal["tail", "reach", "worst", "share"], "figure.claims.at")
+            check_value(self.at, Literal["tail", "reach", "worst", "share"], "figure.claims.at")
         else:
             object.__setattr__(self, "at", _place(self.at))
         if (self.target is None) == (self.at in ("reach", "share")):
@@ -62,9 +62,9 @@ def _place(at: dict[str, Any]) -> dict[str, Any]:
         raise UserError(f"figure.claims.at={at} must have one key: give {{bytes: 5e6}} or {{largest: algo.client_lr}}")
     ((name, value),) = at.items()
     if name == "largest":
-        return {name: check(value, str, "figure.claims.at.largest")}
-    check(name, Literal["largest", *get_args(Axis)], "figure.claims.at")
-    return {name: check(value, Positive, f"figure.claims.at.{name}")}
+        return {name: check_value(value, str, "figure.claims.at.largest")}
+    check_value(name, Literal["largest", *get_args(CurveAxis)], "figure.claims.at")
+    return {name: check_value(value, Positive, f"figure.claims.at.{name}")}
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Figure:
     draw: Literal["curves", "bars", "scatter", "averaging", "rates", "conditioning", "personalised"] = "curves"
     verdicts: Literal["bounds", "fixed_points", "conditioning", "personalised"] | None = None
     panels: list[str] = field(default_factory=list)
-    x: list[Axis] = field(default_factory=lambda: ["rounds"])
+    x: list[CurveAxis] = field(default_factory=lambda: ["rounds"])
     only: list[str] = field(default_factory=list)
     runs: str | None = None
     seeds: list[int] = field(default_factory=list)
@@ -112,10 +112,10 @@ class Figure:
     @property
     def seed_kind(self) -> str:
         """The word for several seeds: seeds of data, or of cohorts."""
-        return SEEDS_OF[self.seed_keys[-1]]
+        return SEED_KINDS[self.seed_keys[-1]]
 
     def __post_init__(self):
-        given = [c if isinstance(c, Claim) else check(c, dict[str, Any], "figure.claims") for c in self.claims]
+        given = [c if isinstance(c, Claim) else check_value(c, dict[str, Any], "figure.claims") for c in self.claims]
         claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in given]
         if self.draw == "bars" and not self.panels:
             raise UserError("figure.draw=bars needs figure.panels: the metrics to draw")
@@ -126,14 +126,14 @@ class Figure:
         object.__setattr__(self, "panels", [RENAMED.get(name, name) for name in self.panels])
 
 
-def without_notes(figure: Figure) -> Figure:
+def remove_notes(figure: Figure) -> Figure:
     """A figure without what is known of its claims: that is of its runs as they stand in the file."""
     return replace(figure, printed_note="", claims=[replace(claim, note="") for claim in figure.claims])
 
 
-def names() -> dict[str, Path]:
+def list_figures() -> dict[str, Path]:
     """The figures there are, and the file of each."""
-    files = sorted(choices("experiment").items())
+    files = sorted(find_choices("experiment").items())
     return {
         name: path
         for name, path in files
@@ -141,24 +141,24 @@ def names() -> dict[str, Path]:
     }
 
 
-def find(name: str) -> Path:
+def find_figure(name: str) -> Path:
     """The file of a figure, or of an experiment that is none. Raises UserError if there is no such file."""
-    files = choices("experiment")
+    files = find_choices("experiment")
     if name not in files:
-        mine = "" if own_dir() else "; one of your own needs --config-dir DIR"
-        raise UserError(f"there is no figure '{name}': {nearest(name, names())}{mine}")
+        mine = "" if user_config_dir() else "; one of your own needs --config-dir DIR"
+        raise UserError(f"there is no figure '{name}': {suggest_name(name, list_figures())}{mine}")
     return files[name]
 
 
-def load(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[str, Any]]:
+def load_figure(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[str, Any]]:
     """A figure, and the configuration that its runs have in common; ``x=...`` in ``overrides`` replaces its own.
 
     Raises UserError if there is no such figure, or its file is no good.
     """
-    path, config = find(name), compose([f"experiment={name}", *overrides])
+    path, config = find_figure(name), compose([f"experiment={name}", *overrides])
     if config["figure"] is None:
         raise UserError(f"{path} has no section figure, which says how it is drawn: figure: {{title: TEXT}}")
-    figure = build(Figure, check(config["figure"], dict[str, Any], "figure"), "figure")
+    figure = build(Figure, check_value(config["figure"], dict[str, Any], "figure"), "figure")
     if "x" not in config["figure"] or any(text.startswith("x=") for text in overrides):
-        figure = replace(figure, x=[check(config["x"], Axis, "x")])
+        figure = replace(figure, x=[check_value(config["x"], CurveAxis, "x")])
     return figure, config

@@ -22,7 +22,7 @@ class MirrorMap(ABC):
         source: where it comes from, as fcorun.sources.catalogue says; not inherited.
     """
 
-    pairs: ClassVar[dict[type[Regularizer], Callable[..., jax.Array]]] = {}
+    retrieve_functions: ClassVar[dict[type[Regularizer], Callable[..., jax.Array]]] = {}
     source: ClassVar[str]
 
     @abstractmethod
@@ -31,13 +31,15 @@ class MirrorMap(ABC):
 
     def retrieve(self, z: Float[Array, "*shape"], t: Real, psi: Regularizer) -> Float[Array, "*shape"]:
         """The primal of the dual z: argmin_w h(w) + t psi(w) - <z, w>, that is grad (h + t psi)*(z)."""
-        return self.to_primal(z) if isinstance(psi, NoRegularizer) else self.pairs[type(psi)](self, z, t, psi)
+        return (
+            self.to_primal(z) if isinstance(psi, NoRegularizer) else self.retrieve_functions[type(psi)](self, z, t, psi)
+        )
 
-    def takes(self, psi: Regularizer) -> bool:
+    def supports(self, psi: Regularizer) -> bool:
         """Whether ``retrieve`` knows what to do with this regularizer."""
-        return isinstance(psi, NoRegularizer) or type(psi) in self.pairs
+        return isinstance(psi, NoRegularizer) or type(psi) in self.retrieve_functions
 
-    def covers(self, psi: Regularizer) -> bool:
+    def domain_contains(self, psi: Regularizer) -> bool:
         """Whether the domain of h holds that of psi, so that the map does not change the problem."""
         return True
 

@@ -80,7 +80,7 @@ class Diagonal(MirrorMap):
 
     weights: list[Positive] | None = None
 
-    pairs = {
+    retrieve_functions = {
         **dict.fromkeys((Box, LInfBall, Nonneg), _project),
         **dict.fromkeys((L1Box, L1Nonneg), _l1_clipped),
         **{L1: _l1, L2: _l2, ElasticNet: _elastic_net, Simplex: _simplex, L1Ball: _l1_ball, L2Ball: _l2_ball},

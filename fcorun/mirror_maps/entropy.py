@@ -29,7 +29,7 @@ class Entropy(MirrorMap):
     """
 
     source = "@kivinen1997"
-    pairs = {
+    retrieve_functions = {
         Simplex: _simplex,
         L1: _l1,
         L1Nonneg: _l1,
@@ -37,12 +37,12 @@ class Entropy(MirrorMap):
         Box: lambda mirror, z, t, psi: jnp.clip(jnp.exp(z), psi.lower, psi.upper),
     }
 
-    def takes(self, psi):
+    def supports(self, psi):
         if isinstance(psi, Box) and isinstance(psi.upper, float) and psi.upper <= 0:
             raise UserError(f"mirror=entropy is for positive w, and reg.upper={psi.upper:g} allows none; raise it")
-        return super().takes(psi)
+        return super().supports(psi)
 
-    def covers(self, psi):
+    def domain_contains(self, psi):
         low = psi.lower if isinstance(psi, Box) else None
         return isinstance(psi, (Simplex, Nonneg, L1Nonneg)) or (low is not None and low >= 0)
 

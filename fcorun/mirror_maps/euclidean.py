@@ -17,7 +17,7 @@ class Euclidean(MirrorMap):
     def retrieve(self, z, t, psi):
         return psi.prox(z, t)
 
-    def takes(self, psi):
+    def supports(self, psi):
         return True
 
     def to_primal(self, z):

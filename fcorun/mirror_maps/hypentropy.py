@@ -32,7 +32,7 @@ class HypEntropy(MirrorMap):
 
     beta: Positive = 1.0
 
-    pairs = {L1: _l1, L1Box: _l1_clipped, L1Nonneg: _l1_clipped, Box: _clipped, Nonneg: _clipped}
+    retrieve_functions = {L1: _l1, L1Box: _l1_clipped, L1Nonneg: _l1_clipped, Box: _clipped, Nonneg: _clipped}
 
     def to_dual(self, w):
         return jnp.arcsinh(w / self.beta)

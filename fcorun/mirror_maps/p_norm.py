@@ -25,7 +25,7 @@ class PNorm(MirrorMap):
 
     p: float | None = None
 
-    pairs = {
+    retrieve_functions = {
         L1: lambda mirror, z, t, psi: mirror.to_primal(soft_threshold(z, t * psi.strength)),
         Nonneg: lambda mirror, z, t, psi: mirror.to_primal(jnp.maximum(z, 0)),
         L1Nonneg: lambda mirror, z, t, psi: mirror.to_primal(jnp.maximum(z - t * psi.strength, 0)),

@@ -20,7 +20,7 @@ class SpectralHypEntropy(MirrorMap):
 
     beta: Positive = 1.0
 
-    pairs = {Nuclear: lambda mirror, z, t, psi: mirror.to_primal(z, t * psi.strength)}
+    retrieve_functions = {Nuclear: lambda mirror, z, t, psi: mirror.to_primal(z, t * psi.strength)}
 
     def to_dual(self, w):
         return _on_singular_values(lambda s: jnp.arcsinh(s / self.beta), w)

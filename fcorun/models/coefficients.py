@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.grid import Grid
-from fcorun.datasets.scaling import Scaling, in_units
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.errors import UserError
-from fcorun.metrics import PERSONAL
-from fcorun.records.formats import DAMAGED, read_grid, read_summary
+from fcorun.metrics import PERSONAL_PREFIX
+from fcorun.records.formats import READ_ERRORS, read_mask, read_summary
 from fcorun.records.record import Record
+from fcorun.tables.scaling import Scaling, to_original_units
 
 COLUMNS = ("parameter", "feature", "class", "value", "value_original")
 
@@ -42,9 +42,9 @@ class Coefficients:
     weights: np.ndarray
     bias: np.ndarray | None = None
     scaling: Scaling | None = None
-    units: bool = True
+    has_source_units: bool = True
     shape: tuple[int, ...] = ()
-    grid: Grid | None = None
+    grid: VoxelGrid | None = None
     scale: float = 1.0
 
     @cached_property
@@ -54,13 +54,15 @@ class Coefficients:
         Of features (x - mean) / deviation, <w, x> + b is <w / deviation, x> + b - <w / deviation, mean>: a model
         without an intercept has one then.
         """
-        if not self.units:
+        if not self.has_source_units:
             return None
-        weights, bias = in_units(self.weights, 0.0 if self.bias is None else self.bias, self.scaling, self.scale)
+        weights, bias = to_original_units(
+            self.weights, 0.0 if self.bias is None else self.bias, self.scaling, self.scale
+        )
         return weights, None if self.bias is None and self.scaling is None else bias
 
     @property
-    def places(self) -> list[tuple[str, str, str]]:
+    def labels(self) -> list[tuple[str, str, str]]:
         """Parameter, feature and class of each coefficient, those of a feature together, the intercept last, Q."""
         intercept = self.bias is not None or (self.original is not None and self.original[1] is not None)
         every = [("weights", feature) for feature in self.features] + [("bias", "")] * intercept
@@ -77,7 +79,7 @@ class Coefficients:
         return None if self.original is None else self._joined(*self.original)
 
     def _joined(self, weights: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        path, count = weights.shape[:-2], len(self.places)
+        path, count = weights.shape[:-2], len(self.labels)
         out = np.zeros((*path, count))
         of_features = weights.shape[-2] * weights.shape[-1]
         out[..., :of_features] = weights.reshape(*path, -1)
@@ -85,18 +87,18 @@ class Coefficients:
             out[..., of_features:] = bias
         return out + 0.0  # no -0.0
 
-    def table(self) -> list[tuple]:
+    def to_rows(self) -> list[tuple]:
         """A row a coefficient of one model: ``COLUMNS``."""
         original = self.values_original
-        told = [None] * len(self.places) if original is None else original.tolist()
-        return [(*place, *both) for place, *both in zip(self.places, self.values.tolist(), told, strict=True)]
+        told = [None] * len(self.labels) if original is None else original.tolist()
+        return [(*place, *both) for place, *both in zip(self.labels, self.values.tolist(), told, strict=True)]
 
-    def csv(self) -> str:
+    def to_csv(self) -> str:
         """coefficients.csv: ``table``, numbers with all their digits; no value where there are no units."""
-        return csv_of(COLUMNS, self.table())
+        return format_csv(COLUMNS, self.to_rows())
 
 
-def csv_of(names: Sequence[str], rows: list[tuple]) -> str:
+def format_csv(names: Sequence[str], rows: list[tuple]) -> str:
     """Rows of plain values as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -105,19 +107,19 @@ def csv_of(names: Sequence[str], rows: list[tuple]) -> str:
     return buffer.getvalue()
 
 
-def feature_names(names: Sequence[str], shape: Sequence[int], grid: Grid | None = None) -> tuple[str, ...]:
+def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | None = None) -> tuple[str, ...]:
     """What features are called, d: by their names; voxels by their place; others by their number from 0, x0, or in a
     matrix of this ``shape`` x0,0."""
-    if grid is not None and grid.count == np.prod(shape):
+    if grid is not None and grid.n_voxels == np.prod(shape):
         return grid.names
     return tuple(names) or tuple("x" + ",".join(map(str, place)) for place in np.ndindex(*shape))
 
 
-def coefficients(
+def build_coefficients(
     solution: Mapping[str, np.ndarray],
     told: Mapping[str, Any],
     units: bool = True,
-    grid: Grid | None = None,
+    grid: VoxelGrid | None = None,
     along: bool = False,
 ) -> Coefficients:
     """Those of a linear model's parameters on data of which a summary tells ``told``; ``along``: those of a path, whose
@@ -133,28 +135,30 @@ def coefficients(
         classes=tuple(classes if outputs > 1 else classes[1:2] or [""]),
         weights=weights.reshape(*path, count, outputs),
         bias=np.asarray(solution["bias"], float).reshape(*path, outputs) if "bias" in solution else None,
-        scaling=Scaling.read(by) if by.get("by") == "pooled" else None,
+        scaling=Scaling.from_dict(by) if by.get("by") == "pooled" else None,
         scale=float(told.get("scale", 1.0)),
-        units=units and by.get("by") in (None, "pooled"),
+        has_source_units=units and by.get("by") in (None, "pooled"),
         shape=shape if len(shape) > 1 else (),
         grid=grid,
     )
 
 
-def of_solution(
-    solution: Mapping[str, np.ndarray], data: FederatedData, units: bool, along: bool = False
+def coefficients_from(
+    solution: Mapping[str, np.ndarray], data: FederatedData, has_source_units: bool, has_path_axis: bool = False
 ) -> Coefficients:
     """Those of a linear model's parameters on these data; see ``coefficients``."""
     names, by = ("classes", "standardized", "scale"), {"features": data.x.shape[1], "feature_names": data.features}
-    return coefficients(solution, {name: getattr(data, name) for name in names} | by, units, data.grid, along)
+    return build_coefficients(
+        solution, {name: getattr(data, name) for name in names} | by, has_source_units, data.voxel_grid, has_path_axis
+    )
 
 
-def alone(rows: Sequence[Mapping[str, float]]) -> bool:
+def personal_only(rows: Sequence[Mapping[str, float]]) -> bool:
     """Whether the clients of a run with these evaluations made models of their own and none together."""
-    return bool(rows) and not rows[-1].get("bytes_up") and any(name.startswith(PERSONAL) for name in rows[-1])
+    return bool(rows) and not rows[-1].get("bytes_up") and any(name.startswith(PERSONAL_PREFIX) for name in rows[-1])
 
 
-def refused(record: Record) -> str:
+def no_coefficients_reason(record: Record) -> str:
     """Why a record has no coefficients of a linear model, in a sentence; empty where it has."""
     status, folder = record.status.get("status", "no record"), record.folder
     if status != "done":
@@ -169,14 +173,14 @@ def refused(record: Record) -> str:
     return ""
 
 
-def of_record(record: Record) -> Coefficients:
+def load_coefficients(record: Record) -> Coefficients:
     """Those of a record's solution. Raises UserError where it has none."""
-    if alone(record.rows):
+    if personal_only(record.rows):
         raise UserError(f"{record.folder}: its clients have models of their own and none together; give --clients")
     return _of(record, lambda: record.solution)
 
 
-def of_clients(record: Record) -> tuple[list[str], list[Coefficients]]:
+def load_client_coefficients(record: Record) -> tuple[list[str], list[Coefficients]]:
     """The names of a record's clients, and the coefficients of their own models. Raises UserError where it has none."""
     own = record.personal
     if not own:
@@ -193,22 +197,22 @@ def of_clients(record: Record) -> tuple[list[str], list[Coefficients]]:
     return names, [other(part) for part in parts]
 
 
-def by_client(names: Sequence[str], models: Sequence[Coefficients]) -> str:
+def format_by_client(names: Sequence[str], models: Sequence[Coefficients]) -> str:
     """coefficients_by_client.csv: a column a client, of values in the features' own units where they have them."""
-    place = 4 if models[0].units else 3
-    tables = [model.table() for model in models]
+    place = 4 if models[0].has_source_units else 3
+    tables = [model.to_rows() for model in models]
     rows = [(*told[0][:3], *(row[place] for row in told)) for told in zip(*tables, strict=True)]
-    return csv_of([*COLUMNS[:3], *names], rows)
+    return format_csv([*COLUMNS[:3], *names], rows)
 
 
 def _of(record: Record, parameters: Callable[[], Mapping[str, np.ndarray]]) -> Coefficients:
     """The coefficients that parameters of a record's model are."""
-    if why := refused(record):
+    if why := no_coefficients_reason(record):
         raise UserError(why)
     try:
-        grid = read_grid(record.folder / "mask.nii.gz")
+        grid = read_mask(record.folder / "mask.nii.gz")
         told = record.summary["data"]
-        return coefficients(parameters(), told, bool(told.get("units", True)), grid and Grid(*grid))
-    except (*DAMAGED, TypeError) as error:
+        return build_coefficients(parameters(), told, bool(told.get("units", True)), grid and VoxelGrid(*grid))
+    except (*READ_ERRORS, TypeError) as error:
         raise UserError(f"{record.folder} has lost its solution.npz, summary.json or mask.nii.gz, or they are damaged: "
                         "give another record") from error  # fmt: skip

@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 
 from fcorun.config import build_plugin, locate
-from fcorun.datasets.scaling import ClientScalings, Scaling, in_units
 from fcorun.errors import UserError
-from fcorun.models.outputs import means
-from fcorun.objectives.base import Objective, linear
+from fcorun.models.forward import expected_targets
+from fcorun.objectives.base import Objective, is_linear_model
 from fcorun.objectives.gamma import Gamma
 from fcorun.objectives.huber import Huber
 from fcorun.objectives.mlp import MLP
 from fcorun.objectives.one_vs_rest import OneVsRest
 from fcorun.objectives.poisson import Poisson
 from fcorun.objectives.quantile import Quantile
-from fcorun.records.formats import DAMAGED, yaml
+from fcorun.records.formats import READ_ERRORS, yaml
 from fcorun.records.record import Record
+from fcorun.tables.scaling import ClientScalings, Scaling, to_original_units
 
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str}
 
 
 @dataclass(frozen=True)
-class _Told:
+class _SavedModel:
     """What a record tells of its model.
 
     Attributes:
@@ -41,7 +41,7 @@ class _Told:
 
     def in_units(self, weights: np.ndarray, bias: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         """Weights (d, outputs) and bias (outputs,) that act on raw features."""
-        return in_units(weights, bias, self.scaling, self.told.get("scale", 1.0))
+        return to_original_units(weights, bias, self.scaling, self.told.get("scale", 1.0))
 
     @property
     def classes(self) -> np.ndarray:
@@ -50,7 +50,7 @@ class _Told:
         return np.array([label == "True" if kind is bool else kind(label) for label in self.told["classes"]])
 
 
-def estimator(record: Record, client: str | None = None, trust: str | Path | None = None) -> Any:
+def load_estimator(record: Record, client: str | None = None, trust: str | Path | None = None) -> Any:
     """A fitted object of scikit-learn with the model of a record: it takes raw features, not standardized, in the order
     of the record, and has ``coef_`` and ``intercept_`` in their units.
 
@@ -74,12 +74,12 @@ def estimator(record: Record, client: str | None = None, trust: str | Path | Non
     return _fitted(_read(record, client, trust))
 
 
-def own_clients(record: Record) -> list[str]:
+def clients_with_own_models(record: Record) -> list[str]:
     """The clients that have models of their own in a record."""
     return [str(name) for name in record.personal.get("client", ())]
 
 
-def _read(record: Record, client: str | None, trust: str | Path | None) -> _Told:
+def _read(record: Record, client: str | None, trust: str | Path | None) -> _SavedModel:
     folder = record.folder
     status = record.status.get("status", "nothing is there")
     if status != "done":
@@ -91,10 +91,10 @@ def _read(record: Record, client: str | None, trust: str | Path | None) -> _Told
         if not issubclass(locate(config["objective"]["class"], "objective.class", trust), Objective):
             raise UserError(f"{folder} cannot predict: objective.class={config['objective']['class']} is no Objective")
         objective = build_plugin("objective", config["objective"])
-        if client in (names := own_clients(record)):
+        if client in (names := clients_with_own_models(record)):
             place = names.index(client)
             params = {name: values[place] for name, values in record.personal.items() if name != "client"}
-    except (*DAMAGED, TypeError, yaml.YAMLError) as error:
+    except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
         lost = "its summary.json, config.yaml, solution.npz or personal.npz is lost, damaged or too old"
         raise UserError(f"{folder} cannot predict: {lost}; run it again with force=true") from error
     if not all(np.isfinite(value).all() for value in params.values()):
@@ -102,7 +102,7 @@ def _read(record: Record, client: str | None, trust: str | Path | None) -> _Told
     if "scale" not in told and str(config["data"].get("class", "")).startswith("fcorun.datasets.femnist."):
         raise UserError(f"{folder} cannot predict: it does not say that pixels were divided by 255, as it is of before "
                         "records did; run it again with force=true")  # fmt: skip
-    return _Told(folder, objective, told, params, _scaling(record, told, client))
+    return _SavedModel(folder, objective, told, params, _scaling(record, told, client))
 
 
 def _scaling(record: Record, told: dict[str, Any], client: str | None) -> Scaling | None:
@@ -115,17 +115,17 @@ def _scaling(record: Record, told: dict[str, Any], client: str | None) -> Scalin
                         "would have to be within theirs; fcorun weights has its maps")  # fmt: skip
     try:
         if noted["by"] != "per_client":
-            return Scaling.read(noted)
-        return ClientScalings.read(record.scaling).of(client)
-    except (*DAMAGED, TypeError) as error:
+            return Scaling.from_dict(noted)
+        return ClientScalings.from_dict(record.scaling).for_client(client)
+    except (*READ_ERRORS, TypeError) as error:
         raise UserError(f"{record.folder} cannot predict: it has not kept what its features were standardized by, "
                         "for it is of before records did; run it again with force=true") from error  # fmt: skip
 
 
-def _fitted(told: _Told) -> Any:
+def _fitted(told: _SavedModel) -> Any:
     """The estimator for what a record tells."""
     objective, task = told.objective, told.told["task"]
-    is_linear = linear(type(objective))
+    is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         found = _network(told)
     elif is_linear and (task != "regression" or _regressor(objective) is not None):
@@ -142,7 +142,7 @@ def _fitted(told: _Told) -> Any:
 def _expects_the_prediction(objective: Any) -> bool:
     """Whether what an objective of regressions expects of the target is its prediction."""
     some = np.array([-2.0, 0.0, 0.7])
-    found = means(objective, some)
+    found = expected_targets(objective, some)
     return found is not None and np.array_equal(found, some)
 
 
@@ -162,7 +162,7 @@ def _regressor(objective: Any) -> Any | None:
     return of.LinearRegression(**own) if _expects_the_prediction(objective) else None
 
 
-def _linear(told: _Told, task: str) -> Any:
+def _linear(told: _SavedModel, task: str) -> Any:
     from sklearn.linear_model import LogisticRegression, SGDClassifier
 
     objective, params = told.objective, told.params
@@ -189,7 +189,7 @@ def _in_order(classes: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> tup
     return classes[::-1], 0.0 - weights, 0.0 - bias  # and no -0.0
 
 
-def _network(told: _Told) -> Any:
+def _network(told: _SavedModel) -> Any:
     """The first layer takes raw features, what they were standardized by being part of it."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import LabelBinarizer

@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.encoding import FILE as ENCODING
-from fcorun.datasets.encoding import Encoding, read_encoding
-from fcorun.datasets.frames import finite_numbers
-from fcorun.datasets.remarks import folded, in_rows, some
 from fcorun.errors import UserError
-from fcorun.metrics import PERSONAL
-from fcorun.models.estimator import estimator, own_clients
+from fcorun.metrics import PERSONAL_PREFIX
+from fcorun.models.estimator import clients_with_own_models, load_estimator
 from fcorun.records.record import Record
+from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
+from fcorun.tables.dataframe import require_finite_numbers
+from fcorun.tables.encoding import ENCODING_FILE as ENCODING
+from fcorun.tables.encoding import Encoding, read_encoding
 
 _NAMED = 10  # columns, in a sentence
 
 
 def predict(
-    record: Record, frame: Any, owner: np.ndarray | None = None, where: str = "the rows"
+    record: Record, frame: Any, clients: np.ndarray | None = None, source: str = "the rows"
 ) -> tuple[Any, list[str]]:
     """Predictions for new rows, and what a reader of them should know, a sentence each.
 
@@ -39,31 +39,33 @@ def predict(
     """
     import pandas as pd
 
-    shared = estimator(record)  # refuses a record that cannot predict
-    offset, frame = _offset(frame, record, where)
+    shared = load_estimator(record)  # refuses a record that cannot predict
+    offset, frame = _offset(frame, record, source)
     offset = offset if _same_order(shared, record) else -offset
     of_rows: list[list[str]] = [[] for _ in range(len(frame))]
-    x, remarks = raw_features(frame, record, where, of_rows)
-    owner = np.full(len(frame), None, object) if owner is None else owner
-    own, scaled = own_clients(record), [str(name) for name in record.scaling.get("client", ())]
+    x, remarks = select_features(frame, record, source, of_rows)
+    clients = np.full(len(frame), None, object) if clients is None else clients
+    own, scaled = clients_with_own_models(record), [str(name) for name in record.scaling.get("client", ())]
     known = {*own, *scaled}
-    of = np.array([name if name in known else "" for name in owner])  # no client is called that
+    of = np.array([name if name in known else "" for name in clients])  # no client is called that
     parts = []
     for client in dict.fromkeys(of.tolist()):
         rows = np.flatnonzero(of == client)
-        parts.append(_by(estimator(record, client) if client else shared, x.iloc[rows], offset[rows]).set_index(rows))
+        parts.append(
+            _by(load_estimator(record, client) if client else shared, x.iloc[rows], offset[rows]).set_index(rows)
+        )
     out = pd.concat(parts).sort_index()
-    if any(name is not None for name in owner):
-        out.insert(0, "client", owner)
+    if any(name is not None for name in clients):
+        out.insert(0, "client", clients)
     out.insert(0, "row", np.arange(1, len(out) + 1))
     for name, there, other in (("model", own, "shared"), ("scaling", scaled, "mean")):
         if there:
             out[name] = np.where(np.isin(of, there), "own", other)
     said = [
         *remarks,
-        *_of_unknown(owner, of == "", bool(own), bool(scaled), of_rows),
+        *_of_unknown(clients, of == "", bool(own), bool(scaled), of_rows),
         *_far(record, x, of_rows),
-        *([] if own or scaled else _new_clients(record, owner, of_rows)),
+        *([] if own or scaled else _new_clients(record, clients, of_rows)),
         *_doubts(record, shared if "" in of else None, bool(own)),
     ]
     if any(of_rows):
@@ -71,7 +73,7 @@ def predict(
     return out, said
 
 
-def raw_features(
+def select_features(
     frame: Any, record: Record, where: str, of_rows: list[list[str]] | None = None
 ) -> tuple[Any, list[str]]:
     """The features of new rows as the record's data had them before standardization, a DataFrame of numbers in their
@@ -101,7 +103,7 @@ def raw_features(
         frame = frame[names]
         if encoding:
             found = encoding.apply(frame, remarks, where, of_rows).astype(float)
-            return pd.DataFrame(found, columns=encoding.names), remarks
+            return pd.DataFrame(found, columns=encoding.feature_names), remarks
     else:
         if frame.shape[1] != count:
             raise UserError(f"{where} has {frame.shape[1]} columns of features, and the record has {count}: "
@@ -109,23 +111,23 @@ def raw_features(
         remarks.append(
             f"features of {where if names else 'the record'} have no names: columns are taken in their order"
         )
-    x = [finite_numbers(frame[column], f"{where}: column '{column}'").astype(float) for column in frame.columns]
+    x = [require_finite_numbers(frame[column], f"{where}: column '{column}'").astype(float) for column in frame.columns]
     return pd.DataFrame(np.stack(x, axis=1), columns=names or None), remarks
 
 
 def _instead(missing: list[str], there: list[str], encoding: Encoding | None) -> str:
     """What else the columns that are ``missing`` may be among those that are ``there``, or how they are filled."""
-    like = {folded(name): name for name in there}
-    meant = [f"'{like[folded(name)]}' for '{name}'" for name in missing if folded(name) in like]
+    like = {normalize_name(name): name for name in there}
+    meant = [f"'{like[normalize_name(name)]}' for '{name}'" for name in missing if normalize_name(name) in like]
     filled = {c.name for c in encoding.columns if c.fill is not None or c.indicator} if encoding else set()
-    fills = [name for name in missing if name in filled and folded(name) not in like]
-    told = [f"did you mean {some(meant)}?"] if meant else []
+    fills = [name for name in missing if name in filled and normalize_name(name) not in like]
+    told = [f"did you mean {abbreviate(meant)}?"] if meant else []
     told += [f"where nothing is known, give an empty column, filled as in the record: {_list(fills)}"] if fills else []
     return "".join(f"; {each}" for each in told)
 
 
 def _list(names: list[str]) -> str:
-    return some([f"'{name}'" for name in names], _NAMED)
+    return abbreviate([f"'{name}'" for name in names], _NAMED)
 
 
 def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
@@ -138,7 +140,7 @@ def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
     rest = frame.drop(columns=aside)
     if not column:
         return np.zeros(len(frame)), rest
-    return finite_numbers(frame[column], f"{where}: column '{column}'").astype(float), rest
+    return require_finite_numbers(frame[column], f"{where}: column '{column}'").astype(float), rest
 
 
 def _same_order(model: Any, record: Record) -> bool:
@@ -189,7 +191,7 @@ def _new_clients(record: Record, owner: np.ndarray, of_rows: list[list[str]]) ->
 
 
 def _of_all(rows: list[int], owner: np.ndarray) -> str:
-    return f"{in_rows(rows)} of {len(owner)} {'is' if len(rows) == 1 else 'are'}"
+    return f"{describe_rows(rows)} of {len(owner)} {'is' if len(rows) == 1 else 'are'}"
 
 
 def _far(record: Record, x: Any, of_rows: list[list[str]]) -> list[str]:
@@ -199,20 +201,23 @@ def _far(record: Record, x: Any, of_rows: list[list[str]]) -> list[str]:
     if limits is None or encoding is None:
         return []
     told = []
-    for name, least, most in zip(encoding.names, *limits, strict=True):
+    for name, least, most in zip(encoding.feature_names, *limits, strict=True):
         if any(name == column.name and column.kind == "number" for column in encoding.columns):
             values, slack = x[name].to_numpy(), (most - least) / 10
             rows = np.flatnonzero((values < least - slack) | (values > most + slack)).tolist()
             for row in rows:
                 of_rows[row].append(f"{name} {values[row]:.6g} outside of {least:.6g} to {most:.6g}")
             if rows:
-                others = f", and others in {in_rows(rows[1:])}" if len(rows) > 1 else ""
-                told.append(f"'{name}' {values[rows[0]]:.6g} in {in_rows(rows[:1])}{others} "
+                others = f", and others in {describe_rows(rows[1:])}" if len(rows) > 1 else ""
+                told.append(f"'{name}' {values[rows[0]]:.6g} in {describe_rows(rows[:1])}{others} "
                             f"(training: {least:.6g} to {most:.6g})")  # fmt: skip
     if not told:
         return []
-    return [f"far outside of what training had, where a model only extrapolates: {some(told, _NAMED)}; are they in the "
-            "same units?"]  # fmt: skip
+    return [
+        f"far outside of what training had, where a model only extrapolates: {abbreviate(told, _NAMED)}; are they "
+        f"in the "
+        "same units?"
+    ]
 
 
 def _encoding(record: Record) -> Encoding | None:
@@ -223,7 +228,7 @@ def _encoding(record: Record) -> Encoding | None:
 def _doubts(record: Record, shared: Any, own: bool) -> list[str]:
     """What is said of the model itself; ``shared`` is None where no row has it."""
     said = []
-    if not own and any(name.startswith(PERSONAL) for name in record.summary["final"]):
+    if not own and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
         said.append("the clients' own models were not kept (save_personal=false): the shared one predicts for all")
     if hasattr(shared, "coef_") and not np.any(shared.coef_):
         said.append("the shared model is 0 but for its intercept: it predicts the same for every row")

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Shaped
 
 from fcorun.config import NonNegative
 from fcorun.metrics import Metric
-from fcorun.objectives.product import product
+from fcorun.objectives.matmul import matmul
 
 Params = dict[str, jax.Array]
 
@@ -49,7 +49,7 @@ class Objective(ABC):
         ``classes`` is 0 for a regression; more than two make one column a class.
         """
 
-    def start(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def initial_parameters(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Where to start from, before the regularizer and the mirror map have their say: zeros."""
         return {name: np.zeros(shape) for name, shape in shapes.items()}
 
@@ -65,13 +65,13 @@ class Objective(ABC):
         """Further figures of each example, shape (n,), to be averaged: {"accuracy": ...}."""
         return {}
 
-    def bound(self, targets: np.ndarray) -> Self:
+    def resolve_auto(self, targets: np.ndarray) -> Self:
         """Return the same objective with numbers for its fields that are "auto", from the training targets (N,), which
         are less their offsets."""
         return self
 
     @property
-    def bounded(self) -> bool:
+    def has_curvature_bound(self) -> bool:
         """Whether bounds on the curvature of its losses are known, wherever the parameters are."""
         return hasattr(self, "curvature")
 
@@ -79,7 +79,7 @@ class Objective(ABC):
         """Raise ValueError, with what would do, if it is not for targets y (N,) to train on, y_val to validate on."""
         return
 
-    def remark(self, final: Mapping[str, float]) -> str:
+    def final_warning(self, final: Mapping[str, float]) -> str:
         """What a user should know of a run that ended with these metrics, or nothing."""
         return ""
 
@@ -105,7 +105,7 @@ class LinearModel(Objective):
         """Bounds on that of an example's loss in its prediction; of several outputs, on its eigenvalues; inf: none."""
 
     @property
-    def bounded(self):
+    def has_curvature_bound(self):
         return math.isfinite(self.second_derivative(1)[1])
 
     def shapes(self, features, classes):
@@ -115,7 +115,7 @@ class LinearModel(Objective):
     def predict(self, params, x):
         weights = params["weights"]
         outputs = weights.size // x.shape[1]
-        prediction = product(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
+        prediction = matmul(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
         return prediction + params["bias"][None] if self.intercept else prediction
 
     def design(self, features: np.ndarray) -> np.ndarray:
@@ -127,7 +127,7 @@ class LinearModel(Objective):
 
         ``weight`` (n,) is what each loss is multiplied by in the mean; None: 1.
         """
-        x = weighed(self.design(features), weight)
+        x = scale_by_root_weight(self.design(features), weight)
         n, d = x.shape
         eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
         low, high = self.second_derivative(outputs)
@@ -135,17 +135,17 @@ class LinearModel(Objective):
         return low * least + (0 if self.intercept else self.ridge), high * float(eigenvalues[-1]) + self.ridge
 
 
-def linear(kind: type) -> bool:
+def is_linear_model(kind: type) -> bool:
     """Whether predictions of an objective of this class are ``<x, weights> + bias``."""
     return issubclass(kind, LinearModel) and kind.predict is LinearModel.predict
 
 
-def weighed(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+def scale_by_root_weight(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     """Rows of x (n, ...) times the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
     return x if weight is None else x * np.sqrt(weight).reshape(-1, *[1] * (x.ndim - 1))
 
 
-def binary_conjugate(u: jax.Array, y: jax.Array) -> jax.Array:
+def logistic_conjugate(u: jax.Array, y: jax.Array) -> jax.Array:
     """The conjugate of p -> log(1 + exp(p)) - y p at u: the negative entropy of u + y, which lies in [0, 1]."""
     v = jnp.clip(u + y, 0, 1)
     return jax.scipy.special.xlogy(v, v) + jax.scipy.special.xlogy(1 - v, 1 - v)

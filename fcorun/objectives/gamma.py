@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.metrics import Metric
-from fcorun.objectives.exponential import LogLink, growth_conjugate
+from fcorun.objectives.log_link import LogLink, extended_exp_conjugate
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Gamma(LogLink):
     source = "textbook"
 
     convex = True
-    grows = "ratio"
-    metrics = (*LogLink.metrics, Metric("beyond", label="share of ratios beyond the ceiling", share=True))
+    exp_name = "ratio"
+    metrics = (*LogLink.metrics, Metric("beyond", label="share of ratios beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
         least = min(part.min() for part in (y, y_val) if len(part))
@@ -32,8 +32,8 @@ class Gamma(LogLink):
     def exponent(self, prediction, y):
         return jnp.log(y) - prediction
 
-    def half(self, grown, prediction, y):
+    def half_deviance(self, grown, prediction, y):
         return grown - 1 - self.exponent(prediction, y)
 
     def conjugate(self, u, y):
-        return growth_conjugate(1 - u, self.ceiling) + 1 + u * jnp.log(y)
+        return extended_exp_conjugate(1 - u, self.ceiling) + 1 + u * jnp.log(y)

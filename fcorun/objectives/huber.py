@@ -29,7 +29,7 @@ class Huber(LinearModel):
     tasks = ("regression",)
     metrics = (
         Metric("absolute_error", label="mean |y - p|", higher=False, log=True),
-        Metric("outlying", label="share of residuals beyond delta", share=True),
+        Metric("outlying", label="share of residuals beyond delta", bounded=True),
     )
 
     def second_derivative(self, outputs):

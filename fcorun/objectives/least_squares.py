@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.objectives.base import LinearModel, weighed
+from fcorun.objectives.base import LinearModel, scale_by_root_weight
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LeastSquares(LinearModel):
             return super().curvature(features, outputs, weight)
         n, d = features.shape
         inside = np.linalg.qr(features.T)[1].T if n < d else features
-        x = weighed(self.design(inside), weight)
+        x = scale_by_root_weight(self.design(inside), weight)
         ridge = np.diag(np.append(np.full(inside.shape[1], self.ridge), 0.0))
         eigenvalues = np.linalg.eigvalsh(2 / n * x.T @ x + ridge)
         least = min(eigenvalues[0], self.ridge) if n < d else eigenvalues[0]
@@ -50,7 +50,7 @@ class LeastSquares(LinearModel):
         a_k = <basis_k, w> with orthonormal rows basis_k, (r, p) for p parameters, the bias last. Returns basis,
         curvature (r,), slope (r,), constant. ``weight`` (n,) is what each loss is multiplied by in the mean; None: 1.
         """
-        x, y, n = weighed(self.design(features), weight), weighed(y, weight), len(y)
+        x, y, n = scale_by_root_weight(self.design(features), weight), scale_by_root_weight(y, weight), len(y)
         if self.ridge or len(x) >= x.shape[1]:
             ridge = np.full(x.shape[1], self.ridge)
             ridge[features.shape[1] :] = 0  # not on the intercept

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from fcorun.objectives.base import LinearModel, binary_conjugate
+from fcorun.objectives.base import LinearModel, logistic_conjugate
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,4 @@ class Logistic(LinearModel):
         return jax.nn.softmax(prediction, axis=1)
 
     def conjugate(self, u, y):
-        return binary_conjugate(u, y)
+        return logistic_conjugate(u, y)

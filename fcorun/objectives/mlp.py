@@ -46,7 +46,7 @@ class MLP(Objective):
             units = math.prod(after)
         return found
 
-    def start(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def initial_parameters(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Weights uniform on [-a, a] with a^2 = 6 / (units before + units after), after Glorot and Bengio; biases 0."""
 
         def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jax.scipy.special import xlogy
 
 from fcorun.metrics import Metric
-from fcorun.objectives.exponential import LogLink, growth_conjugate
+from fcorun.objectives.log_link import LogLink, extended_exp_conjugate
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Poisson(LogLink):
     source = "textbook"
 
     convex = True
-    grows = "mean"
-    metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", share=True))
+    exp_name = "mean"
+    metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
         least = min(part.min() for part in (y, y_val) if len(part))
@@ -35,8 +35,8 @@ class Poisson(LogLink):
     def exponent(self, prediction, y):
         return prediction
 
-    def half(self, grown, prediction, y):
+    def half_deviance(self, grown, prediction, y):
         return grown - y * prediction - y + xlogy(y, y)
 
     def conjugate(self, u, y):
-        return growth_conjugate(u + y, self.ceiling) + y - xlogy(y, y)
+        return extended_exp_conjugate(u + y, self.ceiling) + y - xlogy(y, y)

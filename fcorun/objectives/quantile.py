@@ -42,11 +42,11 @@ class Quantile(LinearModel):
     metrics = (
         Metric("pinball", label="mean pinball loss", higher=False, log=True),
         Metric("absolute_error", label="mean |y - p|", higher=False, log=True),
-        Metric("coverage", label="share of targets at most p", share=True),
-        Metric("smoothed", label="share of residuals within the smoothing", share=True),
+        Metric("coverage", label="share of targets at most p", bounded=True),
+        Metric("smoothed", label="share of residuals within the smoothing", bounded=True),
     )
 
-    def bound(self, targets):
+    def resolve_auto(self, targets):
         if self.smoothing != AUTO:
             return self
         low, high = np.quantile(targets, (0.25, 0.75))
@@ -54,7 +54,7 @@ class Quantile(LinearModel):
         return replace(self, smoothing=float(_SHARE * spread))
 
     @property
-    def bounded(self):
+    def has_curvature_bound(self):
         return True
 
     def second_derivative(self, outputs):
@@ -81,7 +81,7 @@ class Quantile(LinearModel):
     def conjugate(self, u, y):
         return u * y + self.smoothing * u**2 / 2
 
-    def remark(self, final):
+    def final_warning(self, final):
         share = final.get("train_smoothed", 0.0)
         return (f"{share:.0%} of the residuals are within objective.smoothing={self.smoothing:g}, and the share of "
                 "targets at most p may be off its level by as much: lower it") if share > 0.1 else ""  # fmt: skip

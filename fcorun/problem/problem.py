@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.objectives.base import Objective
-from fcorun.objectives.product import product
+from fcorun.objectives.matmul import matmul
+from fcorun.problem.operation_counts import ONE_PROX, Counts, mark, mark_derivatives
 from fcorun.problem.quadratic import Quadratic
 from fcorun.problem.vector import Vector
-from fcorun.problem.work import PROX, Counts, mark, mark_derivatives
 from fcorun.regularizers.base import Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
@@ -30,25 +30,25 @@ class Batch(NamedTuple):
     x: jax.Array
     y: jax.Array
     weight: jax.Array
-    present: jax.Array | None = None
-    passes: jax.Array | int | None = None
+    mask: jax.Array | None = None
+    full_passes: jax.Array | int | None = None
     offset: jax.Array | None = None
     basis: jax.Array | None = None
 
     @property
     def counts(self) -> Counts:
         """What a gradient of the mean loss counts: gradients of examples' losses, of a client's whole loss, proxes."""
-        if self.passes is not None:
-            return jnp.stack([0, self.passes, 0]).astype(jnp.int32)
-        rows = len(self.y) if self.present is None else self.present.sum(dtype=jnp.int32)
+        if self.full_passes is not None:
+            return jnp.stack([0, self.full_passes, 0]).astype(jnp.int32)
+        rows = len(self.y) if self.mask is None else self.mask.sum(dtype=jnp.int32)
         return jnp.stack([rows, 0, 0]).astype(jnp.int32)
 
 
-def coordinates(w: Vector, basis: jax.Array) -> Vector:
+def to_coordinates(w: Vector, basis: jax.Array) -> Vector:
     """w with its weights (d, *outputs), or of the shape of an example, in a ``basis`` (r, d): (r, *outputs)."""
     weights, features = w["weights"], basis.shape[1]
     outputs = (weights.size // features,) if weights.size > features else ()
-    return Vector({**w, "weights": product(basis, weights.reshape(features, *outputs))})
+    return Vector({**w, "weights": matmul(basis, weights.reshape(features, *outputs))})
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Problem:
         regularizer, mirror_map = replace(self.regularizer, **reg), replace(self.mirror, **(mirror or {}))
         return replace(self, regularizer=regularizer, mirror=mirror_map)
 
-    def on(self, side: str) -> "Problem":
+    def for_side(self, side: str) -> "Problem":
         """The problem as the "client" or the "server" sees it: psi = 0 where it is not the one to apply it."""
         if self.regularizer.applied_by in ("both", side):
             return self
@@ -94,7 +94,7 @@ class Problem:
         """w = 0."""
         return Vector({name: jnp.zeros(shape, dtype) for name, shape in self.shapes.items()})
 
-    def start(self, z: Vector) -> Vector:
+    def initial_point(self, z: Vector) -> Vector:
         """Where to start from: the point of the domain of psi whose dual is z; for z = 0, the minimiser of h there."""
         return self.retrieve(z, 0.0)
 
@@ -116,7 +116,7 @@ class Problem:
     def _predictions(self, w: Vector, batch: Batch) -> jax.Array:
         if batch.basis is None:
             return self.predict(w, batch.x, batch.offset)
-        found = self.objective.predict(coordinates(w, batch.basis), batch.x)
+        found = self.objective.predict(to_coordinates(w, batch.basis), batch.x)
         return found if batch.offset is None else found + batch.offset
 
     def ridge(self, w: Vector) -> jax.Array:
@@ -129,7 +129,7 @@ class Problem:
 
         Each derivative that is taken of it, by ``jax.grad`` for example, counts as a gradient.
         """
-        related = (batch.curvature, batch.slope) if isinstance(batch, Quadratic) else (batch.x, batch.y, batch.weight)
+        related = (batch.curvature, batch.linear) if isinstance(batch, Quadratic) else (batch.x, batch.y, batch.weight)
         return self._loss(mark_derivatives(w, batch.counts, *related), batch)
 
     def _loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
@@ -185,4 +185,4 @@ class Problem:
         return self._count_prox(self._map(lambda p: self.mirror.retrieve(p, t, self.regularizer), z))
 
     def _count_prox(self, found: Vector) -> Vector:
-        return found if isinstance(self.regularizer, NoRegularizer) else mark(found, PROX)
+        return found if isinstance(self.regularizer, NoRegularizer) else mark(found, ONE_PROX)

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fcorun.config import numbers
+from fcorun.config import numeric_fields
 from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.system.interruption import check_interrupted
 
 VERSION = 2  # raise it whenever the optimum of the same problem would come out otherwise
-CHUNK = 50  # iterations between certificates
+STEPS_PER_CERTIFICATE = 50  # iterations between certificates
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class Iterate:
     w: Vector
     objective: float
     certificate: float
-    kind: str
+    certificate_kind: str
     certified: bool
 
 
-class Programs(NamedTuple):
+class SolverPrograms(NamedTuple):
     """What is compiled for a problem, whatever the numbers of its regularizer: steps, a point's certificate."""
 
     advance: Callable[..., Any]
     certify: Callable[..., Any]
 
 
-def programs(problem: Problem, features: int) -> Programs:
+def compile_programs(problem: Problem, features: int) -> SolverPrograms:
     """Those of a problem whose examples have so many features."""
-    gapped = has_gap(problem, features)
+    gapped = has_duality_gap(problem, features)
 
     @jax.jit
     def advance(strengths, state, batch):
@@ -65,7 +65,7 @@ def programs(problem: Problem, features: int) -> Programs:
     def certify(strengths, w, size, batch):
         return _certificate(problem.with_numbers(strengths), w, size, batch, gapped)
 
-    return Programs(advance, certify)
+    return SolverPrograms(advance, certify)
 
 
 def minimize(
@@ -75,7 +75,7 @@ def minimize(
     max_iterations: int = 100_000,
     *,
     start: Vector | None = None,
-    made: Programs | None = None,
+    compiled: SolverPrograms | None = None,
 ) -> Iterator[Iterate]:
     """w = 0, or the nearest point that psi allows, then an iterate every fifty steps, until certified or out of them.
 
@@ -88,19 +88,19 @@ def minimize(
     origin = problem.prox(problem.zeros(jnp.float64), 0.0)
     w = origin if start is None else problem.prox(start, 0.0)
     state = (w, w, jnp.ones(()), jnp.full((), 1e-10))  # a long first step; backtracking finds the right one at once
-    gapped = has_gap(problem, batch.x.shape[1])
+    gapped = has_duality_gap(problem, batch.x.shape[1])
     kind = "duality gap" if gapped else "prox-gradient norm"
-    strengths = numbers(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
-    advance, certify = made or programs(problem, batch.x.shape[1])
+    strengths = numeric_fields(problem.regularizer)  # as arguments, so that one compiled program serves all strengths
+    advance, certify = compiled or compile_programs(problem, batch.x.shape[1])
     scale = 0.0
-    for iteration in range(0, max_iterations + CHUNK, CHUNK):
+    for iteration in range(0, max_iterations + STEPS_PER_CERTIFICATE, STEPS_PER_CERTIFICATE):
         check_interrupted()
         if iteration:
             state = advance(strengths, state, batch)
         w, objective, certificate = certify(strengths, state[0], state[3], batch)
         if gapped and iteration == 0:
             scale = abs(float(objective if start is None else certify(strengths, origin, state[3], batch)[1]))
-        elif not gapped and iteration == CHUNK:  # with the step that has been found by now
+        elif not gapped and iteration == STEPS_PER_CERTIFICATE:  # with the step that has been found by now
             scale = float(certify(strengths, origin, state[3], batch)[2])
         done = bool(abs(certificate) <= tolerance * scale)
         yield Iterate(
@@ -108,7 +108,7 @@ def minimize(
             w=w,
             objective=float(objective),
             certificate=float(certificate),
-            kind=kind,
+            certificate_kind=kind,
             certified=done,
         )
         if done or not np.isfinite(float(objective)):
@@ -148,17 +148,17 @@ def _steps(problem: Problem, state, batch: Batch):
         extrapolated = new + (new - w) * jnp.where(restart, 0.0, (momentum - 1) / following)
         return (new, extrapolated, following, lipschitz), None
 
-    return lax.scan(step, state, length=CHUNK)[0]
+    return lax.scan(step, state, length=STEPS_PER_CERTIFICATE)[0]
 
 
-def has_gap(problem: Problem, features: int) -> bool:
+def has_duality_gap(problem: Problem, features: int) -> bool:
     """Whether this problem offers a duality gap: conjugates on both sides, a linear model, one output.
 
     With a ridge, the conjugate of any psi and the ridge together is known, by the prox of psi.
     """
     psi, shapes = problem.regularizer, problem.shapes
     known = hasattr(psi, "conjugate") and getattr(psi, "strength", 1) > 0  # without strength only 0 is feasible,
-    known = known and not psi.frees  # and of a free feature only what its rows do not see, but for a ridge
+    known = known and not psi.has_free_features  # and of a free feature only what its rows do not see, but for a ridge
     known = (known or problem.objective.ridge > 0) and hasattr(problem.objective, "conjugate")
     linear = problem.regularized == ("weights",) and set(shapes) | {"bias"} == {"weights", "bias"}
     return known and linear and math.prod(shapes["weights"]) == features and shapes.get("bias", ()) == ()
@@ -198,7 +198,9 @@ def _scaled_conjugate(problem: Problem, v: jax.Array) -> tuple[jax.Array | float
 def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
     """w with the intercept that minimises F for its weights: Newton's method, bisecting where that jumps."""
     rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
-    bounded = problem.objective.bounded  # else a step from where the loss is flat may go too far to come back
+    bounded = (
+        problem.objective.has_curvature_bound
+    )  # else a step from where the loss is flat may go too far to come back
 
     def loss(bias):
         return batch.weight @ problem.objective.loss(rest + bias, batch.y)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fcorun.metrics import RENAMED, WHOLE, renamed
-from fcorun.system.files import read_plain
+from fcorun.metrics import INTEGER_COUNTERS, RENAMED, renamed
+from fcorun.system.files import read_regular_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,12 +26,12 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _TEXT, _YAML, _ARRAYS, _MASK = 2**30, 2**24, 2**34, 2**29
 _DEPTH = 30  # of mappings and lists within each other in YAML
 # what reading a file of named arrays raises that is not there or damaged
-DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def read_text(path: Path) -> str:
     """Return the text of a file of a record, with the ends of its lines as they are. Raises OSError or ValueError."""
-    return read_plain(path, _TEXT).decode("utf-8")
+    return read_regular_file(path, _TEXT).decode("utf-8")
 
 
 def csv_text(rows: Iterable[dict]) -> str:
@@ -51,7 +51,7 @@ def read_rows(folder: Path) -> list[dict[str, float]]:
     except (OSError, ValueError, csv.Error):
         return []
     names = [RENAMED.get(name, name) for name in told]
-    kinds = [int if name in WHOLE else float for name in names]
+    kinds = [int if name in INTEGER_COUNTERS else float for name in names]
     return [{n: kind(v) for n, kind, v in zip(names, kinds, line, strict=True)} for line in lines]
 
 
@@ -73,7 +73,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises OSError or yaml.YAMLError: for an alias too, which may stand for exponentially many values, and for values
     deep within each other, which libyaml could not bear.
     """
-    content, depth = read_plain(path, _YAML), 0
+    content, depth = read_regular_file(path, _YAML), 0
     for event in yaml.parse(content, _LOADER):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.YAMLError(f"{path} has an alias, *{event.anchor}, which no configuration of a record has")
@@ -97,12 +97,12 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (str, int, float))
 
 
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """A configuration with dotted keys; lists become text."""
     found = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
+            found |= flatten(value, f"{prefix}{key}.")
         else:
             found[prefix + key] = str(value) if isinstance(value, list) else value
     return found
@@ -142,10 +142,10 @@ def npz_bytes(arrays: dict[str, Any]) -> bytes:
 
 def read_npz(path: Path) -> "dict[str, np.ndarray]":
     """Return the arrays of an .npz file that ``npz_bytes`` wrote, by name. Raises one of DAMAGED."""
-    return arrays_of(read_plain(path, _ARRAYS))
+    return arrays_from_bytes(read_regular_file(path, _ARRAYS))
 
 
-def arrays_of(content: bytes) -> "dict[str, np.ndarray]":
+def arrays_from_bytes(content: bytes) -> "dict[str, np.ndarray]":
     """Return the arrays of the content of an .npz file by name: of numbers and texts, never of objects.
 
     Raises one of DAMAGED: for compressed arrays too, which might be of any size.
@@ -171,7 +171,7 @@ def nifti_bytes(array: "np.ndarray", affine: "np.ndarray") -> bytes:
     return gzip.compress(Nifti1Image(array, affine).to_bytes(), mtime=0)
 
 
-def read_grid(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
+def read_mask(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
     """Where a mask that ``nifti_bytes`` wrote is not 0, and its affine; None without a file. Raises one of DAMAGED."""
     import numpy as np
 
@@ -185,7 +185,7 @@ def read_grid(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
     from nibabel.spatialimages import HeaderDataError
 
     try:
-        with gzip.open(io.BytesIO(read_plain(path, _MASK))) as packed:
+        with gzip.open(io.BytesIO(read_regular_file(path, _MASK))) as packed:
             content = packed.read(_MASK + 1)
         if len(content) > _MASK:
             raise OSError(f"{path} unpacks to more than {_MASK:,} bytes")
@@ -210,7 +210,7 @@ def read_checkpoint(path: Path) -> tuple[list, int, float, list[dict]] | None:
         found = read_npz(path)
         about = json.loads(bytes(found.pop("about")))
         leaves = [found[f"leaf{i}"] for i in range(len(found))]
-    except DAMAGED:
+    except READ_ERRORS:
         return None
     return leaves, about["round"], about["seconds"], [renamed(row) for row in about["rows"]]
 

@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcorun.errors import UserError
-from fcorun.metrics import RENAMED, WHOLE
+from fcorun.metrics import INTEGER_COUNTERS, RENAMED
 from fcorun.records import formats
-from fcorun.records.locks import deserted
+from fcorun.records.locks import is_abandoned
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-SELECTION = "selection.json"  # the file of a selection that says what was chosen
-STABILITY = "stability.json"  # that of a stability selection
-REFIT = "refit"  # the folder in it that holds the run with its choice
-PLUGINS = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
-PLUGIN_INDEX = f"{PLUGINS}/index.json"  # their digests, by section of the configuration
-FILES = (
+SELECTION_FILE = "selection.json"  # the file of a selection that says what was chosen
+STABILITY_FILE = "stability.json"  # that of a stability selection
+REFIT_FOLDER = "refit"  # the folder in it that holds the run with its choice
+PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
+PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # their digests, by section of the configuration
+RECORD_FILES = (
     "config.yaml",
-    PLUGINS,
+    PLUGIN_FOLDER,
     "metrics.csv",
     "summary.json",
     "solution.npz",
@@ -45,7 +45,7 @@ FILES = (
     "run.log",
     "status.json",
 )
-FINISHED = ("done", "diverged")
+FINISHED_STATUSES = ("done", "diverged")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Record:
         One that says that it is running although its process was killed is interrupted.
         """
         found = formats.read_json(self.folder / "status.json")
-        if found.get("status") != "running" or not deserted(self.folder, found):
+        if found.get("status") != "running" or not is_abandoned(self.folder, found):
             return found
         found = formats.read_json(self.folder / "status.json")  # which may have ended meanwhile
         if found.get("status") == "running":
@@ -71,7 +71,7 @@ class Record:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to compute."""
-        return self.status.get("status") in FINISHED
+        return self.status.get("status") in FINISHED_STATUSES
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Record:
     def flat_config(self) -> dict[str, Any]:
         """The configuration with dotted keys, lists as text; empty if there is none that can be read."""
         try:
-            return formats.flat(formats.read_yaml(self.folder / "config.yaml"))
+            return formats.flatten(formats.read_yaml(self.folder / "config.yaml"))
         except (OSError, formats.yaml.YAMLError, AttributeError):
             return {}
 
@@ -115,7 +115,7 @@ class Record:
             columns=RENAMED
         )
         # Python's float() is exact in any version of pandas
-        return text.astype({name: int if name in WHOLE else float for name in text})
+        return text.astype({name: int if name in INTEGER_COUNTERS else float for name in text})
 
     @cached_property
     def scores(self) -> "pd.DataFrame":

@@ -64,27 +64,27 @@ class Regularizer(ABC):
     source: ClassVar[str]
 
     @property
-    def strength_given(self) -> float | None:
+    def strength_or_none(self) -> float | None:
         """Its ``strength``; None where it has none."""
         return getattr(self, "strength", None)
 
     @property
-    def relative_given(self) -> float | None:
+    def relative_or_none(self) -> float | None:
         """Its ``relative``; None where it has none, or is given by its strength."""
         return getattr(self, "relative", None)
 
-    def with_value(self, number: str, value: float) -> Self:
+    def with_value(self, field_name: str, value: float) -> Self:
         """The same with a value for its strength, or its radius."""
-        relative = {"relative": None} if number == "strength" and hasattr(self, "relative") else {}
-        return replace(self, **{number: float(value)}, **relative)
+        relative = {"relative": None} if field_name == "strength" and hasattr(self, "relative") else {}
+        return replace(self, **{field_name: float(value)}, **relative)
 
     @property
-    def heaviest(self) -> float:
+    def largest_factor(self) -> float:
         """No feature's factor is more."""
         return max([1.0, *(self.factors or {}).values()])  # those that are not named have 1
 
     @property
-    def frees(self) -> bool:
+    def has_free_features(self) -> bool:
         """Whether it leaves a feature unpenalised."""
         return 0.0 in (self.factors or {}).values()
 
@@ -92,9 +92,9 @@ class Regularizer(ABC):
         """The factor of each feature, shaped to multiply w (features, ...); 1 where all have that."""
         if not self.factors:
             return 1.0
-        return jnp.asarray(self.factor_of_each(len(w)).reshape(-1, *[1] * (w.ndim - 1)), w.dtype)
+        return jnp.asarray(self.feature_factors(len(w)).reshape(-1, *[1] * (w.ndim - 1)), w.dtype)
 
-    def factor_of_each(self, features: int) -> np.ndarray:
+    def feature_factors(self, features: int) -> np.ndarray:
         """Return the factor of each of so many features, (features,)."""
         found = np.ones(features)
         for number, factor in (self.factors or {}).items():
@@ -144,10 +144,10 @@ class Constraint(Regularizer):
         return super().structure(w, cutoff) | {"violation": self.violation(w)}
 
 
-def per_factor(size: jax.Array, factor: jax.Array | float, free: float) -> jax.Array:
+def divide_by_factor(size: jax.Array, factor: jax.Array | float, if_unpenalised: float) -> jax.Array:
     """Magnitudes over their factors; ``free`` where the factor is 0 and the magnitude is not."""
     there = jnp.asarray(factor) > 0
-    return jnp.where(there, size / jnp.where(there, factor, 1), jnp.where(size > 0, free, 0.0))
+    return jnp.where(there, size / jnp.where(there, factor, 1), jnp.where(size > 0, if_unpenalised, 0.0))
 
 
 def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:

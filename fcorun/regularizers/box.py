@@ -21,7 +21,7 @@ class Box(Constraint):
     across_clients = {"lower": "max", "upper": "min"}
 
     def __post_init__(self):
-        refuse_crossed(self.lower, self.upper)
+        check_bounds(self.lower, self.upper)
 
     def project(self, z):
         return jnp.clip(z, self.lower, self.upper)
@@ -38,7 +38,7 @@ class Nonneg(Constraint):
         return jnp.maximum(z, 0)
 
 
-def refuse_crossed(lower, upper):
+def check_bounds(lower, upper):
     """Raise UserError where a lower bound is above the upper one; traced bounds pass."""
     if isinstance(lower, float) and isinstance(upper, float) and lower > upper:
         raise UserError(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fcorun.regularizers.base import Constraint
-from fcorun.regularizers.box import refuse_crossed
+from fcorun.regularizers.box import check_bounds
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Budget(Constraint):
     across_clients = {"budget": "min", "lower": "max", "upper": "min"}
 
     def __post_init__(self):
-        refuse_crossed(self.lower, self.upper)
+        check_bounds(self.lower, self.upper)
 
     def check(self, shape):
         count = math.prod(shape)

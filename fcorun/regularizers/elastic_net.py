@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.config import Fraction, NonNegative, Positive
-from fcorun.regularizers.base import Regularizer, per_factor, soft_threshold
+from fcorun.regularizers.base import Regularizer, divide_by_factor, soft_threshold
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ class ElasticNet(Regularizer):
         return self.strength * self.factor(w) * (self.l1_ratio * jnp.sign(w) + (1 - self.l1_ratio) * w)
 
     def strength_max(self, gradient):
-        return per_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max() / self.l1_ratio
+        return divide_by_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max() / self.l1_ratio

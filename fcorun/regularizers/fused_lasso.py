@@ -8,7 +8,7 @@ from jax import lax
 from fcorun.config import NonNegative, Positive
 from fcorun.regularizers.base import Regularizer, soft_threshold
 from fcorun.regularizers.chain import chain_prox
-from fcorun.regularizers.tv import pieces, tv_subgradient
+from fcorun.regularizers.tv import count_pieces, tv_subgradient
 
 _HALVINGS = 60  # of an interval, which leave nothing of it but rounding
 
@@ -33,19 +33,19 @@ class FusedLasso(Regularizer):
     across_clients = {"strength": "mean", "strength_tv": "mean"}
 
     @property
-    def variation(self):
+    def tv_strength(self):
         """The strength of the total variation."""
         return self.strength if self.strength_tv is None else self.strength_tv
 
     def value(self, w):
-        return self.strength * jnp.abs(w).sum() + self.variation * jnp.abs(jnp.diff(w, axis=0)).sum()
+        return self.strength * jnp.abs(w).sum() + self.tv_strength * jnp.abs(jnp.diff(w, axis=0)).sum()
 
     def prox(self, z, t):
-        weight = t * self.variation
+        weight = t * self.tv_strength
         return soft_threshold(jnp.where(weight > 0, chain_prox(z, weight, weight), z), t * self.strength)
 
     def subgradient(self, w):
-        return self.strength * jnp.sign(w) + self.variation * tv_subgradient(w)
+        return self.strength * jnp.sign(w) + self.tv_strength * tv_subgradient(w)
 
     def strength_max(self, gradient):
         if self.strength_tv is not None:
@@ -61,4 +61,4 @@ class FusedLasso(Regularizer):
         return lax.fori_loop(0, _HALVINGS, halve, limits)[1]
 
     def structure(self, w, cutoff):
-        return super().structure(w, cutoff) | {"pieces": pieces(w, cutoff)}
+        return super().structure(w, cutoff) | {"pieces": count_pieces(w, cutoff)}

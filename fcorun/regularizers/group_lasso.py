@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.config import Count, NonNegative, Positive
 from fcorun.errors import UserError
-from fcorun.regularizers.base import Regularizer, per_factor
+from fcorun.regularizers.base import Regularizer, divide_by_factor
 
 _BLOCK = 2  # entries of a block of a vector, where nothing says otherwise
 
@@ -61,7 +61,7 @@ class GroupLasso(Regularizer):
         if shape[0] % self.block:
             raise ValueError(f"{shape[0]} entries are no whole number of groups of reg.group_size={self.block}")
         if self.factors:
-            uneven = np.flatnonzero(np.ptp(self.factor_of_each(shape[0]).reshape(-1, self.block), axis=1))
+            uneven = np.flatnonzero(np.ptp(self.feature_factors(shape[0]).reshape(-1, self.block), axis=1))
             if len(uneven):
                 first = uneven[0] * self.block
                 raise ValueError(f"features {first} to {first + self.block - 1} are one group: give them one "
@@ -96,10 +96,10 @@ class GroupLasso(Regularizer):
         return self.strength * self.spread(self.weight(w), w) * w / self.spread(jnp.where(norms > 0, norms, 1), w)
 
     def strength_max(self, gradient):
-        return per_factor(self.norms(gradient), self.weight(gradient), 0.0).max()
+        return divide_by_factor(self.norms(gradient), self.weight(gradient), 0.0).max()
 
     def dual_scale(self, v):
-        largest = per_factor(self.norms(v), self.weight(v), jnp.inf).max()
+        largest = divide_by_factor(self.norms(v), self.weight(v), jnp.inf).max()
         return jnp.minimum(1, self.strength / jnp.maximum(largest, jnp.finfo(v.dtype).tiny))
 
     def conjugate(self, v):
@@ -122,7 +122,7 @@ class _OfFeatures(GroupLasso):
     def check(self, shape):
         if shape[0] != len(self.group_of):
             raise ValueError(f"its groups are of {len(self.group_of)} features; leave it out of reg.apply_to")
-        factors = self.factor_of_each(shape[0])
+        factors = self.feature_factors(shape[0])
         uneven = factors != factors[self._first][self.group_of]
         if uneven.any():
             name = self.names[self.group_of[uneven.argmax()]]
@@ -142,4 +142,4 @@ class _OfFeatures(GroupLasso):
 
     def weight(self, w):
         sizes = np.bincount(self.group_of, minlength=len(self.names))
-        return jnp.asarray(np.sqrt(sizes) * self.factor_of_each(len(w))[self._first], w.dtype)
+        return jnp.asarray(np.sqrt(sizes) * self.feature_factors(len(w))[self._first], w.dtype)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.config import NonNegative, Positive
-from fcorun.regularizers.base import Regularizer, per_factor, soft_threshold
+from fcorun.regularizers.base import Regularizer, divide_by_factor, soft_threshold
 
 
 @jax.custom_jvp
@@ -51,10 +51,10 @@ class L1(Regularizer):
         return self.strength * jnp.sum(factor * jnp.where(size <= rho, w**2 / (2 * rho), size - rho / 2))
 
     def strength_max(self, gradient):
-        return per_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max()
+        return divide_by_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max()
 
     def dual_scale(self, v):
-        largest = per_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
+        largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
         return jnp.minimum(1, self.strength / jnp.maximum(largest, 1e-300))
 
     def conjugate(self, v):

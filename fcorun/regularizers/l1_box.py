@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from fcorun.config import NonNegative, Positive
 from fcorun.errors import UserError
 from fcorun.regularizers.base import Constraint, soft_threshold
-from fcorun.regularizers.box import refuse_crossed
+from fcorun.regularizers.box import check_bounds
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class L1Box(Constraint):
     across_clients = {"strength": "mean", "lower": "max", "upper": "min"}
 
     def __post_init__(self):
-        refuse_crossed(self.lower, self.upper)
+        check_bounds(self.lower, self.upper)
         if (isinstance(self.lower, float) and self.lower > 0) or (isinstance(self.upper, float) and self.upper < 0):
             raise UserError(
                 f"the box of reg.lower={self.lower} and reg.upper={self.upper} must hold 0; "

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.regularizers.base import Constraint
-from fcorun.regularizers.box import refuse_crossed
+from fcorun.regularizers.box import check_bounds
 from fcorun.regularizers.chain import chain_prox
 
 
-def isotonic(z, decreasing: bool):
+def isotonic_regression(z, decreasing: bool):
     """The nearest monotone point, column by column: isotonic regression."""
     sign = -1 if decreasing else 1
     return sign * chain_prox(sign * z, 0.0, jnp.inf)
@@ -27,7 +27,7 @@ class Monotone(Constraint):
     ordered = True
 
     def project(self, z):
-        return isotonic(z, self.decreasing)
+        return isotonic_regression(z, self.decreasing)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MonotoneBox(Constraint):
     across_clients = {"lower": "max", "upper": "min"}
 
     def __post_init__(self):
-        refuse_crossed(self.lower, self.upper)
+        check_bounds(self.lower, self.upper)
 
     def project(self, z):
-        return jnp.clip(isotonic(z, self.decreasing), self.lower, self.upper)
+        return jnp.clip(isotonic_regression(z, self.decreasing), self.lower, self.upper)

@@ -29,7 +29,7 @@ class Nuclear(Regularizer):
         return self.strength * singular_values(w).sum()
 
     def prox(self, z, t):
-        return shrink(z, t * self.strength)
+        return threshold_singular_values(z, t * self.strength)
 
     def subgradient(self, w):
         u, s, vt = svd(w)
@@ -78,7 +78,7 @@ def singular_values(w: jax.Array) -> jax.Array:
     return (_values_alone if jax.default_backend() == "cpu" else _values)(w)
 
 
-def shrink(z: jax.Array, t: jax.Array | float) -> jax.Array:
+def threshold_singular_values(z: jax.Array, t: jax.Array | float) -> jax.Array:
     """U max(S - t, 0) V' for z = U S V'; in float32 by matrix products alone, which a batch does best.
 
     scripts/nuclear_prox.py times it beside singular value and eigenvalue decompositions.

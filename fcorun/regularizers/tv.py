@@ -31,7 +31,7 @@ class TV(Regularizer):
         return self.strength * tv_subgradient(w)
 
     def structure(self, w, cutoff):
-        return super().structure(w, cutoff) | {"pieces": pieces(w, cutoff)}
+        return super().structure(w, cutoff) | {"pieces": count_pieces(w, cutoff)}
 
 
 def tv_subgradient(w):
@@ -40,6 +40,6 @@ def tv_subgradient(w):
     return -jnp.diff(jnp.sign(jnp.diff(w, axis=0)), axis=0, prepend=none, append=none)
 
 
-def pieces(w, cutoff):
+def count_pieces(w, cutoff):
     """The number of constant pieces, of a matrix that of a column on average."""
     return 1 + jnp.mean((jnp.abs(jnp.diff(w, axis=0)) > cutoff).sum(0), dtype=w.dtype)

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.config import import_classes
-from fcorun.errors import Elsewhere, HostLost, UserError, describe
+from fcorun.errors import HostLost, RemoteError, UserError, describe_error
 from fcorun.records.folder import RunFolder
-from fcorun.runs.hosts.following import follow
+from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.job import Job, SweepWatcher
-from fcorun.runs.points import Options, Point, record_failure
 from fcorun.runs.run import run_jobs
-from fcorun.system.cluster import SECRET, Asked, asked_for
-from fcorun.system.hosts import leave
+from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
+from fcorun.system.cluster import SECRET_VARIABLE, HostOptions, resolve_hosts
+from fcorun.system.hosts import shutdown
 from fcorun.system.interruption import interruptible
-from fcorun.system.joining import join
-from fcorun.system.machine import cores, set_up_jax
+from fcorun.system.machine import available_cores, set_up_jax
+from fcorun.system.rendezvous import join_hosts
 
-Groups = Sequence[list[Point]]  # points of a group differ in numbers and seed only
+PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only
 _SAFE = "PYTHONSAFEPATH"
 
 
-def inline(groups: Groups, options: Options, watch: SweepWatcher) -> None:
+def run_inline(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
     """The groups one after the other; what another process is computing is waited for at the end."""
     waiting = list(groups)
     while waiting:
@@ -36,14 +36,14 @@ def inline(groups: Groups, options: Options, watch: SweepWatcher) -> None:
             run_group(group, watch)
             if options.fail_fast and any(p.error is not None for p in group):
                 return
-            later.append([p for p in group if p.end == "locked"])
+            later.append([p for p in group if p.end_status == "locked"])
         waiting = [group for group in later if group]
         if waiting:
-            watch.waits(sum(map(len, waiting)))
+            watch.on_wait(sum(map(len, waiting)))
             time.sleep(1)
 
 
-def run_group(group: list[Point], watch: SweepWatcher) -> None:
+def run_group(group: list[SweepPoint], watch: SweepWatcher) -> None:
     """Run points that differ in numbers only; how each ended is noted in it and recorded in its folder."""
     unique = {p.folder: p for p in group}
     jobs = {}
@@ -57,9 +57,9 @@ def run_group(group: list[Point], watch: SweepWatcher) -> None:
         problem = error
     for point in group:
         job = jobs[point.folder]
-        point.end, point.error = job.end, job.error or (problem if not job.end else None)
-        if problem is not None and not job.end and point.experiment is not None:
-            point.end = "failed"
+        point.end_status, point.error = job.end_status, job.error or (problem if not job.end_status else None)
+        if problem is not None and not job.end_status and point.experiment is not None:
+            point.end_status = "failed"
             record_failure(point)
     if any(isinstance(p.error, KeyboardInterrupt) for p in group):
         raise KeyboardInterrupt
@@ -67,13 +67,13 @@ def run_group(group: list[Point], watch: SweepWatcher) -> None:
         raise lost
 
 
-def by_joblib(groups: Groups, options: Options, watch: SweepWatcher) -> None:
+def run_with_joblib(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
     """``n_jobs`` groups at a time, each in a process of its own."""
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
         raise UserError("hydra.launcher.executor=joblib needs joblib: pip install 'fcorun[joblib]'") from error
-    each = max(1, cores() // options.n_jobs)
+    each = max(1, available_cores() // options.n_jobs)
     tasks = (delayed(_work)(_sent(group), each) for group in groups)
     with _without_current_folder():
         _note(groups, Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks), options, watch)
@@ -92,7 +92,7 @@ def _without_current_folder() -> Iterator[None]:
             os.environ[_SAFE] = before
 
 
-def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
+def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
     """Each group as a job of a Slurm cluster, or of submitit's local one; waits for all of them. The tasks of a job, if
     there are several, compute together."""
     try:
@@ -107,13 +107,13 @@ def by_submitit(groups: Groups, options: Options, watch: SweepWatcher) -> None:
     tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
     work = _work_together if tasks > 1 else _work
     if tasks > 1:
-        os.environ.setdefault(SECRET, secrets.token_hex(32))  # which jobs take over with the environment
+        os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # which jobs take over with the environment
     with _without_current_folder(), executor.batch():
         jobs = [executor.submit(work, _sent(group), each) for group in groups]
     _note(groups, (job.task(0).result() for job in jobs), options, watch)
 
 
-EXECUTORS = {"inline": inline, "joblib": by_joblib, "submitit": by_submitit}
+EXECUTORS = {"inline": run_inline, "joblib": run_with_joblib, "submitit": run_with_submitit}
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ class _Sent:
     config: dict[str, Any]  # of its first point
     points: bytes
 
-    def received(self) -> list[Point]:
+    def received(self) -> list[SweepPoint]:
         """Return the points, in the folder that they were sent from."""
         os.chdir(self.folder)
         import_classes(self.config)
         return pickle.loads(self.points)
 
 
-def _sent(group: list[Point]) -> _Sent:
+def _sent(group: list[SweepPoint]) -> _Sent:
     experiment = group[0].experiment
     assert experiment is not None
     tracker = {"tracker": {"class": f"{type(experiment.tracker).__module__}.{type(experiment.tracker).__qualname__}"}}
@@ -144,8 +144,8 @@ def _work(sent: _Sent, each: int) -> list[tuple[str, str]]:
     group = sent.received()
     set_up_jax()
     with interruptible():
-        inline([group], Options(), SweepWatcher())
-    return [(p.end, describe(p.error) if p.error else "") for p in group]
+        run_inline([group], SweepOptions(), SweepWatcher())
+    return [(p.end_status, describe_error(p.error) if p.error else "") for p in group]
 
 
 def _work_together(sent: _Sent, each: int) -> list[tuple[str, str]]:
@@ -156,24 +156,24 @@ def _work_together(sent: _Sent, each: int) -> list[tuple[str, str]]:
     os.environ["FCORUN_CORES"] = str(each)
     set_up_jax()
     group = sent.received()
-    told = Asked(f"{place.master_addr}:{place.master_port}", place.world_size, place.rank)
+    told = HostOptions(f"{place.master_addr}:{place.master_port}", place.world_size, place.rank)
     try:
-        if join(asked_for({}) or told).rank:
+        if join_hosts(resolve_hosts({}) or told).rank:
             with interruptible():
-                follow()
+                run_follower()
             return []
         return _work(sent, each)
     except (UserError, HostLost) as error:
-        return [(point.end or "failed", describe(point.error or error)) for point in group]
+        return [(point.end_status or "failed", describe_error(point.error or error)) for point in group]
     finally:
-        leave(0)
+        shutdown(0)
 
 
-def _note(groups: Groups, results: Iterable, options: Options, watch: SweepWatcher) -> None:
+def _note(groups: PointGroups, results: Iterable, options: SweepOptions, watch: SweepWatcher) -> None:
     """Take over how the points of each group ended, as the groups end."""
     for group, ends in zip(groups, results, strict=False):
         for point, (end, text) in zip(group, ends, strict=True):
-            point.end, point.error = end, Elsewhere(text) if text else None
-            watch.over(point)
+            point.end_status, point.error = end, RemoteError(text) if text else None
+            watch.on_point_end(point)
         if options.fail_fast and any(p.error for p in group):
             return

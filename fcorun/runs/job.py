@@ -6,52 +6,52 @@ from typing import Any
 
 from fcorun.datasets.base import FederatedData
 from fcorun.engine.engine import Snapshot
-from fcorun.experiment.ending import grown, judged, met
+from fcorun.experiment.convergence import describe_met_target, explain_growth, minimised_metric
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import COUNTERS, PERSONAL
+from fcorun.metrics import COUNTERS, PERSONAL_PREFIX
 from fcorun.records.folder import RunFolder
-from fcorun.records.record import FINISHED, Record
+from fcorun.records.record import FINISHED_STATUSES, Record
 
 
 class Watcher:
     """What is told of runs as they go; does nothing. Methods are called from the threads that run."""
 
-    def starts(self, job: "Job", data: FederatedData, resumed: int) -> None:
+    def on_start(self, job: "Job", data: FederatedData, resumed: int) -> None:
         """A run begins, or goes on after ``resumed`` rounds."""
 
-    def row(self, job: "Job", row: dict[str, float]) -> None:
+    def on_evaluation(self, job: "Job", row: dict[str, float]) -> None:
         """A run was evaluated."""
 
-    def ends(self, job: "Job") -> None:
+    def on_end(self, job: "Job") -> None:
         """A run is over: its ``end`` is done, diverged, failed, interrupted, reused or locked."""
 
 
 class SweepWatcher(Watcher):
     """What is told of a sweep, too; does nothing."""
 
-    out: Any = None  # a rich.console.Console for what is shown, or None
+    console: Any = None  # a rich.console.Console for what is shown, or None
 
-    def say(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """A line that is shown whatever was asked for."""
 
-    def tell(self, line: str) -> None:
+    def show_if_verbose(self, line: str) -> None:
         """A line for who wants to know."""
 
-    def expect(self, runs: int, rounds: int) -> None:
+    def on_sweep_start(self, runs: int, rounds: int) -> None:
         """So many runs are to come, with so many rounds in all."""
 
-    def waits(self, runs: int) -> None:
+    def on_wait(self, runs: int) -> None:
         """Another process is computing the rest."""
 
-    def over(self, run: Any) -> None:
+    def on_point_end(self, run: Any) -> None:
         """A run is over (its ``end`` says how), here or in another process."""
 
-    def stop(self) -> None:
+    def on_sweep_end(self) -> None:
         """No more runs."""
 
 
 @dataclass
-class Evaluated:
+class RunHistory:
     """The evaluations of a run, as its record has them.
 
     Attributes:
@@ -67,51 +67,51 @@ class Evaluated:
     experiment: Experiment
     rows: list[dict[str, float]] = field(default_factory=list, kw_only=True)
     optimum: dict | None = field(default=None, kw_only=True)
-    up: int = field(default=0, kw_only=True)
-    down: int = field(default=0, kw_only=True)
-    diverged: int = field(default=0, kw_only=True)
-    grown: str = field(default="", kw_only=True)
+    upload_bytes: int = field(default=0, kw_only=True)
+    download_bytes: int = field(default=0, kw_only=True)
+    divergence_round: int = field(default=0, kw_only=True)
+    divergence_reason: str = field(default="", kw_only=True)
     reason: str = field(default="", kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
 
-    def note(self, now: Snapshot, place: int, sent: dict[str, int], seconds: float) -> dict[str, float]:
+    def add_snapshot(self, now: Snapshot, place: int, sent: dict[str, int], seconds: float) -> dict[str, float]:
         """Add the evaluation of the run at a ``place`` in its batch, which has ``sent`` so many bytes; the new row."""
         evals = dict(zip(("grad_evals", "prox_evals"), now.work[place].tolist(), strict=True))
         counters = {"round": now.round, "seconds": seconds, **sent, **evals}
-        return self.add(counters, {name: float(value[place]) for name, value in now.metrics.items()})
+        return self.add_row(counters, {name: float(value[place]) for name, value in now.metrics.items()})
 
-    def add(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
+    def add_row(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
         """Add an evaluation, with the gap to the optimum where that is known; the new row.
 
         Nothing is kept of a model for all clients that the run does not have.
         """
         if not self.experiment.has_shared_model:
-            metrics = {name: value for name, value in metrics.items() if name.startswith(PERSONAL)}
+            metrics = {name: value for name, value in metrics.items() if name.startswith(PERSONAL_PREFIX)}
         elif self.optimum is not None:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
-        self.rows.append(counters | self.experiment.metrics.in_order(metrics))
+        self.rows.append(counters | self.experiment.metrics.sort(metrics))
         return self.rows[-1]
 
-    def meets(self) -> bool:
+    def check_targets(self) -> bool:
         """Whether the last evaluation has met a target, which is remarked. Raises UserError as ``met`` does."""
         targets = self.experiment.settings.stop
-        if targets and (reason := met(targets, self.rows, self.experiment.metrics)):
+        if targets and (reason := describe_met_target(targets, self.rows, self.experiment.metrics)):
             self.stopped = True
-            self.remark(reason)
+            self.add_reason(reason)
         return self.stopped
 
-    def judge_growth(self) -> None:
+    def check_growth(self) -> None:
         """Note that a run which is over has diverged, if its objective rose without bounds."""
-        if not (self.diverged or self.stopped) and (why := grown(self.rows)):
-            self.grown, self.diverged = why, int(self.rows[-1]["round"])
+        if not (self.divergence_round or self.stopped) and (why := explain_growth(self.rows)):
+            self.divergence_reason, self.divergence_round = why, int(self.rows[-1]["round"])
 
-    def remark(self, words: str) -> None:
+    def add_reason(self, words: str) -> None:
         """Add a remark, if it is not empty."""
         self.reason = "; ".join(filter(None, (self.reason, words)))
 
 
 @dataclass
-class Job(Evaluated):
+class Job(RunHistory):
     """What a run is, where it goes, and how far it has come.
 
     Attributes:
@@ -125,25 +125,26 @@ class Job(Evaluated):
         devices: on how many it is computed, of all hosts together.
         hosts: on how many it is computed.
         where: at which client it diverged, and in which line, if that is known (``debug``).
-        unfinished: what says that its objective was still falling at the end, of fcorun.experiment.ending.unfinished.
+        unfinished: what says that its objective was still falling at the end, of
+            fcorun.experiment.convergence.unfinished.
         moved: by which share of the largest coefficient steps of proximal gradient on all rows move one from where the
             run has ended, of fcorun.experiment.stationarity; None: not looked at.
         bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
     """
 
-    folder: RunFolder
-    picture: bool = False
-    end: str = ""
+    run_folder: RunFolder
+    with_pictures: bool = False
+    end_status: str = ""
     error: BaseException | None = None
-    setup: float = 0.0
+    setup_seconds: float = 0.0
     certificate: dict | None = None
-    drawn: bool = False
-    devices: int = 1
-    hosts: int = 1
-    where: str = ""
-    unfinished: dict | None = None
-    moved: float | None = None
-    bounds: dict | None = None
+    depends_on_seed: bool = False
+    n_devices: int = 1
+    n_hosts: int = 1
+    divergence_origin: str = ""
+    remaining_descent: dict | None = None
+    movement: float | None = None
+    resolved_values: dict | None = None
 
     @property
     def label(self) -> str:
@@ -153,32 +154,32 @@ class Job(Evaluated):
     def headline(self) -> str:
         """The objective of the last evaluation, or of own models alone their loss, and the metric that matters most."""
         row = self.rows[-1]
-        metric = self.experiment.metrics.headline([name for name in row if name not in COUNTERS])
-        first = "objective" if "objective" in row else judged(row)
+        metric = self.experiment.metrics.default_metric([name for name in row if name not in COUNTERS])
+        first = "objective" if "objective" in row else minimised_metric(row)
         text = f"{first} {row[first]:.6g}"
         return text if metric == first else f"{text}  {metric} {row[metric]:.4g}"
 
-    def resolution(self) -> float:
+    def objective_resolution(self) -> float:
         """The least gap to the optimum that the precision of this run can tell from none; 0 where none is measured."""
         eps = {"float32": 1e-6, "float64": 1e-14}[self.experiment.settings.precision]
         return eps * abs(self.optimum["objective"]) if self.optimum else 0.0
 
-    def finished(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the record is complete although nobody has noted it: the process was stopped just then."""
-        status = Record(self.folder.folder).status
-        if status.get("identity") == self.folder.identity and status.get("status") in FINISHED:
-            self.end = status["status"]
-        return bool(self.end)
+        status = Record(self.run_folder.path).status
+        if status.get("identity") == self.run_folder.identity and status.get("status") in FINISHED_STATUSES:
+            self.end_status = status["status"]
+        return bool(self.end_status)
 
     def fail(self, error: BaseException) -> None:
         """Record that the run failed, or was interrupted; where not even that can be written, only note it."""
         self.error = error
         if isinstance(error, KeyboardInterrupt):
-            self.end, reason = "interrupted", f"stopped after round {self.rows[-1]['round'] if self.rows else 0}"
+            self.end_status, reason = "interrupted", f"stopped after round {self.rows[-1]['round'] if self.rows else 0}"
             with contextlib.suppress(OSError):
-                self.folder.log(f"interrupted: {reason}")
-                self.folder.set_status("interrupted", self.label, reason)
+                self.run_folder.log(f"interrupted: {reason}")
+                self.run_folder.write_status("interrupted", self.label, reason)
         else:
-            self.end = "failed"
+            self.end_status = "failed"
             with contextlib.suppress(OSError):
-                self.folder.fail(error, self.label)
+                self.run_folder.mark_failed(error, self.label)

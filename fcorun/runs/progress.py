@@ -21,16 +21,16 @@ class Progress:
 
     due: float = 0.0
 
-    def note(self, jobs: Sequence[Job], seconds_left: float | None, last: bool = False) -> None:
+    def log_progress(self, jobs: Sequence[Job], seconds_left: float | None, last: bool = False) -> None:
         """Note the last evaluation of each of these jobs, unless the note before is recent; ``last`` ones always."""
         begun = time.monotonic()
         if begun < self.due and not last:
             return
         for job in jobs:
             done, left = _told(job, seconds_left)
-            job.folder.log(f"{done}: {job.headline()}{left}")
+            job.run_folder.log(f"{done}: {job.headline()}{left}")
             if not last:  # how it ended is about to be written
-                job.folder.begin(job.label, f"{done}{left}", round=job.rows[-1]["round"])
+                job.run_folder.mark_running(job.label, f"{done}{left}", round=job.rows[-1]["round"])
         ended = time.monotonic()
         self.due = ended + max(_PAUSE, (ended - begun) / _SHARE)
 
@@ -40,12 +40,12 @@ def _told(job: Job, seconds_left: float | None) -> tuple[str, str]:
     done, rounds = job.rows[-1]["round"], job.experiment.settings.rounds
     if not isinstance(job.experiment.algo, Algorithm):
         return f"iteration {done}", ""
-    left = "" if seconds_left is None else f", about {duration(seconds_left)} left"
+    left = "" if seconds_left is None else f", about {format_duration(seconds_left)} left"
     share = f" ({100 * done / rounds:.0f} %)" if rounds else ""
     return f"round {done} of {rounds}{share}", left
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time in the unit that suits it.
 
     >>> duration(0.4), duration(59), duration(200), duration(20_000)

@@ -11,18 +11,18 @@ from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.config import import_classes
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.build import check_measured, load
+from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.records.formats import yaml_text
-from fcorun.records.record import FINISHED, Record
+from fcorun.records.record import FINISHED_STATUSES, Record
+from fcorun.runs.batching import check_devices
 from fcorun.runs.execute import execute
-from fcorun.runs.hosts.leading import loaded
+from fcorun.runs.hosts.leader import load_on_all_hosts
 from fcorun.runs.job import Job, Watcher
-from fcorun.runs.memory import check_devices
-from fcorun.system.ahead import PICTURES, import_ahead
-from fcorun.system.interruption import check_interrupted, uninterrupted
-from fcorun.trackers.base import track
+from fcorun.system.background_import import PICTURES, import_in_background
+from fcorun.system.interruption import check_interrupted, defer_interruption
+from fcorun.trackers.base import log_to_tracker
 
 
 def run(
@@ -81,7 +81,7 @@ def run_grid(
     experiments = [prepare(config) for config in configs]
     places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
     for metric in dict.fromkeys(e.settings.metric for e in experiments):
-        check_measured([e for e in experiments if e.settings.metric == metric], metric)
+        check_metric_measured([e for e in experiments if e.settings.metric == metric], metric)
     unique = dict(zip(places, experiments, strict=True))
     for place, experiment in zip(places, experiments, strict=True):
         if unique[place].identity != experiment.identity:
@@ -90,8 +90,8 @@ def run_grid(
     jobs = [Job(experiment, RunFolder(place, experiment.identity), alone) for place, experiment in unique.items()]
     errors = _run_groups(jobs, watch or Watcher())
     for job in jobs:
-        if job.end == "locked":
-            raise UserError(f"{job.folder.folder} is being computed by another process; wait for it to end")
+        if job.end_status == "locked":
+            raise UserError(f"{job.run_folder.path} is being computed by another process; wait for it to end")
     for error in errors:
         raise error
     return [Record(place) for place in places]
@@ -121,14 +121,14 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     Raises UserError when nothing could be begun: bad data, a folder that cannot be written or holds another run.
     """
     begun = time.perf_counter()
-    if any(job.picture for job in jobs):
-        import_ahead(*PICTURES)
+    if any(job.with_pictures for job in jobs):
+        import_in_background(*PICTURES)
     first = jobs[0].experiment
     check_devices([first])
-    data = loaded(first) if isinstance(first.algo, Algorithm) else load(first)
+    data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
     if isinstance(first.algo, Baseline):
-        first.algo.rows(data.offsets)  # refuses a client that is not there, before anything is written
-    with uninterrupted():
+        first.algo.select_rows(data.offsets)  # refuses a client that is not there, before anything is written
+    with defer_interruption():
         _claim_and_run(jobs, data, watch, begun)
 
 
@@ -140,37 +140,37 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, begun: 
     try:
         for job in jobs:
             check_interrupted()
-            found = job.folder.claim(force, job.label)
+            found = job.run_folder.claim(force, job.label)
             if found in ("finished", "locked"):
-                job.end = "reused" if found == "finished" else found
-                watch.ends(job)
+                job.end_status = "reused" if found == "finished" else found
+                watch.on_end(job)
                 continue
             claimed.append(job)
         for job in claimed:
-            kept = job.folder.load_checkpoint()
+            kept = job.run_folder.load_checkpoint()
             together.setdefault(kept[1] if kept else -1, []).append(job)
-            job.folder.begin(job.label)
-            job.folder.write("config.yaml", yaml_text(job.experiment.config))
-            job.folder.keep_plugins(job.experiment.plugin_code)
-            job.folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
-            if job.experiment.remark:
-                job.folder.log(job.experiment.remark)
-            for remark in data.remarks:
-                job.folder.log(remark)
-            watch.starts(job, data, kept[1] if kept else 0)
-            job.setup = time.perf_counter() - begun
+            job.run_folder.mark_running(job.label)
+            job.run_folder.write_file("config.yaml", yaml_text(job.experiment.config))
+            job.run_folder.save_plugins(job.experiment.plugin_code)
+            job.run_folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
+            if job.experiment.warning:
+                job.run_folder.log(job.experiment.warning)
+            for remark in data.warnings:
+                job.run_folder.log(remark)
+            watch.on_start(job, data, kept[1] if kept else 0)
+            job.setup_seconds = time.perf_counter() - begun
         for same_round in together.values():
             execute(same_round, data, watch)
     except BaseException as error:
-        unfinished = [job for job in claimed if not job.end and not job.finished()]
+        unfinished = [job for job in claimed if not job.end_status and not job.is_complete()]
         for job in unfinished:
             job.fail(error)
-            watch.ends(job)
+            watch.on_end(job)
         if not unfinished or isinstance(error, UserError) or not isinstance(error, (Exception, KeyboardInterrupt)):
             raise
     finally:
         for job in claimed:
-            job.folder.release()
+            job.run_folder.release()
         for job in claimed:
-            if job.end in FINISHED:
-                track(job.experiment.tracker, job.folder)
+            if job.end_status in FINISHED_STATUSES:
+                log_to_tracker(job.experiment.tracker, job.run_folder)

@@ -13,18 +13,18 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.build import problem_of
-from fcorun.metrics import COUNTERS, aggregate, declared, noted
-from fcorun.objectives.base import linear
+from fcorun.experiment.build import build_problem
+from fcorun.metrics import COUNTERS, aggregate, custom_metrics, to_json
+from fcorun.objectives.base import is_linear_model
 from fcorun.runs.job import Job
-from fcorun.sections import MEANT
-from fcorun.sources.catalogue import source_of
+from fcorun.sections import IDENTITY_SECTIONS
+from fcorun.sources.catalogue import read_source
 
 
 def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float]) -> dict[str, Any]:
     """The content of summary.json."""
     settings, rows = job.experiment.settings, job.rows
-    own = noted(declared(job.experiment.objective.metrics))
+    own = to_json(custom_metrics(job.experiment.objective.metrics))
     last = rows[-1] if rows else dict.fromkeys(COUNTERS, 0)
     return {
         "status": status,
@@ -35,22 +35,22 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         **({"metrics": own} if own else {}),
         "tail_rounds": settings.tail_rounds,
         "cutoff": settings.cutoff,
-        "linear": linear(type(job.experiment.objective)),
-        "sources": {section: _source(type(getattr(job.experiment, section))) for section in MEANT},
-        "strength": problem_of(job.experiment, data).regularizer.strength_given,
-        **({"leaves_psi_out": True} if job.experiment.leaves_psi_out else {}),
+        "linear": is_linear_model(type(job.experiment.objective)),
+        "sources": {section: _source(type(getattr(job.experiment, section))) for section in IDENTITY_SECTIONS},
+        "strength": build_problem(job.experiment, data).regularizer.strength_or_none,
+        **({"leaves_psi_out": True} if job.experiment.ignores_regularizer else {}),
         "reference": job.optimum,
         "certificate": job.certificate,
-        "unfinished": job.unfinished,
-        "moved": job.moved,
-        "drawn": job.drawn,
-        "curvature": job.bounds,
+        "unfinished": job.remaining_descent,
+        "moved": job.movement,
+        "drawn": job.depends_on_seed,
+        "curvature": job.resolved_values,
         **{name: last.get(name) for name in COUNTERS[2:] if name in last or "edge" not in name},
         "seconds": times,
         "data": {
-            "clients": data.members,
-            "examples": data.examples,
-            **({} if data.population is None else {"evaluated_examples": len(data.y)}),
+            "clients": data.n_clients,
+            "examples": data.n_rows,
+            **({} if data.generated is None else {"evaluated_examples": len(data.y)}),
             "validation_examples": 0 if data.y_val is None else len(data.y_val),
             **({} if data.y_test is None else {"test_examples": len(data.y_test)}),
             "features": int(data.x.shape[1]),
@@ -62,20 +62,22 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
             **({"class_type": type(data.classes[0]).__name__} if data.classes else {}),
             **({"scale": data.scale} if data.scale != 1 else {}),
             **({"standardized": _plain(data.standardized)} if data.standardized else {}),
-            **({} if data.limits is None else {"limits": data.limits.astype(float).tolist()}),
-            **({"client_names": list(data.clients)} if data.limits is not None and data.clients else {}),
+            **({} if data.feature_range is None else {"limits": data.feature_range.astype(float).tolist()}),
+            **({"client_names": list(data.clients)} if data.feature_range is not None and data.clients else {}),
         },
-        **machine(),
-        "devices": job.devices,
-        "hosts": job.hosts,
-        **({"rows": "all" if data.cut is None else "own"} if job.hosts > 1 and data.population is None else {}),
+        **describe_environment(),
+        "devices": job.n_devices,
+        "hosts": job.n_hosts,
+        **(
+            {"rows": "all" if data.host_bounds is None else "own"} if job.n_hosts > 1 and data.generated is None else {}
+        ),
     }
 
 
 def _source(plugin: type) -> dict[str, Any]:
     """Return where a plug-in comes from, with its entries of BibTeX, so that nobody has to import its class for it."""
     try:
-        found = source_of(plugin)
+        found = read_source(plugin)
     except UserError as error:
         return {"text": "", "entries": [], "trouble": str(error)}
     return {"text": found.text, "entries": [entry.text for entry in found.entries]}
@@ -89,7 +91,7 @@ def _plain(standardized: dict) -> dict:
 
 
 @cache
-def machine() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """Versions, the git commit of fcorun where it is known, and the device."""
     packages = ("fcorun", "jax", "jaxlib", "numpy", "hydra-core")
     device = jax.devices()[0]

@@ -10,38 +10,38 @@ import numpy as np
 from fcorun.algorithms.base import Algorithm, Baseline
 from fcorun.algorithms.one_client import OneClient
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.part import check_classes
-from fcorun.engine.footprint import upload_bytes
+from fcorun.datasets.subset import check_classes
+from fcorun.engine.estimates import upload_bytes
 from fcorun.errors import UserError
-from fcorun.experiment.build import bind_objective, engine_for, load, resolved
-from fcorun.experiment.ending import FEW
+from fcorun.experiment.build import bind_objective, build_engine, load_data, resolve_auto
+from fcorun.experiment.convergence import MIN_EVALUATIONS
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
-from fcorun.metrics import PERSONAL
-from fcorun.runs.memory import check_devices
-from fcorun.selection.folds import check_clients_whole
-from fcorun.selection.path import number_of
+from fcorun.metrics import PERSONAL_PREFIX
+from fcorun.runs.batching import check_devices
+from fcorun.selection.folds import check_groups_within_clients
+from fcorun.selection.path import find_path_parameter
 
 
-def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, FederatedData, Experiment]:
+def prepare_study(config: Mapping[str, Any], command: str) -> tuple[Experiment, FederatedData, Experiment]:
     """The experiment of a configuration, its data, and the experiment whose identity does not know the strength.
 
     Raises UserError for what cannot be divided into parts, and for more devices than there are.
     """
     experiment = prepare(config)
     check_devices([experiment])
-    settings, number = experiment.settings, number_of(experiment)
+    settings, number = experiment.settings, find_path_parameter(experiment)
     if settings.start:
         raise UserError(f"start={settings.start} may have seen rows that {command} holds out: leave it out")
     for name in settings.stop or {}:
-        if name.removeprefix(PERSONAL).startswith("val_"):
+        if name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
             raise UserError(f"stop.{name} is not measured where {command} trains on all rows, or on halves: give "
                             "stop={change:1e-5}, or null")  # fmt: skip
     if "suboptimality" in (settings.stop or {}):
         raise UserError(f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
                         "give stop={change:1e-5}, or null")  # fmt: skip
-    data = load(experiment)
-    if data.population is not None:
+    data = load_data(experiment)
+    if data.generated is not None:
         raise UserError(f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
                         "clients: choose a smaller data set")  # fmt: skip
     if data.on_disk:
@@ -52,8 +52,8 @@ def begun(config: Mapping[str, Any], command: str) -> tuple[Experiment, Federate
     return replace(experiment, settings=replace(settings, reference=False)), data, fixed
 
 
-def check_parts(
-    experiment: Experiment, data: FederatedData, masks: Iterable[np.ndarray], by: str, held: bool = False
+def check_subsets(
+    experiment: Experiment, data: FederatedData, masks: Iterable[np.ndarray], by: str, others_held_out: bool = False
 ) -> None:
     """Raises UserError for what parts that keep the rows of masks, (N,), would refuse when their turn comes.
 
@@ -66,24 +66,24 @@ def check_parts(
         raise UserError(f"reg.per_client.{numbers} has a value for each client, and by=clients leaves some out: give "
                         "by=rows, or leave it out")  # fmt: skip
     if by == "clients":
-        check_clients_whole(data)
+        check_groups_within_clients(data)
     if by == "clients" and isinstance(experiment.algo, OneClient):
         raise UserError("algo=one_client is another client wherever by=clients leaves some out: give by=rows")
     for k, kept in enumerate(masks):
         check_classes(data, kept)
-        _check_weights(data, kept, k + 1 if held else None)
+        _check_weights(data, kept, k + 1 if others_held_out else None)
         there = np.add.reduceat(kept, data.offsets[:-1], dtype=np.int64)
         left = int((there > 0).sum())
         if by == "rows" and left < len(there):
-            _check_lost(experiment, data.names[int((there == 0).argmax())])
+            _check_lost(experiment, data.client_names[int((there == 0).argmax())])
         if asked > left and isinstance(experiment.algo, Algorithm):
             raise UserError(f"clients_per_round={asked} is more than the {left} clients that by=clients leaves: lower "
                             "it, or set it to null for all of them")  # fmt: skip
         if by == "clients":
-            names = tuple(name for name, rows in zip(data.names, there, strict=True) if rows)
+            names = tuple(name for name, rows in zip(data.client_names, there, strict=True) if rows)
             ends = np.append(0, np.cumsum(there[there > 0]))
             try:
-                experiment.topology.edge_of(replace(data, offsets=ends, clients=names))
+                experiment.topology.assign_edges(replace(data, offsets=ends, clients=names))
             except UserError as error:
                 raise UserError(
                     f"{error} (by=clients leaves {left} of {len(there)} clients; by=rows leaves all)"
@@ -94,7 +94,7 @@ def _check_lost(experiment: Experiment, client: str) -> None:
     """Raise UserError where each client is needed, and all rows of one are held out together, being of few groups or
     of one fold that the data mark."""
     needs = {
-        f"algo={experiment.names['algo']} has a model for each client": experiment.algo.personalises,
+        f"algo={experiment.names['algo']} has a model for each client": experiment.algo.has_personal_models,
         f"algo={experiment.names['algo']} goes by one client": isinstance(experiment.algo, OneClient),
         "reg.per_client has a value for each client": bool(experiment.reg.per_client),
         f"topology={experiment.names['topology']} gives each client an edge": experiment.topology.edge_rounds
@@ -111,14 +111,16 @@ def _check_weights(data: FederatedData, kept: np.ndarray, fold: int | None) -> N
         return
     rows, weight = (np.add.reduceat(each, data.offsets[:-1]) for each in (kept.astype(int), kept * data.weight))
     if len(without := np.flatnonzero((rows > 0) & (weight <= 0))):
-        raise UserError(f"client {data.names[without[0]]}: all its rows that are left in a fold or a half have weight "
-                        "0: give by=clients, or leave its rows of weight 0 out of the data")  # fmt: skip
+        raise UserError(
+            f"client {data.client_names[without[0]]}: all its rows that are left in a fold or a half have weight "
+            "0: give by=clients, or leave its rows of weight 0 out of the data"
+        )
     if fold and not data.weight[~kept].any():
         raise UserError(f"fold {fold}: all rows that it holds out have weight 0: give fewer folds, or leave rows of "
                         "weight 0 out of the data")  # fmt: skip
 
 
-def check_ranked(data: FederatedData, folds: Iterable[np.ndarray], metric: str) -> None:
+def check_fold_classes(data: FederatedData, folds: Iterable[np.ndarray], metric: str) -> None:
     """Raise UserError where a fold, rows of a mask (N,), holds out one class only, so that nothing can be ranked."""
     for k, fold in enumerate(folds, start=1):
         classes = np.unique(data.y[fold])
@@ -127,32 +129,35 @@ def check_ranked(data: FederatedData, folds: Iterable[np.ndarray], metric: str) 
                             f"{data.classes[classes[0]]}' only: give metric=loss, or fewer folds")  # fmt: skip
 
 
-def together(experiment: Experiment, data: FederatedData) -> bool:
+def has_global_model(experiment: Experiment, data: FederatedData) -> bool:
     """Whether runs make a model of all clients, and not only models of their own, of which nothing is sent."""
-    if not experiment.algo.personalises:
+    if not experiment.algo.has_personal_models:
         return True
-    experiment = resolved(experiment, data)[0]
+    experiment = resolve_auto(experiment, data)[0]
     assert isinstance(experiment.algo, Algorithm)
     with jax.enable_x64(experiment.settings.precision == "float64"):
-        return upload_bytes(engine_for(experiment, data).federation, experiment.algo) > 0
+        return upload_bytes(build_engine(experiment, data).federation, experiment.algo) > 0
 
 
-def check_together(experiment: Experiment, data: FederatedData, why: str) -> None:
+def check_global_model(experiment: Experiment, data: FederatedData, why: str) -> None:
     """Raises UserError, with what is wanted of a model of all clients, where there is none."""
-    if not together(experiment, data):
+    if not has_global_model(experiment, data):
         raise UserError(f"clients of algo={experiment.names['algo']} have models of their own and none together, and "
                         f"{why}")  # fmt: skip
 
 
-def unjudged(experiment: Experiment) -> list[str]:
+def warn_few_evaluations(experiment: Experiment) -> list[str]:
     """That nothing is known of whether runs had come to an end, where they are evaluated too seldom."""
     settings = experiment.settings
-    if isinstance(experiment.algo, Baseline) or -(-settings.rounds // settings.eval_every) + 1 >= FEW:
+    if isinstance(experiment.algo, Baseline) or -(-settings.rounds // settings.eval_every) + 1 >= MIN_EVALUATIONS:
         return []
-    return [f"whether runs had come to an end was not judged, for they have fewer than {FEW} evaluations: a smaller "
-            "eval_every gives more"]  # fmt: skip
+    return [
+        f"whether runs had come to an end was not judged, for they have fewer than {MIN_EVALUATIONS} evaluations: "
+        f"a smaller "
+        "eval_every gives more"
+    ]
 
 
-def standardized_by_itself(experiment: Experiment) -> bool:
+def fits_own_scaling(experiment: Experiment) -> bool:
     """Whether features were standardized, if they were, by the rows themselves, and not as another record's were."""
     return getattr(experiment.data, "scaling", None) is None

@@ -7,15 +7,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.groups import uniform_of
-from fcorun.datasets.splits import DEFAULT
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
+from fcorun.tables.groups import draw_uniform_per_group
+from fcorun.tables.splits import DEFAULT_VALIDATION
 
 Mask = Bool[np.ndarray, " N"]
 
 
-def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator) -> Int[np.ndarray, " N"]:
+def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Generator) -> Int[np.ndarray, " N"]:
     """The fold in which each training row is held out, (N,), from 0.
 
     By "rows", each client's rows are dealt out in a random order, those of a class evenly; by "clients", whole clients
@@ -23,43 +23,45 @@ def folds_of(data: FederatedData, folds: int, by: str, rng: np.random.Generator)
     alone. Raises UserError where there are fewer rows of a client, clients or groups than folds.
     """
     if data.fold is not None:
-        return np.searchsorted(fold_names(data), data.fold)
+        return np.searchsorted(list_marked_folds(data), data.fold)
     if by == "clients":
-        if folds > len(data.sizes):
-            raise UserError(f"folds={folds} is more than the {len(data.sizes)} clients that by=clients deals out: give "
-                            f"at most {len(data.sizes)}")  # fmt: skip
-        return np.repeat(rng.permutation(np.arange(len(data.sizes)) % folds), data.sizes)
+        if n_folds > len(data.sizes):
+            raise UserError(
+                f"folds={n_folds} is more than the {len(data.sizes)} clients that by=clients deals out: give "
+                f"at most {len(data.sizes)}"
+            )
+        return np.repeat(rng.permutation(np.arange(len(data.sizes)) % n_folds), data.sizes)
     if data.group is not None:
-        found = np.floor(uniform_of(data.group, rng) * folds).astype(np.int64)
-        if len(empty := np.setdiff1d(np.arange(folds), found)):
+        found = np.floor(draw_uniform_per_group(data.group, rng) * n_folds).astype(np.int64)
+        if len(empty := np.setdiff1d(np.arange(n_folds), found)):
             count = len(np.unique(data.group))
-            raise UserError(f"folds={folds}: fold {empty[0] + 1} holds out none of the {count} groups of data.group, "
+            raise UserError(f"folds={n_folds}: fold {empty[0] + 1} holds out none of the {count} groups of data.group, "
                             "which are dealt out at random: give fewer folds")  # fmt: skip
         return found
     least = int(data.sizes.argmin())
-    if folds > data.sizes[least]:
-        raise UserError(f"folds={folds} is more than the {data.sizes[least]} training rows of client "
+    if n_folds > data.sizes[least]:
+        raise UserError(f"folds={n_folds} is more than the {data.sizes[least]} training rows of client "
                         f"{_name(data, least)}: give fewer folds, or by=clients")  # fmt: skip
     found, dealt = np.empty(len(data.y), np.int64), 0
     for rows in _shuffled(data, rng):
-        found[rows] = (dealt + np.arange(len(rows))) % folds
+        found[rows] = (dealt + np.arange(len(rows))) % n_folds
         dealt += len(rows)  # the next client begins where this one ended, so that folds are of one size
     return found
 
 
-def fold_names(data: FederatedData) -> list[str]:
+def list_marked_folds(data: FederatedData) -> list[str]:
     """Return the names of the folds that the data mark, in order; none where folds are drawn."""
     return [] if data.fold is None else np.unique(data.fold).tolist()
 
 
-def check_clients_whole(data: FederatedData) -> None:
+def check_groups_within_clients(data: FederatedData) -> None:
     """Raise UserError where clients cannot be held out wholly, since a group of rows is of several."""
     if data.group is None:
         return
     pairs = np.unique(np.stack([np.unique(data.group, return_inverse=True)[1], _owner(data)]), axis=1)
     across = np.flatnonzero(np.diff(pairs[0]) == 0)
     if len(across):
-        one, other = (data.names[m] for m in pairs[1, across[0] : across[0] + 2])
+        one, other = (data.client_names[m] for m in pairs[1, across[0] : across[0] + 2])
         name = np.unique(data.group)[pairs[0, across[0]]]
         raise UserError(f"by=clients holds whole clients out, and group '{name}' of data.group has rows of {one} and "
                         f"of {other}, which would be on both sides: give by=rows")  # fmt: skip
@@ -70,19 +72,19 @@ def _owner(data: FederatedData) -> Int[np.ndarray, " N"]:
     return np.repeat(np.arange(len(data.sizes)), data.sizes)
 
 
-def fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:
+def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:
     """Return what each fold counts in a mean over the folds, (K,): the weights of its rows added up, or 1."""
     found = np.bincount(fold, data.weight)
     return found if by_rows else np.ones(len(found))
 
 
-def clients_of(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
+def list_held_out_clients(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
     """The clients that each fold by clients holds out, by name: fold1, fold2, ..."""
     first = fold[data.offsets[:-1]]
     return {f"fold{k + 1}": [_name(data, int(m)) for m in np.flatnonzero(first == k)] for k in range(first.max() + 1)}
 
 
-def halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
+def draw_halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
     """Complementary pairs of random halves, one half after the other: 2 ``pairs`` masks of the training rows, (N,).
 
     By "rows", half of each client's rows, rounded down, and about half of each class, or about half of the groups where
@@ -97,7 +99,7 @@ def halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -
         return
     if data.group is not None:
         for pair in range(pairs):
-            first = uniform_of(data.group, rng) < 0.5
+            first = draw_uniform_per_group(data.group, rng) < 0.5
             if first.all() or not first.any():
                 count = len(np.unique(data.group))
                 raise UserError(f"pair {pair + 1} has all {count} groups of data.group in one half: too few to draw "
@@ -153,15 +155,15 @@ def _name(data: FederatedData, client: int) -> str:
     return data.clients[client] if data.clients else str(client)
 
 
-def counts(data: FederatedData) -> dict[str, int]:
+def count_rows(data: FederatedData) -> dict[str, int]:
     """How many rows there are of training, validation and test."""
     parts = {"training": data.y, "validation": data.y_val, "test": data.y_test}
     return {name: 0 if each is None else len(each) for name, each in parts.items()}
 
 
-def told(experiment: Experiment, data: FederatedData, use: str) -> str:
+def describe_rows(experiment: Experiment, data: FederatedData, use: str) -> str:
     """The training rows, which a study divides, and those that are left aside; ``use``: what these are for."""
-    rows, aside = counts(data), []
+    rows, aside = count_rows(data), []
     for name in ("validation", "test"):
         if rows[name]:
             why = _why(experiment, name)
@@ -172,7 +174,7 @@ def told(experiment: Experiment, data: FederatedData, use: str) -> str:
     return f"{said}; {' and '.join(aside)} are left aside and {use}" if aside else said
 
 
-def filled(data: FederatedData) -> list[str]:
+def warn_filled_gaps(data: FederatedData) -> list[str]:
     """A remark where gaps are filled by what held-out rows know, too."""
     if data.encoding is None or all(column.fill is None for column in data.encoding.columns):
         return []
@@ -190,4 +192,4 @@ def _why(experiment: Experiment, name: str) -> str:
             return f"data.{option}={asked}".replace("'", "")
     by_default = name == "validation" and hasattr(source, name) and hasattr(source, "path")
     marked = str(getattr(source, "path", "")).endswith(".npz")  # which may mark them itself
-    return f"data.validation={DEFAULT} by default" if by_default and not marked else ""
+    return f"data.validation={DEFAULT_VALIDATION} by default" if by_default and not marked else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fcorun.errors import UserError, nearest
+from fcorun.errors import UserError, suggest_name
 
 UNPUBLISHED = ("ours", "textbook", "yours")
 
@@ -25,7 +25,7 @@ _FIELD = re.compile(r"(\w+)\s*=\s*")
 
 
 @dataclass(frozen=True)
-class Entry:
+class BibEntry:
     """An entry of BibTeX: its key, its text as it is written, and its fields by their names in small letters."""
 
     key: str
@@ -47,44 +47,44 @@ class Source:
     """What a plug-in says of where it comes from: the text with labels for entries, and these; both empty: nothing."""
 
     text: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[BibEntry, ...] = ()
 
 
-def source_of(plugin: type) -> Source:
+def read_source(plugin: type) -> Source:
     """What a plug-in's class itself says. Raises UserError for a key of no entry, and for an entry that is broken."""
     said = vars(plugin).get("source", "")
     if not isinstance(said, str) or "source" in {f.name for f in _fields(plugin)}:  # an option of the user's
         return Source()
     try:
-        return parsed(said)
+        return parse_source(said)
     except UserError as error:
         raise UserError(f"{plugin.__name__}.source: {error}") from error
 
 
-def parsed(said: str) -> Source:
+def parse_source(said: str) -> Source:
     """The text of a source with labels for its keys and entries. Raises UserError as ``source_of``."""
     entries, text, end = [], "", 0
     for entry, start, stop in _entries(said):
         entries.append(entry)
         text, end = f"{text}{said[end:start]}@{entry.key}", stop
     text = " ".join((text + said[end:]).split())
-    known = catalogue() | {entry.key: entry for entry in entries}
+    known = load_catalogue() | {entry.key: entry for entry in entries}
     keys = list(dict.fromkeys(_KEY.findall(text)))
     for key in keys:
         if key not in known:
             raise UserError(
-                f"there is no entry @{key}: give it in full, @article{{{key}, ...}}, or {nearest(key, known)}"
+                f"there is no entry @{key}: give it in full, @article{{{key}, ...}}, or {suggest_name(key, known)}"
             )
     return Source(_KEY.sub(lambda found: known[found[1]].label, text), tuple(known[key] for key in keys))
 
 
 @cache
-def catalogue() -> dict[str, Entry]:
+def load_catalogue() -> dict[str, BibEntry]:
     """The entries of catalogue.bib by key; that of fcorun itself is "fcorun"."""
     return {e.key: e for e, *_ in _entries(Path(__file__).with_name("catalogue.bib").read_text(encoding="utf-8"))}
 
 
-def noted_entry(text: str) -> Entry:
+def entry_from_record(text: str) -> BibEntry:
     """Return the entry that a record notes: that of the catalogue by the same key, else the text as it stands.
 
     Raises UserError for a text that is not one entry alone, and for one that would have LaTeX do more than set text.
@@ -93,22 +93,22 @@ def noted_entry(text: str) -> Entry:
     if len(found) != 1 or found[0][1:] != (0, len(text)):
         raise UserError("what its record notes is not one entry of BibTeX")
     entry = found[0][0]
-    if entry.key not in catalogue() and (command := _COMMAND.search(text)):
+    if entry.key not in load_catalogue() and (command := _COMMAND.search(text)):
         raise UserError(f"the entry @{entry.key} of its record has {command[0]}, which may be a command to LaTeX")
-    return catalogue().get(entry.key, entry)
+    return load_catalogue().get(entry.key, entry)
 
 
 def _fields(plugin: type) -> tuple[dataclasses.Field, ...]:
     return dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ()
 
 
-def _entries(text: str) -> Iterator[tuple[Entry, int, int]]:
+def _entries(text: str) -> Iterator[tuple[BibEntry, int, int]]:
     """Each entry in a text, with where it begins and ends."""
     stop = 0
     while found := _ENTRY.search(text, stop):
         stop = _closing(text, text.index("{", found.start()), found[2])
         fields = dict(_read(text[found.end() : stop - 1], found[2]))
-        yield Entry(found[2], text[found.start() : stop], fields), found.start(), stop
+        yield BibEntry(found[2], text[found.start() : stop], fields), found.start(), stop
 
 
 def _read(body: str, key: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import numpy as np
 _LINE = 64  # bytes: on a CPU, JAX copies what begins elsewhere
 
 
-def aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
+def empty_aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
     """An array of this shape that holds nothing yet. On a CPU ``jax.device_put`` takes it as it is, without a copy: it
     is not to be changed afterwards."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -17,17 +17,17 @@ def aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
 
 
 @dataclass
-class Buffers:
+class DoubleBuffer:
     """Two arrays in turn, one to compute with and one to read into meanwhile: memory that is asked for anew costs more
     than what is read into it."""
 
-    both: list[np.ndarray | None] = field(default_factory=lambda: [None, None])
+    arrays: list[np.ndarray | None] = field(default_factory=lambda: [None, None])
 
-    def next(self, shape: tuple[int, ...], dtype) -> np.ndarray:
+    def next_array(self, shape: tuple[int, ...], dtype) -> np.ndarray:
         """An array of this shape, which is given out again the time after next; it holds anything."""
-        self.both.reverse()
-        found = self.both[0]
+        self.arrays.reverse()
+        found = self.arrays[0]
         if found is None or found.shape != shape or found.dtype != dtype:
-            self.both[0] = None  # before there is another one
-            found = self.both[0] = aligned(shape, dtype)
+            self.arrays[0] = None  # before there is another one
+            found = self.arrays[0] = empty_aligned(shape, dtype)
         return found

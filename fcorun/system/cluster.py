@@ -12,13 +12,13 @@ from fcorun.config import Count, Index, Positive, build
 from fcorun.errors import UserError
 
 _KEYS = ("address", "count", "rank")
-SECRET = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
+SECRET_VARIABLE = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
 _SHORTEST = 16  # bytes of a secret
 _UNKNOWN = "several tasks were started together, and where the first one is was not found"
 
 
 @dataclass(frozen=True)
-class Asked:
+class HostOptions:
     """The keys of ``hosts``.
 
     Attributes:
@@ -41,7 +41,7 @@ class Asked:
     secret_file: str | None = None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def endpoint(self) -> tuple[str, int]:
         """The host, without the brackets of IPv6, and the port of the first one."""
         host, _, port = str(self.address).rpartition(":")
         return host.strip("[]"), int(port)
@@ -49,7 +49,7 @@ class Asked:
     @property
     def is_loopback(self) -> bool:
         """Whether no other machine can reach the address."""
-        host, _ = self.place
+        host, _ = self.endpoint
         try:
             return host == "localhost" or ipaddress.ip_address(host).is_loopback
         except ValueError:  # a name
@@ -60,7 +60,7 @@ class Asked:
 
         Raises UserError where there is none, or one that can be guessed.
         """
-        found, where = os.environ.get(SECRET, "").encode(), SECRET
+        found, where = os.environ.get(SECRET_VARIABLE, "").encode(), SECRET_VARIABLE
         if self.secret_file is not None:
             where = f"hosts.secret_file={self.secret_file}"
             try:
@@ -73,7 +73,7 @@ class Asked:
         if not found and not self.is_loopback:
             raise UserError(
                 f"hosts.address={self.address} can be reached by others: give all hosts the same secret, in a file as "
-                f"hosts.secret_file=FILE or in the environment variable {SECRET}"
+                f"hosts.secret_file=FILE or in the environment variable {SECRET_VARIABLE}"
             )
         if (found or self.secret_file) and len(found) < _SHORTEST:
             raise UserError(
@@ -83,9 +83,9 @@ class Asked:
         return found
 
 
-def asked_for(values: Mapping[str, Any] | None) -> Asked | None:
+def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
     """The hosts that keys ask for, or that a cluster has started; None for one alone. Raises UserError."""
-    asked = build(Asked, {k: v for k, v in (values or {}).items() if v is not None}, "hosts")
+    asked = build(HostOptions, {k: v for k, v in (values or {}).items() if v is not None}, "hosts")
     if asked.count == 1:
         return None
     if None in (asked.address, asked.count, asked.rank) and (_tasks() > 1 or _in_pods()):
@@ -106,10 +106,10 @@ def asked_for(values: Mapping[str, Any] | None) -> Asked | None:
     return asked
 
 
-def refuse_several(what: str, values: Mapping[str, Any] | None) -> None:
+def require_single_host(command: str, values: Mapping[str, Any] | None) -> None:
     """Raises UserError where several hosts are asked for, or were started, to do ``what`` one does alone."""
-    if asked_for(values) is not None:
-        raise UserError(f"{what} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
+    if resolve_hosts(values) is not None:
+        raise UserError(f"{command} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
 
 
 def _tasks() -> int:
@@ -126,7 +126,7 @@ def _in_pods() -> bool:
     return numbered and find_spec("kubernetes") is not None
 
 
-def _detected(asked: Asked) -> Asked:
+def _detected(asked: HostOptions) -> HostOptions:
     """What was not asked for, as the cluster says. Raises UserError where it does not say all."""
     from jax._src.clusters import ClusterEnv  # jax.distributed's own, which it does not show
 

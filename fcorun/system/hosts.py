@@ -19,10 +19,10 @@ from queue import Empty, Queue
 from typing import Any
 
 from fcorun.errors import HostLost
-from fcorun.system.interruption import check_interrupted, interrupted
-from fcorun.system.waiting import LOOK
+from fcorun.system.interruption import check_interrupted, is_interrupted
+from fcorun.system.polling import POLL_SECONDS
 
-GOES_ON = "the same command goes on"
+RERUN_HINT = "the same command goes on"
 _GRACE = 20.0  # seconds in which the main thread comes to see that a host is gone, unless it waits for it
 _BEAT, _SILENT = 5.0, 60.0  # seconds between two signs of life, and without any until a host is thought to be gone
 _PATIENCE = 2.0  # seconds in which it comes to hear that all is over
@@ -45,53 +45,53 @@ class Hosts:
 
     rank: int
     names: list[str]
-    links: dict[int, Connection] = field(repr=False)
+    connections: dict[int, Connection] = field(repr=False)
     rows: str = "auto"
-    why: str = ""
-    over: bool = False
-    told: bool = False
-    heard: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone
-    gone: set[int] = field(default_factory=set)
-    guard: Any = field(default_factory=threading.RLock, repr=False)  # two threads talk
+    failure: str = ""
+    closed: bool = False
+    interruption_sent: bool = False
+    inboxes: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone
+    lost_ranks: set[int] = field(default_factory=set)
+    send_lock: Any = field(default_factory=threading.RLock, repr=False)  # two threads talk
 
     def __post_init__(self) -> None:
-        self.heard = {rank: Queue() for rank in self.links}
+        self.inboxes = {rank: Queue() for rank in self.connections}
 
     @property
     def count(self) -> int:
         """How many there are."""
         return len(self.names)
 
-    def name(self, rank: int) -> str:
+    def describe_host(self, rank: int) -> str:
         """A host in words."""
         return f"host {rank} ({self.names[rank]})"
 
-    def tell(self, do: str, **more: Any) -> None:
+    def broadcast(self, command: str, **more: Any) -> None:
         """Tell all others what to do. Raises HostLost."""
-        for rank in self._send({"do": do, **more}):
-            raise self.lost(rank)
+        for rank in self._send({"do": command, **more}):
+            raise self.make_lost_error(rank)
 
-    def say(self, **more: Any) -> None:
+    def send(self, **more: Any) -> None:
         """Answer the first host; if it is gone, that is noticed when it is listened to."""
         self._send(more)
 
     def _send(self, content: dict[str, Any]) -> list[int]:
         """Send to all others; who could not be reached."""
         text, gone = json.dumps(content).encode(), []
-        for rank, link in self.links.items():
+        for rank, link in self.connections.items():
             try:
-                with self.guard:
+                with self.send_lock:
                     link.send_bytes(text)
             except OSError:
                 gone.append(rank)
         return gone
 
-    def hear(self, rank: int = 0) -> dict[str, Any]:
+    def receive(self, rank: int = 0) -> dict[str, Any]:
         """What a host says next. Raises HostLost if it is gone or has failed, and KeyboardInterrupt if it was
         interrupted."""
         told = self._next(rank)
         if "failed" in told:
-            raise self.lost(rank, told["failed"])
+            raise self.make_lost_error(rank, told["failed"])
         return told
 
     def _next(self, rank: int, patience: float | None = None) -> dict[str, Any]:
@@ -99,13 +99,13 @@ class Hosts:
         while True:
             self._heed_signals()
             try:
-                told = self.heard[rank].get(timeout=LOOK if patience is None else patience)
+                told = self.inboxes[rank].get(timeout=POLL_SECONDS if patience is None else patience)
                 break
             except Empty:
                 if patience is not None:
                     return {}
         if told is None:
-            raise self.lost(rank)
+            raise self.make_lost_error(rank)
         if "interrupted" in told:
             raise KeyboardInterrupt
         return told
@@ -115,39 +115,41 @@ class Hosts:
         ends all, after a round that all have computed."""
         if not self.rank:
             check_interrupted()
-        elif interrupted() and not self.told:
-            self.told = True
-            self.say(interrupted=True)
+        elif is_interrupted() and not self.interruption_sent:
+            self.interruption_sent = True
+            self.send(interrupted=True)
 
-    def failed(self, patience: float) -> bool:
+    def all_failed(self, timeout: float) -> bool:
         """Whether all others say within so many seconds each that they have failed; they are ready for what comes next
         then. Raises HostLost if one is gone, and KeyboardInterrupt if one was interrupted."""
-        return all("failed" in self._next(rank, patience) for rank in self.links)
+        return all("failed" in self._next(rank, timeout) for rank in self.connections)
 
-    def heed(self, patience: float = 0.0) -> None:
+    def check_failures(self, timeout: float = 0.0) -> None:
         """Hear what others say unasked for, waiting for it at most so many seconds: raises as ``hear`` does."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
-            for rank, said in self.heard.items():
+            for rank, said in self.inboxes.items():
                 if not said.empty():
-                    self.hear(rank)
+                    self.receive(rank)
             if time.monotonic() >= deadline:
                 return
             time.sleep(_OFTEN)
 
-    def lost(self, rank: int, why: str = "") -> HostLost:
+    def make_lost_error(self, rank: int, why: str = "") -> HostLost:
         """The error that says that a host is gone, or why it has failed."""
-        self.why = self.why or f"{self.name(rank)} {f'failed: {why}' if why else 'was lost'}; {GOES_ON}"
-        return HostLost(self.why)
+        self.failure = (
+            self.failure or f"{self.describe_host(rank)} {f'failed: {why}' if why else 'was lost'}; {RERUN_HINT}"
+        )
+        return HostLost(self.failure)
 
-    def listen(self) -> None:
+    def receive_messages(self) -> None:
         """Take in what the others say, in a thread of its own, and say now and then that this one is there.
 
         It ends this process where the main thread does not come to hear that a host is gone, or that all is over: that
         may be waiting for that very host, within a round.
         """
-        ranks: dict[Any, int] = {link: rank for rank, link in self.links.items()}
-        said, last = 0.0, dict.fromkeys(self.links, time.monotonic())
+        ranks: dict[Any, int] = {link: rank for rank, link in self.connections.items()}
+        said, last = 0.0, dict.fromkeys(self.connections, time.monotonic())
         while ranks:
             if (now := time.monotonic()) > said + _BEAT:
                 self._send({"alive": True})
@@ -159,41 +161,41 @@ class Hosts:
                     told = None
                 last[rank := ranks[link]] = time.monotonic() if told else 0.0
                 if told and "alive" not in told:
-                    self.heard[rank].put(told)
+                    self.inboxes[rank].put(told)
                 if told and told.get("do") == "end":
                     _later(_PATIENCE, self._leave_at_last, told)
             for link in [link for link, rank in ranks.items() if time.monotonic() > last[rank] + _SILENT]:
-                self.gone.add(rank := ranks.pop(link))
-                self.heard[rank].put(None)
+                self.lost_ranks.add(rank := ranks.pop(link))
+                self.inboxes[rank].put(None)
                 _later(_GRACE, self._give_up, rank)
 
     def _give_up(self, rank: int) -> None:
-        if not (self.over or self.why):
-            print(f"fcorun: failed: {self.lost(rank)}", file=sys.stderr, flush=True)
+        if not (self.closed or self.failure):
+            print(f"fcorun: failed: {self.make_lost_error(rank)}", file=sys.stderr, flush=True)
             os._exit(1)
 
     def _leave_at_last(self, told: dict[str, Any]) -> None:
-        if (told["code"] or told["why"]) and not self.over:
+        if (told["code"] or told["why"]) and not self.closed:
             if told["why"]:
                 print(f"fcorun: failed: {told['why']}", file=sys.stderr, flush=True)
             os._exit(told["code"] or 1)
 
-    def end(self, code: int) -> None:
+    def close(self, code: int) -> None:
         """No more: tell the others, and leave together. With an exit code other than 0 this process ends here.
 
         Where one is gone, JAX would wait for it and then end this process by abort(), at exit as here: it is left out.
         """
         import jax
 
-        self.over = True
+        self.closed = True
         if not self.rank:
             with suppress(HostLost):
-                self.tell("end", code=code, why=self.why)
-        if not (code or self.why or self.gone):
+                self.broadcast("end", code=code, why=self.failure)
+        if not (code or self.failure or self.lost_ranks):
             jax.distributed.shutdown()
             return
         deadline = time.monotonic() + 2 * _PATIENCE
-        while not self.rank and len(self.gone) < len(self.links) and time.monotonic() < deadline:
+        while not self.rank and len(self.lost_ranks) < len(self.connections) and time.monotonic() < deadline:
             time.sleep(_OFTEN)  # JAX ends the others by abort() when this process is gone
         if code:
             _exit(code)
@@ -216,26 +218,26 @@ def _later(seconds: float, function: Callable, *given: Any) -> None:
 _JOINED: list[Hosts] = []  # of this process: one at most
 
 
-def joined() -> Hosts | None:
+def current_hosts() -> Hosts | None:
     """The hosts that this process computes with; None where it computes alone."""
     return _JOINED[0] if _JOINED else None
 
 
-def joins(hosts: Hosts) -> None:
+def set_hosts(hosts: Hosts) -> None:
     """From now on this process computes with these."""
     _JOINED.append(hosts)
-    threading.Thread(target=hosts.listen, daemon=True).start()
+    threading.Thread(target=hosts.receive_messages, daemon=True).start()
 
 
-def leave(code: int) -> None:
+def shutdown(code: int) -> None:
     """Leave the others, if there are any, with an exit code."""
-    if hosts := joined():
+    if hosts := current_hosts():
         _JOINED.clear()
-        hosts.end(code)
+        hosts.close(code)
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
+def silence_stdout() -> Iterator[None]:
     """Within it nothing reaches the standard output, where JAX's Gloo says whom it sees before its first sum."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)

@@ -37,11 +37,11 @@ _STATE = _State()  # of the process, as its handlers of signals are
 
 def check_interrupted() -> None:
     """Raise KeyboardInterrupt if a signal has been noted. To be called between steps, in any thread."""
-    if interrupted():
+    if is_interrupted():
         raise KeyboardInterrupt
 
 
-def interrupted() -> bool:
+def is_interrupted() -> bool:
     """Whether a signal has been noted."""
     return _STATE.noted
 
@@ -82,7 +82,7 @@ def interruptible_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_interruption() -> Iterator[None]:
     """Within it a signal is only noted, also in a part that is ``interruptible_at_once``: for writing."""
     with _raising(False):
         yield

@@ -10,26 +10,26 @@ import psutil
 from fcorun.errors import UserError
 from fcorun.system.cache import cache_dir
 
-SMALLER = "give fewer rows, features or clients"
+REDUCE_HINT = "give fewer rows, features or clients"
 _USED = 0.6  # of the memory that is free
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Cores that this process may use: $FCORUN_CORES, or those that the system gives it."""
     if os.environ.get("FCORUN_CORES", "").isdigit():
         return max(1, int(os.environ["FCORUN_CORES"]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def free_memory() -> int:
+def free_device_memory() -> int:
     """Bytes of memory that are free where JAX computes."""
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    return host_memory()
+    return free_host_memory()
 
 
-def host_memory() -> int:
+def free_host_memory() -> int:
     """Bytes of memory that are free for NumPy: of the machine, or of the container or cluster's job that this is."""
     free, group = psutil.virtual_memory().available, Path("/sys/fs/cgroup")
     try:
@@ -41,21 +41,24 @@ def host_memory() -> int:
     return min(free, limit - used + files)
 
 
-def allowed_memory(given: float | None) -> float:
+def memory_limit(limit_gib: float | None) -> float:
     """Bytes that runs may take together: ``given`` in GiB, or 60 % of what is free."""
-    return free_memory() * _USED if given is None else given * 2**30
+    return free_device_memory() * _USED if limit_gib is None else limit_gib * 2**30
 
 
-def check_memory(needed: float, free: float, given: float | None, what: str) -> None:
+def check_memory(needed: float, free: float, limit_gib: float | None, purpose: str) -> None:
     """Refuse ``what`` needs more bytes than are ``free``, or than are ``given`` in GiB where that is more. Raises
     UserError."""
-    there = max(free, (given or 0) * 2**30)
+    there = max(free, (limit_gib or 0) * 2**30)
     if needed > there:
-        raise UserError(f"{what} needs at least {gib(needed)} of memory, and {gib(there)} are free; {SMALLER}, or "
-                        "memory=GIB where more is there")  # fmt: skip
+        raise UserError(
+            f"{purpose} needs at least {format_gib(needed)} of memory, and {format_gib(there)} are free; "
+            f"{REDUCE_HINT}, or "
+            "memory=GIB where more is there"
+        )
 
 
-def gib(bytes_: float) -> str:
+def format_gib(bytes_: float) -> str:
     """A number of bytes in words.
 
     >>> gib(1.5 * 2**30), gib(12345 * 2**30)
@@ -65,18 +68,18 @@ def gib(bytes_: float) -> str:
     return f"{size:,.0f} GiB" if size >= 100 else f"{size:.3g} GiB"
 
 
-def cores_as_devices(at_least: int = 1) -> None:
+def use_cores_as_devices(at_least: int = 1) -> None:
     """Make each core of a CPU a device, unless JAX has begun to compute, or $XLA_FLAGS says how many there are."""
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", max(cores(), at_least))
+        jax.config.update("jax_num_cpu_devices", max(available_cores(), at_least))
 
 
 def set_up_jax(devices: int = 1) -> None:
     """Make cores devices, at least so many of a CPU, and keep compiled programs on disk, so that the second start of
     the same kind of run does not compile."""
-    cores_as_devices(devices)
+    use_cores_as_devices(devices)
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

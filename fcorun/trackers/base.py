@@ -23,24 +23,26 @@ class Tracker(ABC):
     cannot be made, so that a run is refused before it begins and not when it ends.
     """
 
-    modules: ClassVar[tuple[str, ...]] = ()
-    extra: ClassVar[str] = ""
+    required_modules: ClassVar[tuple[str, ...]] = ()
+    pip_extra: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        missing = [name for name in self.modules if find_spec(name) is None]
+        missing = [name for name in self.required_modules if find_spec(name) is None]
         if missing:
-            raise UserError(f"tracker={self.extra} needs {' and '.join(missing)}: pip install 'fcorun[{self.extra}]', "
-                            "or tracker=none")  # fmt: skip
+            raise UserError(
+                f"tracker={self.pip_extra} needs {' and '.join(missing)}: pip install 'fcorun[{self.pip_extra}]', "
+                "or tracker=none"
+            )
 
     @abstractmethod
     def log(self, record: Record) -> None:
         """Show a complete record: configuration, rows, summary, status, files."""
 
 
-def track(tracker: Tracker, folder: RunFolder) -> None:
+def log_to_tracker(tracker: Tracker, folder: RunFolder) -> None:
     """Tell a tracker of the record that is complete in ``folder``. Where that fails, the record's run.log says why."""
     try:
-        tracker.log(Record(folder.folder))
+        tracker.log(Record(folder.path))
     except Exception as error:
         text = "".join(traceback.format_exception(error)).rstrip()
         folder.log(f"the tracker failed\n{text}")
@@ -56,17 +58,17 @@ def _warn(name: str) -> None:
     )
 
 
-def name_of(record: Record) -> str:
+def run_name(record: Record) -> str:
     """What a run is called: ALGORITHM-IDENTITY."""
     return f"{record.config['algo']['name']}-{str(record.status['identity'])[:8]}"
 
 
-def parameters(record: Record) -> dict[str, str | float | int | bool]:
+def flat_parameters(record: Record) -> dict[str, str | float | int | bool]:
     """The configuration with dotted keys, no values as text."""
     return {key: "null" if value is None else value for key, value in record.flat_config.items()}
 
 
-def scalars(record: Record) -> Iterator[tuple[str, float, int, float]]:
+def iterate_scalars(record: Record) -> Iterator[tuple[str, float, int, float]]:
     """Name, value, round and time (seconds since 1970) of all that was measured, then final and tail averages."""
     rows = record.rows
     start = os.path.getmtime(record.folder / "metrics.csv") - (rows[-1]["seconds"] if rows else 0)

@@ -10,9 +10,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from fcorun.records.record import FILES
+from fcorun.records.record import RECORD_FILES
 from fcorun.system.cache import cache_dir
-from fcorun.trackers.base import Tracker, name_of, parameters, scalars
+from fcorun.trackers.base import Tracker, flat_parameters, iterate_scalars, run_name
 
 _SQLITE = "sqlite:///"
 _BATCH = 1000  # metrics that MLflow takes at a time; of parameters, a tenth
@@ -29,23 +29,23 @@ class MLflow(Tracker):
 
     uri: str = _SQLITE + "mlflow.db"
     experiment: str = "fcorun"
-    modules = ("mlflow", "sqlalchemy", "alembic")
-    extra = "mlflow"
+    required_modules = ("mlflow", "sqlalchemy", "alembic")
+    pip_extra = "mlflow"
 
     def log(self, record):
         client, experiment = _open(self.uri, self.experiment)
         from mlflow.entities import Metric, Param, RunTag
 
         status = record.status
-        metrics = [Metric(name, value, int(1000 * at), step) for name, value, step, at in scalars(record)]
-        params = [Param(key, str(value)) for key, value in parameters(record).items()]
+        metrics = [Metric(name, value, int(1000 * at), step) for name, value, step, at in iterate_scalars(record)]
+        params = [Param(key, str(value)) for key, value in flat_parameters(record).items()]
         tags = [RunTag(key, str(status.get(key, ""))) for key in ("status", "reason", "label", "identity")]
         start = min((metric.timestamp for metric in metrics), default=None)
-        run = client.create_run(experiment, start_time=start, run_name=name_of(record)).info.run_id
+        run = client.create_run(experiment, start_time=start, run_name=run_name(record)).info.run_id
         client.log_batch(run, tags=[*tags, RunTag("folder", str(record.folder.resolve()))])
         for i in range(0, max(len(metrics), 10 * len(params)), _BATCH):
             client.log_batch(run, metrics[i : i + _BATCH], params[i // 10 : (i + _BATCH) // 10])
-        for path in (record.folder / name for name in FILES):
+        for path in (record.folder / name for name in RECORD_FILES):
             if path.is_dir():
                 client.log_artifacts(run, str(path), path.name)
             elif path.exists():

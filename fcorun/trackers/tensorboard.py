@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from fcorun.config import Path
-from fcorun.trackers.base import Tracker, name_of, parameters, scalars
+from fcorun.config import PathOption
+from fcorun.trackers.base import Tracker, flat_parameters, iterate_scalars, run_name
 
 
 @dataclass(frozen=True)
@@ -15,25 +15,25 @@ class TensorBoard(Tracker):
     A run goes to ``folder``/DATA/ALGORITHM-IDENTITY; one that is computed again replaces its event files there.
     """
 
-    folder: Path = "tensorboard"
-    modules = ("tensorboardX",)
-    extra = "tensorboard"
+    folder: PathOption = "tensorboard"
+    required_modules = ("tensorboardX",)
+    pip_extra = "tensorboard"
 
     def log(self, record):
         from matplotlib.image import imread
         from tensorboardX import SummaryWriter
         from tensorboardX.summary import hparams
 
-        place = FilePath(self.folder) / record.config["data"]["name"] / name_of(record)
+        place = FilePath(self.folder) / record.config["data"]["name"] / run_name(record)
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
         status = record.status
         with SummaryWriter(str(place)) as writer:
-            for name, value, step, seconds in scalars(record):
+            for name, value, step, seconds in iterate_scalars(record):
                 writer.add_scalar(name, value, step, walltime=seconds)
             final = {f"final_{name}": value for name, value in record.summary["final"].items()}
             events: Any = writer.file_writer
-            for part in hparams(parameters(record) | {"status": status["status"]}, final):
+            for part in hparams(flat_parameters(record) | {"status": status["status"]}, final):
                 events.add_summary(part)
             writer.add_text("status", f"{status['status']} {status['reason']}".strip())
             config = (record.folder / "config.yaml").read_text(encoding="utf-8")

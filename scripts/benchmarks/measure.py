@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fcorun.composing.compose import compose
+from fcorun.configuration.compose import compose
 from fcorun.engine.engine import Engine
-from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 
 FCORUN = [sys.executable, "-m", "fcorun"]
@@ -32,7 +32,7 @@ def in_turns(repetitions: int, **tasks: Callable[[], float]) -> dict[str, float]
 def make_engine(*overrides: str) -> tuple[Engine, list]:
     """An engine, and the numbers of its configuration."""
     experiment = prepare(compose(["algo=feddualavg", "data=lasso", "verbose=false", *overrides]))
-    return engine_for(experiment, load(experiment)), [experiment.numbers()]
+    return build_engine(experiment, load_data(experiment)), [experiment.numbers()]
 
 
 def engine_seconds(engine: Engine, points: list) -> Callable[[], float]:

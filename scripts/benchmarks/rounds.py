@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.measure import engine_seconds, in_threads, in_turns, make_engine, rates
-from fcorun.composing.compose import compose
+from fcorun.configuration.compose import compose
 from fcorun.engine.engine import Engine
-from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 
 
@@ -40,7 +40,7 @@ def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> C
     def run() -> float:
         state = (jnp.zeros(x.shape[1]), jnp.zeros(()), jnp.zeros(()))
         begun = time.perf_counter()
-        jax.block_until_ready(advance(state, engine.federation.schedule.draw(0, rounds).rows, x, y))
+        jax.block_until_ready(advance(state, engine.federation.schedule.draw_rounds(0, rounds).rows, x, y))
         return time.perf_counter() - begun
 
     run()
@@ -54,7 +54,7 @@ def numpy_loop(engine: Engine, rate: float, strength: float, rounds: int) -> Cal
     def run() -> float:
         begun = time.perf_counter()
         z, bias, elapsed = np.zeros(x.shape[1], np.float32), np.zeros((), np.float32), 0.0
-        drawn = engine.federation.schedule.draw(0, rounds).rows
+        drawn = engine.federation.schedule.draw_rounds(0, rounds).rows
         for cohort in drawn:
             ends = []
             for batches in cohort:
@@ -109,9 +109,9 @@ def fedgd() -> Iterator[str]:
         rounds = 34_000
         fixed = ("algo=fedgd", f"data={data}", "objective.intercept=false", "algo.step=1e-3")
         experiment = prepare(compose([*fixed, f"rounds={rounds}", f"eval_every={rounds}"]))
-        loaded = load(experiment)
+        loaded = load_data(experiment)
         with jax.enable_x64(True):
-            seconds = engine_seconds(engine_for(experiment, loaded), [experiment.numbers()])()
+            seconds = engine_seconds(build_engine(experiment, loaded), [experiment.numbers()])()
         x = loaded.x.reshape(25, rows, -1)
         w, begun = np.zeros(x.shape[2]), time.perf_counter()
         for _ in range(34):

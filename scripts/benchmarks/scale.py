@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks.measure import FCORUN, in_turns, make_engine, shell
 from fcorun.engine.devices import Devices
-from fcorun.system.machine import cores, cores_as_devices
+from fcorun.system.machine import available_cores, use_cores_as_devices
 
-cores_as_devices()  # before anything is computed
+use_cores_as_devices()  # before anything is computed
 
 CLIENTS = (64, 256, 1024, 4096)
-FEW = cores()  # one on each device: their rows take no memory to speak of
+FEW = available_cores()  # one on each device: their rows take no memory to speak of
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "scale.png"
 ONCE, CHUNKS, CORES = "all clients at once", "in chunks, one device", "in chunks, each core a device"
 
@@ -62,11 +62,11 @@ def _rounds(way: str, clients: int) -> Callable[[], float]:
     at_once = str(clients) if way == ONCE else "auto"
     given = (f"data.clients={clients}", f"rounds={count}", f"eval_every={count}", f"clients_at_once={at_once}")
     engine, points = make_engine("clients_per_round=null", *given)
-    devices = Devices.of(jax.local_device_count() if way == CORES else 1, 1)
+    devices = Devices.for_runs(jax.local_device_count() if way == CORES else 1, 1)
     engine, federation = replace(engine, devices=devices.count), engine.federation
-    numbers, state = devices.by_run((federation.stack(points), engine.start(points)))
-    drawn = devices.everywhere((federation.arrays[0], federation.schedule.draw(0, count), np.int32(0)))
-    program = jax.jit(devices.advance(federation.advance, shared=True)).lower(numbers, state, *drawn).compile()
+    numbers, state = devices.shard_by_run((federation.stack_numbers(points), engine.initial_state(points)))
+    drawn = devices.replicate((federation.arrays[0], federation.schedule.draw_rounds(0, count), np.int32(0)))
+    program = jax.jit(devices.map_advance(federation.advance, shared=True)).lower(numbers, state, *drawn).compile()
 
     def run() -> float:
         begun = time.perf_counter()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import FCORUN, shell
-from fcorun.composing.compose import compose
+from fcorun.configuration.compose import compose
 from fcorun.runs.run import run
 
 

@@ -2,8 +2,8 @@
 
 from task import Task
 
-from fcorun.composing.compose import compose
-from fcorun.experiment.build import load, schedule_of
+from fcorun.configuration.compose import compose
+from fcorun.experiment.build import build_schedule, load_data
 from fcorun.experiment.prepare import prepare
 
 COHORTS = (10, 64)
@@ -18,8 +18,8 @@ def overrides(method: str, clients: int, rounds: int) -> list[str]:
 def export(method: str, clients: int, rounds: int, *more: str) -> Task:
     """The task of a method with so many clients a round; ``more`` overrides change the data."""
     experiment = prepare(compose([*overrides(method, clients, rounds), "verbose=false", *more]))
-    data, numbers = load(experiment), experiment.numbers()
-    drawn = schedule_of(experiment, data).draw(0, rounds)
+    data, numbers = load_data(experiment), experiment.numbers()
+    drawn = build_schedule(experiment, data).draw_rounds(0, rounds)
     return Task(
         x=data.x,
         y=data.y,

@@ -11,7 +11,7 @@ from paper_boxes import drawn, soft
 from fcorun import run
 from fcorun.algorithms import Algorithm
 from fcorun.config import Positive
-from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import Regularizer
 
@@ -43,7 +43,7 @@ def gradient_of(data, w):
 def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
     """Algorithm 2 applies the prox on the client and again on the server, which for l1 is twice the strength."""
     config = ragged(tmp_path, f"algo={name}", *ONE, sizes=(20,))
-    data, expected = load(prepare(config)), [np.zeros(7)]
+    data, expected = load_data(prepare(config)), [np.zeros(7)]
     for _ in range(12):
         expected.append(soft(expected[-1] - 0.05 * gradient_of(data, expected[-1]), proxes * 0.05 * 0.3))
     np.testing.assert_allclose(path(config), expected, atol=1e-12)
@@ -51,7 +51,7 @@ def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
 
 def test_one_client_and_one_step_is_dual_averaging(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", *ONE, sizes=(20,))
-    data, expected, total = load(prepare(config)), [np.zeros(7)], np.zeros(7)
+    data, expected, total = load_data(prepare(config)), [np.zeros(7)], np.zeros(7)
     for t in range(1, 13):
         total += gradient_of(data, expected[-1])
         expected.append(soft(-0.05 * total, t * 0.05 * 0.3))
@@ -60,7 +60,7 @@ def test_one_client_and_one_step_is_dual_averaging(tmp_path):
 
 def test_first_output_of_feddualavg_is_a_thresholded_mean_gradient(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", *ONE, "rounds=1", "client_weighting=uniform")
-    data = load(prepare(config))
+    data = load_data(prepare(config))
     x = np.column_stack([data.x, np.ones(len(data.x))])
     mean = np.mean(
         [-2 * x[a:b].T @ data.y[a:b] / (b - a) for a, b in zip(data.offsets, data.offsets[1:], strict=False)], 0
@@ -83,7 +83,7 @@ def test_fedmid_with_an_indicator_is_projected_sgd(tmp_path):
     config = ragged(tmp_path, "algo=fedmid", "batch_size=4", "algo.client_lr=0.05", "algo.server_lr=1")
     config["reg"] = {"name": "orthant", "class": f"{__name__}.Orthant"}
     experiment = prepare(config)
-    data = load(experiment)
+    data = load_data(experiment)
     x, w = np.column_stack([data.x, np.ones(len(data.x))]), np.zeros(7)
     outputs, projected = [w], False
     for cohort in drawn(experiment, data):
@@ -166,9 +166,9 @@ def tiring(*overrides):
 def test_clients_keep_their_state():
     config = tiring()
     experiment = prepare(config)
-    data, now = load(experiment), snapshots(config)[-1]
+    data, now = load_data(experiment), snapshots(config)[-1]
     x, w, times = np.column_stack([data.x, np.ones(len(data.x))]).astype(float), np.zeros(21), np.ones(6)
-    rounds = engine_for(experiment, data).federation.schedule.draw(0, 6)
+    rounds = build_engine(experiment, data).federation.schedule.draw_rounds(0, 6)
     for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):
         mean = np.zeros(21)
         for m, client in zip(cohort, rows, strict=True):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from helpers import fails, ragged, small, snapshots
-from quadratics import Quadratics, path
+from quadratics import Quadratics, outputs_by_round
 
 from fcorun import run
 from fcorun.cli.console import Console
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 # ---------------------------------------------------------------- client proxes
@@ -68,7 +68,7 @@ def test_clients_take_as_many_steps_as_they_are_given(count, gradients, tmp_path
             some = batches[k % len(batches)]
             w = w - 0.05 * 2 / len(some) * x[some].T @ (x[some] @ w - q.data.y[some])
         ends.append(w)
-    np.testing.assert_allclose(path(config)[0], q.p @ ends, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(outputs_by_round(config)[0], q.p @ ends, rtol=1e-10, atol=1e-12)
     assert snapshots(config)[-1].work.tolist() == [[gradients, 0]]
     assert snapshots(config | {"debug": True})[-1].work.tolist() == [[gradients, 0]]
 
@@ -112,7 +112,7 @@ def test_gradients_and_proxes_are_counted(overrides, gradients, proxes, tmp_path
 def test_steps_of_a_random_number_are_counted(tmp_path):
     config = ragged(tmp_path, "algo=proxskip", "algo.probability=0.3", "rounds=8")
     q = Quadratics(config)
-    steps = 1 + np.floor(np.log(1 - q.drawn.chances[:, 0]) / np.log(0.7)).astype(int)
+    steps = 1 + np.floor(np.log(1 - q.drawn.shared_uniforms[:, 0]) / np.log(0.7)).astype(int)
     assert len(set(steps)) > 2
     assert [s.work[0, 0] for s in snapshots(config)] == [0, *(20 * np.cumsum(steps))]
 
@@ -130,7 +130,7 @@ def test_only_what_a_client_needs_is_sent(name, up, down, tmp_path):
 @pytest.mark.parametrize("name", ["fedsplit", "proxskip", "fedpd", "fedcomposite"])
 def test_what_needs_all_clients_says_so(name):
     with fails(f"algo={name}", "clients_per_round=null"):
-        load(prepare(small(f"algo={name}")))
+        load_data(prepare(small(f"algo={name}")))
 
 
 def test_what_takes_all_data_leaves_no_batches():
@@ -153,4 +153,4 @@ def test_what_leaves_psi_out_says_so(capsys):
         assert "algo=fedavg leaves psi out: reg=l1 is measured, not minimised" in text
     assert said.index("leaves psi out") < said.index("round 0")
     for overrides in (["algo=fedavg", "reg=none"], ["algo=feddualavg"], ["algo=fedmid_osp"]):
-        assert prepare(small(*overrides)).remark == ""
+        assert prepare(small(*overrides)).warning == ""

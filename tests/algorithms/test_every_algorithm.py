@@ -2,32 +2,32 @@
 
 import numpy as np
 import pytest
-from helpers import flat, names, plugin_class, small_for
+from helpers import choice_names, flat, plugin_class, small_for
 
 from fcorun import grid, run, run_grid
 from fcorun.algorithms import Algorithm, Baseline
-from fcorun.checks.algorithms import CHECKS, AlgorithmCase, on_two_devices, reaches_the_optimum
-from fcorun.checks.check import always
+from fcorun.checks.algorithms import CHECKS, AlgorithmCase, check_reaches_optimum, check_two_devices
+from fcorun.checks.check import never_skip
 
-FEDERATED = [name for name in names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
-BASELINES = [name for name in names("algo") if issubclass(plugin_class("algo", name), Baseline)]
+FEDERATED = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
+BASELINES = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Baseline)]
 
 
 def test_every_algorithm_is_of_one_kind():
-    assert sorted(FEDERATED + BASELINES) == names("algo")
+    assert sorted(FEDERATED + BASELINES) == choice_names("algo")
 
 
-ELSEWHERE = (on_two_devices, reaches_the_optimum)  # tests/engine/test_devices.py and test_proximal.py try these
+ELSEWHERE = (check_two_devices, check_reaches_optimum)  # tests/engine/test_devices.py and test_proximal.py try these
 
 
 @pytest.mark.parametrize(
     ("check", "case"),
     [
         pytest.param(check, case, id=f"{name}-{check.name}")
-        for name in names("algo")
+        for name in choice_names("algo")
         for case in [AlgorithmCase(name)]
         for check in CHECKS
-        if check.run not in ELSEWHERE and (name in FEDERATED or check.excuse is always)
+        if check.run not in ELSEWHERE and (name in FEDERATED or check.skip_reason is never_skip)
     ],
 )
 def test_every_algorithm_obeys(check, case):
@@ -43,7 +43,7 @@ def test_a_baseline_lowers_the_objective(name):
 
 @pytest.mark.parametrize("name", ["feddualavg", "scaffold", "local", "pfedme", "pfedmac_s", "pfedmac_sh"])
 def test_one_diverging_run_leaves_the_others_alone(name):
-    base = small_for(name, "precision=float64", "rounds=40", *AlgorithmCase(name).exactly)
+    base = small_for(name, "precision=float64", "rounds=40", *AlgorithmCase(name).exact_overrides)
     rate = base["algo"]["client_lr"]
     rate = 1 / base["algo"].get("lam", 1e3) if rate == "auto" else rate
     points = grid(base, {"algo.client_lr": [rate, 1e12, rate / 2]})

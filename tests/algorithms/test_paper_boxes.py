@@ -5,7 +5,7 @@ import pytest
 from helpers import flat, ragged, snapshots
 from paper_boxes import boxes, drawn
 
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 PAPER = ["fedavg", "fedavg_subgradient", "fedmid", "fedmid_osp", "feddualavg", "feddualavg_osp"]
@@ -24,7 +24,7 @@ def test_agrees_with_its_box(name, case, tmp_path):
         tmp_path, f"algo={name}", "algo.client_lr=0.03", "algo.server_lr=0.8", "reg.strength=0.4", *CASES[case]
     )
     experiment = prepare(config)
-    data = load(experiment)
+    data = load_data(experiment)
     ours = [flat({k: v[0] for k, v in s.solution.items()}) for s in snapshots(config)]
     theirs = boxes(name, data.x, data.y, 0.03, 0.8, 0.4, drawn(experiment, data))
     assert np.abs(theirs[-1]).max() > 0.05

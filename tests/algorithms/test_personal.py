@@ -3,10 +3,10 @@
 import boxes
 import numpy as np
 import personal_boxes as personal
-import personal_ends
+import personal_fixed_points
 import pytest
 from helpers import flat, ragged, snapshots
-from quadratics import SIZES, Quadratics, models, own_models, path
+from quadratics import SIZES, Quadratics, client_models_by_round, outputs_by_round, own_models
 
 from fcorun import run
 
@@ -21,7 +21,10 @@ def geometric(draws, probability):
 
 def coins(q, probability):
     """The coins of L2GD, and after which of them a round's pulls are over."""
-    steps, pulls = geometric(q.drawn.chances[:, 0], probability), geometric(q.drawn.chances[:, 1], 1 - probability)
+    steps, pulls = (
+        geometric(q.drawn.shared_uniforms[:, 0], probability),
+        geometric(q.drawn.shared_uniforms[:, 1], 1 - probability),
+    )
     turns = [c for s, p in zip(steps, pulls, strict=True) for c in [0] * s + [1] * p]
     return turns, np.cumsum(steps + pulls) - 1
 
@@ -91,9 +94,9 @@ def test_agrees_with_its_box(case, tmp_path):
     config = ragged(tmp_path, f"algo={name}", *own, *rest, "rounds=12", *texts, sizes=SIZES)
     points, theirs = box(Quadratics(config))
     assert np.abs(theirs[-1] - theirs[-1].mean(axis=0)).max() > 0.05
-    np.testing.assert_allclose(models(config), theirs, atol=1e-8)
+    np.testing.assert_allclose(client_models_by_round(config), theirs, atol=1e-8)
     if name != "local":
-        np.testing.assert_allclose(path(config), points, atol=1e-8)
+        np.testing.assert_allclose(outputs_by_round(config), points, atol=1e-8)
 
 
 def test_pfedmac_sh_agrees_with_its_box(tmp_path):
@@ -108,8 +111,8 @@ def test_pfedmac_sh_agrees_with_its_box(tmp_path):
         points, theirs = Quadratics(config).personal(
             *("pfedmac_sh", edges, lam, 0.5, 0.7 / lam, 1.2, 3, 2, 0.9), inner=inner
         )
-        np.testing.assert_allclose(path(config), points, atol=1e-8)
-        np.testing.assert_allclose(models(config), theirs, atol=1e-8)
+        np.testing.assert_allclose(outputs_by_round(config), points, atol=1e-8)
+        np.testing.assert_allclose(client_models_by_round(config), theirs, atol=1e-8)
 
 
 # ---------------------------------------------------------------- where they end
@@ -146,7 +149,7 @@ def test_pfedme_ends_at_its_fixed_point(eta, steps, q, tmp_path):
 def test_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
     x, own = ends(tmp_path, "pfedmac", f"algo.lam={lam}", f"algo.client_lr={1 / lam}")
-    closed, models = personal_ends.pfedmac_optimum(q.H, q.c, q.p, lam)
+    closed, models = personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam)
     near(x, closed)
     near(own, models)
 
@@ -155,7 +158,7 @@ def test_sparse_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
     x, own = ends(tmp_path, "pfedmac_s", f"algo.lam={lam}", f"algo.client_lr={1 / lam}", *SMOOTH, "rounds=1500",
                   "eval_every=1500", "algo.iterations=2000")  # fmt: skip
-    closed, models = personal_ends.pfedmac_optimum(q.H, q.c, q.p, lam, boxes.soft(0.4))
+    closed, models = personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam, boxes.soft(0.4))
     near(x, closed)
     near(own, models)
     assert 0 < np.count_nonzero(own == 0) < own.size
@@ -171,15 +174,17 @@ def test_pfedmac_sh_ends_at_its_fixed_point(steps, edge_rounds, q, tmp_path):
                   "algo.edge_lr=1.2", *tree, "local_epochs=null", f"local_steps={steps}", "algo.iterations=2000",
                   SMOOTH[-1], "rounds=1000", "eval_every=1000")  # fmt: skip
     edges = [[0, 3], [1, 2]]
-    closed = personal_ends.pfedmac_sh_fixed_point(q.H, q.c, q.p, edges, lam, 0.5, 0.7 / lam, 1.2, steps, edge_rounds)
+    closed = personal_fixed_points.pfedmac_sh_fixed_point(
+        q.H, q.c, q.p, edges, lam, 0.5, 0.7 / lam, 1.2, steps, edge_rounds
+    )
     near(x, closed)
     if steps == edge_rounds == 1:
-        near(x, personal_ends.pfedmac_optimum(q.H, q.c, q.p, lam)[0])
+        near(x, personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam)[0])
         near(own, [np.linalg.solve(h, c + lam * x) for h, c in zip(q.H, q.c, strict=True)])
 
 
 def test_mixture_with_variance_reduction_ends_at_its_optimum(q, tmp_path):
-    best = personal_ends.mixture_optimum(q.H, q.c, q.p, 0.6)
+    best = personal_fixed_points.mixture_optimum(q.H, q.c, q.p, 0.6)
     x, own = ends(tmp_path, "mixture", "algo.lam=0.6", "algo.variance_reduction=true")
     near(own, best)
     near(x, q.p @ best)
@@ -198,7 +203,7 @@ def test_ditto_ends_at_its_fixed_point(solver, s, q, tmp_path):
 def test_apfl_ends_at_its_fixed_point(q, tmp_path):
     s = 1 / q.L
     x, own = ends(tmp_path, "apfl", f"algo.client_lr={s}", "algo.alpha=0.6", *STEPS, "rounds=20000", "eval_every=20000")
-    w, closed = personal_ends.apfl_fixed_point(q.H, q.c, q.p, s, 3, np.full(4, 0.6))
+    w, closed = personal_fixed_points.apfl_fixed_point(q.H, q.c, q.p, s, 3, np.full(4, 0.6))
     near(x, w)
     near(own, closed)
 
@@ -216,8 +221,8 @@ def test_pfedmac_is_pfedme_without_its_quadratic_term(tmp_path):
     rest = ("algo.lam=2", "algo.client_lr=0.3", "batch_size=5", "clients_per_round=2", "reg=none", "rounds=8")
     one, other = (ragged(tmp_path, *algo, *rest, sizes=SIZES) for algo in (["algo=pfedme"],
                   ["algo=pfedmac", "algo.ridge=2"]))  # fmt: skip
-    np.testing.assert_allclose(path(one), path(other), atol=1e-12)
-    np.testing.assert_allclose(models(one), models(other), atol=1e-12)
+    np.testing.assert_allclose(outputs_by_round(one), outputs_by_round(other), atol=1e-12)
+    np.testing.assert_allclose(client_models_by_round(one), client_models_by_round(other), atol=1e-12)
 
 
 def test_limits_of_the_mixture(q, tmp_path):

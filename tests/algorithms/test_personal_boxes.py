@@ -4,7 +4,7 @@ import boxes
 import numpy as np
 import personal_boxes as personal
 import pytest
-from five_clients import COHORTS, LARGEST, SMALLEST, START, C, H, P, gap, run
+from five_clients import COHORTS, LARGEST, SMALLEST, START, C, H, P, max_difference, run
 from scipy.optimize import minimize
 
 ALPHAS = np.array([0.3, 0.5, 0.7, 0.9, 1.0])
@@ -77,14 +77,14 @@ def test_inner_solves(inner, start):
         if inner is PENALTIES[0]:
             assert (abs(rest) <= np.where(u == 0, 0.5 + 1e-13, 1e-13)).all()
         else:
-            assert gap(rest, 0) < 1e-13
+            assert max_difference(rest, 0) < 1e-13
 
 
 def test_smoothed_l1_tends_to_l1():
     b = C[0] + LAM * START
     exact = personal.l1(0.5)(H[0], b, START)
     for smoothed in (personal.logcosh, personal.huber):
-        far, near = (gap(smoothed(0.5, rho)(H[0], b, START), exact) for rho in (0.1, 1e-4))
+        far, near = (max_difference(smoothed(0.5, rho)(H[0], b, START), exact) for rho in (0.1, 1e-4))
         assert near < 1e-3
         assert near < far
 
@@ -93,7 +93,7 @@ def test_apfl_has_local_models_and_fedgd_at_its_ends():
     s = 0.5 / LARGEST
     points, models, _ = run("apfl", 20, s, 3, np.zeros(5))
     np.testing.assert_allclose(points, boxes.fedgd(H, C, P, START, 20, s, 3), atol=1e-12)
-    assert gap(models[-1], points[-1]) < 1e-14
+    assert max_difference(models[-1], points[-1]) < 1e-14
     alone = run("apfl", 20, s, 3, np.ones(5))[1]
     for i in range(5):
         own = boxes.fedgd(H[i : i + 1], C[i : i + 1], np.ones(1), START, 20, s, 3)

@@ -3,10 +3,10 @@
 import boxes
 import numpy as np
 import pytest
-from helpers import names, ragged
-from quadratics import SIZES, Quadratics, path
+from helpers import choice_names, ragged
+from quadratics import SIZES, Quadratics, outputs_by_round
 
-from fcorun.checks.algorithms import AlgorithmCase, inexact, reaches_the_optimum
+from fcorun.checks.algorithms import AlgorithmCase, check_reaches_optimum, reason_not_exact
 
 STEPS = ("local_epochs=null", "local_steps=4")
 ALL, SOME = "clients_per_round=null", "clients_per_round=2"
@@ -42,7 +42,7 @@ BOXES = {
             gamma=1 / q.L,
             probability=0.3,
             psi_prox=q.psi,
-            steps=1 + np.floor(np.log(1 - q.drawn.chances[:, 0]) / np.log(0.7)).astype(int),
+            steps=1 + np.floor(np.log(1 - q.drawn.shared_uniforms[:, 0]) / np.log(0.7)).astype(int),
         ),
     ),
     "feddr": ((), lambda q: q.box("feddr", eta=q.step, psi_prox=q.psi)),
@@ -64,7 +64,7 @@ def test_agrees_with_its_box(case, tmp_path):
     rates = ["algo.client_lr=0.02", "algo.server_lr=0.7"] if name in ("scaffold", "fedcomposite") else []
     own = [text for text in own if "=" in text]
     config = ragged(tmp_path, f"algo={name}", *own, *rates, "reg.strength=0.4", "rounds=15", *overrides, sizes=SIZES)
-    ours, theirs = path(config), box(Quadratics(config))
+    ours, theirs = outputs_by_round(config), box(Quadratics(config))
     assert np.abs(theirs[-1]).max() > 0.05
     np.testing.assert_allclose(ours, theirs, atol=1e-11)
 
@@ -73,14 +73,18 @@ def test_agrees_with_its_box(case, tmp_path):
 
 # The rates that suit that problem, where an algorithm's own do not.
 RATES: dict[str, tuple[str, ...]] = dict.fromkeys(("scaffold", "fedcomposite"), ("algo.client_lr=0.02",))
-EXACT = {name: case for name in names("algo") if not inexact(case := AlgorithmCase(name, RATES.get(name, ())))}
+EXACT = {
+    name: case
+    for name in choice_names("algo")
+    if not reason_not_exact(case := AlgorithmCase(name, RATES.get(name, ())))
+}
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_reaches_the_optimum(name):
     """Where it takes part of the clients, with two of four, too; fedgd needs all of them."""
     partly = EXACT[name].traits.partial and name != "fedgd"
-    reaches_the_optimum(EXACT[name], ("null", "2") if partly else ("null",))
+    check_reaches_optimum(EXACT[name], ("null", "2") if partly else ("null",))
 
 
 def test_at_least_these_are_exact():
@@ -100,7 +104,7 @@ def test_fedgd_ends_at_its_wrong_point(steps, tmp_path):
     )
     q = Quadratics(config)
     wrong = boxes.fedgd_fixed_point(q.H, q.c, q.p, 1 / q.L, steps)
-    np.testing.assert_allclose(path(config)[-1], wrong, atol=1e-8)
+    np.testing.assert_allclose(outputs_by_round(config)[-1], wrong, atol=1e-8)
     assert np.abs(wrong - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
 
 
@@ -111,7 +115,7 @@ def test_fedprox_ends_at_its_wrong_point(mu, tmp_path):
     )
     q = Quadratics(config)
     wrong = boxes.fedprox_fixed_point(q.H, q.c, q.p, 1 / mu)
-    np.testing.assert_allclose(path(config)[-1], wrong, atol=1e-8)
+    np.testing.assert_allclose(outputs_by_round(config)[-1], wrong, atol=1e-8)
     assert np.abs(wrong - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
 
 
@@ -119,7 +123,7 @@ def test_fedsplit_contracts_as_theorem_1_says(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "reg=none", "rounds=60", sizes=SIZES)
     q = Quadratics(config)
     best = boxes.optimum(q.H, q.c, q.p)
-    distance = np.linalg.norm(path(config) - best, axis=1)
+    distance = np.linalg.norm(outputs_by_round(config) - best, axis=1)
     dual = q.step * (np.einsum("mij,j->mi", q.H, best) - q.c)  # z* = x* + s grad f(x*)
     start = np.sqrt(q.p @ (np.linalg.norm(best + dual, axis=1) ** 2))
     factor = 1 - 2 / (np.sqrt(q.L / q.l) + 1)
@@ -134,10 +138,10 @@ def test_fedsplit_on_losses_that_are_not_strongly_convex(tmp_path):
                     sizes=(3, 4, 5, 6))  # fmt: skip
     q = Quadratics(config)
     assert np.linalg.eigvalsh(q.H)[:, 0].max() < 1e-9
-    np.testing.assert_allclose(path(config)[-1], boxes.optimum(q.H + 0.01 * np.eye(7), q.c, q.p), atol=1e-8)
+    np.testing.assert_allclose(outputs_by_round(config)[-1], boxes.optimum(q.H + 0.01 * np.eye(7), q.c, q.p), atol=1e-8)
 
 
 def test_skipping_communication_ends_elsewhere(tmp_path):
     config = ragged(tmp_path, "algo=fedpd", "algo.skip=0.3", "reg=none", "rounds=400", "eval_every=400", sizes=SIZES)
     q = Quadratics(config)
-    assert np.abs(path(config)[-1] - boxes.optimum(q.H, q.c, q.p)).max() > 1e-4
+    assert np.abs(outputs_by_round(config)[-1] - boxes.optimum(q.H, q.c, q.p)).max() > 1e-4

@@ -4,7 +4,7 @@ import boxes
 import numpy as np
 import pytest
 from helpers import ragged, snapshots
-from quadratics import SIZES, Quadratics, path
+from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import compose
 
@@ -36,28 +36,30 @@ def test_server_optimisers_are_those_of_the_box(name, tmp_path):
             v = beta2 * v + (1 - beta2) * delta**2
         w = w + lr * (m if name == "fedavgm" else m / (np.sqrt(v) + tau))
         outputs.append(w)
-    np.testing.assert_allclose(path(config), outputs, atol=1e-10)
+    np.testing.assert_allclose(outputs_by_round(config), outputs, atol=1e-10)
 
 
 def test_without_momentum_the_dual_optimiser_is_feddualavg(tmp_path):
     rest = ["algo.client_lr=0.03", "algo.server_lr=0.8", "reg.strength=0.4", "batch_size=4", SOME]
-    plain = path(ragged(tmp_path, "algo=feddualavg", *rest))
-    np.testing.assert_allclose(path(ragged(tmp_path, "algo=feddualopt", "algo.beta1=0", *rest)), plain, atol=1e-12)
-    assert np.abs(path(ragged(tmp_path, "algo=feddualopt", *rest)) - plain).max() > 1e-3
+    plain = outputs_by_round(ragged(tmp_path, "algo=feddualavg", *rest))
+    np.testing.assert_allclose(
+        outputs_by_round(ragged(tmp_path, "algo=feddualopt", "algo.beta1=0", *rest)), plain, atol=1e-12
+    )
+    assert np.abs(outputs_by_round(ragged(tmp_path, "algo=feddualopt", *rest)) - plain).max() > 1e-3
 
 
 def test_momentum_on_the_dual_keeps_the_fixed_point(tmp_path):
     config = ragged(tmp_path, "algo=feddualopt", "algo.client_lr=0.02", "algo.server_lr=0.1", "reg.strength=0.3",
                     "batch_size=null", "rounds=4000", "eval_every=4000", sizes=SIZES)  # fmt: skip
     q = Quadratics(config)
-    np.testing.assert_allclose(path(config)[-1], boxes.optimum(q.H, q.c, q.p, q.psi), atol=1e-6)
+    np.testing.assert_allclose(outputs_by_round(config)[-1], boxes.optimum(q.H, q.c, q.p, q.psi), atol=1e-6)
 
 
 def test_without_strong_convexity_fast_fedda_is_feddualavg(tmp_path):
     rest = ["reg.strength=0.4", "batch_size=4", SOME]
     fast = ragged(tmp_path, "algo=fast_fedda", "algo.mu=0", "algo.gamma=25", *rest)
     dual = ragged(tmp_path, "algo=feddualavg", "algo.client_lr=0.04", "algo.server_lr=1", *rest)
-    np.testing.assert_allclose(path(fast), path(dual), atol=1e-12)
+    np.testing.assert_allclose(outputs_by_round(fast), outputs_by_round(dual), atol=1e-12)
 
 
 def test_fast_fedda_with_the_nuclear_norm():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from helpers import fails, names, small, traits_of
+from helpers import choice_names, fails, small, traits_of
 
 from fcorun import run
 from fcorun.algorithms import FedAvg, FedDualAvg, Traits
@@ -27,12 +27,12 @@ def test_flags_of_before_are_refused():
             sides = ()
 
 
-@pytest.mark.parametrize("name", names("algo"))
+@pytest.mark.parametrize("name", choice_names("algo"))
 def test_every_choice_has_traits(name):
     assert isinstance(traits_of(name), Traits)
 
 
-@pytest.mark.parametrize("name", [name for name in names("algo") if not traits_of(name).mirrored])
+@pytest.mark.parametrize("name", [name for name in choice_names("algo") if not traits_of(name).mirrored])
 def test_only_who_asks_gets_a_mirror_map(name):
     with fails(f"algo={name} knows no mirror maps"):
         prepare(small(f"algo={name}", "mirror=diagonal", "clients_per_round=null", "reg=l1"))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fcorun.checks import algorithms, datasets, mirror_maps, objectives
-from fcorun.checks.check import Violation, agree, at_least, at_most, examine, finite
-from fcorun.composing.folders import own
+from fcorun.checks.check import Violation, require_at_least, require_at_most, require_close, require_finite, run_checks
+from fcorun.configuration.search_path import use_config_dir
 
 PLUGINS = """
 import time
@@ -132,66 +132,68 @@ def case(user_module, tmp_path):
         return kind("mine")
 
     (tmp_path / "conf").mkdir()
-    with own(tmp_path / "conf"):
+    with use_config_dir(tmp_path / "conf"):
         yield of
 
 
 @pytest.mark.parametrize(
     ("name", "law", "sentence"),
     [
-        ("Mine", algorithms.random_numbers, ""),
-        ("FromKey", algorithms.random_numbers, ""),
-        ("FromNumpy", algorithms.random_numbers, NUMPY),
-        ("FromClock", algorithms.random_numbers, NUMPY),
-        ("FromKey", algorithms.local_steps, ""),
-        ("FromOwnKey", algorithms.local_steps, "random numbers that are not drawn from data.key"),
-        ("FromKeyOfModule", algorithms.local_steps, "random numbers that are not drawn from data.key"),
-        ("FromKey", algorithms.double_precision, ""),
-        ("Half", algorithms.double_precision, "should be in float64, and some are in float32"),
-        ("Unlike", algorithms.contract, "the client's new state must be like that of init(), None"),
-        ("Mine", algorithms.reaches_the_optimum, "its traits say exact=smooth, and are 0.0"),
+        ("Mine", algorithms.check_random_numbers, ""),
+        ("FromKey", algorithms.check_random_numbers, ""),
+        ("FromNumpy", algorithms.check_random_numbers, NUMPY),
+        ("FromClock", algorithms.check_random_numbers, NUMPY),
+        ("FromKey", algorithms.check_local_steps, ""),
+        ("FromOwnKey", algorithms.check_local_steps, "random numbers that are not drawn from data.key"),
+        ("FromKeyOfModule", algorithms.check_local_steps, "random numbers that are not drawn from data.key"),
+        ("FromKey", algorithms.check_float64, ""),
+        ("Half", algorithms.check_float64, "should be in float64, and some are in float32"),
+        ("Unlike", algorithms.check_contract, "the client's new state must be like that of init(), None"),
+        ("Mine", algorithms.check_reaches_optimum, "its traits say exact=smooth, and are 0.0"),
     ],
 )
 def test_an_algorithm(case, name, law, sentence):
-    (found,) = examine([algorithms.Check("it", law)], case(algorithms.AlgorithmCase, name))
-    assert (found.end, sentence in found.sentence) == ("failed" if sentence else "passed", True), found
+    (found,) = run_checks([algorithms.Check("it", law)], case(algorithms.AlgorithmCase, name))
+    assert (found.status, sentence in found.message) == ("failed" if sentence else "passed", True), found
 
 
 def test_both_sides_of_a_where_are_named(case):
-    (found,) = examine([algorithms.Check("it", algorithms.local_steps)], case(algorithms.AlgorithmCase, "Both"))
-    assert (found.end, "on both sides of a where" in found.sentence) == ("passed", True)
+    (found,) = run_checks(
+        [algorithms.Check("it", algorithms.check_local_steps)], case(algorithms.AlgorithmCase, "Both")
+    )
+    assert (found.status, "on both sides of a where" in found.message) == ("passed", True)
 
 
 @pytest.mark.parametrize(("name", "failed"), [("Rows", []), ("Global", ["x"])])
 def test_a_data_set(case, name, failed):
-    found = list(examine(datasets.CHECKS, case(datasets.DatasetCase, name, "data")))
-    sentences = [each.sentence.partition(" should be the same when the data are loaded again")[0] for each in found
-                 if each.end == "failed"]  # fmt: skip
+    found = list(run_checks(datasets.CHECKS, case(datasets.DatasetCase, name, "data")))
+    sentences = [each.message.partition(" should be the same when the data are loaded again")[0] for each in found
+                 if each.status == "failed"]  # fmt: skip
     assert sentences[:1] == failed
 
 
 def test_a_mirror_map_and_an_objective(case, x64):
     from mine import Doubled, Skewed  # type: ignore[import-not-found]
 
-    failed = {each.name: each.sentence for each in examine(mirror_maps.CHECKS, Skewed()) if each.end == "failed"}
+    failed = {each.name: each.message for each in run_checks(mirror_maps.CHECKS, Skewed()) if each.status == "failed"}
     assert failed["to_dual is the gradient of a strictly convex function"].startswith(
         "the Jacobian of to_dual should be"
     )
-    of_objective = examine(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), "regression"))
-    failed = {each.name: each.sentence for each in of_objective if each.end == "failed"}
+    of_objective = run_checks(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), "regression"))
+    failed = {each.name: each.message for each in of_objective if each.status == "failed"}
     assert list(failed) == ["loss and conjugate meet at the gradient"]
 
 
 def test_sentences_name_the_entry():
     with pytest.raises(Violation, match=r"^it should be 2 and is 2\.5 at entry 1$"):
-        agree("it", [1.0, 2.5], [1.0, 2.0], rtol=0.1)
+        require_close("it", [1.0, 2.5], [1.0, 2.0], rtol=0.1)
     with pytest.raises(Violation, match=r"^it should be at least 0 and is -1 at entry 0$"):
-        at_least("it", [-1.0, 1.0], 0)
+        require_at_least("it", [-1.0, 1.0], 0)
     with pytest.raises(Violation, match=r"^it should be at most 0 and is nan$"):
-        at_most("it", np.nan, 0)
+        require_at_most("it", np.nan, 0)
     with pytest.raises(Violation, match=r"^it should have the shape"):
-        agree("it", [1.0], [1.0, 2.0])
+        require_close("it", [1.0], [1.0, 2.0])
     with pytest.raises(Violation, match=r"^it should be finite and is inf$"):
-        finite("it", np.inf)
-    agree("it", [np.inf, 1], [np.inf, 1.05], rtol=0.1)
-    at_least("it", [np.inf, 1], [np.inf, 1 + 1e-9], 1e-8)
+        require_finite("it", np.inf)
+    require_close("it", [np.inf, 1], [np.inf, 1.05], rtol=0.1)
+    require_at_least("it", [np.inf, 1], [np.inf, 1 + 1e-9], 1e-8)

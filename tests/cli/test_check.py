@@ -22,8 +22,11 @@ def test_a_line_a_check(call, user_module, monkeypatch):
     user_module("mine", WRONG)
     Path("conf/reg").mkdir(parents=True)
     Path("conf/reg/wrong.yaml").write_text("name: wrong\nclass: mine.Wrong\nstrength: 0.1\n")
-    laws = [check for check in regularizers.CHECKS if check.run in (regularizers.value, regularizers.prox_minimises,
-            regularizers.projection)]  # fmt: skip
+    laws = [
+        check
+        for check in regularizers.CHECKS
+        if check.run in (regularizers.check_value, regularizers.check_prox_minimizes, regularizers.check_projection)
+    ]
     monkeypatch.setattr(regularizers, "CHECKS", laws)
     code, out, err = call("check", "--config-dir", "conf", "reg=wrong")
     assert (code, err) == (1, "")

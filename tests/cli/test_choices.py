@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import NEEDS, SHARED, SMALL, flat, matrices_only, names, plugin_class, small, traits_of
-from table_files import table
+from helpers import NEEDED_OVERRIDES, SHARED, SMALL, choice_names, flat, matrices_only, plugin_class, small, traits_of
+from table_files import write_table
 
 from fcorun import Record, UserError, run
 
@@ -27,9 +27,9 @@ REST = {
 NEED_FILES = ("haxby", "nifti", "femnist", "femnist_62")  # which test_haxby.py, test_nifti.py, test_femnist.py have
 
 
-@pytest.mark.parametrize("name", [name for name in names("data") if name not in NEED_FILES])
+@pytest.mark.parametrize("name", [name for name in choice_names("data") if name not in NEED_FILES])
 def test_every_data_set_runs(fcorun, name):
-    table("rows.csv")
+    write_table("rows.csv")
     rest = next((less for kind, less in REST.items() if name.startswith(kind)), [])
     code, _, err = fcorun(f"data={name}", *rest, "rounds=2", "hydra.run.dir=here")
     assert code == 0, err
@@ -37,15 +37,15 @@ def test_every_data_set_runs(fcorun, name):
 
 
 # Tasks differ in the objective alone; with two classes go one algorithm of each kind.
-TASKS = [(name, "multiclass") for name in names("algo")]
+TASKS = [(name, "multiclass") for name in choice_names("algo")]
 TASKS += [(name, "binary") for name in ("centralized", "feddualavg", "fedsplit", "local", "pfedmac_sh")]
 
 
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_every_algorithm_classifies(fcorun, name, task):
-    table("rows.csv", task)
+    write_table("rows.csv", task)
     rest = [f"algo={name}", f"data.task={task}", "rounds=30", "eval_every=30", "hydra.run.dir=here"]
-    rest += ["topology=tree"] if traits_of(name).trees == "only" else []
+    rest += ["topology=tree"] if traits_of(name).hierarchy == "only" else []
     rates = {f.name for f in fields(plugin_class("algo", name))} & {"client_lr"}
     code, _, err = fcorun("data=table", *REST["table"], *rest, *(f"algo.{rate}=0.3" for rate in rates))
     assert code == 0, err
@@ -56,13 +56,13 @@ def test_every_algorithm_classifies(fcorun, name, task):
     assert record.solution["weights"].shape == ((3,) if task == "binary" else (3, 3))
 
 
-@pytest.mark.parametrize("name", names("reg"))
+@pytest.mark.parametrize("name", choice_names("reg"))
 def test_every_regularizer_is_taken(fcorun, name):
     """Rounds with each are in test_regularizers.py."""
     data = SMALL
     if matrices_only(name):
         data = ("data=lowrank", "data.rows=5", "data.columns=4", "data.rank=2", "rounds=4", "eval_every=2")
-    code, _, err = fcorun(*data, f"reg={name}", *NEEDS.get(f"reg={name}", ()), "dry_run=true")
+    code, _, err = fcorun(*data, f"reg={name}", *NEEDED_OVERRIDES.get(f"reg={name}", ()), "dry_run=true")
     assert code == 0, err
 
 

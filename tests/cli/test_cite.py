@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabricate import config, record
+from fake_records import fake_config, fake_record
 from helpers import small
 
 from fcorun import run
 from fcorun.cli.commands import main
-from fcorun.sources.catalogue import catalogue
+from fcorun.sources.catalogue import load_catalogue
 
 OPTIMISER, DUAL = "fcorun.algorithms.fedopt.FedOpt", "fcorun.algorithms.feddualavg.FedDualAvg"
 MINE = '''
@@ -57,9 +57,9 @@ def cite(capsys):
 
 def test_each_entry_once_with_what_it_is_for(cite):
     for name in ("fedadam", "fedyogi"):
-        record(f"deep/down/{name}", config(name, algo__class=OPTIMISER))
-    record("deep/dual", config(algo__class=DUAL))
-    record("deep/dual_again", config(algo__class=DUAL, seed=1))
+        fake_record(f"deep/down/{name}", fake_config(name, algo__class=OPTIMISER))
+    fake_record("deep/dual", fake_config(algo__class=DUAL))
+    fake_record("deep/dual_again", fake_config(algo__class=DUAL, seed=1))
     found, rest, text = cite("deep")
     assert list(found) == ["fcorun", "reddi2021", "yuan2021", "tibshirani1996"]
     assert found["reddi2021"] == ["% algo=fedadam, algo=fedyogi: algorithm 2 of Reddi et al. (2021)"]
@@ -67,7 +67,7 @@ def test_each_entry_once_with_what_it_is_for(cite):
         "% algo=feddualavg: algorithm 3 of Yuan, Zaheer and Reddi (2021)",
         "% data=lasso: section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",
     ]
-    assert catalogue()["yuan2021"].text in text
+    assert load_catalogue()["yuan2021"].text in text
     assert rest == "% topology=star: no entry (textbook)"  # which old records do not hold
 
 
@@ -84,9 +84,9 @@ def test_a_record_that_was_run(cite):
 
 def test_a_plug_in_of_ones_own(cite, user_module):
     user_module("own", MINE.format(f"algorithm 2 of {ENTRY}, after @mcmahan2017"))
-    record("s/a", config("mine", algo__class="own.Mine"))
-    record("s/b", config("silent", algo__class="own.Silent"))
-    record("s/c", config("gone", algo__class="nowhere.Gone"))
+    fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
+    fake_record("s/b", fake_config("silent", algo__class="own.Silent"))
+    fake_record("s/c", fake_config("gone", algo__class="nowhere.Gone"))
     found, rest, text = cite("s")
     assert ENTRY in text
     assert (
@@ -112,7 +112,7 @@ def test_what_a_run_has_noted_needs_no_class(cite, user_module):
 
 def test_an_entry_that_another_one_has_the_key_of(cite, user_module):
     user_module("own", MINE.format(ENTRY.replace("me2026", "yuan2021")))
-    record("s/a", config("mine", algo__class="own.Mine"))
+    fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
     found, rest, text = cite("s")
     assert found["yuan2021"] == ["% algo=mine: Me (2026)"]
     assert "% data=lasso names another entry yuan2021, which is left out: give it a key of its own" in rest
@@ -122,7 +122,7 @@ def test_an_entry_that_another_one_has_the_key_of(cite, user_module):
 @pytest.mark.parametrize("source", ["@nobody2020", "@misc{me, title = {a}"])
 def test_a_source_that_is_broken_is_said_to_be(cite, user_module, source):
     user_module("own", MINE.format(source))
-    record("s/a", config("mine", algo__class="own.Mine"))
+    fake_record("s/a", fake_config("mine", algo__class="own.Mine"))
     found, rest, _ = cite("s")
     assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
     assert "% algo=mine: no entry (Mine.source: the" in rest
@@ -130,7 +130,7 @@ def test_a_source_that_is_broken_is_said_to_be(cite, user_module, source):
 
 @pytest.mark.parametrize("name", ["@misc{evil, title = {x}}", "a\n@misc{evil,\n}", "% @x", "[red]<script>"])
 def test_names_begin_no_entry(cite, name):
-    record("s/a", config(algo__class=DUAL, algo__name=name, data__name=name))
+    fake_record("s/a", fake_config(algo__class=DUAL, algo__name=name, data__name=name))
     found, _, text = cite("s")
     assert list(found) == ["fcorun", "yuan2021", "tibshirani1996"]
     assert not re.search(r"@misc\{evil", text)
@@ -138,10 +138,10 @@ def test_names_begin_no_entry(cite, name):
 
 
 def test_records_that_are_not_done_or_damaged(cite):
-    record("s/failed", config(algo__class=DUAL), status="failed")
-    record("s/running", config(algo__class=DUAL), status="interrupted")
+    fake_record("s/failed", fake_config(algo__class=DUAL), status="failed")
+    fake_record("s/running", fake_config(algo__class=DUAL), status="interrupted")
     for name, text in (("bad", "a: [1"), ("list", "[1]"), ("none", None)):
-        folder = record(f"s/{name}").folder
+        folder = fake_record(f"s/{name}").folder
         Path(folder / "config.yaml").unlink()
         if text is not None:
             Path(folder / "config.yaml").write_text(text)

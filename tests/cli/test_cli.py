@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import SMALL, names, rows_of, small
+from helpers import SMALL, choice_names, rows_of, small
 
 from fcorun import Record, load_records, run
 from fcorun.cli import main
-from fcorun.composing.folders import conf_dir
+from fcorun.configuration.search_path import packaged_config_dir
 
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
 
@@ -31,7 +31,7 @@ def test_help_lists_every_group_and_choice(fcorun):
     assert err == ""
     for group in GROUPS:
         (line,) = [line for line in out.splitlines() if line.startswith(f"{group}: ")]
-        assert line.split(": ")[1].split(", ") == names(group)
+        assert line.split(": ")[1].split(", ") == choice_names(group)
 
 
 def test_version(fcorun):
@@ -82,7 +82,7 @@ def test_an_experiment_without_axes_is_a_run(fcorun):
 
 
 def test_files_of_ones_own_go_before_those_of_fcorun_and_that_is_said(fcorun):
-    ours = yaml.safe_load(Path(conf_dir(), "algo", "fedavg.yaml").read_text())
+    ours = yaml.safe_load(Path(packaged_config_dir(), "algo", "fedavg.yaml").read_text())
     Path("mine/algo").mkdir(parents=True)
     Path("mine/algo/fedavg.yaml").write_text(yaml.safe_dump(ours | {"client_lr": 0.25}))
     for folder in (["--config-dir", "mine"], ["--config-dir=mine"], ["-cd", "mine"]):
@@ -94,7 +94,7 @@ def test_files_of_ones_own_go_before_those_of_fcorun_and_that_is_said(fcorun):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_choice_composes(fcorun, group):
-    for name in names(group):
+    for name in choice_names(group):
         code, out, err = fcorun(f"{group}={name}", "--cfg", "job")
         assert code == 0, err
         assert f"  name: {name}" in out or group == "objective"
@@ -172,7 +172,7 @@ def test_other_hosts_are_left_with_the_code_that_the_command_ends_with(error, co
 
     left = []
     monkeypatch.setattr(main, "_command", failing)
-    monkeypatch.setattr(main, "joined", lambda: True)
+    monkeypatch.setattr(main, "current_hosts", lambda: True)
     monkeypatch.setattr(main, "leave", left.append)
     with pytest.raises(type(error)):
         main.main()

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from fabricate import record
+from fake_records import fake_record
 
 from fcorun.cli.commands import COMMANDS, main
 
@@ -16,7 +16,7 @@ def fcorun(*argv, **more):
 
 
 def test_the_command_line_finds_them():
-    record("s/a")
+    fake_record("s/a")
     done = fcorun("results", "s")
     assert (done.returncode, done.stderr) == (0, "")
     assert "feddualavg" in done.stdout

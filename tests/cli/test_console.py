@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from fabricate import record, rows
+from fake_records import fake_record, fake_rows
 from helpers import small
 
 from fcorun.cli.console import Console
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import Metric
 from fcorun.objectives.least_squares import LeastSquares
@@ -16,27 +16,27 @@ from fcorun.runs.job import Job
 
 
 def test_it_names_the_files_that_are_there(capsys, monkeypatch):
-    table = rows(val_deviance=2.0)
-    folder = record("s/a", table=table).folder
+    table = fake_rows(val_deviance=2.0)
+    folder = fake_record("s/a", table=table).folder
     monkeypatch.setattr(LeastSquares, "metrics", (Metric("deviance", higher=False),))
-    job = Job(prepare(small()), RunFolder(folder, ""), end="done", rows=table)
-    Console().ends(job)
+    job = Job(prepare(small()), RunFolder(folder, ""), end_status="done", rows=table)
+    Console().on_end(job)
     shown = capsys.readouterr().out.splitlines()
     assert shown[-1] == "done: s/a/ holds metrics.csv, summary.json, config.yaml"
     assert next(line.split() for line in shown if "deviance" in line) == ["val_deviance", "2", "2", "0", "2"]
     (folder / "curves.png").touch()
-    Console().ends(job)
+    Console().on_end(job)
     assert "holds metrics.csv, curves.png, summary.json" in capsys.readouterr().out
 
 
 def test_what_stands_for_auto_is_shown(capsys):
-    folder = record("s/a").folder
+    folder = fake_record("s/a").folder
     known = {"least": 0.5, "most": 2.0, "condition": 4.0, "algo.client_lr": 0.123456}
     summary = folder / "summary.json"
     summary.write_text(json.dumps(json.loads(summary.read_text()) | {"curvature": known}))
-    job = Job(prepare(small("algo.client_lr=auto")), RunFolder(folder, ""), end="done", rows=rows())
+    job = Job(prepare(small("algo.client_lr=auto")), RunFolder(folder, ""), end_status="done", rows=fake_rows())
     assert job.label.endswith("client_lr=auto")
-    Console().ends(job)
+    Console().on_end(job)
     assert "auto: algo.client_lr=0.1235, from losses whose curvature is 0.5 to 2\n" in capsys.readouterr().out
 
 
@@ -50,13 +50,13 @@ OUT = "algo=fedprox leaves psi out, so that it ends above the least objective wi
     ids=lambda given: " ".join(given)[:20],
 )
 def test_a_run_whose_end_is_not_judged_says_so(given, said, capsys):
-    folder = record("s/a").folder
-    console, job = Console(), Job(prepare(small(*given)), RunFolder(folder, ""), end="done", rows=rows())
-    console.starts(job, load(job.experiment), 0)
-    console.ends(job)
+    folder = fake_record("s/a").folder
+    console, job = Console(), Job(prepare(small(*given)), RunFolder(folder, ""), end_status="done", rows=fake_rows())
+    console.on_start(job, load_data(job.experiment), 0)
+    console.on_end(job)
     shown = capsys.readouterr().out
     assert said in shown
     assert ("reference=true" in shown) == bool(said)
     job.certificate = {"near": True}
-    console.ends(job)
+    console.on_end(job)
     assert "reference=true" not in capsys.readouterr().out

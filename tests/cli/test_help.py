@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import names
+from helpers import choice_names
 
 from fcorun.cli.commands import main
-from fcorun.cli.keys import GROUPS, choice, root_keys
+from fcorun.cli.key_docs import GROUPS, read_choice, read_root_keys
 from fcorun.sections import SECTIONS
 
 
@@ -94,17 +94,17 @@ def test_without_a_key_groups_and_keys_are_listed(told):
 
 @pytest.mark.parametrize("group", [name for name in SECTIONS if name != "tracker"])
 def test_every_key_of_every_choice_is_known_with_its_type(group):
-    for name in names(group):
-        found = choice(group, name)
-        assert found.head
+    for name in choice_names(group):
+        found = read_choice(group, name)
+        assert found.description
         for key, about in found.keys.items():
             section, _, last = key.rpartition(".")
             if section == group and last not in ("name", "class", "title", "natural") and name != "by_task":
-                assert about.kind or about.comment, (name, key)
+                assert about.type_text or about.comment, (name, key)
 
 
 def test_every_key_of_the_root_is_explained():
-    unexplained = [key for key, about in root_keys().items() if not about.comment]
+    unexplained = [key for key, about in read_root_keys().items() if not about.comment]
     assert unexplained == ["hydra.output_subdir", "hydra.job.chdir"]
     assert set(GROUPS) > set(SECTIONS)
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import names, plugin_class, traits_of
+from helpers import choice_names, plugin_class, traits_of
 
 from fcorun.cli.commands import COMMANDS, main
 from fcorun.cli.commands.list import LISTED
-from fcorun.composing.folders import choices
-from fcorun.sources.catalogue import source_of
+from fcorun.configuration.search_path import find_choices
+from fcorun.sources.catalogue import read_source
 
 
 @pytest.fixture
@@ -28,33 +28,33 @@ def listed(capsys):
 def test_every_choice_is_a_line(listed, group):
     head, *lines = listed(group)
     assert head.startswith(group)
-    assert [line.split()[0] for line in lines[: len(choices(group))]] == list(choices(group))
-    assert len(lines) <= len(choices(group)) + 1  # a legend
+    assert [line.split()[0] for line in lines[: len(find_choices(group))]] == list(find_choices(group))
+    assert len(lines) <= len(find_choices(group)) + 1  # a legend
 
 
 @pytest.mark.parametrize("group", ["algo", "reg", "mirror", "objective", "topology"])
 def test_a_line_ends_in_the_source(listed, group):
     lines = {line.split()[0]: line for line in listed(group)[1:]}
-    for name in names(group):
+    for name in choice_names(group):
         if name != "by_task":
-            assert lines[name].endswith(source_of(plugin_class(group, name)).text)
+            assert lines[name].endswith(read_source(plugin_class(group, name)).text)
 
 
 def test_an_algorithms_line_says_what_its_traits_say(listed):
     lines = {line.split()[0]: re.split(r"  +", line) for line in listed("algo")[1:]}
-    for name in names("algo"):
+    for name in choice_names("algo"):
         traits, words = traits_of(name), lines[name][2].split(", ")
         if name in ("centralized", "one_client"):
             assert words[0] == "baseline"
             continue
         sides = {"client": "clients", "server": "the server"}
-        psi = " and ".join(sides[side] for side in traits.sides)
+        psi = " and ".join(sides[side] for side in traits.psi_sides)
         assert words[0] == (f"psi on {psi}" if psi else "leaves psi out")
         assert ("all clients in every round" in words) == (not traits.partial)
         assert ("mirror maps" in words) == traits.mirrored
         assert ("all data at once" in words) == traits.deterministic
         assert ("topology=tree" in words, "needs topology=tree" in words) == (
-            (traits.trees == "some", traits.trees == "only")
+            (traits.hierarchy == "some", traits.hierarchy == "only")
         )
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fabricate import config, grid, record, rows
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
 
 from fcorun.metrics import Metric
 
 
 def test_plot_draws_again(call):
-    there = grid("s", seeds=(0,), client=(0.1, 0.2))
-    record("s/failed-1", status="failed")
+    there = fake_grid("s", seeds=(0,), client=(0.1, 0.2))
+    fake_record("s/failed-1", status="failed")
     code, out, err = call("plot", "s", "s")
     assert (code, err) == (0, "")
     assert all((r.folder / "curves.png").read_bytes().startswith(b"\x89PNG") for r in there)
@@ -22,7 +22,7 @@ def test_plot_draws_again(call):
 
 
 def test_plot_of_one_record_is_its_curves(call):
-    record("s/a")
+    fake_record("s/a")
     assert call("plot", "s/a")[1] == "1 curves.png\n"
     assert not list(Path("s").glob("*.png"))
 
@@ -31,7 +31,7 @@ def test_plot_says_what_is_left_out(call, monkeypatch):
     for name in ("_draw", "draw_sweep"):
         monkeypatch.setattr(f"fcorun.cli.commands.plot.{name}", lambda *_, **__: [])
     for name in ("a", "b", "c"):
-        record(f"s/{name}", config(algo__client_lr=0.2 if name == "c" else 0.1))
+        fake_record(f"s/{name}", fake_config(algo__client_lr=0.2 if name == "c" else 0.1))
     for more in ((), ("--out", "together")):
         out = call("plot", "s", *more)[1]
         assert out.count("1 of 3 records are of other code or other data than one of the same configuration") == 1
@@ -42,8 +42,8 @@ def test_plot_says_what_is_left_out(call, monkeypatch):
 
 
 def test_plot_of_several_folders_together(call):
-    grid("s", algos=("feddualavg",), seeds=(0,))
-    grid("t", algos=("fedmid",), seeds=(0,))
+    fake_grid("s", algos=("feddualavg",), seeds=(0,))
+    fake_grid("t", algos=("fedmid",), seeds=(0,))
     code, out, err = call("plot", "s", "t", "--out", "both/together")
     assert (code, err) == (0, "")
     assert sorted(out.split()) == [f"both/together/{name}" for name in FILES_OF_BOTH]
@@ -63,7 +63,7 @@ def pictures():
 
 @pytest.mark.parametrize("format", ["pdf", "svg"])
 def test_plot_in_another_format(call, format):
-    grid("s", algos=("feddualavg",), seeds=(0,), client=(0.2, 0.5))
+    fake_grid("s", algos=("feddualavg",), seeds=(0,), client=(0.2, 0.5))
     _, out, err = call("plot", "s", "--format", format)
     assert err == ""
     assert {path.name for path in Path("s").rglob(f"*.{format}")} == {
@@ -78,8 +78,8 @@ def test_plot_in_another_format(call, format):
 def test_a_metric_of_a_users_objective(call):
     own = Metric("val_deviance", "validation deviance", higher=False, log=True)
     for rate, level in ((0.1, 3.0), (0.2, 1.0)):
-        record(f"s/{rate}", config(algo__client_lr=rate), rows(val_deviance=level), metrics=[own])
-    record("s/old", config("fedmid"), rows(2.0))  # of before metrics were noted
+        fake_record(f"s/{rate}", fake_config(algo__client_lr=rate), fake_rows(val_deviance=level), metrics=[own])
+    fake_record("s/old", fake_config("fedmid"), fake_rows(2.0))  # of before metrics were noted
     code, out, err = call("results", "s", "--metric", "val_deviance")
     assert (code, err) == (0, "")
     assert [line.split()[1:3] for line in out.splitlines() if line.startswith("* ")][:1] == [["feddualavg", "0.2"]]
@@ -90,8 +90,8 @@ def test_a_metric_of_a_users_objective(call):
 
 def test_plot_against_something_else(call):
     for i, x in enumerate((None, "seconds")):
-        settings = config(algo__client_lr=0.1 * (1 + i)) | ({} if x is None else {"x": x})
-        record(f"s/{i}", settings, rows(rounds=4000, every=1000, grads=7))
+        settings = fake_config(algo__client_lr=0.1 * (1 + i)) | ({} if x is None else {"x": x})
+        fake_record(f"s/{i}", settings, fake_rows(rounds=4000, every=1000, grads=7))
     call("plot", "s")
     told = pictures()  # the first against rounds, as older records without the key, the second against seconds
     assert call("plot", "s", "--x", "rounds")[0] == 0
@@ -108,7 +108,7 @@ def test_plot_against_something_else(call):
 
 def test_plot_draws_a_sweep_as_it_was_told(call):
     for i in range(2):
-        record(f"s/{i}", config(algo__client_lr=0.1 * (1 + i)) | {"x": "bytes"})
+        fake_record(f"s/{i}", fake_config(algo__client_lr=0.1 * (1 + i)) | {"x": "bytes"})
     call("plot", "s")
     told = pictures()
     call("plot", "s", "--x", "bytes")
@@ -118,7 +118,7 @@ def test_plot_draws_a_sweep_as_it_was_told(call):
 
 
 def test_plot_against_what_was_not_counted(call):
-    record("s/a")
+    fake_record("s/a")
     code, _, err = call("plot", "s", "--x", "grad_evals")
     assert code == 2
     assert err.startswith("fcorun: x=grad_evals was not counted in algo=feddualavg data=lasso; choose x as one of")

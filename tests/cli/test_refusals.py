@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers import SMALL
-from table_files import table
+from table_files import write_table
 
 from fcorun import UserError, compose, load_records
 
@@ -18,7 +18,7 @@ with REFUSALS.open(newline="") as file:
 
 @pytest.mark.parametrize(("arguments", "code", "leaves", "sentence"), BAD, ids=[bad[0] for bad in BAD])
 def test_bad_input_is_told_in_one_line(fcorun, arguments, code, leaves, sentence, tmp_path):
-    table("rows.csv")
+    write_table("rows.csv")
     Path("plain.csv").write_text("a,y\n" + "".join(f"{i},{i}\n" for i in range(60)))
     odd = (f"P{i},2024-01-{i % 28 + 1:02},{i or ''},{'n/k' if i == 3 else i}" for i in range(60))
     Path("odd.csv").write_text("id,day,lab,note,y\n" + "".join(f"{row},{i}\n" for i, row in enumerate(odd)))
@@ -56,7 +56,7 @@ def test_debug_shows_the_traceback(fcorun):
 
 def test_the_quotes_that_are_advised_work(fcorun):
     given = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site"]
-    table("rows.csv")
+    write_table("rows.csv")
     Path("rows.csv").write_text(Path("rows.csv").read_text().replace("p,", "Heldout Zürich,"))
     code, _, err = fcorun(*given, "data.validation=[Heldout Zürich]")
     assert code == 2

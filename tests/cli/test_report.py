@@ -4,17 +4,19 @@ import json
 import re
 from pathlib import Path
 
-from fabricate import config, grid, record, rows
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from rich.table import Table
 
 from fcorun.cli.commands import main
 from fcorun.records.formats import csv_text
-from fcorun.records.sweeps import Asked, keep
-from fcorun.reports.page.parts import rich_table
+from fcorun.records.sweep_settings import SweepSettings, save_settings
+from fcorun.reports.page.elements import from_rich_table
 
 
 def test_a_single_run_says_what_is_known_of_it(report):
-    found = record("one/run", config("feddualavg"), rows(), reason="not finished: <more> rounds may help")
+    found = fake_record(
+        "one/run", fake_config("feddualavg"), fake_rows(), reason="not finished: <more> rounds may help"
+    )
     line = {"parameter": "weights", "feature": "age", "class": "", "value": 0.5, "value_original": 0.25}
     (found.folder / "coefficients.csv").write_text(csv_text([line, line | {"feature": "sex", "value": 0.0}]))
     text = report("one")
@@ -27,14 +29,14 @@ def test_a_single_run_says_what_is_known_of_it(report):
 
 
 def test_a_sweep_that_is_not_over_is_shown_as_such(report):
-    there = grid("s", algos=("fedmid",), seeds=(0,))
-    record("s/late", config("fedmid", algo__client_lr=0.9), status="running")
-    keep(Path("s"), Asked(runs=(*(r.folder.name for r in there), "late", "missing1", "missing2")))
+    there = fake_grid("s", algos=("fedmid",), seeds=(0,))
+    fake_record("s/late", fake_config("fedmid", algo__client_lr=0.9), status="running")
+    save_settings(Path("s"), SweepSettings(runs=(*(r.folder.name for r in there), "late", "missing1", "missing2")))
     Path("s/missing1").mkdir()  # without a record
     text = report("s")
     assert "Of 9 runs: 4 done, 2 diverged, 1 running, 2 not begun." in text.replace("interrupted", "running")
     assert "Not all have come to an end: this page shows what there was when it was made." in text
-    keep(Path("s"), Asked(runs=tuple(r.folder.name for r in there)))
+    save_settings(Path("s"), SweepSettings(runs=tuple(r.folder.name for r in there)))
     main(["rm", "s", "--status", "running", "--status", "interrupted", "--yes"])
     assert "Not all have come to an end" not in report("s")
 
@@ -42,7 +44,9 @@ def test_a_sweep_that_is_not_over_is_shown_as_such(report):
 def test_problems_that_do_not_compare_stand_apart(report):
     for data in ("lasso", "lowrank"):
         for rate in (0.1, 0.2, 0.4):
-            record(f"s/{data}{rate}", config(data=data, data__name=data, algo__client_lr=rate), rows(rate))
+            fake_record(
+                f"s/{data}{rate}", fake_config(data=data, data__name=data, algo__client_lr=rate), fake_rows(rate)
+            )
     text = report("s")
     about = re.findall(r'aria-label="(support_f1 against algo.client_lr[^"]*)"', text)
     assert about == [
@@ -56,7 +60,7 @@ def data_of(text):
 
 
 def test_maps_hold_what_was_measured(report):
-    there = grid("s", seeds=(0,))
+    there = fake_grid("s", seeds=(0,))
     charts = [chart for chart in data_of(report("s"))["charts"] if chart["traces"][0]["type"] == "heatmap"]
     assert [chart["layout"]["title"]["text"] for chart in charts] == ["feddualavg", "fedmid"]
     for algo, chart in zip(("feddualavg", "fedmid"), charts, strict=True):
@@ -101,7 +105,7 @@ def test_a_selection_and_a_stability_selection(report):
 
 def test_studies_that_are_running_beside_runs(report):
     """Files that one before them has left are not theirs."""
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     for kind, table in (("selection", "curve"), ("stability", "stability")):
         Path("s", kind).mkdir()
         about = {"identity": "1", "label": f"{kind} algo=fedavg", "status": "running"}
@@ -118,29 +122,29 @@ def test_on_paper_a_point_of_many_keys_is_one_column():
     keys = [f"algo.key{i}" for i in range(9)]
     shown = Table("algo", *keys, "support_f1")
     shown.add_row("fedmid", "0.1", *[""] * 7, "<b>", "0.5")
-    screen, paper = rich_table(shown, keys).split('<div class="paper"')
+    screen, paper = from_rich_table(shown, keys).split('<div class="paper"')
     assert screen.count("<th") == 11 + 1  # and the head of the table
     assert re.findall("<td>(.*?)</td>", paper) == ["fedmid", "key0=0.1, key8=&lt;b&gt;", "0.5"]
-    assert "paper" not in rich_table(Table("algo", "support_f1"), keys)
+    assert "paper" not in from_rich_table(Table("algo", "support_f1"), keys)
 
 
 def test_a_search_over_numbers_that_have_no_logarithm(report):
     """Its points, which are no grid, are where they are, those at 0 too."""
     for place in range(9):
-        record(f"s/{place}", config(algo__client_lr=0.1 * 2**place, algo__server_lr=1.0 * place), rows())
+        fake_record(f"s/{place}", fake_config(algo__client_lr=0.1 * 2**place, algo__server_lr=1.0 * place), fake_rows())
     chart = next(c for c in data_of(report("s"))["charts"] if c["traces"][0].get("marker", {}).get("showscale"))
     assert 0 in chart["traces"][0]["y"]
     assert [chart["layout"][axis]["type"] for axis in ("xaxis", "yaxis")] == ["log", "linear"]
 
 
 def test_curves_are_thinned_and_it_is_said(report, monkeypatch):
-    monkeypatch.setattr("fcorun.reports.page.curves.NUMBERS", 1)
-    record("s/long", table=rows(rounds=1000))
+    monkeypatch.setattr("fcorun.reports.page.curves.MAX_NUMBERS", 1)
+    fake_record("s/long", table=fake_rows(rounds=1000))
     text = report("s")
     assert "of up to 101 evaluations of a run 20 are drawn, evenly spaced" in text
     data = data_of(text)["curves"]
     rounds = data["arrays"][data["runs"][0]["columns"]["rounds"]]
     assert (len(rounds), rounds[0], rounds[-1]) == (20, 0, 1000)
-    monkeypatch.setattr("fcorun.reports.page.curves.RUNS", 2)
-    grid("s", algos=("fedmid",), seeds=(0,))
+    monkeypatch.setattr("fcorun.reports.page.curves.MAX_RUNS", 2)
+    fake_grid("s", algos=("fedmid",), seeds=(0,))
     assert "curves of 5 runs are left out, none of them a best point" in report("s")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
-from browser import Seen, printed, screenshot
-from fabricate import config, grid, record, rows
+from browser import RenderedPage, print_pdf, screenshot
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
 
 from fcorun.metrics import Metric
 from fcorun.records.formats import csv_text
@@ -33,10 +33,12 @@ class Tags(HTMLParser):
 
 def evil(folder):
     """A record whose every name is an attempt to run a script."""
-    settings = config(EVIL, EVIL, algo__title=EVIL, reg__name=EVIL, algo__client_lr=EVIL)
-    own = Metric(EVIL, EVIL, higher=False, matters=0)
+    settings = fake_config(EVIL, EVIL, algo__title=EVIL, reg__name=EVIL, algo__client_lr=EVIL)
+    own = Metric(EVIL, EVIL, higher=False, priority=0)
     name = EVIL.replace("/", "&")
-    found = record(f"{folder}/{name}", settings, [row | {EVIL: 1.0} for row in rows()], reason=EVIL, metrics=[own])
+    found = fake_record(
+        f"{folder}/{name}", settings, [row | {EVIL: 1.0} for row in fake_rows()], reason=EVIL, metrics=[own]
+    )
     summary = json.loads((found.folder / "summary.json").read_text())
     summary |= {"versions": {EVIL: EVIL}, "git": EVIL, "device": EVIL, "platform": EVIL}
     (found.folder / "summary.json").write_text(json.dumps(summary))
@@ -71,9 +73,9 @@ def test_names_are_text_wherever_they_stand(report):
 
 def test_names_run_nothing_in_a_browser(report):
     evil("s")
-    grid("s/more", seeds=(0,))
+    fake_grid("s/more", seeds=(0,))
     report("s")
-    seen = Seen(Path("page.html"))
+    seen = RenderedPage(Path("page.html"))
     assert seen.console == []
     assert "hit" not in seen.data
     assert '<img src="x"' not in seen.text
@@ -82,16 +84,16 @@ def test_names_run_nothing_in_a_browser(report):
 
 def test_the_page_in_a_browser(report):
     """No error; it sorts, filters and switches axes by its address."""
-    grid("s")
+    fake_grid("s")
     report("s")
     page = Path("page.html")
-    plain = Seen(page)
+    plain = RenderedPage(page)
     assert plain.console == []
     assert (plain.data["errors"], plain.data["x"], plain.data["curves"]) == ("0", "rounds", "6")
     assert int(plain.data["ready"]) >= 6  # curves, two maps, structure
     assert 'aria-sort="ascending"' not in plain.text.partition("</table>")[0]
 
-    seen = Seen(page, "#sort=objective,desc&x=bytes&xscale=log&show=all&metric=objective")
+    seen = RenderedPage(page, "#sort=objective,desc&x=bytes&xscale=log&show=all&metric=objective")
     assert seen.console == []
     assert (seen.data["x"], seen.data["curves"]) == ("bytes", "36")
     assert 'aria-sort="descending" data-key="objective"' in seen.text
@@ -101,7 +103,7 @@ def test_the_page_in_a_browser(report):
     assert "communication, up and down (B)" in seen.text
     assert "communication round" not in seen.text.partition("<script")[0]
 
-    seen = Seen(page, "#filter=algo%3Dfedmid+algo.client_lr%3D0.2&show=table")
+    seen = RenderedPage(page, "#filter=algo%3Dfedmid+algo.client_lr%3D0.2&show=table")
     assert seen.data["curves"] == "6"
     assert set(seen.column("algo", hidden=False)) == {"fedmid"}
     assert len(seen.rows(hidden=False)) == 6 < len(seen.rows())
@@ -112,7 +114,7 @@ def figure(folder, algos=13, claims=24):
     import matplotlib.pyplot as plt
 
     place = Path(folder)
-    grid(f"{folder}/runs", algos=[f"algorithm_{i}" for i in range(algos)], seeds=(0,))
+    fake_grid(f"{folder}/runs", algos=[f"algorithm_{i}" for i in range(algos)], seeds=(0,))
     row = {"figure": "mine", "algo": "algorithm_1", "says": "it is better", "holds": "yes"}
     row |= {"measured": "support_f1 0.9981 [0.9971, 0.9982]", "wanted": "above algorithm_2 (0.6801 [0.6782, 0.6812])"}
     row |= {"test": "the same sign in each of 5 seeds", "note": "still falling at the end: algorithm_2, algorithm_3"}
@@ -133,7 +135,7 @@ def test_a_figure_is_printed_on_four_sheets(report):
     text = report("f")
     assert text.count("<tr data-run=") == 78
     assert '<section id="runs-table" class="folded"' in text
-    sheets = printed(Path("page.html"), Path("page.pdf").resolve())
+    sheets = print_pdf(Path("page.html"), Path("page.pdf").resolve())
     assert len(re.findall(rb"/Type\s*/Page\b", sheets)) <= 4
     if shutil.which("pdftotext") is None:
         pytest.skip("NOT TESTED: what stands on each sheet needs pdftotext, of poppler")
@@ -147,7 +149,7 @@ def test_a_figure_is_printed_on_four_sheets(report):
 
 
 def test_light_and_dark(report):
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     report("s")
     for dark, wanted in ((False, 1.0), (True, 0.1)):
         picture = matplotlib.image.imread(screenshot(Path("page.html"), Path("page.png").resolve(), dark=dark))
@@ -157,16 +159,16 @@ def test_light_and_dark(report):
 
 
 def test_the_browser_hears_what_goes_wrong(report):
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     Path("page.html").write_text(report("s").replace('"arrays":', '"lost":'))
-    seen = Seen(Path("page.html"))
+    seen = RenderedPage(Path("page.html"))
     assert "ready" not in seen.data
     assert seen.data["errors"] != "0"
     assert seen.console
 
 
 def test_it_needs_no_network(report):
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     tags = Tags(report("s")).found
     links = [link for _, of in tags for key in ("src", "href") if (link := of.get(key))]
     assert all(link.startswith(("data:", "#")) for link in links)

@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
-from fabricate import grid
-from sweeps import RATES, command
+from fake_records import fake_grid
+from sweeps import RATES, run_sweep_command
 
 from fcorun.cli.commands import main
-from fcorun.figures.reproduce import Made
+from fcorun.figures.reproduce import FigureResult
 from fcorun.records.formats import csv_text
 
 
 def test_where_the_page_goes(capsys):
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     assert main(["report", "s"]) == 0
     assert Path("s/report.html").stat().st_size < 6e6
     assert main(["report", "s"]) == 0  # its own place is written anew
@@ -35,7 +35,7 @@ def test_a_folder_that_cannot_be_shown_leaves_nothing(capsys):
     ):
         assert main(["report", *argv]) == 2
         assert capsys.readouterr().err == f"fcorun: {sentence}\n"
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     assert main(["report", "s", "--metric", "nothing"]) == 2
     assert list(Path("empty").iterdir()) == []
     assert not Path("s/report.html").exists()
@@ -47,7 +47,7 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
     """Its claims, and the records that it was made from, wherever they lie."""
     claim = {"figure": "mine", "algo": "fedmid", "says": "it is the best", "measured": "1", "wanted": "2"}
     claim |= {"holds": "no", "test": "in each of 3 seeds", "note": ""}
-    folder, records = Path("figures", "fco_fig3a"), grid("figures/shared/runs", seeds=(0,))
+    folder, records = Path("figures", "fco_fig3a"), fake_grid("figures/shared/runs", seeds=(0,))
 
     def reproduce(*_):
         folder.mkdir()
@@ -56,7 +56,7 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
         about = {"title": "A title", "about": "What it is.", "changed": "with metric=a", "ours": True}
         about["caption"] = "How it is drawn."
         (folder / "figure.json").write_text(json.dumps(about))
-        return Made(folder, [claim], records=records, page=not without)
+        return FigureResult(folder, [claim], records=records, wants_page=not without)
 
     monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", reproduce)
     assert main(["figure", "fco_fig3a", "--out", "figures"]) == 0
@@ -76,10 +76,10 @@ def test_a_figure_leaves_its_page(capsys, monkeypatch, without):
 
 @pytest.mark.drawn
 def test_a_sweep_leaves_its_page(monkeypatch):
-    monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
-    assert command(*RATES, "hydra.sweep.dir=s", "report=false") == 0
+    monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=s", "report=false") == 0
     assert not Path("s/report.html").exists()
-    assert command(*RATES, "hydra.sweep.dir=s", "dry_run=true") == 0
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=s", "dry_run=true") == 0
     assert not Path("s/report.html").exists()
-    assert command(*RATES, "hydra.sweep.dir=s") == 0
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=s") == 0
     assert "6 runs of FedDualAvg on lasso (6 clients, " in Path("s/report.html").read_text()

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fabricate import config, grid, record, rows
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
 
 from fcorun.records.record import Record
 
 
 def test_results_show_every_run(call):
-    there = grid("s")
-    record("s/failed-1", status="failed", reason="no")
+    there = fake_grid("s")
+    fake_record("s/failed-1", status="failed", reason="no")
     code, out, err = call("results", "s")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -26,15 +26,15 @@ def test_results_show_every_run(call):
 
 
 def test_results_judge_as_asked(call):
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     _, out, _ = call("results", "s", "--metric", "objective", "--tail-rounds", "10")
     assert "by objective; mean over the last 10 rounds" in out
 
 
 @pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
 def test_results_go_to_a_file(call, name):
-    grid("s", seeds=(0,))
-    record("s/mixed", config(batch_size="all"))
+    fake_grid("s", seeds=(0,))
+    fake_record("s/mixed", fake_config(batch_size="all"))
     assert call("results", "s", "--out", name)[0] == 0
     frame = pd.read_csv(name) if name.endswith("csv") else pd.read_parquet(name)
     assert len(frame) == 13
@@ -74,7 +74,7 @@ def test_results_go_to_a_file(call, name):
     ],
 )
 def test_bad_input_is_one_sentence(call, argv, said):
-    record("s/a")
+    fake_record("s/a")
     Path("empty").mkdir()
     Path("file").touch()
     Path("full").mkdir()
@@ -89,8 +89,8 @@ def test_bad_input_is_one_sentence(call, argv, said):
 
 def test_results_test_seed_by_seed(call):
     for seed in range(6):
-        record(f"s/a{seed}", config(seed=seed), rows(1 + 0.1 * seed))
-        record(f"s/b{seed}", config("fedmid", seed=seed), rows(2 + 0.3 * seed))
+        fake_record(f"s/a{seed}", fake_config(seed=seed), fake_rows(1 + 0.1 * seed))
+        fake_record(f"s/b{seed}", fake_config("fedmid", seed=seed), fake_rows(2 + 0.3 * seed))
     _, out, _ = call("results", "s", "--metric", "objective", "--paired")
     (line,) = [line for line in out.splitlines() if line.startswith("feddualavg - fedmid")]
     assert line.split()[3:] == ["6", "-1.875", "6", "of", "6", "0.03125", "0.03125"]
@@ -100,15 +100,15 @@ def test_results_test_seed_by_seed(call):
 
 
 def test_the_best_points_go_into_a_paper(call):
-    grid("s")
+    fake_grid("s")
     assert call("results", "s", "--out", "table.tex")[0] == 0
     assert Path("table.tex").read_text().count("&") == 15  # heads and two algorithms
 
 
 def test_a_run_that_lies_in_two_folders_counts_once(call):
-    grid("s", seeds=(0,))
+    fake_grid("s", seeds=(0,))
     shutil.copytree("s", "t")
-    record("t/more", config("fedavg"))
+    fake_record("t/more", fake_config("fedavg"))
     _, out, _ = call("results", "s", "t", "--out", "all.csv")
     assert "12 of 25 records are of a run that another folder holds too: left out" in out
     assert len(pd.read_csv("all.csv")) == 13

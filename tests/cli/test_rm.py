@@ -4,12 +4,15 @@ from pathlib import Path
 
 import filelock
 import pytest
-from fabricate import record
+from fake_records import fake_record
 
 
 def test_rm_removes_what_it_says(call):
-    record("s/done")
-    failed, stopped = record("s/failed", status="failed", reason="no memory"), record("s/stopped", status="interrupted")
+    fake_record("s/done")
+    failed, stopped = (
+        fake_record("s/failed", status="failed", reason="no memory"),
+        fake_record("s/stopped", status="interrupted"),
+    )
     (failed.folder / "notes.txt").write_text("mine")
     (failed.folder / "run.log").write_text("log")
     code, out, err = call("rm", "s", "--status", "failed", "--status", "interrupted", "--yes")
@@ -22,12 +25,12 @@ def test_rm_removes_what_it_says(call):
 
 
 def test_rm_finds_nothing(call):
-    record("s/done")
+    fake_record("s/done")
     assert call("rm", "s", "--status", "failed") == (0, "no record is failed\n", "")
 
 
 def test_rm_leaves_what_is_no_record(call):
-    record("s/a", status="failed")
+    fake_record("s/a", status="failed")
     Path("s/other").mkdir()
     Path("s/other/metrics.csv").write_text("round\n")
     call("rm", "s", "--status", "failed", "--yes")
@@ -35,7 +38,7 @@ def test_rm_leaves_what_is_no_record(call):
 
 
 def test_rm_leaves_what_is_being_computed(call):
-    folder = record("s/a", status="running").folder
+    folder = fake_record("s/a", status="running").folder
     with filelock.FileLock(folder / ".lock"):
         code, _, err = call("rm", "s", "--status", "running", "--yes")
         assert call("rm", "s", "--status", "interrupted", "--yes")[1] == "no record is interrupted\n"
@@ -48,7 +51,7 @@ def test_rm_leaves_what_is_being_computed(call):
 
 @pytest.mark.parametrize(("answer", "gone"), [("y", True), ("YES", True), ("", False), ("n", False)])
 def test_rm_asks(call, monkeypatch, answer, gone):
-    folder = record("s/a", status="failed").folder
+    folder = fake_record("s/a", status="failed").folder
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda prompt: answer)
     assert call("rm", "s", "--status", "failed")[0] == (0 if gone else 1)
@@ -56,7 +59,7 @@ def test_rm_asks(call, monkeypatch, answer, gone):
 
 
 def test_rm_does_not_go_on_without_an_answer(call, monkeypatch):
-    folder = record("s/a", status="failed").folder
+    folder = fake_record("s/a", status="failed").folder
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     code, out, err = call("rm", "s", "--status", "failed")
     assert code == 2

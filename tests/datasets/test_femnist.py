@@ -7,12 +7,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from handwriting import NAME, PAIR, agrees, save, save_leaf, some
-from helpers import SHARED, fails, given, snapshots
+from handwriting import NAME, PAIR, assert_holds_writers, random_writers, save_leaf, save_tff
+from helpers import SHARED, fails, not_none, snapshots
 
 from fcorun import compose
 from fcorun.config import build
-from fcorun.datasets import writers
+from fcorun.datasets import femnist_files
 from fcorun.datasets.femnist import Femnist
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -31,7 +31,7 @@ real = pytest.mark.skipif(
 @real
 def test_the_real_images():
     data = Femnist(str(REAL), fraction_clients=1.0).load()
-    assert (data.x.shape, given(data.x_val).shape) == ((5745, 784), (606, 784))
+    assert (data.x.shape, not_none(data.x_val).shape) == ((5745, 784), (606, 784))
     assert len(data.clients) == len(data.sizes) == 60
     assert data.clients[:2] == ("f0000_00", "f0001_00")
     assert data.task == "multiclass"
@@ -40,8 +40,8 @@ def test_the_real_images():
     assert data.truth is None
     with h5py.File(REAL / PAIR[0]) as file:
         pixels, labels = (np.asarray(file[f"examples/f0001_00/{name}"]) for name in ("pixels", "label"))
-    assert given(data.offsets_val)[-1] == 606
-    assert (np.diff(given(data.offsets_val)) > 0).all()
+    assert not_none(data.offsets_val)[-1] == 606
+    assert (np.diff(not_none(data.offsets_val)) > 0).all()
     rows = slice(data.offsets[1], data.offsets[2])
     np.testing.assert_allclose(data.x[rows] * data.scale, 1 - pixels.reshape(-1, 784), atol=1e-6)
     np.testing.assert_array_equal(data.y[rows], labels)
@@ -63,25 +63,27 @@ def test_the_defaults_learn(objective, accuracy):
 
 
 def test_writers_in_the_order_of_their_names(tmp_path):
-    train, test = some(), some(seed=1)
-    agrees(Femnist(str(save(tmp_path, train, test)), fraction_clients=1.0).load(), train, test, sorted(train))
+    train, test = random_writers(), random_writers(seed=1)
+    assert_holds_writers(
+        Femnist(str(save_tff(tmp_path, train, test)), fraction_clients=1.0).load(), train, test, sorted(train)
+    )
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.1, 1), (0.3, 3), (0.35, 3), (0.7, 7), (1e-6, 1), (1.0, 10)])
 def test_the_first_writers(tmp_path, fraction, count):
-    train, test = some(), some(seed=1)
-    data = Femnist(str(save(tmp_path, train, test)), fraction_clients=fraction).load()
-    agrees(data, train, test, sorted(train)[:count])
+    train, test = random_writers(), random_writers(seed=1)
+    data = Femnist(str(save_tff(tmp_path, train, test)), fraction_clients=fraction).load()
+    assert_holds_writers(data, train, test, sorted(train)[:count])
 
 
 def test_a_fraction_is_decimal(tmp_path):
     """0.29 * 100 is 28.999999999999996."""
     train = {f"w{k:03d}": (np.zeros((2, 28, 28), np.uint8), np.array([0, 1])) for k in range(100)}
-    assert len(Femnist(str(save(tmp_path, train, train)), fraction_clients=0.29).load().clients) == 29
+    assert len(Femnist(str(save_tff(tmp_path, train, train)), fraction_clients=0.29).load().clients) == 29
 
 
 def test_only_chosen_writers_are_read(tmp_path):
-    root = save(tmp_path, some(), some(seed=1))
+    root = save_tff(tmp_path, random_writers(), random_writers(seed=1))
     with h5py.File(root / PAIR[0], "a") as file:
         del file["examples/w07/pixels"]
     assert len(Femnist(str(root), fraction_clients=0.7).load().clients) == 7
@@ -92,26 +94,26 @@ def test_only_chosen_writers_are_read(tmp_path):
 def test_every_brightness_is_kept(tmp_path):
     ramp = np.resize(np.arange(256, dtype=np.uint8), (4, 28, 28))
     writers = {"a": (ramp, np.array([0, 1, 2, 3]))}
-    agrees(Femnist(str(save(tmp_path, writers, writers))).load(), writers, writers, ["a"])
+    assert_holds_writers(Femnist(str(save_tff(tmp_path, writers, writers))).load(), writers, writers, ["a"])
 
 
 def test_all_classes_are_there_whatever_was_written(tmp_path):
     few = {"a": (np.zeros((2, 28, 28), np.uint8), np.array([3, 9]))}
-    save(tmp_path, few, few)
+    save_tff(tmp_path, few, few)
     assert Femnist(str(tmp_path)).load().classes == tuple("0123456789")
     many = {"a": (np.zeros((3, 28, 28), np.uint8), np.array([9, 11, 61]))}
-    save(tmp_path, many, many, "fed_emnist")
+    save_tff(tmp_path, many, many, "fed_emnist")
     data = Femnist(str(tmp_path), only_digits=False).load()
     assert len(data.classes) == len(set(data.classes)) == 62
     assert [data.classes[k] for k in data.y] == ["9", "B", "z"]  # as TFF's documentation says
 
 
 def test_writers_without_images(tmp_path):
-    train, test = some(4), some(4, seed=1)
+    train, test = random_writers(4), random_writers(4, seed=1)
     nothing = (np.zeros((0, 28, 28), np.uint8), np.zeros(0, int))
     train["w01"] = test["w02"] = nothing
     del test["w03"]
-    data = Femnist(str(save(tmp_path, train, test)), fraction_clients=1.0).load()
+    data = Femnist(str(save_tff(tmp_path, train, test)), fraction_clients=1.0).load()
     assert data.clients == ("w00", "w02", "w03")
     np.testing.assert_array_equal(data.y_val, test["w00"][1])
 
@@ -123,21 +125,21 @@ def test_writers_without_images(tmp_path):
 @pytest.mark.parametrize("users_first", [True, False])
 @pytest.mark.parametrize("below", [".", "data"])
 def test_leaf(tmp_path, shards, users_first, below):
-    train, test = some(), some(seed=1)
+    train, test = random_writers(), random_writers(seed=1)
     save_leaf(tmp_path / below, train, test, shards, users_first)
     data = Femnist(str(tmp_path), fraction_clients=0.7).load()
-    agrees(data, train, test, sorted(train)[:7])
+    assert_holds_writers(data, train, test, sorted(train)[:7])
     assert data.classes == tuple("0123456789")
 
 
 def test_leaf_digits_are_picked(tmp_path):
-    train, test = some(classes=62), some(classes=62, seed=1)
+    train, test = random_writers(classes=62), random_writers(classes=62, seed=1)
     train["w09"] = (train["w09"][0], np.array([40]))  # one image, a letter
     save_leaf(tmp_path, train, test, 2)
-    agrees(Femnist(str(tmp_path), False, 1.0).load(), train, test, sorted(train))
+    assert_holds_writers(Femnist(str(tmp_path), False, 1.0).load(), train, test, sorted(train))
     data = Femnist(str(tmp_path), True, 1.0).load()
     assert data.y.max() < 10
-    assert given(data.y_val).max() < 10
+    assert not_none(data.y_val).max() < 10
     names = [name for name in sorted(train) if (train[name][1] < 10).any()]
     assert data.clients == tuple(names) != tuple(sorted(train))
     rows = [255 - train[name][0][train[name][1] < 10].reshape(-1, 784) for name in names]
@@ -145,7 +147,7 @@ def test_leaf_digits_are_picked(tmp_path):
 
 
 def test_leaf_is_parsed_once(tmp_path, monkeypatch):
-    train, test = some(), some(seed=1)
+    train, test = random_writers(), random_writers(seed=1)
     save_leaf(tmp_path, train, test, 2)
     options = Femnist(str(tmp_path), fraction_clients=1.0)
     options.load()
@@ -154,8 +156,8 @@ def test_leaf_is_parsed_once(tmp_path, monkeypatch):
         raise AssertionError("parsed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writers, "_shard", parse)
-        agrees(options.load(), train, test, sorted(train))
+        patch.setattr(femnist_files, "_shard", parse)
+        assert_holds_writers(options.load(), train, test, sorted(train))
         with pytest.raises(AssertionError, match="parsed again"):
             Femnist(str(tmp_path), fraction_clients=0.5).load()
         os.utime(tmp_path / "train" / "all_data_0.json", ns=(1, 1))
@@ -164,19 +166,19 @@ def test_leaf_is_parsed_once(tmp_path, monkeypatch):
     options.load()
     for kept in Path(os.environ["FCORUN_CACHE"], "femnist").iterdir():
         kept.write_bytes(kept.read_bytes()[:100])
-    agrees(options.load(), train, test, sorted(train))  # a damaged cache is made anew
+    assert_holds_writers(options.load(), train, test, sorted(train))  # a damaged cache is made anew
 
 
 def test_a_writer_without_test_images(tmp_path):
-    train, test = some(), some(seed=1)
+    train, test = random_writers(), random_writers(seed=1)
     del test["w03"]
-    data = Femnist(str(save(tmp_path, train, test)), fraction_clients=0.5).load()
+    data = Femnist(str(save_tff(tmp_path, train, test)), fraction_clients=0.5).load()
     assert data.sizes.tolist() == [10, 9, 8, 7, 6]
-    assert np.diff(given(data.offsets_val)).tolist() == [10, 9, 8, 0, 6]
+    assert np.diff(not_none(data.offsets_val)).tolist() == [10, 9, 8, 0, 6]
 
 
 def test_leaf_split_by_writers(tmp_path):
-    everyone = some()
+    everyone = random_writers()
     train = {name: rows for name, rows in everyone.items() if name < "w08"}
     save_leaf(tmp_path, train, {name: rows for name, rows in everyone.items() if name not in train})
     with fails("data.root", "no test image", "-t sample"):
@@ -187,8 +189,8 @@ def test_leaf_split_by_writers(tmp_path):
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path):
-    train, test = some(), some(seed=1)
-    one = Femnist(str(save(tmp_path / "one", train, test)))
+    train, test = random_writers(), random_writers(seed=1)
+    one = Femnist(str(save_tff(tmp_path / "one", train, test)))
     moved = Femnist(str(shutil.copytree(tmp_path / "one", tmp_path / "two")))
     assert one.fingerprint() == moved.fingerprint()
     assert one.fingerprint() != Femnist(moved.root, fraction_clients=0.2).fingerprint()
@@ -205,7 +207,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
 
 
 def test_large_files_are_sampled_from_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(writers, "PART", 10)
+    monkeypatch.setattr(femnist_files, "DIGEST_BYTES", 10)
     file = tmp_path / "large"
     content = bytearray(b"x" * 1000)
     digests = []
@@ -214,10 +216,10 @@ def test_large_files_are_sampled_from_end_to_end(tmp_path, monkeypatch):
         if place is not None:
             changed[place : place + 1] = b"y"
         file.write_bytes(changed)
-        digests.append(writers.digest_of(file))
+        digests.append(femnist_files.sample_digest(file))
     assert len(set(digests[:3])) == 3
     file.write_bytes(content + b"x")
-    assert writers.digest_of(file) not in digests
+    assert femnist_files.sample_digest(file) not in digests
 
 
 # ---------------------------------------------------------------- what users get wrong
@@ -232,7 +234,7 @@ def test_fractions_that_are_none(fraction):
 
 
 def test_files_that_are_wrong(tmp_path):
-    options = Femnist(str(save(tmp_path, some(), some(seed=1))), fraction_clients=1.0)
+    options = Femnist(str(save_tff(tmp_path, random_writers(), random_writers(seed=1))), fraction_clients=1.0)
     train = tmp_path / PAIR[0]
     with h5py.File(train, "w") as file:
         file["images"] = np.zeros(3)
@@ -259,7 +261,7 @@ def test_files_that_are_wrong(tmp_path):
     ],
 )
 def test_images_that_are_wrong(tmp_path, pixels, labels, words):
-    save(tmp_path, some(1), some(1))
+    save_tff(tmp_path, random_writers(1), random_writers(1))
     with h5py.File(tmp_path / PAIR[0], "w") as file:
         file["examples/w00/pixels"], file["examples/w00/label"] = pixels, labels
     with fails("data.root", PAIR[0], "w00", *words):
@@ -278,7 +280,7 @@ def test_images_that_are_wrong(tmp_path, pixels, labels, words):
     ],
 )
 def test_shards_that_are_wrong(tmp_path, text):
-    save_leaf(tmp_path, some(1), some(1))
+    save_leaf(tmp_path, random_writers(1), random_writers(1))
     (tmp_path / "train" / "all_data_0.json").write_text(text)
     with fails("data.root", "all_data_0.json", "cannot be read"):
         Femnist(str(tmp_path)).load()

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from handwriting import NAME, PAIR, agrees, save, some
+from handwriting import NAME, PAIR, assert_holds_writers, random_writers, save_tff
 from helpers import fails
 
 from fcorun.datasets import download, femnist
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("isolated")
 @pytest.fixture
 def archive(tmp_path) -> bytes:
     """An archive as TFF packs it."""
-    folder = save(tmp_path / "packed", some(), some(seed=1))
+    folder = save_tff(tmp_path / "packed", random_writers(), random_writers(seed=1))
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:bz2") as tar:
         for name in PAIR:
@@ -84,7 +84,7 @@ def cached() -> list[str]:
 def test_download(tmp_path, serve, capsys):
     root = tmp_path / "new" / "root"
     data = Femnist(str(root), fraction_clients=1.0)
-    agrees(data.load(), some(), some(seed=1), sorted(some()))
+    assert_holds_writers(data.load(), random_writers(), random_writers(seed=1), sorted(random_writers()))
     assert sorted(p.name for p in root.iterdir()) == sorted(PAIR)
     assert cached() == []
     assert capsys.readouterr().err.startswith(f"downloading {serve.url}{NAME}.tar.bz2 (")
@@ -111,7 +111,12 @@ def test_a_download_that_breaks_off_is_resumed(tmp_path, serve):
 
 def test_a_server_that_cannot_resume(tmp_path, serve):
     serve.cuts, serve.ranges = [1000], False
-    agrees(Femnist(str(tmp_path / "root"), fraction_clients=1.0).load(), some(), some(seed=1), sorted(some()))
+    assert_holds_writers(
+        Femnist(str(tmp_path / "root"), fraction_clients=1.0).load(),
+        random_writers(),
+        random_writers(seed=1),
+        sorted(random_writers()),
+    )
     assert serve.asked == [None, "bytes=1000-"]
 
 

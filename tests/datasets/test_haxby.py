@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import SHARED, fails, given
+from helpers import SHARED, fails, not_none
 
 from fcorun import compose
 from fcorun.datasets.haxby import Haxby
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -57,9 +57,9 @@ def brains(tmp_path, offline):
 def test_haxby_as_in_the_paper(tmp_path, offline):
     """All six subjects as conf/data/haxby.yaml has them: 59 training clients, the 12 runs of the last one held out."""
     root = scanned(tmp_path / "nilearn", {1: 12, 2: 12, 3: 12, 4: 12, 5: 11, 6: 12})
-    data = load(prepare(compose(["data=haxby", f"data.root={root}"])))
+    data = load_data(prepare(compose(["data=haxby", f"data.root={root}"])))
     assert len(data.sizes) == 59
-    assert len(given(data.y_val)) == 12 * 4
+    assert len(not_none(data.y_val)) == 12 * 4
     assert not any(name.startswith("subject6") for name in data.clients)
 
 
@@ -75,7 +75,7 @@ def test_haxby_clients_are_runs(brains):
     assert data.sizes.tolist() == [4, 4, 4]
     assert data.x.dtype == np.float32
     assert data.x.shape == (12, 12)
-    assert given(data.x_val).shape == (8, 12)
+    assert not_none(data.x_val).shape == (8, 12)
     assert data.y.dtype == np.int32
     assert data.y.tolist() == [0, 1, 0, 1] * 3
     assert data.classes == ("face", "house")
@@ -109,13 +109,13 @@ def test_haxby_validation(brains):
     assert haxby(brains, subjects=[1]).load().x_val is None
     runs = haxby(brains, subjects=[1], validation_runs=[2, 0]).load()
     assert runs.clients == ("subject1_run1",)
-    assert len(given(runs.y_val)) == 8
+    assert len(not_none(runs.y_val)) == 8
     both = haxby(brains, validation_runs=[2]).load()  # only subject 1 has a run 2
     assert len(both.clients) == 4
-    assert len(given(both.y_val)) == 4
+    assert len(not_none(both.y_val)) == 4
     first = haxby(brains, validation_subjects=[1]).load()
     assert first.clients == ("subject5_run0", "subject5_run1")
-    assert len(given(first.y_val)) == 12
+    assert len(not_none(first.y_val)) == 12
     assert haxby(brains, validation_subjects=[]).load().x_val is None
     assert haxby(brains, validation_subjects=[5], validation_runs=[0]).load().clients == (
         "subject1_run1",
@@ -126,13 +126,15 @@ def test_haxby_validation(brains):
 def test_haxby_test_rows(brains):
     data = haxby(brains, test_subjects=[5], validation_runs=[0]).load()
     assert data.clients == ("subject1_run1", "subject1_run2")
-    assert given(data.owners("validation")).tolist() == ["subject1_run0"] * 4
-    assert given(data.owners("test")).tolist() == ["subject5_run0"] * 4 + ["subject5_run1"] * 4  # its run 0, too
+    assert not_none(data.client_of_row("validation")).tolist() == ["subject1_run0"] * 4
+    assert (
+        not_none(data.client_of_row("test")).tolist() == ["subject5_run0"] * 4 + ["subject5_run1"] * 4
+    )  # its run 0, too
     whole = haxby(brains, validation_subjects=[]).load()
     np.testing.assert_array_equal(data.x_test, whole.x[12:])
     np.testing.assert_array_equal(data.y_test, whole.y[12:])
     runs = haxby(brains, subjects=[1], test_runs=[2]).load()
-    assert given(runs.owners("test")).tolist() == ["subject1_run2"] * 4
+    assert not_none(runs.client_of_row("test")).tolist() == ["subject1_run2"] * 4
     assert runs.x_val is None
     last = haxby(brains, test_subjects=[5]).load()  # of the one that is left nothing is held out unasked
     assert (last.x_val, len(last.sizes)) == (None, 3)
@@ -229,7 +231,7 @@ def test_haxby_downloads_through_nilearn(brains, monkeypatch):
         aside.rename(Path(data_dir) / "haxby2001" / "subj5")
 
     monkeypatch.setattr(nilearn.datasets, "fetch_haxby", fetch_haxby)
-    assert len(given(haxby(brains).load().y_val)) == 8
+    assert len(not_none(haxby(brains).load().y_val)) == 8
     assert asked == [[5]]
 
 
@@ -256,7 +258,7 @@ def test_haxby_real_slice(offline):
         pytest.skip(f"NOT TESTED on real scans, {REAL} is missing: only on synthetic ones")
     data = Haxby(str(REAL), subjects=[1], validation_runs=[10, 11]).load()
     assert data.x.shape == (180, 530)
-    assert given(data.x_val).shape == (36, 530)
+    assert not_none(data.x_val).shape == (36, 530)
     assert data.sizes.tolist() == [18] * 10
     assert data.clients[-1] == "subject1_run9"
     assert np.bincount(data.y).tolist() == [90, 90]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import fails, given, snapshots
+from helpers import fails, not_none, snapshots
 
 from fcorun import compose
 from fcorun.config import build
@@ -20,7 +20,7 @@ def by_client(array: np.ndarray, clients: int) -> np.ndarray:
 
 
 def models(**options) -> np.ndarray:
-    return given(Heterogeneous(samples=8, **options).load().truths)["weights"]
+    return not_none(Heterogeneous(samples=8, **options).load().client_truths)["weights"]
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -29,20 +29,20 @@ def test_shapes_and_truths(classes):
     columns = (classes,) if classes > 2 else ()
     assert data.x.shape == (36, 5)
     assert data.y.shape == (36,)
-    assert given(data.x_val).shape == (12, 5)
-    assert given(data.y_val).shape == (12,)
-    assert data.x.dtype == given(data.x_val).dtype == np.float32
-    assert data.y.dtype == given(data.y_val).dtype == np.int32
+    assert not_none(data.x_val).shape == (12, 5)
+    assert not_none(data.y_val).shape == (12,)
+    assert data.x.dtype == not_none(data.x_val).dtype == np.float32
+    assert data.y.dtype == not_none(data.y_val).dtype == np.int32
     assert data.sizes.tolist() == [12, 12, 12]
-    assert given(data.offsets_val).tolist() == [0, 4, 8, 12]
+    assert not_none(data.offsets_val).tolist() == [0, 4, 8, 12]
     assert data.task == ("binary" if classes == 2 else "multiclass")
     assert data.classes == tuple(range(classes))
-    assert given(data.truth)["weights"].shape == (5, *columns)
-    assert given(data.truth)["bias"].shape == columns
-    assert given(data.truths)["weights"].shape == (3, 5, *columns)
-    assert given(data.truths)["bias"].shape == (3, *columns)
-    assert not given(data.truths)["bias"].any()
-    assert given(LowRank(clients=3, validation_samples=2).load().offsets_val).tolist() == [0, 2, 4, 6]
+    assert not_none(data.truth)["weights"].shape == (5, *columns)
+    assert not_none(data.truth)["bias"].shape == columns
+    assert not_none(data.client_truths)["weights"].shape == (3, 5, *columns)
+    assert not_none(data.client_truths)["bias"].shape == (3, *columns)
+    assert not not_none(data.client_truths)["bias"].any()
+    assert not_none(LowRank(clients=3, validation_samples=2).load().offsets_val).tolist() == [0, 2, 4, 6]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -51,9 +51,9 @@ def test_seeds(kind):
     one, same, other = (Heterogeneous(**small, seed=s).load() for s in (0, 0, 1))
     np.testing.assert_array_equal(one.x, same.x)
     np.testing.assert_array_equal(one.y, same.y)
-    np.testing.assert_array_equal(given(one.truths)["weights"], given(same.truths)["weights"])
+    np.testing.assert_array_equal(not_none(one.client_truths)["weights"], not_none(same.client_truths)["weights"])
     assert not np.isclose(one.x, other.x).any()
-    assert (given(one.truths)["weights"] != given(other.truths)["weights"]).any()
+    assert (not_none(one.client_truths)["weights"] != not_none(other.client_truths)["weights"]).any()
     longer = Heterogeneous(**small, validation_samples=0).load()
     np.testing.assert_array_equal(one.x, longer.x)
     np.testing.assert_array_equal(one.y, longer.y)
@@ -69,7 +69,7 @@ def test_models_are_the_sum_of_their_parts(kind):
         models(**kind, shared=2.0, dense=0.3, sparse=0.7), 2 * shared + 0.3 * dense + 0.7 * sparse
     )
     data = Heterogeneous(**kind, shared=2.0).load()
-    np.testing.assert_array_equal(given(data.truth)["weights"], 2 * shared[0])
+    np.testing.assert_array_equal(not_none(data.truth)["weights"], 2 * shared[0])
     assert (shared == shared[0]).all()
     assert not np.isclose(dense[0], dense[1]).any()
     assert (sparse[0] != sparse[1]).any()
@@ -109,14 +109,14 @@ def test_law_of_the_features(scale):
     assert means.var() == pytest.approx(scale**2 + 1 / 500, rel=0.12)
     assert (x - means[:, None]).var() == pytest.approx(1, rel=0.02)
     # validation rows share the mean of their client and are other rows
-    gap = by_client(given(data.x_val), 40).mean(axis=1) - means
+    gap = by_client(not_none(data.x_val), 40).mean(axis=1) - means
     assert gap.var() == pytest.approx(1 / 500 + 1 / 200, rel=0.15)
 
 
 def test_law_of_two_labels():
     data = Heterogeneous(clients=5, samples=40_000, features=10, validation_samples=40_000).load()
-    for x, y in ((data.x, data.y), (given(data.x_val), given(data.y_val))):
-        score = np.einsum("mnd,md->mn", by_client(x, 5), given(data.truths)["weights"])
+    for x, y in ((data.x, data.y), (not_none(data.x_val), not_none(data.y_val))):
+        score = np.einsum("mnd,md->mn", by_client(x, 5), not_none(data.client_truths)["weights"])
         labels = by_client(y, 5)
         for low in range(-3, 3):
             near = (low <= score) & (score < low + 1)
@@ -125,7 +125,7 @@ def test_law_of_two_labels():
 
 def test_law_of_several_labels():
     data = Heterogeneous(clients=5, samples=40_000, features=10, classes=3, validation_samples=0).load()
-    score = np.einsum("mnd,mdk->mnk", by_client(data.x, 5), given(data.truths)["weights"])
+    score = np.einsum("mnd,mdk->mnk", by_client(data.x, 5), not_none(data.client_truths)["weights"])
     likely = np.exp(score) / np.exp(score).sum(axis=-1, keepdims=True)
     labels = by_client(data.y, 5)
     for k in range(3):
@@ -136,14 +136,14 @@ def test_law_of_several_labels():
 
 def test_own_models_predict_best():
     data = Heterogeneous(validation_samples=400).load()
-    x, y = by_client(given(data.x_val), 32), by_client(given(data.y_val), 32)
+    x, y = by_client(not_none(data.x_val), 32), by_client(not_none(data.y_val), 32)
 
     def accuracy(w: np.ndarray) -> float:
         return ((np.einsum("mnd,md->mn", x, w) > 0) == y).mean()
 
-    own, others = given(data.truths)["weights"], np.roll(given(data.truths)["weights"], 1, axis=0)
-    assert accuracy(own) > accuracy(np.broadcast_to(given(data.truth)["weights"], own.shape)) + 0.04
-    assert accuracy(np.broadcast_to(given(data.truth)["weights"], own.shape)) > accuracy(others) + 0.02
+    own, others = not_none(data.client_truths)["weights"], np.roll(not_none(data.client_truths)["weights"], 1, axis=0)
+    assert accuracy(own) > accuracy(np.broadcast_to(not_none(data.truth)["weights"], own.shape)) + 0.04
+    assert accuracy(np.broadcast_to(not_none(data.truth)["weights"], own.shape)) > accuracy(others) + 0.02
 
 
 def test_feddualavg_finds_the_shared_support_as_configured():
@@ -175,6 +175,6 @@ def test_mistakes():
 
 def test_another_population_shares_the_shared_part():
     one, other = (Heterogeneous(clients=4, features=8, population=p).load() for p in (0, 1))
-    np.testing.assert_array_equal(given(one.truth)["weights"], given(other.truth)["weights"])
-    assert not (given(one.truths)["weights"] == given(other.truths)["weights"]).all()
+    np.testing.assert_array_equal(not_none(one.truth)["weights"], not_none(other.truth)["weights"])
+    assert not (not_none(one.client_truths)["weights"] == not_none(other.client_truths)["weights"]).all()
     assert not (one.x == other.x).any()

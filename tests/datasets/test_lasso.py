@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import fails, given
+from helpers import fails, not_none
 
 from fcorun.datasets.lasso import Lasso
 
@@ -14,20 +14,20 @@ def test_lasso_shapes_and_truth():
     assert data.x.shape == (15, 7)
     assert data.y.shape == (15,)
     assert data.x.dtype == data.y.dtype == np.float32
-    assert given(data.x_val).shape == (12, 7)
-    assert given(data.y_val).shape == (12,)
+    assert not_none(data.x_val).shape == (12, 7)
+    assert not_none(data.y_val).shape == (12,)
     assert data.sizes.tolist() == [5, 5, 5]
-    assert given(data.offsets_val).tolist() == [0, 4, 8, 12]
+    assert not_none(data.offsets_val).tolist() == [0, 4, 8, 12]
     assert len(data.clients) == 3
     assert data.task == "regression"
-    np.testing.assert_array_equal(given(data.truth)["weights"], [1, 1, 0, 0, 0, 0, 0])
-    assert given(data.truth)["bias"].shape == ()
+    np.testing.assert_array_equal(not_none(data.truth)["weights"], [1, 1, 0, 0, 0, 0, 0])
+    assert not_none(data.truth)["bias"].shape == ()
 
 
 def test_lasso_default_is_the_papers():
     data = Lasso().load()
     assert data.x.shape == (64 * 128, 1024)
-    assert given(data.truth)["weights"].sum() == 512
+    assert not_none(data.truth)["weights"].sum() == 512
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.5, 2.0])
@@ -38,13 +38,13 @@ def test_lasso_law(scale):
     # a mean of 500 rows adds 1/500 to the variance of the clients' own means
     assert means.var() == pytest.approx(scale**2 + 1 / 500, rel=0.12)
     assert (x - means[:, None]).var() == pytest.approx(1, rel=0.02)
-    noise = data.y - data.x @ given(data.truth)["weights"] - given(data.truth)["bias"]
+    noise = data.y - data.x @ not_none(data.truth)["weights"] - not_none(data.truth)["bias"]
     assert abs(noise.mean()) < 0.03
     assert noise.var() == pytest.approx(1, rel=0.04)
     # validation rows share the mean of their client and are other rows
-    gap = given(data.x_val).reshape(40, 200, 30).mean(axis=1) - means
+    gap = not_none(data.x_val).reshape(40, 200, 30).mean(axis=1) - means
     assert gap.var() == pytest.approx(1 / 500 + 1 / 200, rel=0.15)
-    noise = given(data.y_val) - given(data.x_val) @ given(data.truth)["weights"] - given(data.truth)["bias"]
+    noise = not_none(data.y_val) - not_none(data.x_val) @ not_none(data.truth)["weights"] - not_none(data.truth)["bias"]
     assert noise.var() == pytest.approx(1, rel=0.06)
 
 
@@ -53,7 +53,7 @@ def test_lasso_seeds():
     one, same, other = Lasso(**small).load(), Lasso(**small).load(), Lasso(**small, seed=1).load()
     np.testing.assert_array_equal(one.x, same.x)
     assert not np.isclose(one.x, other.x).any()
-    assert given(one.truth)["bias"] != given(other.truth)["bias"]
+    assert not_none(one.truth)["bias"] != not_none(other.truth)["bias"]
     longer = Lasso(**small, validation_samples=0).load()
     np.testing.assert_array_equal(one.y, longer.y)
     assert longer.x_val is longer.y_val is longer.offsets_val is None

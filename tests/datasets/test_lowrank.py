@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from helpers import given, snapshots
+from helpers import not_none, snapshots
 
 from fcorun import UserError
-from fcorun.composing.compose import compose
-from fcorun.experiment.build import load
+from fcorun.configuration.compose import compose
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 SMALL_LOWRANK = (
@@ -22,16 +22,16 @@ def test_lowrank_is_a_problem_in_matrices(reg):
     assert last.solution["weights"].shape == (1, 5, 4)
     assert ("support_f1" in last.metrics) == (reg == "l1")
     assert ("rank" in last.metrics) == (reg == "nuclear")
-    error = np.linalg.norm(last.solution["weights"][0] - given(load(prepare(config)).truth)["weights"])
+    error = np.linalg.norm(last.solution["weights"][0] - not_none(load_data(prepare(config)).truth)["weights"])
     np.testing.assert_allclose(last.metrics["recovery_error"], error, rtol=1e-5)
 
 
 def test_lowrank_data():
-    data = load(prepare(compose(list(SMALL_LOWRANK))))
-    assert (data.x.shape[1], data.shape, given(data.truth)["weights"].shape) == (20, (5, 4), (5, 4))
-    noise = data.y - data.x @ given(data.truth)["weights"].ravel() - given(data.truth)["bias"]
+    data = load_data(prepare(compose(list(SMALL_LOWRANK))))
+    assert (data.x.shape[1], data.shape, not_none(data.truth)["weights"].shape) == (20, (5, 4), (5, 4))
+    noise = data.y - data.x @ not_none(data.truth)["weights"].ravel() - not_none(data.truth)["bias"]
     assert 0.7 < noise.std() < 1.3
-    assert np.linalg.matrix_rank(given(data.truth)["weights"]) == 2
+    assert np.linalg.matrix_rank(not_none(data.truth)["weights"]) == 2
 
 
 def test_lowrank_refuses_an_impossible_rank():

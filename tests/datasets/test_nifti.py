@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import fails, given
-from scans import AFFINE, SHAPE, head, maps, save, series
+from brain_images import AFFINE, SHAPE, head_mask, save, write_maps, write_series
+from helpers import fails, not_none
 
-from fcorun.datasets.grid import Grid
 from fcorun.datasets.haxby import Haxby
 from fcorun.datasets.nifti import Nifti
+from fcorun.datasets.voxel_grid import VoxelGrid
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -22,19 +22,19 @@ def values(path: Path) -> np.ndarray:
 
 
 def test_maps_are_rows(tmp_path):
-    table = maps(tmp_path)
+    table = write_maps(tmp_path)
     data = Nifti(str(table), mask=str(tmp_path / "mask.nii.gz"), validation=0).load()
     assert data.clients == ("site0", "site1", "site2")
     assert data.sizes.tolist() == [8, 8, 8]
     assert data.classes == ("a", "b")
     assert data.y.tolist() == [0, 1] * 12
-    grid = given(data.grid)
-    np.testing.assert_array_equal(grid.mask, head())
+    grid = not_none(data.voxel_grid)
+    np.testing.assert_array_equal(grid.mask, head_mask())
     np.testing.assert_array_equal(grid.affine, AFFINE)
-    expected = [values(tmp_path / f"site{m}/map{n}.nii.gz")[head()] for m in range(3) for n in range(8)]
+    expected = [values(tmp_path / f"site{m}/map{n}.nii.gz")[head_mask()] for m in range(3) for n in range(8)]
     np.testing.assert_allclose(data.x, expected, rtol=1e-6)
     assert data.x.dtype == np.float32
-    np.testing.assert_allclose(grid.image(data.x[3])[head()], data.x[3])
+    np.testing.assert_allclose(grid.to_image(data.x[3])[head_mask()], data.x[3])
 
 
 def test_equal_names_sizes_and_times_are_other_images(tmp_path):
@@ -55,24 +55,24 @@ def test_equal_names_sizes_and_times_are_other_images(tmp_path):
 
 
 def test_the_options_of_tables_hold(tmp_path):
-    table, mask = maps(tmp_path), str(tmp_path / "mask.nii.gz")
+    table, mask = write_maps(tmp_path), str(tmp_path / "mask.nii.gz")
     held = Nifti(str(table), mask=mask, validation=["site1"]).load()
     assert held.clients == ("site0", "site2")
-    assert len(given(held.y_val)) == 8
+    assert len(not_none(held.y_val)) == 8
     ages = Nifti(str(table), mask=mask, target="age", task="regression", validation=0).load()
     assert ages.y[:3].tolist() == [20, 21, 22]
     labels = [Nifti(str(table), mask=mask, validation=0, positive=each).load() for each in held.classes]
     assert [each.classes[1] for each in labels] == [*held.classes]
     np.testing.assert_array_equal(labels[0].y, 1 - labels[1].y)
     pooled = Nifti(str(table), mask=mask, standardize="pooled", validation=0).load()
-    assert given(pooled.standardized)["by"] == "pooled"
+    assert not_none(pooled.standardized)["by"] == "pooled"
     np.testing.assert_allclose(pooled.x.mean(axis=0), 0, atol=1e-5)
 
 
 def test_runs_are_standardized_as_nilearn_does(tmp_path):
     from nilearn.maskers import NiftiMasker
 
-    table, mask = series(tmp_path), str(tmp_path / "mask.nii.gz")
+    table, mask = write_series(tmp_path), str(tmp_path / "mask.nii.gz")
     data = Nifti(str(table), mask=mask, run="run", categories=["a", "b"], validation=0).load()
     assert data.sizes.tolist() == [8, 8]
     assert data.standardized == {"by": "per_run"}
@@ -101,7 +101,7 @@ def test_haxby_by_its_table(tmp_path):
                  mask=str(root / "haxby2001/mask.nii.gz")).load()  # fmt: skip
     np.testing.assert_array_equal(data.x, own.x)
     np.testing.assert_array_equal(data.y, own.y)
-    np.testing.assert_array_equal(given(data.grid).mask, given(own.grid).mask)
+    np.testing.assert_array_equal(not_none(data.voxel_grid).mask, not_none(own.voxel_grid).mask)
 
 
 def scanned_of_test_haxby(folder):
@@ -125,25 +125,25 @@ def test_a_mask_is_made_by_nilearn(tmp_path):
         save(tmp_path / f"{n}.nii", inside * (100 + rng.standard_normal(shape)))
         lines.append(f"{n}.nii,{n % 2},c{n // 2}")
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    grid = given(Nifti(str(tmp_path / "t.csv"), validation=0).load().grid)
+    grid = not_none(Nifti(str(tmp_path / "t.csv"), validation=0).load().voxel_grid)
     made = compute_multi_background_mask([str(tmp_path / f"{n}.nii") for n in range(4)])
     np.testing.assert_array_equal(grid.mask, made.get_fdata() > 0)
-    assert 0.7 * inside.sum() < grid.count < 1.3 * inside.sum()
+    assert 0.7 * inside.sum() < grid.n_voxels < 1.3 * inside.sum()
 
 
 def test_neighbours_share_a_face():
     mask = np.random.default_rng(0).random((4, 3, 5)) < 0.6
-    grid = Grid(mask, np.eye(4))
+    grid = VoxelGrid(mask, np.eye(4))
     places = np.argwhere(mask)
     near = np.abs(places[:, None] - places[None]).sum(-1) == 1
     found = grid.neighbours()
     for i, row in enumerate(found):
-        assert sorted(row[row < grid.count]) == np.flatnonzero(near[i]).tolist()
+        assert sorted(row[row < grid.n_voxels]) == np.flatnonzero(near[i]).tolist()
     assert grid.names[5] == "voxel " + " ".join(map(str, places[5]))
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path, monkeypatch):
-    table = maps(tmp_path / "one", clients=2, each=4)
+    table = write_maps(tmp_path / "one", clients=2, each=4)
 
     def of(folder, **more):
         return Nifti(str(folder / "maps.csv"), mask=str(folder / "mask.nii.gz"), **more).fingerprint()
@@ -162,12 +162,12 @@ def test_the_fingerprint_is_of_the_content(tmp_path, monkeypatch):
 
 
 def test_another_grid_is_refused_or_resampled(tmp_path):
-    table, mask = maps(tmp_path), str(tmp_path / "mask.nii.gz")
+    table, mask = write_maps(tmp_path), str(tmp_path / "mask.nii.gz")
     file = tmp_path / "site1/map2.nii.gz"
     save(file, np.random.default_rng(0).random((8, 6, 5)))
     with fails("map2.nii.gz", "8 x 6 x 5", "the mask 7 x 6 x 5", "data.resample=true"):
         Nifti(str(table), mask=mask).load()
-    assert Nifti(str(table), mask=mask, resample=True, validation=0).load().x.shape == (24, head().sum())
+    assert Nifti(str(table), mask=mask, resample=True, validation=0).load().x.shape == (24, head_mask().sum())
     save(file, np.random.default_rng(0).random(SHAPE), AFFINE + np.eye(4)[:, [3, 0, 1, 2]])
     with fails("map2.nii.gz", "another affine than the mask"):
         Nifti(str(table), mask=mask).load()
@@ -176,7 +176,7 @@ def test_another_grid_is_refused_or_resampled(tmp_path):
 
 
 def test_missing_images_are_named_together(tmp_path):
-    table = maps(tmp_path)
+    table = write_maps(tmp_path)
     for n in (1, 4):
         (tmp_path / f"site2/map{n}.nii.gz").unlink()
     for way in (Nifti(str(table)).load, Nifti(str(table)).fingerprint):
@@ -185,17 +185,17 @@ def test_missing_images_are_named_together(tmp_path):
 
 
 def test_what_is_not_finite_is_said(tmp_path):
-    table = maps(tmp_path)
+    table = write_maps(tmp_path)
     image = values(tmp_path / "site0/map0.nii.gz")
     image[3, 2, 2] = np.nan
     save(tmp_path / "site0/map0.nii.gz", image)
     data = Nifti(str(table), mask=str(tmp_path / "mask.nii.gz")).load()
-    assert any("1 images have voxels that are not finite: taken as 0" in remark for remark in data.remarks)
+    assert any("1 images have voxels that are not finite: taken as 0" in remark for remark in data.warnings)
     assert np.isfinite(data.x).all()
 
 
 def test_mistakes(tmp_path):
-    table, mask = maps(tmp_path), str(tmp_path / "mask.nii.gz")
+    table, mask = write_maps(tmp_path), str(tmp_path / "mask.nii.gz")
 
     def bad(text, *words, **options):
         (tmp_path / "bad.csv").write_text(text)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from helpers import fails, given, snapshots
+from helpers import fails, not_none, snapshots
 
 from fcorun import compose
 from fcorun.config import build
@@ -115,10 +115,10 @@ def test_least_squares_law(heterogeneity):
     np.testing.assert_allclose(np.cov(data.x.T), np.eye(8), atol=0.02)
     # each client's least squares finds its own coefficients, up to a variance of 0.25 / 400
     own = np.linalg.solve(x.mT @ x, x.mT @ y[..., None])[..., 0]
-    assert (own - given(data.truth)["weights"]).var() == pytest.approx(heterogeneity**2 + 0.25 / 400, rel=0.1)
+    assert (own - not_none(data.truth)["weights"]).var() == pytest.approx(heterogeneity**2 + 0.25 / 400, rel=0.1)
     residual = y - np.einsum("mnd,md->mn", x, own)
     assert (residual**2).sum() / (200 * (400 - 8)) == pytest.approx(0.25, rel=0.02)
-    residual = by_client(given(data.y_val), 200) - np.einsum("mnd,md->mn", by_client(given(data.x_val), 200), own)
+    residual = by_client(not_none(data.y_val), 200) - np.einsum("mnd,md->mn", by_client(not_none(data.x_val), 200), own)
     assert residual.var() == pytest.approx(0.25 * (1 + 8 / 400), rel=0.05)
 
 
@@ -154,7 +154,7 @@ def test_conditioned_validation_rows_have_the_same_covariance():
     data = LeastSquares(
         clients=2, samples=50, features=4, condition=9.0, basis="own", validation_samples=100_000
     ).load()
-    x, x_val = by_client(data.x, 2), by_client(given(data.x_val), 2)
+    x, x_val = by_client(data.x, 2), by_client(not_none(data.x_val), 2)
     np.testing.assert_allclose(x_val.mT @ x_val / 100_000, x.mT @ x / 50, atol=0.15)
 
 
@@ -189,10 +189,10 @@ def test_logistic_law(signal):
     assert data.task == "binary"
     assert data.classes == (-1, 1)
     assert data.y.dtype == np.int32
-    assert np.linalg.norm(given(data.truth)["weights"]) == pytest.approx(signal)
+    assert np.linalg.norm(not_none(data.truth)["weights"]) == pytest.approx(signal)
     np.testing.assert_allclose(np.cov(data.x.T), np.eye(6), atol=0.02)
-    for x, y in ((data.x, data.y), (given(data.x_val), given(data.y_val))):
-        score = x @ given(data.truth)["weights"]
+    for x, y in ((data.x, data.y), (not_none(data.x_val), not_none(data.y_val))):
+        score = x @ not_none(data.truth)["weights"]
         for low, high in ((-2, -1), (-1, 0), (0, 1), (1, 2)):
             near = (low <= score) & (score < high)
             if near.sum() > 1000:

@@ -4,8 +4,8 @@ import gzip
 
 import numpy as np
 import pytest
-from helpers import fails, given
-from table_files import SORTED, X, Y, frame, priced, save
+from helpers import fails, not_none
+from table_files import SORTED, X, Y, frame, price_table, save
 
 from fcorun.config import build
 from fcorun.datasets.table import Table
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 def test_binary_labels(tmp_path, labels, classes):
     expected = np.array([classes.index(v) for v in labels * 2])[SORTED]
     for name in ("t.csv", "t.parquet"):
-        data = priced(save(tmp_path, name, frame(price=labels * 2)), task="binary").load()
+        data = price_table(save(tmp_path, name, frame(price=labels * 2)), task="binary").load()
         assert data.classes == classes
         assert data.task == "binary"
         assert data.y.dtype == np.int32
@@ -42,17 +42,17 @@ def test_binary_labels(tmp_path, labels, classes):
 def test_which_label_is_positive(tmp_path, labels, first):
     path = save(tmp_path, "t.csv", frame(price=labels * 2).drop(columns="site"))
     dealt = {"task": "binary", "client": None, "partition": "by_label", "clients": 2, "validation": 0.4}
-    last, other = (priced(path, **dealt, positive=label).load() for label in (None, first))
+    last, other = (price_table(path, **dealt, positive=label).load() for label in (None, first))
     assert other.classes == last.classes[::-1] == (labels[1], labels[0])
     assert other.y.dtype == np.int32
     np.testing.assert_array_equal(other.y, 1 - last.y)
-    np.testing.assert_array_equal(given(other.y_val), 1 - given(last.y_val))
+    np.testing.assert_array_equal(not_none(other.y_val), 1 - not_none(last.y_val))
     for name in ("x", "x_val", "offsets"):  # and nothing else is dealt otherwise
         np.testing.assert_array_equal(getattr(other, name), getattr(last, name))
-    named = priced(path, **dealt, positive=labels[1] if isinstance(labels[1], bool) else str(labels[1])).load()
+    named = price_table(path, **dealt, positive=labels[1] if isinstance(labels[1], bool) else str(labels[1])).load()
     np.testing.assert_array_equal(named.y, last.y)
     with fails("data.positive=maybe is no label of target 'price' of ", str(labels[0]), str(labels[1])):
-        priced(path, **dealt, positive="maybe").load()
+        price_table(path, **dealt, positive="maybe").load()
 
 
 def test_which_label_of_arrays_is_positive(tmp_path):
@@ -64,13 +64,13 @@ def test_which_label_of_arrays_is_positive(tmp_path):
 
 def test_class_seen_in_validation_only_keeps_its_index(tmp_path):
     path = save(tmp_path, "t.csv", frame(price=["q", "p", "r", "q", "r", "p"], site=[*"abcabb"]))
-    data = priced(path, task="multiclass", validation=["c"]).load()
+    data = price_table(path, task="multiclass", validation=["c"]).load()
     assert data.classes == ("p", "q", "r")
-    assert given(data.y_val).tolist() == [2]
-    data = priced(path, task="multiclass", validation=["b"]).load()
+    assert not_none(data.y_val).tolist() == [2]
+    data = price_table(path, task="multiclass", validation=["b"]).load()
     assert data.classes == ("p", "q", "r")
     assert set(data.y.tolist()) == {1, 2}
-    assert given(data.y_val).tolist() == [0, 2, 0]
+    assert not_none(data.y_val).tolist() == [0, 2, 0]
 
 
 # ---------------------------------------------------------------- tables: mistakes
@@ -79,20 +79,20 @@ def test_class_seen_in_validation_only_keeps_its_index(tmp_path):
 def test_missing_files(tmp_path):
     save(tmp_path, "prices.csv")
     with fails("data.path=", "prics.csv", "did you mean", "prices.csv"):
-        priced(str(tmp_path / "prics.csv")).load()
+        price_table(str(tmp_path / "prics.csv")).load()
     with fails("data.path=", "there is no such file"):
-        priced(str(tmp_path / "zzz")).sources()
+        price_table(str(tmp_path / "zzz")).sources()
     with fails("data.path=", "no folder"):
-        priced(str(tmp_path / "none" / "t.csv")).load()
+        price_table(str(tmp_path / "none" / "t.csv")).load()
     with fails("data.path=", "is a folder", ".h5", "or a folder with X.npy and y.npy"):
-        priced(str(tmp_path)).load()
+        price_table(str(tmp_path)).load()
 
 
 @pytest.mark.parametrize("name", ["t.xls", "t", "t.parquet.gz"])
 def test_unknown_endings(tmp_path, name):
     (tmp_path / name).write_text("1")
     with fails("data.path=", "unknown ending", ".csv"):
-        priced(str(tmp_path / name)).load()
+        price_table(str(tmp_path / name)).load()
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
@@ -128,9 +128,9 @@ def test_npz_of_a_single_array(tmp_path):
 def test_tables_without_rows_or_features(tmp_path):
     for name in ("t.csv", "t.parquet"):
         with fails("data.path=", "no rows"):
-            priced(save(tmp_path, name, frame().head(0))).load()
+            price_table(save(tmp_path, name, frame().head(0))).load()
         with fails("data.path=", "no feature columns"):
-            priced(save(tmp_path, name, frame().filter(["site", "price"]))).load()
+            price_table(save(tmp_path, name, frame().filter(["site", "price"]))).load()
     (tmp_path / "t.svm").write_text("# nothing\n\n")
     with fails("data.path=", "no rows"):
         Table(str(tmp_path / "t.svm")).load()
@@ -146,18 +146,18 @@ def test_ragged_csv(tmp_path):
 def test_columns_that_are_wrong(tmp_path):
     path = save(tmp_path, "t.csv")
     with fails("data.target=pric", "did you mean 'price'"):
-        priced(path, target="pric").load()
+        price_table(path, target="pric").load()
     with fails("data.client=sites", "did you mean 'site'"):
-        priced(path, client="sites").load()
+        price_table(path, client="sites").load()
     with fails("data.target has no value", "price"):
-        priced(path, target=None).load()
+        price_table(path, target=None).load()
     with fails("data.client=price", "two different"):
-        priced(path, client="price").load()
+        price_table(path, client="price").load()
     with fails("data.path=", "column 'v'", "'n/k' in row 3"):
-        priced(save(tmp_path, "s.csv", frame(v=[1, 2, "n/k", 4, 5, 6]))).load()
+        price_table(save(tmp_path, "s.csv", frame(v=[1, 2, "n/k", 4, 5, 6]))).load()
     frame().to_csv(tmp_path / "i.csv")
     with fails("data.path=", "has no name", "index=False"):
-        priced(str(tmp_path / "i.csv")).load()
+        price_table(str(tmp_path / "i.csv")).load()
     np.savez(tmp_path / "t.npz", X=X, y=Y)
     with fails("data.target=price", "no named columns"):
         Table(str(tmp_path / "t.npz"), "price").load()
@@ -167,15 +167,15 @@ def test_columns_that_are_wrong(tmp_path):
 def test_missing_and_infinite_values(tmp_path, name):
     for bad in (np.nan, np.inf):
         with fails("data.path=", "column 'v'", "row 3"):
-            priced(save(tmp_path, name, frame(v=[1, 2, bad, 4, 5, 6]))).load()
+            price_table(save(tmp_path, name, frame(v=[1, 2, bad, 4, 5, 6]))).load()
     with fails("data.path=", "target 'price'", "row 2"):
-        priced(save(tmp_path, name, frame(price=[1, np.inf, 3, 4, 5, 6]))).load()
+        price_table(save(tmp_path, name, frame(price=[1, np.inf, 3, 4, 5, 6]))).load()
     with fails("data.target=price", "row 2"):
-        priced(save(tmp_path, name, frame(price=["a", None, "b", "a", "b", "a"])), task="binary").load()
+        price_table(save(tmp_path, name, frame(price=["a", None, "b", "a", "b", "a"])), task="binary").load()
     with fails("data.client=site", "row 1"):
-        priced(save(tmp_path, name, frame(site=[None, *"abaab"]))).load()
+        price_table(save(tmp_path, name, frame(site=[None, *"abaab"]))).load()
     with fails("data.path=", "column 'v'", "row 1"):
-        priced(save(tmp_path, name, frame(v=np.nan))).load()
+        price_table(save(tmp_path, name, frame(v=np.nan))).load()
 
 
 @pytest.mark.parametrize(
@@ -201,15 +201,15 @@ def test_npz_that_are_wrong(tmp_path, arrays, words):
 def test_tasks_that_do_not_fit(tmp_path):
     text = save(tmp_path, "s.csv", frame(price=list("pqrpqr")))
     with fails("data.task=regression", "target 'price'", "binary"):
-        priced(text).load()
+        price_table(text).load()
     with fails("data.task=binary", "3 classes", "data.task=multiclass"):
-        priced(text, task="binary").load()
+        price_table(text, task="binary").load()
     with fails("data.task=multiclass", "0.5", "data.task=regression"):
-        priced(save(tmp_path, "f.csv"), task="multiclass").load()
+        price_table(save(tmp_path, "f.csv"), task="multiclass").load()
     with fails("data.task=binary", "one class only", "'p'"):
-        priced(save(tmp_path, "o.csv", frame(price="p")), task="binary").load()
+        price_table(save(tmp_path, "o.csv", frame(price="p")), task="binary").load()
     with fails("data.validation=", "one class only"):
-        priced(save(tmp_path, "v.csv", frame(price=list("pqpqpq"))), task="binary", validation=["a"]).load()
+        price_table(save(tmp_path, "v.csv", frame(price=list("pqpqpq"))), task="binary", validation=["a"]).load()
 
 
 def test_partitions_that_do_not_fit(tmp_path):
@@ -217,12 +217,12 @@ def test_partitions_that_do_not_fit(tmp_path):
         with fails(f"data.partition={kind}", "data.task=regression", "data.partition=sorted"):
             Table("t.csv", partition=kind)
     with fails("data.partition=sorted", "clients already"):
-        priced(save(tmp_path, "t.csv"), partition="sorted").load()
+        price_table(save(tmp_path, "t.csv"), partition="sorted").load()
     path = save(tmp_path, "n.csv", frame().drop(columns="site"))
     with fails("data.clients=7", "6 rows"):
-        priced(path, client=None, clients=7).load()
+        price_table(path, client=None, clients=7).load()
     with fails("data.validation=", "no named clients", "data.client"):
-        priced(path, client=None, clients=2, validation=["a"]).load()
+        price_table(path, client=None, clients=2, validation=["a"]).load()
 
 
 def test_validations_that_do_not_fit(tmp_path):
@@ -231,9 +231,9 @@ def test_validations_that_do_not_fit(tmp_path):
             Table("t.csv", validation=value)
     path = save(tmp_path, "t.csv", frame(site=["north", "south"] * 3))
     with fails("data.validation", "'noth'", "did you mean 'north'"):
-        priced(path, validation=["noth"]).load()
+        price_table(path, validation=["noth"]).load()
     with fails("data.validation=", "every row is held out"):
-        priced(path, validation=["north", "south"]).load()
+        price_table(path, validation=["north", "south"]).load()
     with fails("data.validation=most"):
         build(Table, {"path": path, "validation": "most"}, "data")
     with fails("data.path has no value"):
@@ -243,6 +243,6 @@ def test_validations_that_do_not_fit(tmp_path):
 def test_fingerprint_is_of_the_content(tmp_path):
     (tmp_path / "sub").mkdir()
     one, moved = save(tmp_path, "t.csv"), save(tmp_path / "sub", "other.csv")
-    assert priced(one).fingerprint() == priced(moved).fingerprint() != priced(one, seed=1).fingerprint()
+    assert price_table(one).fingerprint() == price_table(moved).fingerprint() != price_table(one, seed=1).fingerprint()
     save(tmp_path, "t.csv", frame(u=0))
-    assert priced(one).fingerprint() != priced(moved).fingerprint()
+    assert price_table(one).fingerprint() != price_table(moved).fingerprint()

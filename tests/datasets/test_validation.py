@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import fails, given
-from table_files import CLIENT, X, Y, frame, priced, save
+from helpers import fails, not_none
+from table_files import CLIENT, X, Y, frame, price_table, save
 
 from fcorun.config import build
 from fcorun.datasets.base import FederatedData
-from fcorun.datasets.partition import hold_out, standardized
 from fcorun.datasets.table import Table
+from fcorun.tables.partition import hold_out, standardize_per_client
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -39,20 +39,22 @@ def test_validation_rows_lie_client_by_client(tmp_path):
     site = rng.choice(4, 200, p=[0.5, 0.3, 0.19, 0.01])
     path = save(tmp_path, "t.csv", pd.DataFrame({"site": site, "row": range(200), "price": rng.random(200)}))
     for options in ({}, {"client": None, "partition": "sorted", "clients": 5}):
-        data = priced(path, validation=0.25, **options).load()
-        counts = np.diff(given(data.offsets_val))
+        data = price_table(path, validation=0.25, **options).load()
+        counts = np.diff(not_none(data.offsets_val))
         np.testing.assert_array_equal(counts, (data.sizes + counts) // 4)
         for m in range(len(counts)):
-            own = given(data.x_val)[given(data.offsets_val)[m] : given(data.offsets_val)[m + 1], -1].astype(int)
+            own = not_none(data.x_val)[not_none(data.offsets_val)[m] : not_none(data.offsets_val)[m + 1], -1].astype(
+                int
+            )
             assert (np.diff(own) > 0).all()
             assert options or (site[own] == m).all()
-    assert priced(path, validation=0.0).load().offsets_val is None
+    assert price_table(path, validation=0.0).load().offsets_val is None
 
 
 def test_npz_that_marks_all_rows_of_a_client(tmp_path):
     np.savez(tmp_path / "t.npz", X=X, y=Y, client=CLIENT, validation=(CLIENT == "a") | (Y == 0.5))
     data = Table(str(tmp_path / "t.npz")).load()
-    assert given(data.y_val).tolist() == [1, 3, 5, 0.5]
+    assert not_none(data.y_val).tolist() == [1, 3, 5, 0.5]
     assert data.offsets_val is None
 
 
@@ -69,7 +71,7 @@ def test_pooled_standardization(dtype):
     x = (rng.standard_normal((200, 4)) * 50 + 100).astype(dtype)
     x[:, 3] = np.array(7.1).astype(dtype)
     held = rng.random(200) < 0.3
-    out = standardized(x, np.zeros(200, int), held)[0]
+    out = standardize_per_client(x, np.zeros(200, int), held)[0]
     assert out.dtype == (dtype if dtype != np.int64 else np.float64)
     np.testing.assert_allclose(out[~held].mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(out[~held].std(axis=0), [1, 1, 1, 0], atol=1e-5)
@@ -84,35 +86,35 @@ def test_standardization_per_client(tmp_path):
     shift = np.repeat([0.0, 50.0, -9.0], 100)
     table = pd.DataFrame({"u": rng.standard_normal(300) * 3 + shift, "site": site, "price": np.arange(300)})
     path = save(tmp_path, "t.csv", table)
-    data = priced(path, standardize="per_client", validation=0.25).load()
+    data = price_table(path, standardize="per_client", validation=0.25).load()
     for m in range(3):
         own = data.x[data.offsets[m] : data.offsets[m + 1]]
         assert abs(own.mean()) < 1e-12
         assert own.std() == pytest.approx(1)
-        rows = (given(data.y_val) >= 100 * m) & (given(data.y_val) < 100 * (m + 1))
+        rows = (not_none(data.y_val) >= 100 * m) & (not_none(data.y_val) < 100 * (m + 1))
         raw = data.y[data.offsets[m] : data.offsets[m + 1]].astype(int)
-        expected = (table.u[given(data.y_val)[rows].astype(int)] - table.u[raw].mean()) / table.u[raw].std(ddof=0)
-        np.testing.assert_allclose(given(data.x_val)[rows, 0], expected)
-    held = priced(path, standardize="per_client", validation=["b"]).load()
-    assert abs(given(held.x_val).mean()) < 1e-12
-    assert given(held.x_val).std() == pytest.approx(1)
-    pooled = priced(path, standardize="pooled", validation=["b"]).load()
+        expected = (table.u[not_none(data.y_val)[rows].astype(int)] - table.u[raw].mean()) / table.u[raw].std(ddof=0)
+        np.testing.assert_allclose(not_none(data.x_val)[rows, 0], expected)
+    held = price_table(path, standardize="per_client", validation=["b"]).load()
+    assert abs(not_none(held.x_val).mean()) < 1e-12
+    assert not_none(held.x_val).std() == pytest.approx(1)
+    pooled = price_table(path, standardize="pooled", validation=["b"]).load()
     assert abs(pooled.x.mean()) < 1e-12
-    assert given(pooled.x_val).mean() > 5
+    assert not_none(pooled.x_val).mean() > 5
 
 
 def test_a_fraction_that_holds_out_no_row_is_pointed_out(tmp_path):
     path = save(tmp_path, "t.csv")
-    (remark,) = priced(path, validation=0.01).load().remarks
+    (remark,) = price_table(path, validation=0.01).load().warnings
     assert remark.startswith(
         "data.validation=0.01 holds out no row, for every client has fewer than 100 rows (the larg"
     )
-    assert "fewer than 5 rows (the largest 3)" in priced(path, validation=None).load().remarks[0]
-    assert priced(path, validation=0.34).load().remarks == priced(path, validation=0.0).load().remarks == ()
+    assert "fewer than 5 rows (the largest 3)" in price_table(path, validation=None).load().warnings[0]
+    assert price_table(path, validation=0.34).load().warnings == price_table(path, validation=0.0).load().warnings == ()
 
 
 def test_whose_means_scale_a_client_that_is_held_out_is_said(tmp_path):
     path = save(tmp_path, "t.csv")
-    (remark,) = priced(path, standardize="per_client", validation=["b"]).load().remarks
+    (remark,) = price_table(path, standardize="per_client", validation=["b"]).load().warnings
     assert "data.standardize=per_client: 'b' without training rows are scaled by the mean and deviation" in remark
-    assert priced(path, standardize="per_client", validation=0.34).load().remarks == ()
+    assert price_table(path, standardize="per_client", validation=0.34).load().warnings == ()

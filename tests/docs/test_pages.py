@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import Block, alike, blocks, commands, missing
+from markdown_blocks import Block, alike, blocks, commands, missing
 
 from fcorun import compose
 from fcorun.cli.commands import COMMANDS

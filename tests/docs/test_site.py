@@ -7,12 +7,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from helpers import names, plugin_class
-from pages import alike
+from helpers import choice_names, plugin_class
+from markdown_blocks import alike
 
 from fcorun.cli.commands import COMMANDS
-from fcorun.cli.keys import GROUPS, root_keys
-from fcorun.sources.catalogue import catalogue
+from fcorun.cli.key_docs import GROUPS, read_root_keys
+from fcorun.sources.catalogue import load_catalogue
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -35,7 +35,7 @@ def page(site: Path, name: str) -> str:
 
 def has_every_choice_with_its_code(site: Path) -> None:
     for group in GROUPS:
-        for name in names(group):
+        for name in choice_names(group):
             text = page(site, f"reference/algo-{name}" if group == "algo" else f"reference/{group.rpartition('/')[2]}")
             assert f"{group}={name}<" in text
     assert "soft_threshold" in page(site, "reference/reg")
@@ -44,11 +44,11 @@ def has_every_choice_with_its_code(site: Path) -> None:
 
 def has_every_key_command_figure_and_source(site: Path) -> None:
     keys, commands = page(site, "reference/keys"), page(site, "reference/commands")
-    assert all(f">{key}<" in keys for key, about in root_keys().items() if about.value)
+    assert all(f">{key}<" in keys for key, about in read_root_keys().items() if about.value)
     assert all(f"usage: fcorun {command}" in commands for command in COMMANDS)
     gallery, sources = page(site, "reference/gallery"), page(site, "reference/sources")
-    assert all(f"fcorun figure {name}\n" in gallery for name in names("experiment"))
-    assert all(f'id="{key}"' in sources for key in catalogue())
+    assert all(f"fcorun figure {name}\n" in gallery for name in choice_names("experiment"))
+    assert all(f'id="{key}"' in sources for key in load_catalogue())
 
 
 def loads_nothing_from_elsewhere(site: Path) -> None:
@@ -63,10 +63,10 @@ def loads_nothing_from_elsewhere(site: Path) -> None:
 def test_the_guide_names_every_choice():
     told = (DOCS / "guide" / "choices.md").read_text(encoding="utf-8")
     groups = ("algo", "topology", "data", "objective", "reg", "mirror")
-    assert [name for group in groups for name in names(group) if f"`{name}`" not in told] == []
+    assert [name for group in groups for name in choice_names(group) if f"`{name}`" not in told] == []
 
 
-@pytest.mark.parametrize("name", names("algo"))
+@pytest.mark.parametrize("name", choice_names("algo"))
 def test_every_algorithm_has_its_mathematics(name):
     kind = plugin_class("algo", name)
     assert "$" in (DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").read_text(encoding="utf-8")

@@ -10,14 +10,14 @@ import sys
 import jax
 import svrg  # noqa: F401 - a class of the user's own that configurations name
 
-from fcorun.checks.algorithms import on_devices
+from fcorun.checks.algorithms import compare_devices
 from fcorun.system.machine import set_up_jax
 
 
 def main() -> None:
     """Print a line for each case."""
     for line in sys.stdin:
-        print(json.dumps(on_devices(*json.loads(line))), flush=True)
+        print(json.dumps(compare_devices(*json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

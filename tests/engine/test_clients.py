@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from helpers import small
 
-from fcorun.engine.arrays import on_device
-from fcorun.engine.clients import in_chunks, together, width
-from fcorun.experiment.build import engine_for, load
+from fcorun.engine.arrays import to_device
+from fcorun.engine.clients import chunk_width, chunked, vmapped
+from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.system.arrays import aligned
+from fcorun.system.arrays import empty_aligned
 
 
 @pytest.mark.parametrize("shares", [(), (3,)], ids=["star", "tree"])
@@ -23,7 +23,7 @@ def test_chunks_are_all_at_once(at_once, shares):
     def local(mine):
         return {"up": jnp.sin(mine["a"]) + mine["b"]}, mine["a"] * 2, jnp.array([1, 2, 3])
 
-    found, expected = (kind(local, (each,), jnp.asarray(weights)) for kind in (in_chunks(at_once), together))
+    found, expected = (kind(local, (each,), jnp.asarray(weights)) for kind in (chunked(at_once), vmapped))
     jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5), found, expected)
     np.testing.assert_allclose(found[0]["up"], weights @ (np.sin(each["a"]) + each["b"][:, None]), rtol=1e-4)
     np.testing.assert_array_equal(found[2], np.tile([1, 2, 3], (7, 1)))
@@ -33,7 +33,7 @@ def test_chunks_are_all_at_once(at_once, shares):
     ("count", "most", "expected"), [(64, 95, 64), (4096, 95, 64), (10, 9, 5), (10, 0, 1), (7, 5, 4), (97, 10, 7)]
 )
 def test_chunks_are_of_one_width_and_waste_little(count, most, expected):
-    assert width(count, most) == expected
+    assert chunk_width(count, most) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_runs_do_not_depend_on_clients_at_once(overrides):
         assert len({experiment.identity for experiment in experiments}) == 1
         ends = []
         for experiment in experiments:
-            *_, end = engine_for(experiment, load(experiment)).run([experiment.numbers()])
+            *_, end = build_engine(experiment, load_data(experiment)).run([experiment.numbers()])
             ends.append((end.solution, end.metrics, end.state, end.work))
     for end in ends[1:]:
         jax.tree.map(lambda f, e: np.testing.assert_allclose(f, e, rtol=1e-12, atol=1e-12), end, ends[0])
@@ -78,9 +78,15 @@ def test_only_a_chunk_of_the_rows_is_gathered_at_once(batch, cohort):
                 f"clients_at_once={at_once}",
             )
         )
-        engine = engine_for(one, load(one))
-        numbers, rows = engine.federation.stack([one.numbers()]), engine.federation.arrays[0]
-        given = (numbers, engine.start([one.numbers()]), rows, engine.federation.schedule.draw(0, 1), np.int32(0))
+        engine = build_engine(one, load_data(one))
+        numbers, rows = engine.federation.stack_numbers([one.numbers()]), engine.federation.arrays[0]
+        given = (
+            numbers,
+            engine.initial_state([one.numbers()]),
+            rows,
+            engine.federation.schedule.draw_rounds(0, 1),
+            np.int32(0),
+        )
         program = jax.jit(engine.federation.advance).lower(*given).compile()
         analysis = program.memory_analysis()
         assert analysis is not None
@@ -90,18 +96,18 @@ def test_only_a_chunk_of_the_rows_is_gathered_at_once(batch, cohort):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_aligned_rows_are_held_once(dtype):
-    x = aligned((5, 7), dtype)
+    x = empty_aligned((5, 7), dtype)
     x[:] = np.arange(35).reshape(5, 7)
     with jax.enable_x64(dtype == "float64"):
-        on = on_device(x, dtype)
+        on = to_device(x, dtype)
     assert on.unsafe_buffer_pointer() == x.ctypes.data
     np.testing.assert_array_equal(on, np.arange(35).reshape(5, 7))
 
 
 def test_synthetic_rows_are_held_once():
     experiment = prepare(small())
-    data = load(experiment)
-    rows, extra = engine_for(experiment, data).federation.arrays
+    data = load_data(experiment)
+    rows, extra = build_engine(experiment, data).federation.arrays
     assert rows is not None
     assert rows.x.unsafe_buffer_pointer() == data.x.ctypes.data
     assert data.x_val is not None

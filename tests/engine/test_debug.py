@@ -8,7 +8,7 @@ from helpers import engine_of, flat, small, snapshots
 
 from fcorun import run
 from fcorun.cli.console import Console
-from fcorun.errors import describe
+from fcorun.errors import describe_error
 
 BUGGY = """
 from dataclasses import dataclass
@@ -85,7 +85,10 @@ def test_what_is_not_finite_is_traced_to_client_round_and_line(user_module, caps
 
 
 def test_an_error_says_what_its_first_line_promises():
-    assert describe(TypeError("they differ:\n\n  * one is int32\n  * so")) == "TypeError: they differ: * one is int32"
+    assert (
+        describe_error(TypeError("they differ:\n\n  * one is int32\n  * so"))
+        == "TypeError: they differ: * one is int32"
+    )
 
 
 def test_without_debug_values_are_unknown(user_module):

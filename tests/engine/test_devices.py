@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import conftest
-from helpers import names, plugin_class, small, small_for, traits_of
+from helpers import choice_names, plugin_class, small, small_for, traits_of
 
 from fcorun.algorithms import Algorithm
 
-ALGORITHMS = [name for name in names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
+ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 OWN = "clients_per_round=null"  # six clients, which eight devices share
 ALL = "FCORUN_ALL_DEVICES" in os.environ  # every algorithm on 2, 4 and 8 in both precisions, which takes minutes
 SOLVED = ("mixture", "pfedmac", "pfedmac_s", "pfedme")  # whose float32 is that of a solver's tolerance, or of a power

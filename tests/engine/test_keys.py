@@ -87,7 +87,7 @@ def test_keys_are_the_same_however_clients_are_computed(rounded, more):
 
 def test_keys_differ_by_client_round_seed_and_name():
     schedule = engine_of(small("clients_per_round=null")).federation.schedule
-    keys = np.concatenate([schedule.of(seed).draw(0, 3).keys.reshape(-1, 2) for seed in (0, 1)])
+    keys = np.concatenate([schedule.with_seed(seed).draw_rounds(0, 3).keys.reshape(-1, 2) for seed in (0, 1)])
     assert len(np.unique(keys, axis=0)) == 2 * 3 * 6
 
 
@@ -110,6 +110,6 @@ def test_the_bytes_that_an_upload_says_stand_in_bytes_up(rounded, monkeypatch):
 
 def test_who_does_not_ask_for_a_key_pays_nothing():
     engine = engine_of(small("algo=fedavg"))
-    state, numbers = engine.start([{}]), engine.federation.stack([{}])
-    given = (numbers, state, engine.federation.arrays[0], engine.federation.schedule.draw(0, 2), np.int32(0))
+    state, numbers = engine.initial_state([{}]), engine.federation.stack_numbers([{}])
+    given = (numbers, state, engine.federation.arrays[0], engine.federation.schedule.draw_rounds(0, 2), np.int32(0))
     assert "threefry" not in jax.jit(engine.federation.advance).lower(*given).as_text()

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers import HETEROGENEOUS, PERSONAL, fails, given, ragged, small
+from helpers import HETEROGENEOUS, PERSONAL, fails, not_none, ragged, small
 
 from fcorun import compose, run
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.metrics import COUNTERS
 
@@ -26,8 +26,8 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
     objective = {"regression": "least_squares", "binary": "logistic", "multiclass": "softmax"}[task]
     config = ragged(tmp_path, "algo=local", "reg=l1", "reg.strength=0.3", f"objective={objective}", "rounds=3",
                     "algo.client_lr=0.1", "data.validation=0.3", sizes=(2, 9, 14, 11), task=task)  # fmt: skip
-    record, data = run(config, "run"), load(prepare(config))
-    assert np.diff(given(data.offsets_val)).min() == 0 < np.diff(given(data.offsets_val)).max()
+    record, data = run(config, "run"), load_data(prepare(config))
+    assert np.diff(not_none(data.offsets_val)).min() == 0 < np.diff(not_none(data.offsets_val)).max()
     assert record.personal["client"].tolist() == list(data.clients)
 
     def losses(x, y, offsets):
@@ -45,7 +45,7 @@ def test_measured_on_each_clients_own_rows(task, tmp_path):
     train = [[each.mean() for each in pair] for pair in losses(data.x, data.y, data.offsets)]
     val = [[e.mean() for e in pair] for pair in losses(data.x_val, data.y_val, data.offsets_val) if len(pair[0])]
     assert len(val) == 3
-    rows, shares = np.diff(given(data.offsets_val)), data.sizes / data.sizes.sum()  # weighted as of the global model
+    rows, shares = np.diff(not_none(data.offsets_val)), data.sizes / data.sizes.sum()  # weighted as of the global model
     for i, kind in enumerate(["loss"] + (["accuracy"] if task != "regression" else [])):
         own = [pair[i] for pair in val]
         expected = {
@@ -70,7 +70,7 @@ def test_without_rows_of_their_own_to_validate(tmp_path):
 
 def test_distance_to_each_clients_truth():
     record = run(compose([*HETEROGENEOUS, "algo=local", "reg=l1", "rounds=2", "precision=float64"]), "run")
-    truths = given(load(prepare(record.config)).truths)["weights"]
+    truths = not_none(load_data(prepare(record.config)).client_truths)["weights"]
     distance = np.linalg.norm(record.personal["weights"] - truths, axis=1).mean()
     assert record.metrics["personal_recovery_error"].iloc[-1] == pytest.approx(distance, abs=1e-10)
 

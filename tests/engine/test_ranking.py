@@ -10,10 +10,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fcorun import grid, run, run_grid
 from fcorun.engine import evaluate
-from fcorun.engine.ranking import ranking
+from fcorun.engine.ranking import ranking_metrics
 from fcorun.metrics import CATALOGUE
-from fcorun.selection.select import plan, select
-from fcorun.selection.selected import Options
+from fcorun.selection.result import SelectOptions
+from fcorun.selection.select import plan_selection, select
 
 
 def of_rows(y, score, weight=None):
@@ -28,15 +28,15 @@ def test_they_are_those_of_scikit_learn(different, weighted):
         y = (np.arange(rows) % 3 == 0).astype(int)
         score = rng.integers(0, different, (4, rows)).astype(np.float32)
         weight = rng.random(rows) * (rng.random(rows) < 0.7) + (np.arange(rows) < 2) if weighted else None
-        found = ranking(y, score, weight)
+        found = ranking_metrics(y, score, weight)
         wanted = np.array([of_rows(y, each, weight) for each in score]).T
         np.testing.assert_allclose([found["auc"], found["ap"]], wanted, rtol=1e-12)
 
 
 def test_where_nothing_can_be_ranked():
     y, score = np.array([0, 1, 1]), np.array([[0.0, np.nan, 1.0], [0.0, 1.0, 2.0]])
-    assert np.isnan(ranking(y, score)["auc"]).tolist() == [True, False]
-    assert np.isnan(ranking(np.ones(3), score)["ap"]).all()
+    assert np.isnan(ranking_metrics(y, score)["auc"]).tolist() == [True, False]
+    assert np.isnan(ranking_metrics(np.ones(3), score)["ap"]).all()
 
 
 def binary(*overrides):
@@ -61,29 +61,29 @@ def test_a_run_and_a_grid_measure_them():
 
 def test_select_ranks_the_rows_of_each_fold(capsys):
     settings = config("algo=centralized", "reg=l1", "metric=auc", task="binary")
-    options = Options(folds=2, points=3)
+    options = SelectOptions(folds=2, points=3)
     found = select(settings, options, "out")
     assert found.metric == "val_auc"
     data, folds = fold_of(settings | {"metric": None}, options)
     for k, (_, held) in enumerate(folds, start=1):
-        assert found.fitted[f"fold{k}"].metrics["val_auc"].shape == (3,)
-        assert 0.5 <= found.fitted[f"fold{k}"].metrics["val_auc"][-1] <= 1
+        assert found.fits[f"fold{k}"].metrics["val_auc"].shape == (3,)
+        assert 0.5 <= found.fits[f"fold{k}"].metrics["val_auc"][-1] <= 1
         assert len(np.unique(data.y[held])) == 2
-    assert plan(settings | {"metric": "ap"}, options, "other").metric == "val_ap"
-    assert plan(settings | {"metric": "loss"}, options, "other").metric == "val_loss"
+    assert plan_selection(settings | {"metric": "ap"}, options, "other").metric == "val_ap"
+    assert plan_selection(settings | {"metric": "loss"}, options, "other").metric == "val_loss"
 
 
 def test_a_fold_of_one_class_is_no_fold_to_rank(tmp_path):
     y = np.arange(40) % 14 == 0
     settings = ragged(tmp_path, "algo=centralized", "reg=l1", "metric=val_auc", sizes=(20, 20), task="binary", y=y)
     with fails("metric=val_auc", "fold", "holds out 'False' only", "give metric=loss"):
-        plan(settings, Options(folds=5, points=3), "out")
+        plan_selection(settings, SelectOptions(folds=5, points=3), "out")
 
 
 def test_what_is_not_ranked_is_left_out_and_refused(monkeypatch):
     with fails("metric=val_auc would not be measured", "it is of two classes"):
         run(small("metric=val_auc"))
-    monkeypatch.setattr(evaluate, "MOST_RANKED", 5)
+    monkeypatch.setattr(evaluate, "MAX_RANKED_ROWS", 5)
     assert "val_auc" not in run(binary(), "many").metrics
     with fails("metric=val_auc would not be measured", "more than 5"):
         run(binary("metric=val_auc"), "refused")
@@ -94,5 +94,5 @@ def test_what_is_not_ranked_is_left_out_and_refused(monkeypatch):
 def test_losses_judge_before_accuracies(part):
     """Of a rare outcome saying no to all is most accurate."""
     names = [f"{part}{name}" for name in ("val_accuracy", "val_loss", "train_accuracy")] + ["val_auc"]
-    assert CATALOGUE.headline(names) == f"{part}val_loss"
-    assert CATALOGUE.headline(["val_accuracy", "val_auc"]) == "val_auc"
+    assert CATALOGUE.default_metric(names) == f"{part}val_loss"
+    assert CATALOGUE.default_metric(["val_accuracy", "val_auc"]) == "val_auc"

@@ -7,7 +7,7 @@ from scipy.stats import chisquare, kstest
 
 from fcorun.engine import streams
 from fcorun.engine.schedule import Schedule
-from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 
 NAMES = ("north", "south", "east", "west")
@@ -18,7 +18,7 @@ OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
 def drawn(names, offsets, **options):
     """The rows of a schedule's first three rounds, each client's counted from its own first one, and the keys."""
     schedule = Schedule(np.asarray(offsets), 5, batch_size=4, names=tuple(names), **options)
-    rounds = schedule.draw(0, 3)
+    rounds = schedule.draw_rounds(0, 3)
     own = np.asarray(offsets)[rounds.cohort][..., None, None]
     return np.where(rounds.rows < 0, -1, rounds.rows - own), rounds.keys, rounds.cohort
 
@@ -53,15 +53,15 @@ def test_clients_go_by_their_names_or_numbers():
 
 def test_names_reach_the_schedule():
     experiment = prepare(small())
-    data = load(experiment)
+    data = load_data(experiment)
     assert data.clients
-    assert engine_for(experiment, data).federation.schedule.names == data.clients
+    assert build_engine(experiment, data).federation.schedule.names == data.clients
 
 
 def test_seed_round_stream_and_client_all_matter():
-    rounds, clients = np.arange(3), streams.identities(NAMES)
+    rounds, clients = np.arange(3), streams.client_keys(NAMES)
     found = [
-        streams.states(stream, seed, np.full(4, number), clients)
+        streams.stream_states(stream, seed, np.full(4, number), clients)
         for stream in (2, 4)
         for seed in (0, 1, 2**70)
         for number in rounds
@@ -70,20 +70,20 @@ def test_seed_round_stream_and_client_all_matter():
 
 
 def test_permutations_and_numbers_are_uniform():
-    start = streams.states(2, 0, np.arange(4000), streams.identities(["one"])[0])
-    orders = streams.shuffled(start, 2, 5)
+    start = streams.stream_states(2, 0, np.arange(4000), streams.client_keys(["one"])[0])
+    orders = streams.draw_permutations(start, 2, 5)
     assert (np.sort(orders, axis=-1) == np.arange(5)).all()
     for place in range(5):
         assert chisquare(np.bincount(orders[:, 1, place], minlength=5)).pvalue > 1e-3
-    assert kstest(streams.uniform(start, 3).ravel(), "uniform").pvalue > 1e-3
+    assert kstest(streams.draw_uniforms(start, 3).ravel(), "uniform").pvalue > 1e-3
 
 
 def test_numbers_stay_what_they_are():
     """Pinned: whoever changes them raises the engine's VERSION, for old records then do not hold."""
-    start = streams.states(2, 7, np.array([3]), streams.identities(["north"]))
-    assert streams.shuffled(start, 1, 8).ravel().tolist() == PINNED
-    assert streams.uniform(start, 1).item() == pytest.approx(PINNED_NUMBER, abs=1e-15)
-    assert streams.mixed(np.array([0x9E3779B97F4A7C15], np.uint64)).item() == 0xE220A8397B1DCDAF  # SplitMix64 from 0
+    start = streams.stream_states(2, 7, np.array([3]), streams.client_keys(["north"]))
+    assert streams.draw_permutations(start, 1, 8).ravel().tolist() == PINNED
+    assert streams.draw_uniforms(start, 1).item() == pytest.approx(PINNED_NUMBER, abs=1e-15)
+    assert streams.mix(np.array([0x9E3779B97F4A7C15], np.uint64)).item() == 0xE220A8397B1DCDAF  # SplitMix64 from 0
 
 
 PINNED = [1, 5, 3, 4, 7, 6, 2, 0]

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import svrg
 from helpers import engine_of, flat, ragged, small, snapshots
-from quadratics import Quadratics, path
+from quadratics import Quadratics, outputs_by_round
 
 from fcorun import compose, run
-from fcorun.datasets.part import part
-from fcorun.experiment.build import load
+from fcorun.datasets.subset import take_subset
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.fitting import Fitter
+from fcorun.selection.fitting import PathFitter
 
 SIZES = (3, 7, 10)
 
@@ -42,7 +42,7 @@ def test_it_is_all_rows_of_the_client(more, tmp_path):
             ends.append(own)
         w = q.p @ ends
         expected.append(w)
-    np.testing.assert_allclose(path(config), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(outputs_by_round(config), expected, rtol=1e-10, atol=1e-12)
     assert snapshots(config)[-1].work.tolist() == [[2 * (20 + 2 * 20), 0]]
 
 
@@ -100,9 +100,9 @@ def test_of_a_fold_it_is_what_is_left(tmp_path):
         return of_svrg(compose(["algo=fedavg", *given, "eval_every=3", "batch_size=4", "tail_rounds=1"]))
 
     experiment = prepare(config("all", held | ~held))
-    data, found = load(experiment), []
-    fitter = Fitter(experiment, data, "strength", np.array([0.1]), 10)
-    fitter.fit([lambda: part(data, ~held, held)], lambda _, fitted: found.append(fitted))
+    data, found = load_data(experiment), []
+    fitter = PathFitter(experiment, data, "strength", np.array([0.1]), 10)
+    fitter.fit([lambda: take_subset(data, ~held, held)], lambda _, fitted: found.append(fitted))
     record = run(config("part", held | ~held), "ordinary")
     np.testing.assert_allclose(flat({n: v[0] for n, v in found[0].solution.items()}), flat(record.solution), rtol=1e-9)
 
@@ -110,5 +110,5 @@ def test_of_a_fold_it_is_what_is_left(tmp_path):
 def test_who_does_not_ask_for_it_has_no_rows_gathered():
     """Neither in the program nor among what is fetched from disk."""
     config = small("algo=fedavg")
-    assert not engine_of(config).federation.takes_whole
-    assert engine_of(of_svrg(config)).federation.takes_whole
+    assert not engine_of(config).federation.needs_whole_data
+    assert engine_of(of_svrg(config)).federation.needs_whole_data

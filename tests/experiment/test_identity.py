@@ -7,7 +7,7 @@ from helpers import Count, identity, small
 
 from fcorun import compose, run
 from fcorun.config import MOVED
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 # What the documentation and the docstrings tell users to import.
@@ -16,7 +16,7 @@ PUBLIC = [
     *("fcorun.Watcher", "fcorun.__version__", "fcorun.config.Positive", "fcorun.config.Path", "fcorun.metrics.Metric"),
     *(f"fcorun.algorithms.{name}" for name in ("Algorithm", "ProximalAlgorithm", "PersonalAlgorithm", "Traits")),
     *("fcorun.regularizers.Regularizer", "fcorun.mirror_maps.MirrorMap", "fcorun.objectives.LinearModel"),
-    *("fcorun.datasets.Dataset", "fcorun.datasets.FederatedData", "fcorun.networks.Topology"),
+    *("fcorun.datasets.Dataset", "fcorun.datasets.FederatedData", "fcorun.communication.Topology"),
     *("fcorun.trackers.base.Tracker", "fcorun.problem.solver.minimize"),
 ]
 
@@ -103,7 +103,7 @@ def test_the_loaded_data_of_a_user_are_those_of_the_code(user_module):
     config = small("clients_per_round=null", "rounds=1") | {"data": {"name": "own", "class": "mine.Lasso"}}
     for factor in (1, 2):
         user_module("mine", OWN.format(factor=factor))
-        assert load(prepare(config)).x[0, 0] == factor
+        assert load_data(prepare(config)).x[0, 0] == factor
 
 
 # ---------------------------------------------------------------- hard cases

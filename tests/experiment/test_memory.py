@@ -8,7 +8,7 @@ from helpers import fails, small
 from fcorun import compose, run
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
-from fcorun.runs import memory
+from fcorun.runs import batching
 from fcorun.system import machine
 
 HUGE = 10**9
@@ -32,12 +32,12 @@ def test_data_that_cannot_be_made(asked, keys):
 
 def test_the_bound_is_one_and_more_memory_may_be_given(monkeypatch):
     config = small("data.seed=77")
-    needed, _ = prepare(config).data.needs()
-    assert build.load(prepare(small("data.seed=78"))).x.nbytes < needed
-    monkeypatch.setattr(build, "host_memory", lambda: needed - 1)
+    needed, _ = prepare(config).data.memory_needed()
+    assert build.load_data(prepare(small("data.seed=78"))).x.nbytes < needed
+    monkeypatch.setattr(build, "free_host_memory", lambda: needed - 1)
     with fails("data.clients=6, data.samples=12, data.validation_samples=4, data.features=20 needs at least"):
-        build.load(prepare(config))
-    assert len(build.load(prepare(config | {"memory": 1.0})).y) == 72
+        build.load_data(prepare(config))
+    assert len(build.load_data(prepare(config | {"memory": 1.0})).y) == 72
 
 
 def test_an_image_that_cannot_be_read():
@@ -51,7 +51,7 @@ def test_an_image_that_cannot_be_read():
 
 
 def test_a_run_whose_clients_keep_too_much(monkeypatch):
-    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
+    monkeypatch.setattr(batching, "free_device_memory", lambda: 1000)
     config = small("algo=local")
     with fails("a run on 6 clients with 21 parameters needs at least"):
         run(config, "here")
@@ -62,9 +62,9 @@ def test_numpys_own_error_is_a_sentence(monkeypatch):
     def larger(*_):
         raise MemoryError("Unable to allocate 8.00 TiB for an array")
 
-    monkeypatch.setattr("fcorun.datasets.lasso.Lasso.load_part", larger)
+    monkeypatch.setattr("fcorun.datasets.lasso.Lasso.load_shard", larger)
     with fails("the data do not fit into memory (Unable to allocate 8.00 TiB", "give fewer rows"):
-        build.load(prepare(small("data.seed=79")))
+        build.load_data(prepare(small("data.seed=79")))
 
 
 def test_pages_of_files_make_room_in_a_container(monkeypatch):
@@ -74,4 +74,4 @@ def test_pages_of_files_make_room_in_a_container(monkeypatch):
         "memory.stat": "anon 100\nactive_file 300\ninactive_file 200",
     }
     monkeypatch.setattr(Path, "read_text", lambda path, *_, **__: told[path.name])
-    assert machine.host_memory() == 600
+    assert machine.free_host_memory() == 600

@@ -5,7 +5,7 @@ import pytest
 from helpers import ragged
 
 from fcorun import compose, run
-from fcorun.experiment.build import known_of, load
+from fcorun.experiment.build import compute_problem_constants, load_data
 from fcorun.experiment.prepare import prepare
 
 
@@ -36,24 +36,26 @@ def test_scaffold_at_its_default_goes_down_where_features_have_large_means(tmp_p
 def test_the_expected_smoothness_joins_one_row_and_all(tmp_path):
     def known(*overrides):
         experiment = prepare(wide(tmp_path, "algo=fedavg", *overrides))
-        return known_of(experiment, load(experiment))
+        return compute_problem_constants(experiment, load_data(experiment))
 
     one = known("batch_size=1", "local_steps=1", "clients_per_round=1")
-    assert (one.rows, one.expected(one.cohort)) == pytest.approx((1, one.most))
+    assert (one.effective_rows, one.expected_smoothness(one.cohort_smoothness)) == pytest.approx((1, one.smoothness))
     some = known("batch_size=4", "local_steps=2", "clients_per_round=3")
-    assert some.rows == pytest.approx(24)
-    assert some.expected(2.0) == pytest.approx(2.0 * 23 / 24 + some.most / 24)
+    assert some.effective_rows == pytest.approx(24)
+    assert some.expected_smoothness(2.0) == pytest.approx(2.0 * 23 / 24 + some.smoothness / 24)
     whole = known("batch_size=null", "local_steps=2")
-    assert whole.rows is None
-    assert whole.expected(whole.cohort) == whole.cohort
+    assert whole.effective_rows is None
+    assert whole.expected_smoothness(whole.cohort_smoothness) == whole.cohort_smoothness
 
 
 def test_rows_in_a_short_batch_and_clients_of_much_weight_count_for_more(tmp_path):
     def rows(*overrides):
-        return known_of(e := prepare(ragged(tmp_path, "algo=fedavg", *overrides)), load(e)).rows
+        return compute_problem_constants(
+            e := prepare(ragged(tmp_path, "algo=fedavg", *overrides)), load_data(e)
+        ).effective_rows
 
     given = ("batch_size=4", "local_epochs=null", "client_weighting=uniform")
-    sizes = np.diff(load(prepare(ragged(tmp_path, "algo=fedavg"))).offsets)
+    sizes = np.diff(load_data(prepare(ragged(tmp_path, "algo=fedavg"))).offsets)
     assert rows(*given, "local_steps=1") == pytest.approx(np.minimum(sizes, 4).min() * len(sizes))
     one = rows(*given, "local_steps=1", "client_weighting=examples")
     assert one == pytest.approx((np.minimum(sizes, 4) / sizes).min() * sizes.sum())

@@ -5,19 +5,19 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from helpers import fails, flat, matrices_only, names, plugin_class, ragged, small
+from helpers import choice_names, fails, flat, matrices_only, plugin_class, ragged, small
 
 from fcorun import grid, run
 from fcorun.experiment import reference
-from fcorun.experiment.build import problem_of
+from fcorun.experiment.build import build_problem
 from fcorun.experiment.prepare import prepare
-from fcorun.problem import solver, strength
-from fcorun.reports.collect import table
+from fcorun.problem import solver, strength_max
+from fcorun.reports.build_table import build_table
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
 
 
-RELATIVE = [n for n in names("reg") if "relative" in plugin_class("reg", n).__dataclass_fields__]
+RELATIVE = [n for n in choice_names("reg") if "relative" in plugin_class("reg", n).__dataclass_fields__]
 
 
 @pytest.mark.parametrize("name", RELATIVE)
@@ -64,7 +64,7 @@ def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
         raise AssertionError("solved again")
 
     monkeypatch.setattr(solver, "minimize", never)
-    monkeypatch.setattr(strength, "minimize", never)
+    monkeypatch.setattr(strength_max, "minimize", never)
     assert run(config, "second").metrics["suboptimality"].tolist() == first.metrics["suboptimality"].tolist()
     with pytest.raises(AssertionError, match="solved again"):
         run(small("reference=true", "reg.relative=0.4", "rounds=2"), "other")
@@ -106,9 +106,11 @@ def test_nothing_is_certified_that_may_have_several_optima(user_module, asked, s
 
 
 def test_every_regularizer_and_objective_says_whether_it_is_convex():
-    said = {name: plugin_class("reg", name).convex for name in names("reg")}
+    said = {name: plugin_class("reg", name).convex for name in choice_names("reg")}
     assert said == dict.fromkeys(said, True)
-    objectives = {name: plugin_class("objective", name).convex for name in names("objective") if name != "by_task"}
+    objectives = {
+        name: plugin_class("objective", name).convex for name in choice_names("objective") if name != "by_task"
+    }
     assert [name for name, convex in objectives.items() if not convex] == ["mlp"]
 
 
@@ -126,18 +128,18 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
         "data.standardize=pooled",
     )
     experiment = prepare(ragged(tmp_path, *asked, sizes=sizes, y=y))
-    data, minimize, taken = experiment.data.load(), strength.minimize, []
+    data, minimize, taken = experiment.data.load(), strength_max.minimize, []
     with jax.enable_x64(True):
-        problem, ends = problem_of(experiment, data), data.offsets.tolist()
-        rows = [reference.gathered(data, "uniform", slice(*own)) for own in pairwise(ends)]
-        each = [strength.strength_max(problem, batch) for batch in rows]
+        problem, ends = build_problem(experiment, data), data.offsets.tolist()
+        rows = [reference.gather_rows(data, "uniform", slice(*own)) for own in pairwise(ends)]
+        each = [strength_max.strength_max(problem, batch) for batch in rows]
 
     def counted(problem, batch, *args, **how):
         taken.append(len(batch.y))
         return minimize(problem, batch, *args, **how)
 
-    monkeypatch.setattr(strength, "minimize", counted)
-    found = reference.strength_max_of_clients(experiment, data, "")
+    monkeypatch.setattr(strength_max, "minimize", counted)
+    found = reference.compute_client_strength_max(experiment, data, "")
     assert found == pytest.approx(max(each), rel=1e-9)
     assert len(taken) == len(sizes)
     assert sum(taken) < 2 * sum(sizes)
@@ -150,7 +152,7 @@ def test_of_strength_and_relative_the_one_given_is_told(tmp_path):
     assert "strength" not in record.config["reg"]
     assert prepare(record.config).identity == prepare(config).identity
     other = run(ragged(tmp_path, "algo=feddualavg", "reg.strength=0.3", "algo.client_lr=0.02"), "other")
-    frame = table([record, other]).frame
+    frame = build_table([record, other]).frame
     assert frame["reg.strength"].isna().tolist() == [True, False]
     assert frame["reg.relative"].isna().tolist() == [False, True]
 

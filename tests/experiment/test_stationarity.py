@@ -5,9 +5,9 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.stationarity import applies, movement
+from fcorun.experiment.stationarity import can_measure_movement, measure_movement
 
 SIZES = (40, 60)
 X = np.random.default_rng(4).standard_normal((100, 4)) @ np.diag([1, 1, 1, 0.2])
@@ -23,16 +23,16 @@ def counts(folder, *overrides):
 def test_the_movement_is_the_distance_to_the_optimum(tmp_path, reg):
     """Here, where some steps of the solver reach it."""
     experiment = prepare(counts(tmp_path, *reg))
-    data = load(experiment)
+    data = load_data(experiment)
     solved = ("algo=centralized", "objective=poisson", *reg[: 2 if len(reg) > 1 else 1])
     best = run(ragged(tmp_path, *solved, sizes=SIZES, x=X, y=COUNTS), "best").solution
     size = np.sqrt((data.x**2).mean(axis=0))
     largest = np.abs(best["weights"] * size).max()
-    assert movement(experiment, data, best) < 1e-5
+    assert measure_movement(experiment, data, best) < 1e-5
     for j in (0, 3):
         off = {name: value.copy() for name, value in best.items()}
         off["weights"][j] *= 1.1
-        assert movement(experiment, data, off) == pytest.approx(
+        assert measure_movement(experiment, data, off) == pytest.approx(
             0.1 * abs(best["weights"][j]) * size[j] / largest, rel=0.15
         )
 
@@ -57,4 +57,4 @@ def test_it_is_said_and_more_rounds_help(tmp_path):
 )
 def test_only_what_minimises_a_convex_problem_is_judged(tmp_path, overrides, alone, judged):
     experiment = prepare(ragged(tmp_path, "algo=fedmid", "algo.client_lr=0.1", "algo.server_lr=1", *overrides))
-    assert applies(experiment, load(experiment), alone=alone) == judged
+    assert can_measure_movement(experiment, load_data(experiment), single_run=alone) == judged

@@ -6,18 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import engine_of, fails, flat, given
+from helpers import engine_of, fails, flat, not_none
 from sklearn.linear_model import PoissonRegressor
 
 from fcorun import compose, run
 from fcorun.algorithms.local_data import LocalData
-from fcorun.config import meaning
+from fcorun.config import identity_fields
 from fcorun.datasets.table import Table
-from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import gathered
+from fcorun.experiment.reference import gather_rows
 from fcorun.problem.problem import Batch
-from fcorun.problem.quadratic import curvature
+from fcorun.problem.quadratic import curvature_bounds
 from fcorun.problem.solver import minimize
 
 GIVEN = ("data=table", "data.target=y", "data.client=site", "data.validation=[held]", "precision=float64", "rounds=6",
@@ -89,8 +89,8 @@ def test_clients_own_validation_rows_weigh():
     overrides = (*(g for g in GIVEN if "validation" not in g), "algo=ditto", "algo.client_lr=0.05")
     record = done(table.drop(columns="o"), "own", "data.weight=k", "algo.personal_lr=0.1", "data.validation=0.3",
                   overrides=overrides)  # fmt: skip
-    data: Any = load(prepare(record.config))
-    models, total = given(record.personal), []
+    data: Any = load_data(prepare(record.config))
+    models, total = not_none(record.personal), []
     for m, (start, stop) in enumerate(zip(data.offsets_val, data.offsets_val[1:], strict=False)):
         p = data.x_val[start:stop] @ models["weights"][m] + models["bias"][m]
         total.append(np.average((p - data.y_val[start:stop]) ** 2, weights=data.weight_val[start:stop]))
@@ -108,16 +108,16 @@ def test_minibatches_are_without_bias(tmp_path):
     config = compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "data.offset=o", "batch_size=3"])
     engine = engine_of(config)
     federation, data = engine.federation, engine.federation.data
-    x, y, beside, *_ = given(federation.arrays[0])
+    x, y, beside, *_ = not_none(federation.arrays[0])
     w = federation.problem.zeros("float64")
-    drawn = federation.schedule.draw(0, 1)
+    drawn = federation.schedule.draw_rounds(0, 1)
     client = 0  # of 9 rows: three batches of three
     local = LocalData(x=x, y=y, rows=jnp.asarray(drawn.rows[0, client][:3]), dtype="float64", weight=beside["weight"],
                       offset=beside["offset"])  # fmt: skip
     gradients = [federation.problem.gradient(w, local.batch(rows)) for rows in local.rows]
     mean = (1 / 3) * (gradients[0] + gradients[1] + gradients[2])
     own = slice(0, 9)
-    weight, offset = given(data.weight)[own], given(data.offset)[own]
+    weight, offset = not_none(data.weight)[own], not_none(data.offset)[own]
     whole = Batch(x[own], y[own], jnp.asarray(weight / weight.sum()), offset=jnp.asarray(offset))
     assert (mean - federation.problem.gradient(w, whole)).norm() < 1e-12
 
@@ -125,11 +125,11 @@ def test_minibatches_are_without_bias(tmp_path):
 def test_no_minibatch_bends_more_than_its_bound():
     frame().to_csv("rows.csv", index=False)
     experiment = prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "objective.ridge=0.2"]))
-    data = load(experiment)
-    least, most = curvature(experiment.objective, data, whole=False)
+    data = load_data(experiment)
+    least, most = curvature_bounds(experiment.objective, data, full_batch=False)
     rows = np.column_stack([data.x, np.ones(len(data.y))])
     ridge = np.diag([0.2] * data.x.shape[1] + [0.0])
-    weighed = zip(rows, given(data.within), strict=True)
+    weighed = zip(rows, not_none(data.row_weights), strict=True)
     values = [np.linalg.eigvalsh(2 * v * np.outer(row, row) + ridge) for row, v in weighed]
     assert least <= np.min(values) + 1e-12
     assert np.max(values) - 0.2 <= most <= np.max(values) + 0.2
@@ -162,8 +162,8 @@ def test_the_gap_with_an_offset_bounds_what_is_left(x64):
     frame("counts").to_csv("rows.csv", index=False)
     experiment = prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k", "data.offset=o", "objective=poisson",
                                   "algo=centralized"]))  # fmt: skip
-    data = load(experiment)
-    points = list(minimize(problem_of(experiment, data), gathered(data, "examples"), 1e-12))
+    data = load_data(experiment)
+    points = list(minimize(build_problem(experiment, data), gather_rows(data, "examples"), 1e-12))
     best = points[-1].objective
     for point in points[:-1]:
         assert point.certificate >= point.objective - best - 1e-12
@@ -171,22 +171,22 @@ def test_the_gap_with_an_offset_bounds_what_is_left(x64):
 
 
 def test_runs_without_them_are_what_they_were(tmp_path):
-    plain = meaning(Table("rows.csv", target="y"))
+    plain = identity_fields(Table("rows.csv", target="y"))
     assert not {"weight", "offset"} & set(plain)
-    assert meaning(Table("rows.csv", target="y", weight="k")) == plain | {"weight": "k"}
+    assert identity_fields(Table("rows.csv", target="y", weight="k")) == plain | {"weight": "k"}
 
 
 def test_a_client_without_any_weight_is_refused():
     frame().assign(k=lambda t: t["k"].where(t["site"] != "b", 0)).to_csv("rows.csv", index=False)
     with fails("client b", "weight 0"):
-        load(prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k"])))
+        load_data(prepare(compose([*GIVEN, "data.path=rows.csv", "data.weight=k"])))
 
 
 def test_only_linear_predictors_take_an_offset():
     frame("binary").to_csv("rows.csv", index=False)
     mlp = ["data.task=binary", "data.offset=o", "objective=mlp", "algo.client_lr=0.1"]
     with fails("data.offset", "linear predictor", "objective=mlp"):
-        load(prepare(compose([*GIVEN, "data.path=rows.csv", *mlp])))
+        load_data(prepare(compose([*GIVEN, "data.path=rows.csv", *mlp])))
 
 
 def test_what_weights_do_not_do_and_a_wide_offset_are_said(tmp_path):
@@ -194,7 +194,7 @@ def test_what_weights_do_not_do_and_a_wide_offset_are_said(tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
 
     def told(**options):
-        return Table(str(tmp_path / "t.csv"), "y", "site", only=["u"], validation=0.0, **options).load().remarks
+        return Table(str(tmp_path / "t.csv"), "y", "site", only=["u"], validation=0.0, **options).load().warnings
 
     (weight,) = told(weight="k", offset="o")
     assert "data.weight=k weighs" in weight

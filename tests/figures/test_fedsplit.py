@@ -5,21 +5,21 @@ import numpy as np
 import pytest
 
 from fcorun import run
-from fcorun.cli.composed import sweep
-from fcorun.composing.compose import compose
+from fcorun.cli.hydra_app import run_sweep_command
+from fcorun.configuration.compose import compose
 from fcorun.figures.draw import PICTURES
-from fcorun.figures.drawing import Drawing
+from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import fedsplit
 from fcorun.figures.reproduce import reproduce
-from fcorun.figures.spec import load
-from fcorun.reports.collect import table
+from fcorun.figures.spec import load_figure
+from fcorun.reports.build_table import build_table
 
 
 @pytest.mark.slow
 def test_the_wrong_points_and_the_factor_of_fedsplit(tmp_path):
     """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
     less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
-    made = reproduce("fedsplit_fig1", tmp_path, sweep, overrides=(*less, "rounds=80"))
+    made = reproduce("fedsplit_fig1", tmp_path, run_sweep_command, overrides=(*less, "rounds=80"))
     folder, rows = made.folder, made.rows
     assert (folder / "figure.png").exists()
     assert {row["algo"] for row in rows} == {"fedgd_1", "fedgd_10", "fedgd_100", "fedprox", "fedsplit"}
@@ -34,18 +34,18 @@ def test_wrong_points_in_closed_form(which):
     h, c, p = half @ half.mT / 5, rng.standard_normal((4, 5)), np.array([0.1, 0.2, 0.3, 0.4])
     if which == "steps":
         ours, theirs = (
-            fedsplit.wrong_point({"step": 0.1, "steps": 7}, h, c, p),
+            fedsplit.compute_fixed_point({"step": 0.1, "steps": 7}, h, c, p),
             boxes.fedgd_fixed_point(h, c, p, 0.1, 7),
         )
     else:
-        ours, theirs = fedsplit.wrong_point({"mu": 0.7}, h, c, p), boxes.fedprox_fixed_point(h, c, p, 1 / 0.7)
+        ours, theirs = fedsplit.compute_fixed_point({"mu": 0.7}, h, c, p), boxes.fedprox_fixed_point(h, c, p, 1 / 0.7)
     np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
 def test_the_measured_factor():
     rows = [{"round": r, "suboptimality": 3 * 0.25**r} for r in range(40)]
-    assert fedsplit.factor(rows) == pytest.approx(0.5)
-    assert fedsplit.predicted(9.0) == pytest.approx(0.5)
+    assert fedsplit.estimate_contraction(rows) == pytest.approx(0.5)
+    assert fedsplit.predict_contraction(9.0) == pytest.approx(0.5)
 
 
 def test_rounds_against_the_condition_number(tmp_path):
@@ -57,20 +57,22 @@ def test_rounds_against_the_condition_number(tmp_path):
         run(compose([*less, f"data.condition={kappa}", *algo.split()]), tmp_path / f"{kappa}{algo[5:12]}")
         for kappa, algo in points
     ]
-    found = fedsplit.iterations(records)
+    found = fedsplit.collect_rounds_to_target(records)
     for name, reached in found.items():
         assert list(reached) == [100, 1000]
         expected = [next(row["round"] for row in r.rows if row["suboptimality"] <= 1e-3)
                     for r in records if r.config["algo"]["name"] == name]  # fmt: skip
-        assert [reach.last for reach in reached.values()] == expected
-        assert all(reach.first == reach.last for reach in reached.values())  # evaluated in every round
-    told = fedsplit.conditioning(records)
+        assert [reach.latest for reach in reached.values()] == expected
+        assert all(reach.earliest == reach.latest for reach in reached.values())  # evaluated in every round
+    told = fedsplit.check_conditioning(records)
     assert {row["holds"] for row in told} == {"yes"}
     assert [row["algo"] for row in told] == ["fedgd", "fedsplit", "fedsplit", "fedsplit"]  # two slopes, two factors
-    runs = table(records)
-    of = Drawing(load("fedsplit_fig3")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records)
+    runs = build_table(records)
+    of = FigureInputs(
+        load_figure("fedsplit_fig3")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records
+    )
     left, right = PICTURES["conditioning"](of).axes
     assert len(left.lines) == 5
     assert len({(line.get_color(), line.get_linestyle()) for line in left.lines}) == 5
     for reached, line in zip(found.values(), right.lines[::2], strict=True):
-        np.testing.assert_array_equal(line.get_data(), (list(reached), [reach.last for reach in reached.values()]))
+        np.testing.assert_array_equal(line.get_data(), (list(reached), [reach.latest for reach in reached.values()]))

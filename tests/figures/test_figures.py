@@ -12,19 +12,19 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
-from fcorun.cli.composed import sweep
-from fcorun.composing.algorithms import algorithms
-from fcorun.composing.compose import compose, conf_dir
+from fcorun.cli.hydra_app import run_sweep_command
+from fcorun.configuration.compose import compose, packaged_config_dir
+from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import checks, claims, spec
+from fcorun.figures.comparison import compare
 from fcorun.figures.reproduce import reproduce
-from fcorun.figures.spec import Claim, Figure, load
-from fcorun.figures.spec import names as figures
-from fcorun.figures.verdict import compared
+from fcorun.figures.spec import Claim, Figure, load_figure
+from fcorun.figures.spec import list_figures as figures
 from fcorun.metrics import CATALOGUE, Metric
-from fcorun.reports.table import Table
+from fcorun.reports.run_table import RunTable
 
-SCRIPT = Path(conf_dir()).parent / "scripts" / "reproduce.py"
+SCRIPT = Path(packaged_config_dir()).parent / "scripts" / "reproduce.py"
 SMALL = (
     *("data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12", "data.validation_samples=4"),
     *("clients_per_round=3", "batch_size=5", "rounds=20", "tail_rounds=10", "algo.server_lr=0.3,1"),
@@ -35,12 +35,12 @@ SMALL = (
 @pytest.mark.parametrize("name", figures())
 def test_every_figure_is_well_formed(name):
     """Its claims and printed rates speak of algorithms that it runs, or of what is made of them."""
-    figure, config = load(name)
-    text = (Path(conf_dir()) / "experiment" / f"{name}.yaml").read_text()
+    figure, config = load_figure(name)
+    text = (Path(packaged_config_dir()) / "experiment" / f"{name}.yaml").read_text()
     assert figure.title
     assert figure.panels or figure.draw in ("averaging", "conditioning", "personalised")
     prepare(config)
-    checks.algorithms(figure, algorithms([f"experiment={name}"]))
+    checks.check_algorithms(figure, sweep_algorithms([f"experiment={name}"]))
     assert {c.metric for c in figure.claims} | set(figure.panels) <= set(CATALOGUE)
     assert text.startswith("# @package _global_\n#")
     compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
@@ -48,35 +48,35 @@ def test_every_figure_is_well_formed(name):
 
 
 def test_every_figure_has_something_to_check():
-    assert all(figure.claims or figure.verdicts for figure in (load(name)[0] for name in figures()))
+    assert all(figure.claims or figure.verdicts for figure in (load_figure(name)[0] for name in figures()))
 
 
 def test_no_such_figure():
     with pytest.raises(UserError, match="fco_fig3a"):
-        load("fco_fig3")
+        load_figure("fco_fig3")
 
 
 def test_what_a_figure_is_drawn_against(monkeypatch):
-    assert load("fco_fig3a")[0].x == ["rounds"]
-    assert load("fco_fig3a", ["x=bytes"])[0].x == ["bytes"]
+    assert load_figure("fco_fig3a")[0].x == ["rounds"]
+    assert load_figure("fco_fig3a", ["x=bytes"])[0].x == ["bytes"]
     own = compose(["+experiment=fco_fig3a"])
     own["figure"]["x"] = ["rounds", "grad_evals"]
     monkeypatch.setattr(spec, "compose", lambda overrides: own | {"x": "seconds"})
-    assert load("fco_fig3a")[0].x == ["rounds", "grad_evals"]
-    assert load("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line goes before
+    assert load_figure("fco_fig3a")[0].x == ["rounds", "grad_evals"]
+    assert load_figure("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line goes before
     del own["figure"]["x"]
-    assert load("fco_fig3a")[0].x == ["seconds"]  # the root key of the experiment
+    assert load_figure("fco_fig3a")[0].x == ["seconds"]  # the root key of the experiment
     own["figure"]["x"] = ["epochs"]
     with pytest.raises(UserError, match=r"figure.x=epochs is not a choice"):
-        load("fco_fig3a")
+        load_figure("fco_fig3a")
 
 
 @pytest.mark.slow
 def test_a_figure_from_start_to_end(tmp_path):
     """Runs, picture, table, claims; a second time it is drawn as asked, and nothing is run again."""
-    made = reproduce("fco_fig3a", tmp_path, sweep, overrides=SMALL)
+    made = reproduce("fco_fig3a", tmp_path, run_sweep_command, overrides=SMALL)
     folder, rows = made.folder, made.rows
-    assert made.whole
+    assert made.complete
     assert folder.name.startswith("fco_fig3a-")  # it is not the paper's
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (folder / "figure.pdf").read_bytes()[:4] == b"%PDF"
@@ -91,8 +91,8 @@ def test_a_figure_from_start_to_end(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")}
     assert len(before) == 4 * 2 + 1 + 5 * 4
     picture = (folder / "figure.png").read_bytes()
-    again = reproduce("fco_fig3a", tmp_path, sweep, overrides=(*SMALL, "x=bytes", "report=False"))
-    assert replace(again, rows=[]) == replace(made, rows=[], page=False)
+    again = reproduce("fco_fig3a", tmp_path, run_sweep_command, overrides=(*SMALL, "x=bytes", "report=False"))
+    assert replace(again, rows=[]) == replace(made, rows=[], wants_page=False)
     judged = [[row | {"test": ""} for row in rows] for rows in (again.rows, made.rows)]
     assert judged[0] == judged[1]  # the tests say that tail averages are after equal rounds
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
@@ -122,8 +122,8 @@ def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, x=
     )  # fmt: skip
     tuned = pd.DataFrame({"algo": ["a", *(others or {})], "tail_support_f1": [tail[0], *(others or {}).values()]})
     runs: dict[str, list[tuple[Any, Any]]] = {"a": [(None, list(rows))]}
-    found = claims.Measured(Table(grid, metrics), Table(tuned, metrics), runs, [list(rows)] * 2)
-    (row,) = claims.check("fig", Figure("t", x=list(x), claims=[one]), found)
+    found = claims.Measurements(RunTable(grid, metrics), RunTable(tuned, metrics), runs, [list(rows)] * 2)
+    (row,) = claims.check_claims("fig", Figure("t", x=list(x), claims=[one]), found)
     return row
 
 
@@ -152,7 +152,7 @@ def test_claims_about_every_evaluation():
 
 @pytest.mark.parametrize(("higher", "told"), [(False, "0.6"), (True, "0.3"), (None, "0.6")])
 def test_claims_about_a_metric_of_a_users_objective(higher, told):
-    own = CATALOGUE.and_more([Metric("val_deviance", higher=higher)])
+    own = CATALOGUE.with_metrics([Metric("val_deviance", higher=higher)])
     rows = [{"round": r, "val_deviance": v} for r, v in enumerate([0.9, 0.6, 0.3])]
     worst = claim(metric="val_deviance", at="worst", above=[0])
     assert checked(worst, rows=rows, metrics=own)["measured"] == f"worst val_deviance {told}"
@@ -227,10 +227,10 @@ def test_a_claim_is_judged_over_seeds():
         "b": [(seed, []) for seed in range(3)],
         "c": [(0, [])],
     }
-    found = claims.Measured(Table(frame), Table(frame), runs, kind="seeds of data")
+    found = claims.Measurements(RunTable(frame), RunTable(frame), runs, seed_kind="seeds of data")
 
     def told(**changes):
-        (row,) = claims.check("fig", Figure("t", claims=[claim(**changes)]), found)
+        (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**changes)]), found)
         return row["holds"], row["test"], row["note"]
 
     assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds of data", "")  # although the bands overlap
@@ -264,14 +264,14 @@ SEEDS = {0: 3.0, 1: 4.0, 2: 5.0}
     ],
 )
 def test_only_the_same_seeds_are_compared(theirs, holds, test):
-    assert compared(SEEDS, theirs, 1) == (holds, test)
-    assert compared(theirs, SEEDS, -1) == (holds, test)
+    assert compare(SEEDS, theirs, 1) == (holds, test)
+    assert compare(theirs, SEEDS, -1) == (holds, test)
 
 
 def test_what_is_equal_cannot_be_told_apart():
-    assert compared({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
-    assert compared({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"
-    assert compared({None: math.inf}, {None: 5.0}, -1)[0] == "no"
+    assert compare({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
+    assert compare({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"
+    assert compare({None: math.inf}, {None: 5.0}, -1)[0] == "no"
 
 
 def test_rounds_are_those_of_the_point_that_is_there_first():
@@ -280,10 +280,12 @@ def test_rounds_are_those_of_the_point_that_is_there_first():
     slow = [{"round": r, "support_f1": r / 9 if r > 8 else 0.0} for r in range(10)]
     grid = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": [1.0, 2.0, 3.0],
                          "status": ["done", "done", "diverged"], "tail_support_f1": [0.6, 1.0, 0.0]})  # fmt: skip
-    found = claims.Measured(
-        Table(grid), Table(grid), {"a": [(0, slow)]}, [fast, slow, [{"round": 0, "support_f1": 1.0}]]
+    found = claims.Measurements(
+        RunTable(grid), RunTable(grid), {"a": [(0, slow)]}, [fast, slow, [{"round": 0, "support_f1": 1.0}]]
     )
-    (row,) = claims.check("fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), found)
+    (row,) = claims.check_claims(
+        "fig", Figure("t", claims=[claim(at="reach", target=0.5, above=[4], below=[6])]), found
+    )
     assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5: 5", "yes")
 
 
@@ -309,5 +311,5 @@ def test_a_smaller_version_asks_for_its_own_data(monkeypatch, tmp_path):
     monkeypatch.setattr(sys.modules["fcorun.figures.reproduce"], "prepare", stop)
     for fast in (True, False):
         with pytest.raises(UserError, match="stop"):
-            reproduce("fedsplit_fig2b", tmp_path, sweep, fast=fast)
+            reproduce("fedsplit_fig2b", tmp_path, run_sweep_command, fast=fast)
     assert asked == [True, False]

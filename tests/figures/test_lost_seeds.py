@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fabricate import config, record, rows
+from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.cli.commands import main
 from fcorun.records.record import load_records
-from fcorun.reports.collect import table
+from fcorun.reports.build_table import build_table
 
 FIGURE = """# @package _global_
 # Of nobody.
@@ -36,10 +36,10 @@ def made(monkeypatch, capsys):
                 for seed in seeds:
                     status = end if seed and algo == "fedmid" else "done"
                     place = folder / f"{algo}-{seed}"
-                    record(place, config(algo, seed=seed), rows(levels[seed], **more), status)
+                    fake_record(place, fake_config(algo, seed=seed), fake_rows(levels[seed], **more), status)
                     if broke and status == "failed":
                         (place / "config.yaml").unlink()
-            return table(load_records(folder), root=folder)
+            return build_table(load_records(folder), root=folder)
 
         monkeypatch.setattr("fcorun.figures.reproduce._swept", swept)
         Path("myconf/experiment").mkdir(parents=True)
@@ -79,8 +79,8 @@ def test_what_has_not_come_to_an_end_is_told(made, monkeypatch):
         near = {"near": False, "above": 0.2} if folder.name == "fedmid-1" else None
         return formats.read_summary(folder) | {"unfinished": falling, "certificate": near}
 
-    monkeypatch.setattr("fcorun.reports.collect.read_summary", summary)
-    monkeypatch.setattr("fcorun.reports.collect._optimum", lambda summary: float("nan"))
+    monkeypatch.setattr("fcorun.reports.build_table.read_summary", summary)
+    monkeypatch.setattr("fcorun.reports.build_table._optimum", lambda summary: float("nan"))
     code, out, claim, _ = made()
     assert code == 0
     assert "above the optimum's objective: fedmid 20 %\n" in out

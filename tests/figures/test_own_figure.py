@@ -9,10 +9,10 @@ from helpers import fails
 
 from fcorun import UserError, compose
 from fcorun.cli.commands import main
-from fcorun.cli.composed import sweep
-from fcorun.composing.folders import choices, conf_dir, own
+from fcorun.cli.hydra_app import run_sweep_command
+from fcorun.configuration.search_path import find_choices, packaged_config_dir, use_config_dir
 from fcorun.figures.reproduce import reproduce
-from fcorun.figures.spec import load, names
+from fcorun.figures.spec import list_figures, load_figure
 
 SMALL = (
     *("data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12", "data.validation_samples=4"),
@@ -46,7 +46,7 @@ def test_files_that_stand_for_those_of_fcorun_are_named(monkeypatch, capsys):
         raise UserError("stopped")
 
     monkeypatch.setattr("fcorun.cli.commands.figure.reproduce", stop)
-    write("algo/fedavg.yaml", Path(conf_dir(), "algo", "fedavg.yaml").read_text(), root=False)
+    write("algo/fedavg.yaml", Path(packaged_config_dir(), "algo", "fedavg.yaml").read_text(), root=False)
     assert main(["figure", "fco_fig2", "--config-dir", "myconf"]) == 1
     assert "myconf has its own algo/fedavg.yaml, used instead of fcorun's" in capsys.readouterr().err
 
@@ -62,8 +62,8 @@ def test_claims_of_a_metric_of_an_objective_of_ones_own(user_module):
         "metric: val_absolute_error\n"
         "figure: {title: Mine, draw: bars, panels: [val_absolute_error], claims: " + claims + "}\n",
     )
-    with own("myconf"):
-        made = reproduce("own", Path("here"), sweep, overrides=SMALL)
+    with use_config_dir("myconf"):
+        made = reproduce("own", Path("here"), run_sweep_command, overrides=SMALL)
     (row,) = made.rows
     assert row["holds"] == "yes"
     assert row["measured"].startswith("val_absolute_error ")
@@ -74,12 +74,12 @@ def test_claims_of_a_metric_of_an_objective_of_ones_own(user_module):
 def test_it_is_listed_and_composed():
     write("experiment/mine.yaml", "rounds: 7\nfigure: {title: Mine}\n")
     write("experiment/plain.yaml", "rounds: 8\nfigure: null\n")
-    assert "mine" not in names()
-    with own("myconf"):
-        assert set(names()) - set(choices("experiment")) == set()
-        assert names()["mine"] == Path("myconf/experiment/mine.yaml").absolute()
-        assert "plain" not in names()
-        assert load("mine")[0].title == "Mine"
+    assert "mine" not in list_figures()
+    with use_config_dir("myconf"):
+        assert set(list_figures()) - set(find_choices("experiment")) == set()
+        assert list_figures()["mine"] == Path("myconf/experiment/mine.yaml").absolute()
+        assert "plain" not in list_figures()
+        assert load_figure("mine")[0].title == "Mine"
     assert compose(["experiment=mine"], config_dir="myconf")["rounds"] == 7
     assert compose(["+experiment=plain"], config_dir="myconf")["rounds"] == 8
     with fails("there is no experiment=mine"):
@@ -100,12 +100,12 @@ def test_the_list_says_whose_they_are(capsys):
 
 def test_of_a_name_in_both_folders_the_users_wins():
     write("experiment/fco_fig3a.yaml", "figure: {title: Mine}\n")
-    ours = yaml.safe_load(Path(conf_dir(), "algo/fedavg.yaml").read_text())
+    ours = yaml.safe_load(Path(packaged_config_dir(), "algo/fedavg.yaml").read_text())
     write("algo/fedavg.yaml", yaml.safe_dump(ours | {"client_lr": 0.5}), root=False)
-    with own("myconf"):
-        assert load("fco_fig3a")[0].title == "Mine"
+    with use_config_dir("myconf"):
+        assert load_figure("fco_fig3a")[0].title == "Mine"
         assert compose(["algo=fedavg"])["algo"]["client_lr"] == 0.5
-    assert load("fco_fig3a")[0].title != "Mine"
+    assert load_figure("fco_fig3a")[0].title != "Mine"
 
 
 WRONG = [
@@ -138,8 +138,8 @@ WRONG = [
 @pytest.mark.parametrize(("text", "root", "said"), WRONG, ids=[said[0] for _, _, said in WRONG])
 def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, said, tmp_path):
     write("experiment/wrong.yaml", text, root)
-    with own("myconf"), fails(*said):
-        reproduce("wrong", Path("here"), sweep)
+    with use_config_dir("myconf"), fails(*said):
+        reproduce("wrong", Path("here"), run_sweep_command)
     assert [path.name for path in tmp_path.iterdir()] == ["myconf"]
 
 

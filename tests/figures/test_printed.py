@@ -1,13 +1,13 @@
 """Whether printed rates are the best of those that were tried: a row of claims each."""
 
 import pytest
-from fabricate import config, record, rows
+from fake_records import fake_config, fake_record, fake_rows
 
-from fcorun.figures import printed
-from fcorun.figures.drawing import Drawing
+from fcorun.figures import published_rates
+from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.spec import Figure
 from fcorun.records.record import load_records
-from fcorun.reports.collect import table
+from fcorun.reports.build_table import build_table
 
 TWO = (0.001, 0.3)
 
@@ -15,12 +15,14 @@ TWO = (0.001, 0.3)
 def judged(folder, points, wanted, name="fedmid"):
     """The row about printed rates of runs by hand: the level of each (client_lr, server_lr, seed), None: diverged."""
     for i, ((client, server, seed), level) in enumerate(points.items()):
-        settings = config("fedmid", algo__client_lr=client, algo__server_lr=server) | {"seed": seed}
-        record(folder / str(i), settings, rows(support_f1=level or 0.0), "done" if level else "diverged")
+        settings = fake_config("fedmid", algo__client_lr=client, algo__server_lr=server) | {"seed": seed}
+        fake_record(folder / str(i), settings, fake_rows(support_f1=level or 0.0), "done" if level else "diverged")
     records = load_records(folder)
-    grid = table(records, root=folder)
+    grid = build_table(records, root=folder)
     figure = Figure("t", printed={name: list(wanted)}, printed_note="known")
-    (row,) = printed.check("fig", Drawing(figure, "support_f1", grid, records, grid, records))
+    (row,) = published_rates.check_published_rates(
+        "fig", FigureInputs(figure, "support_f1", grid, records, grid, records)
+    )
     return row
 
 

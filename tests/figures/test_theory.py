@@ -5,14 +5,14 @@ import pytest
 from helpers import small
 
 from fcorun import run
-from fcorun.composing.compose import compose
+from fcorun.configuration.compose import compose
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
 from fcorun.figures.draw import PICTURES
-from fcorun.figures.drawing import Drawing
+from fcorun.figures.figure_inputs import FigureInputs
 from fcorun.figures.papers import theory
-from fcorun.figures.spec import load
-from fcorun.reports.collect import table
+from fcorun.figures.spec import load_figure
+from fcorun.reports.build_table import build_table
 
 
 def test_constants_of_the_theorems():
@@ -20,8 +20,8 @@ def test_constants_of_the_theorems():
     config = small("clients_per_round=null", "batch_size=null", "local_epochs=null", "local_steps=3", "reg=none",
                    "data.features=3", "data.nonzeros=2", "data.samples=200", "data.clients=4")  # fmt: skip
     experiment = prepare(config)
-    data = build.load(experiment)
-    found = theory.constants(experiment, data)
+    data = build.load_data(experiment)
+    found = theory.compute_constants(experiment, data)
     assert (found.M, found.K) == (4, 3)
     assert found.variance == pytest.approx(0, abs=1e-12)
     x = np.column_stack([data.x, np.ones(len(data.y))]).astype(float)
@@ -36,12 +36,12 @@ def test_constants_of_the_theorems():
 
 
 def test_bounds_apply_where_the_theorems_say():
-    c = theory.Constants(1.0, 4, 5, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0)
+    c = theory.BoundConstants(1.0, 4, 5, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0)
     rounds = np.array([1.0, 10.0])
-    assert set(theory.bounds(c, 0.01, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2", "theorem 4.3"}
-    assert set(theory.bounds(c, 0.01, 5.0, rounds)) == {"theorem 4.1"}
-    assert set(theory.bounds(c, 0.1, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2"}
-    np.testing.assert_allclose(theory.bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
+    assert set(theory.compute_bounds(c, 0.01, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2", "theorem 4.3"}
+    assert set(theory.compute_bounds(c, 0.01, 5.0, rounds)) == {"theorem 4.1"}
+    assert set(theory.compute_bounds(c, 0.1, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2"}
+    np.testing.assert_allclose(theory.compute_bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
 
 
 def test_the_gap_beside_its_bounds(tmp_path):
@@ -54,9 +54,9 @@ def test_the_gap_beside_its_bounds(tmp_path):
         )
         for c, s in ((1e-4, 1), (1e-4, 10), (1e-3, 1), (1e-3, 0.3))
     ]
-    runs = table(records)
-    of = Drawing(load("fco_rates")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records)
-    chosen = theory.measured(records)
+    runs = build_table(records)
+    of = FigureInputs(load_figure("fco_rates")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records)
+    chosen = theory.select_best_runs(records)
     assert [record.config["algo"]["server_lr"] for record, *_ in chosen] == [10, 1]
     for ax, (record, rounds, gaps, bounds) in zip(PICTURES["rates"](of).axes, chosen, strict=True):
         assert f"{record.config['algo']['client_lr']:g}" in ax.get_title()
@@ -64,6 +64,6 @@ def test_the_gap_beside_its_bounds(tmp_path):
         np.testing.assert_array_equal(gaps, [row["suboptimality"] for row in record.rows[1:]])
         assert [line.get_label() for line in ax.lines[1:]] == [f"bound of {name}" for name in bounds]
         assert len(bounds) > 0
-    *bounded, first = theory.verdicts(records)
+    *bounded, first = theory.check_bounds(records)
     assert {row["holds"] for row in bounded} == {"yes"}
     assert "with client_lr=0.0001, server_lr=10: " in first["measured"]

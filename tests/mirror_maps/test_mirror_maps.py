@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import names, small, snapshots
+from helpers import choice_names, small, snapshots
 
 from fcorun import UserError
-from fcorun.checks.mirror_maps import CHECKS, PAIR_CHECKS, PairCase, domain, retrieve_minimises
+from fcorun.checks.mirror_maps import CHECKS, PAIR_CHECKS, PairCase, check_retrieve_minimizes, domain_points
 from fcorun.experiment.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -23,15 +23,15 @@ def plugin(section, name):
     return getattr(prepare(small(*overrides)), section)
 
 
-REGULARIZERS = {name: plugin("reg", name) for name in names("reg")}
-MIRRORS = {name: plugin("mirror", name) for name in names("mirror")}
+REGULARIZERS = {name: plugin("reg", name) for name in choice_names("reg")}
+MIRRORS = {name: plugin("mirror", name) for name in choice_names("mirror")}
 VARIANTS = MIRRORS | {f"{name}*": replace(MIRRORS[name], **changes) for name, changes in OTHERS.items()}
 MAPS = [pytest.param(mirror, id=name) for name, mirror in VARIANTS.items()]
 PAIRS = [
     pytest.param(mirror, reg, id=f"{map_name}-{name}")
     for map_name, mirror in VARIANTS.items()
     for name, reg in REGULARIZERS.items()
-    if mirror.takes(reg) and not (map_name == "euclidean" and getattr(reg, "project", None))
+    if mirror.supports(reg) and not (map_name == "euclidean" and getattr(reg, "project", None))
 ]
 
 
@@ -47,7 +47,7 @@ def test_every_map_obeys(mirror, check):
         pytest.param(check, PairCase(*pair.values), id=f"{pair.id}-{check.name}")  # type: ignore[arg-type]
         for pair in PAIRS
         for check in PAIR_CHECKS
-        if check.run is retrieve_minimises or not str(pair.id).startswith("euclidean")
+        if check.run is check_retrieve_minimizes or not str(pair.id).startswith("euclidean")
     ],
 )
 def test_every_map_obeys_with_each_regularizer_that_it_takes(check, case):
@@ -65,7 +65,7 @@ def test_every_map_obeys_with_each_regularizer_that_it_takes(check, case):
     ],
 )
 def test_to_dual_is_the_gradient_of_h(name, h):
-    for w in domain(VARIANTS[name]):
+    for w in domain_points(VARIANTS[name]):
         np.testing.assert_allclose(VARIANTS[name].to_dual(w), jax.grad(h)(w), rtol=1e-10, atol=1e-12)
 
 

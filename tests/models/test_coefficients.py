@@ -12,8 +12,8 @@ from helpers import HETEROGENEOUS, fails, ragged, small
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from fcorun import Record, compose, run
-from fcorun.models.coefficients import of_clients, of_record
-from fcorun.reports.weights import joined
+from fcorun.models.coefficients import load_client_coefficients, load_coefficients
+from fcorun.reports.coefficient_summary import summarize_coefficients
 
 
 def patients(folder: Path, task: str = "regression") -> Path:
@@ -81,7 +81,7 @@ def test_classes_have_a_row_each():
 @pytest.mark.parametrize("task", ["regression", "multiclass"])
 def test_both_units_predict_alike(task):
     """Standardized features with the trained values, raw ones with the original values: the same predictions."""
-    found = of_record(on_patients(task))
+    found = load_coefficients(on_patients(task))
     x = pd.read_csv("patients.csv")[["age", "dose", "one"]].to_numpy()
     assert found.scaling is not None
     assert found.original is not None
@@ -112,7 +112,7 @@ def test_an_old_record_is_told_too():
     summary["data"]["standardized"] = {"by": "pooled", "mean": new["mean_"], "scale": scale}
     (record.folder / "summary.json").write_text(json.dumps(summary))
     (record.folder / "coefficients.csv").unlink()
-    again = of_record(Record(record.folder)).csv()
+    again = load_coefficients(Record(record.folder)).to_csv()
     a, b = (pd.read_csv(io.StringIO(text)) for text in (before, again))
     np.testing.assert_allclose(a["value_original"], b["value_original"], rtol=1e-12)
 
@@ -131,29 +131,29 @@ def test_other_models_are_refused(tmp_path):
     record = run(config, "mlp")
     assert not (record.folder / "coefficients.csv").exists()
     with fails("objective=mlp", "no linear model", "solution.npz"):
-        of_record(record)
+        load_coefficients(record)
     diverged = run(small("algo=fedavg", "algo.client_lr=1e9", "rounds=30"), "away")
     assert not (diverged.folder / "coefficients.csv").exists()
     with fails("is diverged"):
-        of_record(diverged)
+        load_coefficients(diverged)
 
 
 def test_clients_of_their_own():
     ditto = run(compose([*HETEROGENEOUS, "algo=ditto", "rounds=3"]), "ditto")
-    clients, models = of_clients(ditto)
+    clients, models = load_client_coefficients(ditto)
     assert clients[1] == "client1"
     np.testing.assert_array_equal(models[1].weights[:, 0], ditto.personal["weights"][1])
     local = run(compose([*HETEROGENEOUS, "algo=local", "rounds=3"]), "local")
     assert not (local.folder / "coefficients.csv").exists()  # its global model is where it started
     with fails("none together", "--clients"):
-        of_record(local)
+        load_coefficients(local)
     with fails("no models of its clients' own", "leave --clients out"):
-        of_clients(run(small(), "none"))
+        load_client_coefficients(run(small(), "none"))
 
 
 def test_several_runs_by_a_plain_loop():
     records = [run(small(f"seed={seed}", f"reg.strength={s}"), f"{seed}-{s}") for seed in range(3) for s in (0.05, 0.9)]
-    frame, keys = joined(records)
+    frame, keys = summarize_coefficients(records)
     assert keys == ["reg.strength"]
     for strength in (0.05, 0.9):
         own = [r for r in records if r.config["reg"]["strength"] == strength]
@@ -166,8 +166,8 @@ def test_several_runs_by_a_plain_loop():
         assert (part["runs"] == 3).all()
     assert frame[frame["parameter"] == "bias"]["chosen"].isna().all()
     assert 0 < frame["chosen"].min() < 1 or frame["chosen"].nunique() > 1
-    over, keys = joined(records, ["reg.strength"])
+    over, keys = summarize_coefficients(records, ["reg.strength"])
     assert keys == []
     assert (over["runs"] == 6).all()
     with fails("--over rounds", "the same in all"):
-        joined(records, ["rounds"])
+        summarize_coefficients(records, ["rounds"])

@@ -15,9 +15,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from fcorun import compose, run
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.models.outputs import predictions
+from fcorun.models.forward import compute_predictions
 from fcorun.models.predict import predict
 
 FREE = ("reg=none", "data.validation=0", "algo.tolerance=1e-13")
@@ -66,8 +66,8 @@ def test_raw_features_give_what_the_run_has(trained, visits, standardize):
         np.testing.assert_allclose(model.decision_function(rows[X]), eta, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(model.predict_proba(rows[X])[:, 1], 1 / (1 + np.exp(-eta)), rtol=1e-9)
     experiment = prepare(record.config)
-    data = load(experiment)
-    of_run = predictions(experiment.objective, w, data.x)
+    data = load_data(experiment)
+    of_run = compute_predictions(experiment.objective, w, data.x)
     raw = np.concatenate([record.estimator(s).decision_function(table[X][table.site == s]) for s in ("Aachen", "Bonn")])
     np.testing.assert_allclose(of_run, raw, rtol=1e-9, atol=1e-9)
 
@@ -97,8 +97,8 @@ def test_mlp(trained, task, standardize):
     given = ["objective=mlp", "objective.hidden=[5,4]", "algo.client_lr=1e-3", "algo.server_lr=1", "reg.strength=1e-4"]
     record = trained(task, *given, f"data.standardize={standardize}", "data.test=0.2", algo="fedavg")
     model, experiment = record.estimator(), prepare(record.config)
-    data = load(experiment)
-    eta = predictions(experiment.objective, record.solution, data.x)
+    data = load_data(experiment)
+    eta = compute_predictions(experiment.objective, record.solution, data.x)
     raw = data.x if standardize == "none" else _back(record, data.x)
     eta = np.stack([0 * eta, eta], axis=1) if task == "binary" else eta
     chances = np.exp(eta) / np.exp(eta).sum(axis=1, keepdims=True)
@@ -180,7 +180,7 @@ def test_what_others_do_with_it(trained, visits, tmp_path):
 
 
 def _train(record):
-    data = load(prepare(record.config))
+    data = load_data(prepare(record.config))
     return pd.Series({"x": pd.DataFrame(_back(record, data.x), columns=X), "y": data.y})
 
 

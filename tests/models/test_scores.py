@@ -6,7 +6,7 @@ from helpers import HETEROGENEOUS, small
 from sklearn import metrics
 
 from fcorun import compose, run
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 
@@ -31,7 +31,7 @@ def test_losses_are_those_of_the_run():
 
 def test_against_scikit_learn(trained):
     record = trained("binary", "data.validation=[Bonn]", "data.test=0.3")
-    data = load(prepare(record.config))
+    data = load_data(prepare(record.config))
     w = record.solution
     eta = data.x_test @ w["weights"] + w["bias"]
     found, p = row(record, "test"), 1 / (1 + np.exp(-eta))
@@ -52,7 +52,7 @@ def test_against_scikit_learn(trained):
 @pytest.mark.parametrize("objective", ["logistic", "one_vs_rest"])
 def test_more_classes(trained, objective):
     record = trained("multiclass", f"objective={objective}")
-    data = load(prepare(record.config))
+    data = load_data(prepare(record.config))
     w = record.solution
     eta = data.x_val @ w["weights"] + w["bias"]
     p = 1 / (1 + np.exp(-eta)) if objective == "one_vs_rest" else np.exp(eta)

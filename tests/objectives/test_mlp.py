@@ -39,7 +39,7 @@ def test_prediction(classes):
 def test_start():
     objective = MLP()
     shapes = objective.shapes((784,), 10)
-    start = objective.start(shapes, np.random.default_rng(0))
+    start = objective.initial_parameters(shapes, np.random.default_rng(0))
     assert {name: value.shape for name, value in start.items()} == shapes
     for name, (before, after) in {"weights1": (784, 200), "weights2": (200, 200), "weights3": (200, 10)}.items():
         limit = (6 / (before + after)) ** 0.5
@@ -48,10 +48,10 @@ def test_start():
         assert abs(start[name].mean()) < 0.05 * limit
     for name in ("bias1", "bias2", "bias3"):
         assert not start[name].any()
-    again, other = (objective.start(shapes, np.random.default_rng(seed)) for seed in (0, 1))
+    again, other = (objective.initial_parameters(shapes, np.random.default_rng(seed)) for seed in (0, 1))
     np.testing.assert_array_equal(start["weights2"], again["weights2"])
     assert (start["weights2"] != other["weights2"]).all()
-    single = MLP([50]).start(MLP([50]).shapes((3,), 2), np.random.default_rng(0))
+    single = MLP([50]).initial_parameters(MLP([50]).shapes((3,), 2), np.random.default_rng(0))
     assert abs(single["weights2"]).max() <= (6 / 51) ** 0.5
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import names, small
+from helpers import choice_names, small
 from scipy.special import log_expit, log_softmax
 
 from fcorun import compose
@@ -16,9 +16,9 @@ from fcorun.datasets import FederatedData
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import Gamma, LeastSquares, Logistic, Objective, OneVsRest, Poisson
-from fcorun.objectives.product import product
+from fcorun.objectives.matmul import matmul
 from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.quadratic import decomposed
+from fcorun.problem.quadratic import decompose_losses
 from fcorun.regularizers import L1
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -28,7 +28,7 @@ TASKS = ("regression", "binary", "multiclass")
 
 def every():
     """Each objective with each task that it is for, as the configuration of a table names it."""
-    for name in names("objective"):
+    for name in choice_names("objective"):
         for task in TASKS:
             config = compose([f"objective={name}", "data=table", "data.path=x", f"data.task={task}"])
             objective = build_plugin("objective", config["objective"])
@@ -51,7 +51,7 @@ def test_every_task_has_an_objective():
         for param in CASES
         for case in [ObjectiveCase(*param.values)]  # type: ignore[arg-type]
         for check in CHECKS
-        if not check.excuse(case)
+        if not check.skip_reason(case)
     ],
 )
 def test_every_objective_obeys(check, case):
@@ -110,7 +110,7 @@ def test_least_squares_decomposed(rows, intercept, ridge):
     w, batch = ObjectiveCase(objective, "regression").example(rows)
     batch = Batch(batch.x, batch.y, jnp.full(rows, 1 / rows))
     data = FederatedData(np.asarray(batch.x), np.asarray(batch.y), np.array([0, rows]))
-    quadratic = jax.tree.map(lambda v: jnp.asarray(v[0]), decomposed(objective, data, problem.shapes, "float64"))
+    quadratic = jax.tree.map(lambda v: jnp.asarray(v[0]), decompose_losses(objective, data, problem.shapes, "float64"))
     assert problem.loss(w, quadratic) == pytest.approx(float(problem.loss(w, batch)), abs=1e-12)
     ours, theirs = problem.gradient(w, quadratic), problem.gradient(w, batch)
     assert (ours - theirs).norm() < 1e-12
@@ -124,9 +124,9 @@ def test_least_squares_decomposed(rows, intercept, ridge):
 def test_the_product_of_many_runs_is_that_of_each(runs, outputs):
     rng = np.random.default_rng(0)
     x, w = jnp.asarray(rng.standard_normal((20, 5))), jnp.asarray(rng.standard_normal((runs, 5, *outputs)))
-    together = jax.jit(jax.vmap(product, (None, 0)))(x, w)
+    together = jax.jit(jax.vmap(matmul, (None, 0)))(x, w)
     np.testing.assert_allclose(together, jnp.stack([x @ each for each in w]), rtol=1e-12)
-    own = jax.vmap(product)(jnp.stack([x * g for g in range(runs)]), w)
+    own = jax.vmap(matmul)(jnp.stack([x * g for g in range(runs)]), w)
     np.testing.assert_allclose(own, jnp.stack([g * x @ each for g, each in enumerate(w)]), rtol=1e-12)
-    gradient = jax.vmap(jax.grad(lambda each: (product(x, each) ** 2).sum()))(w)
+    gradient = jax.vmap(jax.grad(lambda each: (matmul(x, each) ** 2).sum()))(w)
     np.testing.assert_allclose(gradient, jnp.stack([2 * x.T @ (x @ each) for each in w]), rtol=1e-12)

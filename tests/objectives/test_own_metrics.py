@@ -5,9 +5,9 @@ from helpers import fails, small
 
 from fcorun import grid, run, run_grid
 from fcorun.cli.commands import main
-from fcorun.metrics import CATALOGUE, known
-from fcorun.reports.collect import table
-from fcorun.reports.pictures.curves import panels
+from fcorun.metrics import CATALOGUE, from_summaries
+from fcorun.reports.build_table import build_table
+from fcorun.reports.pictures.run_curves import choose_run_panels
 
 NAME = "val_absolute_error"
 
@@ -41,9 +41,9 @@ def test_it_is_measured_summarised_and_judged_by(config, capsys):
     points = grid(config, {"algo.client_lr": [1e-4, 1e-3, 3e-3]})
     records = run_grid(points, [f"s/{i}" for i in range(3)])
     ends = [record.metrics["val_absolute_error"].iloc[-1] for record in records]
-    found = table(records)
+    found = build_table(records)
     assert found.metrics["val_absolute_error"].higher is False
-    (best,) = found.best("val_absolute_error").to_dict("records")
+    (best,) = found.best_points("val_absolute_error").to_dict("records")
     assert best["rows"] == [ends.index(min(ends))]
     assert records[0].summary["best"]["val_absolute_error"]["value"] <= ends[0]
     assert main(["results", "s", "--metric", "val_absolute_error"]) == 0
@@ -53,7 +53,11 @@ def test_it_is_measured_summarised_and_judged_by(config, capsys):
 
 def test_in_the_picture_of_a_run(config):
     record = run(config, "here")
-    (picture,) = [panel for panel in panels(list(record.rows[-1]), 1e-4, known([record.summary])) if NAME in panel[1]]
+    (picture,) = [
+        panel
+        for panel in choose_run_panels(list(record.rows[-1]), 1e-4, from_summaries([record.summary]))
+        if NAME in panel[1]
+    ]
     assert picture[0] == "validation absolute error"
 
 

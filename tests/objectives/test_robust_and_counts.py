@@ -8,7 +8,7 @@ from sklearn.linear_model import GammaRegressor, HuberRegressor, PoissonRegresso
 from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
 
 from fcorun import run
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import Gamma, Huber, Poisson, Quantile
@@ -45,7 +45,7 @@ def test_log_links_as_scikit_learn_has_them(kind, oracle, shift):
     x, y = drawn(kind, shift)
     theirs = oracle(alpha=0.1, solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(x, y)
     ours, last = solved(kind(ridge=0.1), x, y)
-    assert last.kind == "duality gap"
+    assert last.certificate_kind == "duality gap"
     np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-6)
     deviance = {Poisson: mean_poisson_deviance, Gamma: mean_gamma_deviance}[kind](y, theirs.predict(x))
     p = jnp.asarray(x @ ours[:4] + ours[4])
@@ -59,7 +59,7 @@ def test_a_ceiling_changes_nothing_below_it(kind):
     x, y = drawn(kind)
     free, _ = solved(kind(ridge=0.1), x, y)
     high, last = solved(kind(ceiling=100.0, ridge=0.1), x, y)
-    assert last.kind == "duality gap"
+    assert last.certificate_kind == "duality gap"
     np.testing.assert_allclose(high, free, atol=1e-6)
     low, _ = solved(kind(ceiling=0.5, ridge=0.1), x, y)
     assert abs(low - free).max() > 0.01
@@ -74,7 +74,7 @@ def test_huber_as_scikit_learn_has_it_at_its_own_scale():
         theirs.alpha * theirs.scale_ / ROWS,
     )  # for that scale, the same problem
     ours, last = solved(Huber(delta=delta, ridge=ridge), x, y)
-    assert last.kind == "duality gap"
+    assert last.certificate_kind == "duality gap"
     np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-4)
 
 
@@ -91,7 +91,7 @@ def test_quantiles_come_to_those_of_scikit_learn_as_the_smoothing_shrinks(level,
     least, far = objective(theirs.coef_, theirs.intercept_), []
     for width in (0.5, 0.05):
         ours, last = solved(Quantile(level, width), x, y, L1(strength) if strength else None, tolerance=1e-8)
-        assert last.kind == ("duality gap" if strength else "prox-gradient norm")
+        assert last.certificate_kind == ("duality gap" if strength else "prox-gradient norm")
         bound = width * max(level, 1 - level) ** 2 / 2
         assert least - 1e-9 <= objective(ours[:4], ours[4]) <= least + bound + 1e-7
         assert last.objective <= least + 1e-7
@@ -111,7 +111,7 @@ def test_targets_that_are_none_of_the_kind_are_refused(tmp_path):
     ):
         experiment = prepare(ragged(tmp_path / name, f"objective={name}", "algo=fedavg", "algo.client_lr=0.1", y=bad))
         with fails(*words):
-            load(experiment)
+            load_data(experiment)
 
 
 @pytest.mark.parametrize("name", ["poisson", "gamma"])

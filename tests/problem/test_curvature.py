@@ -8,16 +8,16 @@ from helpers import fails, ragged, small
 from quadratics import SIZES, Quadratics
 
 from fcorun import run
-from fcorun.experiment.build import load, resolved
+from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
-from fcorun.problem.quadratic import curvature
+from fcorun.problem.quadratic import curvature_bounds
 
 
 def test_flat_losses_have_no_auto_step(tmp_path):
     config = ragged(tmp_path, "algo=fedgd", "objective.intercept=false", x=np.zeros((20, 6)))
     experiment = prepare(config)
     with fails("algo=fedgd", "flat", "auto"):
-        resolved(experiment, load(experiment))
+        resolve_auto(experiment, load_data(experiment))
 
 
 @pytest.mark.parametrize("intercept", ["true", "false"])
@@ -28,8 +28,8 @@ def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
         tmp_path, "algo=fedsplit", f"objective.ridge={ridge}", f"objective.intercept={intercept}", sizes=sizes
     )
     experiment = prepare(config)
-    data = load(experiment)
-    least, most = curvature(experiment.objective, data)
+    data = load_data(experiment)
+    least, most = curvature_bounds(experiment.objective, data)
     x = np.column_stack([data.x, np.ones(len(data.y))]) if intercept == "true" else data.x
     diagonal = ridge * np.append(np.ones(6), np.zeros(x.shape[1] - 6))
     values = [
@@ -45,8 +45,8 @@ def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
 
 def test_no_minibatch_bends_less_than_its_bound(tmp_path):
     experiment = prepare(ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.3", sizes=SIZES))
-    data, ridge = load(experiment), np.diag([*[0.3] * 6, 0.0])
-    least, most = curvature(experiment.objective, data, whole=False)
+    data, ridge = load_data(experiment), np.diag([*[0.3] * 6, 0.0])
+    least, most = curvature_bounds(experiment.objective, data, full_batch=False)
     rows = [np.append(row, 1.0) for row in data.x]
     values = [np.linalg.eigvalsh(2 * np.outer(row, row) + ridge) for row in rows]
     values += [np.linalg.eigvalsh(np.outer(a, a) + np.outer(b, b) + ridge) for a in rows for b in rows]
@@ -63,8 +63,8 @@ def test_fedsplit_is_as_fast_as_its_theorem_says_with_an_intercept_and_a_ridge(t
 
 def test_logistic_bounds_hold_where_it_bends_most(tmp_path):
     experiment = prepare(ragged(tmp_path, "algo=fedsplit", task="binary"))
-    data = load(experiment)
-    _, most = curvature(experiment.objective, data)
+    data = load_data(experiment)
+    _, most = curvature_bounds(experiment.objective, data)
     x = np.column_stack([data.x, np.ones(len(data.y))])
     own = [x[a:b] for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
     np.testing.assert_allclose(most, max(np.linalg.eigvalsh(part.T @ part / 4 / len(part))[-1] for part in own))

@@ -7,18 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn
-from helpers import flat, matrices_only, names, ragged
+from helpers import choice_names, flat, matrices_only, ragged
 from sklearn import linear_model
 
 from fcorun import run
 from fcorun.experiment import reference
-from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares, Logistic
 from fcorun.problem import solver
 from fcorun.problem.problem import Batch, Problem
-from fcorun.problem.strength import strength_max
+from fcorun.problem.strength_max import strength_max
 from fcorun.regularizers import L1
 
 TIGHT = ["algo=centralized", "algo.tolerance=1e-14"]
@@ -28,7 +28,7 @@ L1_PENALTY: dict[str, Any] = {"l1_ratio": 1} if SKLEARN >= (1, 8) else {"penalty
 
 def solve(config, folder="run"):
     record = run(config, folder)
-    return flat(record.solution), load(prepare(config))
+    return flat(record.solution), load_data(prepare(config))
 
 
 def coefficients(model):
@@ -75,7 +75,7 @@ def test_logistic_l1(tmp_path):
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_logistic_l2(tmp_path, task):
     config = ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.02", task=task, sizes=(20, 30, 50))
-    record, data = run(config, "run"), load(prepare(config))
+    record, data = run(config, "run"), load_data(prepare(config))
     model = linear_model.LogisticRegression(C=1 / (2 * 0.02 * 100), solver="newton-cg", tol=1e-12, max_iter=10_000)
     model.fit(data.x, data.y)
     np.testing.assert_allclose(record.solution["weights"].T, np.squeeze(model.coef_), atol=1e-6)
@@ -122,10 +122,10 @@ LOSSES = [
 
 def iterates(config, tolerance=1e-11, most=20_000):
     experiment = prepare(config)
-    data = load(experiment)
+    data = load_data(experiment)
     with jax.enable_x64(True):
-        batch = reference.gathered(data, experiment.settings.client_weighting)
-        return list(solver.minimize(problem_of(experiment, data), batch, tolerance, most))
+        batch = reference.gather_rows(data, experiment.settings.client_weighting)
+        return list(solver.minimize(build_problem(experiment, data), batch, tolerance, most))
 
 
 @pytest.mark.parametrize("task", ["regression", "binary"])
@@ -136,7 +136,7 @@ def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task, loss):
     y = x @ rng.standard_normal(40) + 0.3 * rng.standard_normal(60)
     y = y > np.median(y) if task == "binary" else y
     found = iterates(ragged(tmp_path, *loss, "reg.strength=0.001", sizes=(10, 50), task=task, x=x, y=y))
-    assert {point.kind for point in found} == {"duality gap"}
+    assert {point.certificate_kind for point in found} == {"duality gap"}
     assert len(found) > 2
     assert found[-1].certified
     assert not any(point.certified for point in found[:-1])
@@ -156,10 +156,10 @@ def test_the_gap_is_that_of_the_best_intercept(tmp_path, task):
     assert last.objective == pytest.approx(best, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in names("reg") if not matrices_only(name)])
+@pytest.mark.parametrize("name", [name for name in choice_names("reg") if not matrices_only(name)])
 def test_with_a_ridge_every_regularizer_has_a_gap(name, tmp_path):
     found = iterates(ragged(tmp_path, f"reg={name}", "objective.ridge=0.1"), 1e-9)
-    assert {point.kind for point in found} == {"duality gap"}
+    assert {point.certificate_kind for point in found} == {"duality gap"}
     assert found[-1].certified
     best = min(point.objective for point in found)
     assert all(point.certificate >= point.objective - best - 1e-12 for point in found)
@@ -167,10 +167,12 @@ def test_with_a_ridge_every_regularizer_has_a_gap(name, tmp_path):
 
 def test_several_outputs_have_no_gap(tmp_path):
     for loss in ((), ("objective.intercept=false",), ("objective.ridge=0.1",)):
-        assert iterates(ragged(tmp_path, *loss, task="multiclass"), most=50)[-1].kind == "prox-gradient norm"
+        assert (
+            iterates(ragged(tmp_path, *loss, task="multiclass"), most=50)[-1].certificate_kind == "prox-gradient norm"
+        )
 
 
-@pytest.mark.parametrize("name", names("reg"))
+@pytest.mark.parametrize("name", choice_names("reg"))
 def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
     task = "multiclass" if matrices_only(name) else "regression"
     final = iterates(ragged(tmp_path, f"reg={name}", task=task), 1e-9)[-1]
@@ -195,10 +197,10 @@ def test_too_few_iterations_are_admitted(tmp_path):
 def test_strength_max_has_a_closed_form(tmp_path):
     def largest(config):
         experiment = prepare(config)
-        data = load(experiment)
+        data = load_data(experiment)
         with jax.enable_x64(True):
-            batch = reference.gathered(data, experiment.settings.client_weighting)
-            return strength_max(problem_of(experiment, data), batch), data
+            batch = reference.gather_rows(data, experiment.settings.client_weighting)
+            return strength_max(build_problem(experiment, data), batch), data
 
     found, data = largest(ragged(tmp_path / "a"))
     assert found == pytest.approx(np.abs(2 * data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)

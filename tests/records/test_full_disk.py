@@ -10,8 +10,8 @@ from helpers import PICTURES, small
 
 from fcorun import Record, run
 from fcorun.cli.commands import main as command
-from fcorun.engine.stretch.states import States
-from fcorun.errors import NotWritten, describe
+from fcorun.engine.segments.client_states import ClientStateFile
+from fcorun.errors import WriteError, describe_error
 from fcorun.records.folder import RunFolder
 
 FULL = "cannot be written (No space left on device); make room on that disk, and give the same command again"
@@ -32,17 +32,17 @@ def refuse(monkeypatch, number: int, *names: str) -> None:
 
 def test_the_sentence_names_the_file_and_nothing_is_left(monkeypatch):
     refuse(monkeypatch, errno.ENOSPC, "metrics.csv")
-    with pytest.raises(NotWritten) as raised:
-        RunFolder(Path(), "").write("metrics.csv", "round")
-    assert describe(raised.value) == f"metrics.csv {FULL}"
+    with pytest.raises(WriteError) as raised:
+        RunFolder(Path(), "").write_file("metrics.csv", "round")
+    assert describe_error(raised.value) == f"metrics.csv {FULL}"
     assert not list(Path().iterdir())
 
 
 def test_numbers_are_written_before_pictures(monkeypatch):
     refuse(monkeypatch, errno.ENOSPC, *PICTURES)
-    with pytest.raises(NotWritten) as raised:
+    with pytest.raises(WriteError) as raised:
         run(small(), "here")
-    assert describe(raised.value) == f"here/curves.png {FULL}"
+    assert describe_error(raised.value) == f"here/curves.png {FULL}"
     assert Record(Path("here")).status["reason"] == f"here/curves.png {FULL}"
     numbers = ("metrics.csv", "scores.csv", "coefficients.csv", "summary.json", "solution.npz")
     assert all(Path("here", name).exists() for name in numbers)
@@ -65,7 +65,7 @@ def test_a_file_of_states_is_named(monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    states = States(Path("states"), [np.zeros(3)], 5)
-    monkeypatch.setattr("fcorun.engine.stretch.states.write_runs", full)
-    with pytest.raises(NotWritten, match=r"^states cannot be written \(No space left"):
+    states = ClientStateFile(Path("states"), [np.zeros(3)], 5)
+    monkeypatch.setattr("fcorun.engine.segments.client_states.write_rows_at", full)
+    with pytest.raises(WriteError, match=r"^states cannot be written \(No space left"):
         states.write(np.arange(2), [np.ones((2, 3))], 1)

@@ -9,11 +9,11 @@ from pathlib import Path
 import filelock
 import numpy as np
 import pytest
-from fabricate import record, rows
-from helpers import FILES, Count, flat, given, identity, small
+from fake_records import fake_record, fake_rows
+from helpers import FILES, Count, flat, identity, not_none, small
 
 from fcorun import Record, UserError, Watcher, load_records, run
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.records import formats
 from fcorun.records.folder import RunFolder
@@ -52,7 +52,7 @@ def test_a_record_is_complete():
 
 def test_metrics_are_those_of_the_solution(tmp_path):
     record = run(small("precision=float64", "reg.strength=0.3"))
-    data = load(prepare(record.config))
+    data = load_data(prepare(record.config))
     w, last = record.solution, record.metrics.iloc[-1]
     train = np.mean((data.x @ w["weights"] + w["bias"] - data.y) ** 2)
     assert last["train_loss"] == pytest.approx(train, rel=1e-6)
@@ -60,12 +60,12 @@ def test_metrics_are_those_of_the_solution(tmp_path):
         np.mean((data.x_val @ w["weights"] + w["bias"] - data.y_val) ** 2), rel=1e-6
     )
     assert last["objective"] == pytest.approx(train + 0.3 * np.abs(w["weights"]).sum(), rel=1e-6)
-    found, true = np.abs(w["weights"]) > 1e-4, given(data.truth)["weights"] != 0
+    found, true = np.abs(w["weights"]) > 1e-4, not_none(data.truth)["weights"] != 0
     assert last["density"] == pytest.approx(found.mean())
     assert last["support_precision"] == pytest.approx((found & true).sum() / found.sum())
     assert last["support_recall"] == pytest.approx((found & true).sum() / true.sum())
     assert last["support_f1"] == pytest.approx(2 * (found & true).sum() / (found.sum() + true.sum()))
-    error = np.linalg.norm(w["weights"] - given(data.truth)["weights"])
+    error = np.linalg.norm(w["weights"] - not_none(data.truth)["weights"])
     assert last["recovery_error"] == pytest.approx(error, rel=1e-6)
 
 
@@ -128,7 +128,7 @@ def test_what_another_process_does_while_one_looks_is_no_clash(monkeypatch, begi
 
     def start():
         seen.append(other.claim(label="other"))
-        other.write("config.yaml", "")
+        other.write_file("config.yaml", "")
 
     def meanwhile(path):
         monkeypatch.undo()
@@ -140,7 +140,7 @@ def test_what_another_process_does_while_one_looks_is_no_clash(monkeypatch, begi
         start()
         other.release()
     monkeypatch.setattr(formats, "read_json", meanwhile)
-    assert one.look() == "new"
+    assert one.inspect() == "new"
     assert seen == ["new"]
     assert Record(Path("here")).status.get("label") == ("other" if begins else None)
     other.release()
@@ -219,7 +219,7 @@ def test_a_record_whose_process_was_killed_is_interrupted():
             (each.folder / ".lock").touch()
         assert each.status["status"] == "interrupted"
         assert "killed" in each.status["reason"]
-        assert RunFolder(each.folder, "1").look() == "resume"
+        assert RunFolder(each.folder, "1").inspect() == "resume"
     elsewhere = running("elsewhere", host="another-machine")  # whose locks need not be seen
     assert elsewhere.status["status"] == "running"
 
@@ -229,7 +229,7 @@ def test_a_record_whose_lock_is_held_is_running():
 
     class Look(Watcher):
         def row(self, job, row):
-            seen.append(Record(job.folder.folder).status)
+            seen.append(Record(job.folder.path).status)
 
     run(small(), "here", Look())
     assert {status["status"] for status in seen} == {"running"}
@@ -254,12 +254,12 @@ def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
         (folder / "status.json").write_text('{"status": "done"}')
         return True
 
-    monkeypatch.setattr("fcorun.records.record.deserted", ends)
+    monkeypatch.setattr("fcorun.records.record.is_abandoned", ends)
     assert killed.status == {"status": "done"}
 
 
 def test_metrics_of_before_are_read_under_their_new_names(tmp_path):
-    new = record("new", table=rows(support_precision=0.5))
+    new = fake_record("new", table=fake_rows(support_precision=0.5))
     for name in ("metrics.csv", "summary.json"):
         text = (new.folder / name).read_text()
         (tmp_path / "old").mkdir(exist_ok=True)

@@ -6,14 +6,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import composed, fails, flat, names, ragged, small
+from helpers import choice_names, composed, fails, flat, ragged, small
 from sklearn.linear_model import Lasso, LinearRegression
 
 from fcorun import compose, run
-from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 
-SEPARABLE = [name for name in names("reg") if vars(type(prepare(composed(f"reg={name}")).reg)).get("separable")]
+SEPARABLE = [name for name in choice_names("reg") if vars(type(prepare(composed(f"reg={name}")).reg)).get("separable")]
 FACTORS = {"0": 0.0, "1": 0.0, "2": 3.0, "3": 3.0, "6": 0.5, "7": 0.5}  # pairs, for groups of two
 SHAPES = [(8,), (8, 3)]
 
@@ -84,15 +84,15 @@ def test_the_smoothed_value_has_them():
     for law in ("logcosh", "huber"):
         each = sum(factor * plain.smoothed_value(w[rows], law, 0.3) for rows, factor in parts((8,)))
         assert psi.smoothed_value(w, law, 0.3) == pytest.approx(float(each), rel=1e-5)
-    assert (psi.heaviest, plain.heaviest) == (3.0, 1.0)
-    assert regularizer("l1", {"0": 0.5}).heaviest == 1.0  # that of the others
+    assert (psi.largest_factor, plain.largest_factor) == (3.0, 1.0)
+    assert regularizer("l1", {"0": 0.5}).largest_factor == 1.0  # that of the others
 
 
 def centralized(folder, factors, *overrides):
     config = ragged(folder, "algo=centralized", *overrides, sizes=(10, 20, 30))
     config["reg"]["factors"] = factors
     record = run(config, folder / "run")
-    return record, load(prepare(config))
+    return record, load_data(prepare(config))
 
 
 def lasso(x, y, strength):
@@ -166,13 +166,13 @@ def test_a_column_of_text_stands_for_its_levels(tmp_path):
         (r"{ward\=b:0}", {"1": 0}),
     ):
         experiment = prepare(compose([*given, f"reg.factors={factors}"]))
-        assert problem_of(experiment, load(experiment)).regularizer.factors == found
+        assert build_problem(experiment, load_data(experiment)).regularizer.factors == found
     experiment = prepare(compose([*given, "reg.factors={wrad:0}"]))
     with fails("no feature 'wrad'; did you mean 'ward'?", "'reg.factors={ward:0}' is of all levels", r"{ward\=a:0}"):
-        problem_of(experiment, load(experiment))
+        build_problem(experiment, load_data(experiment))
     experiment = prepare(compose([*given, r"reg.factors={ward:0,ward\=b:1}"]))
     with fails("feature 1 twice"):
-        problem_of(experiment, load(experiment))
+        build_problem(experiment, load_data(experiment))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_factors_that_fit_no_feature_are_refused(overrides, words):
     given = overrides if overrides[0].startswith("data=") else None
     experiment = prepare(compose(given) if given else small(*overrides))
     with fails(*words):
-        problem_of(experiment, load(experiment))
+        build_problem(experiment, load_data(experiment))
 
 
 def test_without_them_a_run_is_what_it_was():

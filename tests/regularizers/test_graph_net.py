@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import Lasso
 
 from fcorun import UserError
-from fcorun.datasets.grid import Grid
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.regularizers import GraphNet
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 def blob(seed=0, shape=(4, 5, 3)):
     """A mask with holes."""
     mask = np.random.default_rng(seed).random(shape) < 0.7
-    return Grid(mask, np.eye(4))
+    return VoxelGrid(mask, np.eye(4))
 
 
 def differences(grid):
@@ -53,7 +53,7 @@ def plain_prox(z, thin, smooth, d):
 def test_the_prox_is_that_of_a_dense_solver(t, ratio):
     grid = blob()
     psi = GraphNet(strength=0.4, l1_ratio=ratio).on_graph(grid.neighbours())
-    z = np.random.default_rng(1).standard_normal(grid.count) * 3
+    z = np.random.default_rng(1).standard_normal(grid.n_voxels) * 3
     expected = plain_prox(z, t * 0.4 * ratio, t * 0.4 * (1 - ratio), differences(grid))
     np.testing.assert_allclose(jax.jit(psi.prox)(jnp.asarray(z), t), expected, atol=1e-10)
     single = psi.prox(jnp.asarray(z, jnp.float32), jnp.float32(t))
@@ -67,7 +67,7 @@ def test_the_value_and_the_subgradient():
     grid = blob(3)
     d = differences(grid)
     psi = GraphNet(strength=0.4, l1_ratio=0.25).on_graph(grid.neighbours())
-    w = np.random.default_rng(2).standard_normal(grid.count)
+    w = np.random.default_rng(2).standard_normal(grid.n_voxels)
     assert float(psi.value(jnp.asarray(w))) == pytest.approx(0.4 * (0.25 * np.abs(w).sum() + 0.375 * (d @ w) @ (d @ w)))
     expected = 0.4 * (0.25 * np.sign(w) + 0.75 * d.T @ d @ w)
     np.testing.assert_allclose(psi.subgradient(jnp.asarray(w)), expected, atol=1e-12)
@@ -76,7 +76,7 @@ def test_the_value_and_the_subgradient():
 def test_columns_are_apart():
     grid = blob()
     psi = GraphNet(strength=0.4).on_graph(grid.neighbours())
-    z = jnp.asarray(np.random.default_rng(1).standard_normal((grid.count, 3)))
+    z = jnp.asarray(np.random.default_rng(1).standard_normal((grid.n_voxels, 3)))
     each = np.stack([psi.prox(z[:, k], 2.0) for k in range(3)], axis=1)
     np.testing.assert_allclose(psi.prox(z, 2.0), each, atol=1e-10)
     assert float(psi.value(z)) == pytest.approx(sum(float(psi.value(z[:, k])) for k in range(3)))
@@ -94,7 +94,7 @@ def test_a_chain_is_the_smooth_lasso_of_scikit_learn():
 
 def test_many_runs_at_once():
     psi = GraphNet(strength=0.4).on_graph(blob().neighbours())
-    z = jnp.asarray(np.random.default_rng(1).standard_normal((3, blob().count)))
+    z = jnp.asarray(np.random.default_rng(1).standard_normal((3, blob().n_voxels)))
     strengths = jnp.asarray([0.0, 0.5, 5.0])
     found = jax.vmap(lambda s, z: replace(psi, strength=s).prox(z, 1.0))(strengths, z)
     each = [replace(psi, strength=float(s)).prox(row, 1.0) for s, row in zip(strengths, z, strict=True)]

@@ -10,11 +10,11 @@ import pytest
 from helpers import composed, fails, ragged
 
 from fcorun import run
-from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers.group_lasso import GroupLasso
+from fcorun.selection.result import SelectOptions
 from fcorun.selection.select import select
-from fcorun.selection.selected import Options
 
 TABLE = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
 
@@ -39,16 +39,16 @@ def table(classes=False):
 
 def bound(*overrides) -> Any:
     experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
-    return problem_of(experiment, load(experiment)).regularizer
+    return build_problem(experiment, load_data(experiment)).regularizer
 
 
 def groups_of(*overrides):
     """The names of the features of each group, and what is said of them."""
     experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
-    data = load(experiment)
-    psi: Any = problem_of(experiment, data).regularizer
+    data = load_data(experiment)
+    psi: Any = build_problem(experiment, data).regularizer
     features = np.array(data.features)
-    return {name: list(features[psi.group_of == k]) for k, name in enumerate(psi.names)}, data.remarks[-1]
+    return {name: list(features[psi.group_of == k]) for k, name in enumerate(psi.names)}, data.warnings[-1]
 
 
 def test_a_group_is_a_column_unless_groups_are_named():
@@ -66,24 +66,26 @@ def test_a_group_is_a_column_unless_groups_are_named():
     _, told = groups_of("data.only=[age,dose]")
     assert "each is one feature, so that psi is the l1 norm" in told
     experiment = prepare(composed(*TABLE, "reg=group_lasso", "reg.group_size=5"))
-    assert "blocks of 5 consecutive features, whether these belong together or not" in load(experiment).remarks[-1]
-    assert type(problem_of(experiment, load(experiment)).regularizer) is GroupLasso
+    assert (
+        "blocks of 5 consecutive features, whether these belong together or not" in load_data(experiment).warnings[-1]
+    )
+    assert type(build_problem(experiment, load_data(experiment)).regularizer) is GroupLasso
 
 
 def test_an_order_of_columns_is_said():
     table()
     for reg in ("tv", "fused_lasso", "monotone"):
-        (told,) = load(prepare(composed(*TABLE, f"reg={reg}"))).remarks[-1:]
+        (told,) = load_data(prepare(composed(*TABLE, f"reg={reg}"))).warnings[-1:]
         assert f"reg={reg} goes along the order of the features" in told
-    assert "goes along" not in "".join(load(prepare(composed(*TABLE, "reg=l1"))).remarks)
+    assert "goes along" not in "".join(load_data(prepare(composed(*TABLE, "reg=l1"))).warnings)
 
 
 def test_rows_without_names_say_that_groups_are_consecutive(tmp_path):
     settings = ragged(tmp_path, "reg=group_lasso")
-    assert "blocks of 2 consecutive features" in load(prepare(settings)).remarks[-1]
+    assert "blocks of 2 consecutive features" in load_data(prepare(settings)).warnings[-1]
     settings["reg"]["groups"] = {"ends": ["0", "5"]}
     experiment = prepare(settings)
-    psi: Any = problem_of(experiment, load(experiment)).regularizer
+    psi: Any = build_problem(experiment, load_data(experiment)).regularizer
     assert psi.group_of.tolist() == [0, 1, 2, 3, 4, 0]
 
 
@@ -136,14 +138,14 @@ def test_the_optimum_is_that_of_groups_of_different_sizes(classes):
     )
     record = run(settings, "run")
     experiment = prepare(settings)
-    data, w = load(experiment), record.solution["weights"]
+    data, w = load_data(experiment), record.solution["weights"]
     score = data.x @ w + record.solution["bias"]
     if classes:
         chance = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
         slope = data.x.T @ (chance - np.eye(3)[data.y]) / len(data.y)
     else:
         slope = 2 * data.x.T @ (score - data.y) / len(data.y)
-    psi: Any = problem_of(experiment, data).regularizer
+    psi: Any = build_problem(experiment, data).regularizer
     there = []
     for group in range(len(psi.names)):  # the conditions of Karush, Kuhn and Tucker, of each group
         rows = psi.group_of == group
@@ -163,11 +165,11 @@ def test_the_optimum_is_that_of_groups_of_different_sizes(classes):
 def test_a_path_goes_by_groups():
     table()
     settings = composed(*TABLE, "algo=feddualavg", "reg=group_lasso", "rounds=60", "eval_every=60")
-    found = select(settings, Options(folds=2, points=4), "select")
-    weights, group_of = found.fitted["all"].solution["weights"], bound().group_of
+    found = select(settings, SelectOptions(folds=2, points=4), "select")
+    weights, group_of = found.fits["all"].solution["weights"], bound().group_of
     assert np.abs(weights[0]).max() < 1e-4
     levels = np.abs(weights[-1][group_of == 0]) > 0
     assert levels.all()
-    assert any(line.startswith("reg=group_lasso: 5 groups") for line in (found.study.data.remarks))
+    assert any(line.startswith("reg=group_lasso: 5 groups") for line in (found.study.data.warnings))
     assert found.record is not None
     assert found.record.config["reg"]["groups"] is None

@@ -5,9 +5,9 @@ import pytest
 from helpers import ragged, small, snapshots
 
 from fcorun import UserError, run
-from fcorun.experiment.build import engine_for, load, problem_of
+from fcorun.experiment.bind_regularizer import aggregate_client_values
+from fcorun.experiment.build import build_engine, build_problem, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.psi import across_clients
 from fcorun.regularizers import L1
 
 SIZES = (3, 7, 10)
@@ -24,7 +24,7 @@ def per_client(config, **values):
 
 def problem_from(config):
     experiment = prepare(config)
-    return problem_of(experiment, load(experiment))
+    return build_problem(experiment, load_data(experiment))
 
 
 def soft(z, t):
@@ -45,8 +45,8 @@ def test_each_client_applies_its_own_strength(tmp_path, algo, cohort):
     config = ragged(tmp_path, f"algo={algo}", "algo.client_lr=0.05", "algo.server_lr=0.7", "local_epochs=null",
                     "local_steps=2", "rounds=3", f"clients_per_round={cohort}", sizes=SIZES)  # fmt: skip
     found = last(per_client(config, strength=strengths))
-    data = load(prepare(config))
-    drawn = engine_for(prepare(config), data).federation.schedule.draw(0, 3).cohort
+    data = load_data(prepare(config))
+    drawn = build_engine(prepare(config), data).federation.schedule.draw_rounds(0, 3).cohort
     assert drawn.shape == (3, 3 if cohort == "null" else 2)
     gradients = [whole((data.x[a:b], data.y[a:b])) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
     share = np.array(SIZES) / sum(SIZES)
@@ -105,16 +105,16 @@ def test_applied_by_the_clients_leaves_the_mean_as_it_is(tmp_path):
     config = ragged(tmp_path, "algo=fedmid", "reg.applied_by=client", "reg.strength=0.4", "algo.server_lr=1",
                     "algo.client_lr=0.02", "rounds=3000", "eval_every=3000", "reference=true", sizes=(40,))  # fmt: skip
     found = last(config)
-    from fcorun.experiment.reference import optimum
+    from fcorun.experiment.reference import compute_optimum
 
     experiment = prepare(config)
-    assert found.metrics["objective"] - optimum(experiment, load(experiment))["objective"] < 1e-8
+    assert found.metrics["objective"] - compute_optimum(experiment, load_data(experiment))["objective"] < 1e-8
 
 
 def test_the_whole_takes_the_mean_least_or_largest():
     weights, offsets = np.array([0.25, 0.25, 0.5]), np.array([0, 2, 3])
-    reg = across_clients(L1(0.0, per_client={"strength": [1.0, 3.0]}), weights, offsets)
-    assert reg.strength_given == pytest.approx(2.0)
+    reg = aggregate_client_values(L1(0.0, per_client={"strength": [1.0, 3.0]}), weights, offsets)
+    assert reg.strength_or_none == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -150,17 +150,17 @@ def test_a_shape_that_psi_cannot_act_on_is_refused():
 
 def test_an_intercept_that_psi_acts_on_is_part_of_the_optimum(tmp_path):
     """Ridge regression with a column of ones, in closed form; F1 and recovery stay those of the weights."""
-    from fcorun.experiment.reference import optimum
+    from fcorun.experiment.reference import compute_optimum
 
     config = ragged(
         tmp_path, "reg=l2", "reg.strength=0.8", "reg.apply_to=[weights,bias]", "reference=true", sizes=SIZES
     )
     experiment = prepare(config)
-    data = load(experiment)
+    data = load_data(experiment)
     x = np.column_stack([data.x, np.ones(len(data.y))])
     best = np.linalg.solve(x.T @ x / len(x) + 0.8 * np.eye(7), x.T @ data.y / len(x))
     value = np.mean((x @ best - data.y) ** 2) + 0.8 * best @ best
-    found = optimum(experiment, data)
+    found = compute_optimum(experiment, data)
     assert found["certified"]
     assert found["objective"] == pytest.approx(value, rel=1e-9)
     plain, both = (last(small("algo=fedmid", *more)).metrics for more in ([], ["reg.apply_to=[weights,bias]"]))
@@ -195,7 +195,7 @@ def test_what_is_recorded_is_the_strength_of_the_whole(tmp_path):
 def test_a_client_alone_has_its_own_numbers(tmp_path):
     strengths = [0.2, 2.5, 0.4]
     config = ragged(tmp_path, "algo=one_client", "algo.client=1", "algo.tolerance=1e-12", sizes=SIZES)
-    data = load(prepare(config))
+    data = load_data(prepare(config))
     mine = slice(data.offsets[1], data.offsets[2])
     own = ragged(tmp_path / "own", "algo=centralized", "algo.tolerance=1e-12", "reg.strength=2.5", sizes=(SIZES[1],),
                  x=data.x[mine], y=data.y[mine])  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 from helpers import small
 
 from fcorun import UserError
-from fcorun.experiment.build import load, problem_of
+from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 
 
@@ -39,5 +39,5 @@ def test_impossible_options_are_refused(overrides, words):
 def test_what_does_not_fit_the_parameters_is_refused(overrides, words):
     experiment = prepare(small(*overrides))
     with pytest.raises(UserError) as error:
-        problem_of(experiment, load(experiment))
+        build_problem(experiment, load_data(experiment))
     assert all(word in str(error.value) for word in words)

@@ -120,7 +120,7 @@ ORACLES = {
     "linf": lambda reg, z: program(z, norms=[(T * reg.strength, UNIT, np.inf, None)]),
     "tv": lambda reg, z: program(z, norms=[(T * reg.strength, D, 1, None)]),
     "fused_lasso": lambda reg, z: program(
-        z, norms=[(T * reg.strength, UNIT, 1, None), (T * reg.variation, D, 1, None)]
+        z, norms=[(T * reg.strength, UNIT, 1, None), (T * reg.tv_strength, D, 1, None)]
     ),
     "l1_ball": lambda reg, z: program(z, norms=[(0, UNIT, 1, reg.radius)]),
     "simplex": lambda reg, z: program(z, [(-UNIT, np.zeros(N))], [(np.ones((1, N)), reg.total)]),

@@ -4,18 +4,18 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
-from helpers import names, small, snapshots
+from helpers import choice_names, small, snapshots
 
-from fcorun.checks.check import examine
+from fcorun.checks.check import run_checks
 from fcorun.checks.regularizers import (
     CHECKS,
     SHAPES,
     RegularizerCase,
-    cases,
-    conjugate,
-    prox_minimises,
-    strength_max,
-    subgradient,
+    check_conjugate,
+    check_prox_minimizes,
+    check_strength_max,
+    check_subgradient,
+    regularizer_cases,
 )
 from fcorun.experiment.prepare import prepare
 from fcorun.regularizers import L1, Box, Regularizer
@@ -28,13 +28,18 @@ def composed(name):
     return replace(reg, strength_tv=0.4) if any(field.name == "strength_tv" for field in fields(reg)) else reg
 
 
-REGULARIZERS = {name: composed(name) for name in names("reg")}
+REGULARIZERS = {name: composed(name) for name in choice_names("reg")}
 FOLLOWING = {f"{n}, strength_tv follows": replace(r, strength_tv=None) for n, r in REGULARIZERS.items()
              if any(field.name == "strength_tv" for field in fields(r))}  # fmt: skip
-CASES = {name: cases(reg) for name, reg in (REGULARIZERS | FOLLOWING).items()}
+CASES = {name: regularizer_cases(reg) for name, reg in (REGULARIZERS | FOLLOWING).items()}
 
 
-EVERY_SHAPE = (prox_minimises, conjugate, subgradient, strength_max)  # the others are tried on the first one
+EVERY_SHAPE = (
+    check_prox_minimizes,
+    check_conjugate,
+    check_subgradient,
+    check_strength_max,
+)  # the others are tried on the first one
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ EVERY_SHAPE = (prox_minimises, conjugate, subgradient, strength_max)  # the othe
         for name, of_name in CASES.items()
         for case in of_name
         for check in CHECKS
-        if not check.excuse(case) and (case is of_name[0] or check.run in EVERY_SHAPE)
+        if not check.skip_reason(case) and (case is of_name[0] or check.run in EVERY_SHAPE)
     ],
 )
 def test_every_regularizer_obeys(check, case):
@@ -57,7 +62,7 @@ def test_every_regularizer_takes_a_vector_or_a_matrix():
 
 def test_every_law_is_tried_on_some():
     for check in CHECKS:
-        assert any(not check.excuse(case) for of_name in CASES.values() for case in of_name), check.name
+        assert any(not check.skip_reason(case) for of_name in CASES.values() for case in of_name), check.name
 
 
 @pytest.mark.slow
@@ -82,8 +87,8 @@ def test_rounds(name, shape):
 )
 def test_by_hand(name, value, prox):
     w, case = np.asarray([[1, 0.5, -2.0][: len(prox)]]), RegularizerCase(REGULARIZERS[name], (len(prox),))
-    assert case.at("value", w)[0] == pytest.approx(value)
-    np.testing.assert_allclose(case.at("prox", w, np.full(1, 0.2))[0], prox, rtol=1e-12)
+    assert case.evaluate("value", w)[0] == pytest.approx(value)
+    np.testing.assert_allclose(case.evaluate("prox", w, np.full(1, 0.2))[0], prox, rtol=1e-12)
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,9 @@ FAULTS = {
 
 
 def failures(reg: Regularizer) -> dict[str, str]:
-    return {found.name: found.sentence for found in examine(CHECKS, cases(reg)[0]) if found.end == "failed"}
+    return {
+        found.name: found.message for found in run_checks(CHECKS, regularizer_cases(reg)[0]) if found.status == "failed"
+    }
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fcorun.datasets.partition import hold_out
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares
 from fcorun.regularizers import L1, Box
+from fcorun.tables.partition import hold_out
 
 
 @dataclass(frozen=True)

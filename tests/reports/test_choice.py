@@ -5,21 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import figure, legend_of
-from fabricate import config, grid, record, rows, show, shown
+from fake_records import captured_output, fake_config, fake_grid, fake_record, fake_rows, show_best_points
+from figure_checks import draw_checked_view, legend_of
 
 from fcorun import load_records
 from fcorun.cli.commands import main
 from fcorun.records.record import Record
-from fcorun.records.sweeps import MARK, Asked, keep, kept
-from fcorun.reports.collect import latest, ordered, table
-from fcorun.reports.edges import edges
-from fcorun.reports.pictures import best, rates
-from fcorun.reports.pictures.draw import draw_sweep
-from fcorun.reports.pictures.page import look
-from fcorun.reports.pictures.view import looks_of
-from fcorun.reports.results import report
-from fcorun.reports.spread import agree, band, over
+from fcorun.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings, save_settings
+from fcorun.reports.build_table import build_table, drop_superseded, sort_records
+from fcorun.reports.grid_edges import find_grid_edges
+from fcorun.reports.pictures import best_curves, rates
+from fcorun.reports.pictures.layout import curve_style
+from fcorun.reports.pictures.problem_view import curve_styles_of
+from fcorun.reports.pictures.sweep_pictures import draw_sweep
+from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
+from fcorun.reports.sweep_report import write_sweep_report
 
 # ---------------------------------------------------------------- the edge of the grid
 
@@ -28,7 +28,7 @@ def line(levels: dict, key="algo__client_lr", root="s", **more):
     """A record for each value of a key, whose objective comes to a level; one of level None diverged."""
     for value, level in levels.items():
         status = "done" if level else "diverged"
-        record(f"{root}/{value}", config(**{key: value}, **more), rows(level or 1.0), status)
+        fake_record(f"{root}/{value}", fake_config(**{key: value}, **more), fake_rows(level or 1.0), status)
     return load_records(root)
 
 
@@ -47,17 +47,19 @@ def line(levels: dict, key="algo__client_lr", root="s", **more):
     ],
 )
 def test_a_best_point_at_the_edge_says_so(levels, said):
-    runs = table(line(levels, algo="fedmid"))
-    assert [str(edge) for edge in edges(runs, "objective")] == said
-    text, _ = shown(report, Path("s"), load_records("s"), metric="objective")
+    runs = build_table(line(levels, algo="fedmid"))
+    assert [str(edge) for edge in find_grid_edges(runs, "objective")] == said
+    text, _ = captured_output(write_sweep_report, Path("s"), load_records("s"), metric="objective")
     assert [" ".join(text.split()).count(sentence) for sentence in said] == [1] * len(said)
     assert ("tried" in text) == bool(said)
 
 
 def test_pictures_say_what_is_at_the_edge():
     there = line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})
-    assert legend_of(figure(rates.draw, there))[-1] == "best is the largest $\\eta_c$, try larger: feddualavg"
-    assert legend_of(figure(best.draw, there)) == [
+    assert (
+        legend_of(draw_checked_view(rates.draw, there))[-1] == "best is the largest $\\eta_c$, try larger: feddualavg"
+    )
+    assert legend_of(draw_checked_view(best_curves.draw, there)) == [
         "feddualavg: $\\eta_c$ = 0.4$\\uparrow$",
         "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
     ]
@@ -75,33 +77,35 @@ def test_the_command_says_it_too(capsys):
 def tied():
     """Three points as good as each other, the second of the lowest objective, and a worse one."""
     for rate, level, objective in ((0.1, 1.0, 3.0), (0.2, 1.0, 1.0), (0.4, 1.0, 2.0), (0.8, 4.0, 0.5)):
-        record(f"s/{rate}", config(algo__client_lr=rate), [r | {"objective": objective} for r in rows(level)])
+        fake_record(
+            f"s/{rate}", fake_config(algo__client_lr=rate), [r | {"objective": objective} for r in fake_rows(level)]
+        )
     return load_records("s")
 
 
 def test_ties_are_told_and_the_ring_is_where_the_table_says():
     there = tied()
-    (row,) = table(there).best("support_f1").to_dict("records")
+    (row,) = build_table(there).best_points("support_f1").to_dict("records")
     assert (row["algo.client_lr"], sorted(row["tied"])) == (0.2, [[0], [2]])
-    text, _ = shown(show, table(there), None)
+    text, _ = captured_output(show_best_points, build_table(there), None)
     assert "tied with" in " ".join(text.split())
     for records in (there, there[::-1]):  # in whatever order they come
-        found = figure(rates.draw, records)
+        found = draw_checked_view(rates.draw, records)
         assert max((mark.get_markersize(), mark.get_xdata()[0]) for mark in found.axes[0].lines)[1] == 0.2
         assert "tied with it" in legend_of(found)
-        assert legend_of(figure(best.draw, records))[0].endswith("(tied with 2)")
+        assert legend_of(draw_checked_view(best_curves.draw, records))[0].endswith("(tied with 2)")
 
 
 def test_gaps_are_tied_to_the_rounding_of_the_objective():
     """A gap is the difference of two objectives of 50, which float32 knows to 5e-6."""
     for rate, gap in ((0.1, 4e-7), (0.2, -2e-6), (0.4, 1e-3)):
-        record(f"s/{rate}", config(algo__client_lr=rate), rows(50.0, suboptimality=gap))
-    (best,) = table(load_records("s")).best("suboptimality").to_dict("records")
+        fake_record(f"s/{rate}", fake_config(algo__client_lr=rate), fake_rows(50.0, suboptimality=gap))
+    (best,) = build_table(load_records("s")).best_points("suboptimality").to_dict("records")
     assert len(best["tied"]) == 1
 
 
 def test_no_tie_no_word():
-    text, _ = shown(show, table(grid("s")), None)
+    text, _ = captured_output(show_best_points, build_table(fake_grid("s")), None)
     assert "tied" not in text
 
 
@@ -111,18 +115,18 @@ def test_no_tie_no_word():
 def strengths(**metrics):
     for strength in (0.1, 0.2):
         for rate, level in ((0.1, 2.0), (0.2, 1.0)):
-            settings = config(reg__strength=strength, algo__client_lr=rate)
-            record(f"s/{strength}-{rate}", settings, [row | metrics for row in rows(level * strength)])
+            settings = fake_config(reg__strength=strength, algo__client_lr=rate)
+            fake_record(f"s/{strength}-{rate}", settings, [row | metrics for row in fake_rows(level * strength)])
     return load_records("s")
 
 
 def test_objectives_of_two_strengths_are_not_compared():
-    runs = table(strengths())
-    found = runs.best("objective")
+    runs = build_table(strengths())
+    found = runs.best_points("objective")
     assert found["reg.strength"].tolist() == [0.1, 0.2]
     assert found["algo.client_lr"].tolist() == [0.2, 0.2]
-    assert len(runs.best("val_loss")) == 1
-    text, _ = shown(show, runs, "objective")
+    assert len(runs.best_points("val_loss")) == 1
+    text, _ = captured_output(show_best_points, runs, "objective")
     assert "points are compared within one reg.strength only" in text
     written = draw_sweep(Path("s"), load_records("s"), runs, "objective")
     assert [path.name for path in written] == [
@@ -133,26 +137,26 @@ def test_objectives_of_two_strengths_are_not_compared():
 
 def test_they_are_not_drawn_on_one_axis():
     for algo, strength in (("feddualavg", 0.1), ("fedmid", 0.2)):
-        record(f"s/{algo}", config(algo, reg__strength=strength))
-    labels = [ax.get_ylabel() for ax in figure(best.draw, load_records("s")).axes]
+        fake_record(f"s/{algo}", fake_config(algo, reg__strength=strength))
+    labels = [ax.get_ylabel() for ax in draw_checked_view(best_curves.draw, load_records("s")).axes]
     assert labels[:2] == ["training loss", "validation loss"]
 
 
 def test_they_judge_by_default_only_where_nothing_else_does():
     plain = [{k: v for k, v in row.items() if k in ("round", "seconds", "bytes_up", "bytes_down", "objective")}
-             for row in rows()]  # fmt: skip
+             for row in fake_rows()]  # fmt: skip
     more = [row | {"suboptimality": 1.0, "recovery_error": 2.0} for row in plain]
     for strength in (0.1, 0.2):
-        record(f"a/{strength}", config(reg__strength=strength), plain)
-        record(f"b/{strength}", config(reg__strength=strength), more)
-    assert table(load_records("a")).chosen(None) == "objective"
-    assert table(load_records("b")).chosen(None) == "recovery_error"
+        fake_record(f"a/{strength}", fake_config(reg__strength=strength), plain)
+        fake_record(f"b/{strength}", fake_config(reg__strength=strength), more)
+    assert build_table(load_records("a")).resolve_metric(None) == "objective"
+    assert build_table(load_records("b")).resolve_metric(None) == "recovery_error"
 
 
 def test_data_that_differ_are_problems_of_their_own():
     for nonzeros in (8, 16):
-        record(f"s/{nonzeros}", config(data__nonzeros=nonzeros), rows(nonzeros))
-    assert table(load_records("s")).best()["data.nonzeros"].tolist() == [16, 8]  # as the records come
+        fake_record(f"s/{nonzeros}", fake_config(data__nonzeros=nonzeros), fake_rows(nonzeros))
+    assert build_table(load_records("s")).best_points()["data.nonzeros"].tolist() == [16, 8]  # as the records come
 
 
 # ---------------------------------------------------------------- bands
@@ -160,22 +164,22 @@ def test_data_that_differ_are_problems_of_their_own():
 
 def test_few_seeds_have_a_range_and_many_a_band():
     few, many = np.arange(3.0), np.arange(11.0)
-    assert band(few) == (0, 1, 2)
-    assert band(many) == (1, 5, 9)
-    assert (over([3]), over([3, 5]), over([12])) == (
+    assert seed_band(few) == (0, 1, 2)
+    assert seed_band(many) == (1, 5, 9)
+    assert (describe_band([3]), describe_band([3, 5]), describe_band([12])) == (
         *("range over 3 seeds", "range over 3 or 5 seeds", "10-90 % over 12 seeds"),
     )
-    assert agree([1.0, 1.0 + 1e-9])
-    assert not agree([1.0])
-    assert not agree([1.0, 1.01])
+    assert seeds_agree([1.0, 1.0 + 1e-9])
+    assert not seeds_agree([1.0])
+    assert not seeds_agree([1.0, 1.01])
 
 
 def test_seeds_that_agree_have_no_band():
     for seed in range(3):
-        record(f"s/{seed}", config(seed=seed))
-    text, _ = shown(show, table(load_records("s")), None)
+        fake_record(f"s/{seed}", fake_config(seed=seed))
+    text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
     assert "seeds agree" in text
-    found = figure(best.draw, load_records("s"))
+    found = draw_checked_view(best_curves.draw, load_records("s"))
     assert not found.axes[0].collections
     assert legend_of(found)[-1] == "no band: seeds agree"
 
@@ -184,22 +188,22 @@ def test_seeds_that_agree_have_no_band():
 
 
 def test_a_folder_remembers_what_was_asked_for():
-    assert kept("nowhere") == Asked()
+    assert load_settings("nowhere") == SweepSettings()
     Path("s").mkdir()
-    (Path("s") / MARK).touch()  # one of before
-    assert kept("s") == Asked()
-    asked = Asked("val_loss", 20, "bytes", ("fedmid", "feddualavg"), ("a", "b"))
-    keep(Path("s"), asked)
-    assert kept("s") == asked
-    assert kept("s").unless(metric="objective", x=None).metric == "objective"
+    (Path("s") / SETTINGS_FILE).touch()  # one of before
+    assert load_settings("s") == SweepSettings()
+    asked = SweepSettings("val_loss", 20, "bytes", ("fedmid", "feddualavg"), ("a", "b"))
+    save_settings(Path("s"), asked)
+    assert load_settings("s") == asked
+    assert load_settings("s").with_overrides(metric="objective", x=None).metric == "objective"
     Path("t").mkdir()
-    assert kept("s", "t").metric is None  # they do not agree
+    assert load_settings("s", "t").metric is None  # they do not agree
 
 
 def test_results_and_plot_use_it(capsys, monkeypatch):
     monkeypatch.setattr("fcorun.cli.commands.plot._draw", lambda *_: True)  # curves of each record are not looked at
-    grid("s", seeds=(0,))
-    keep(Path("s"), Asked("val_loss", 10, "bytes", ("fedmid",)))
+    fake_grid("s", seeds=(0,))
+    save_settings(Path("s"), SweepSettings("val_loss", 10, "bytes", ("fedmid",)))
     assert main(["results", "s"]) == 0
     assert "best point of each algorithm by val_loss; mean over the last 10 rounds" in capsys.readouterr().out
     assert main(["plot", "s"]) == 0
@@ -211,36 +215,39 @@ def test_results_and_plot_use_it(capsys, monkeypatch):
 
 
 def test_looks_stay_when_a_folder_grows():
-    grid("s", algos=("fedmid", "feddualavg"), seeds=(0,))
-    runs = table(load_records("s"))
-    assert looks_of(runs, ("fedavg", "fedmid", "feddualavg")) == {"fedmid": look(1), "feddualavg": look(2)}
-    assert looks_of(runs, ("fedmid",)) == {"fedmid": look(0), "feddualavg": look(1)}
+    fake_grid("s", algos=("fedmid", "feddualavg"), seeds=(0,))
+    runs = build_table(load_records("s"))
+    assert curve_styles_of(runs, ("fedavg", "fedmid", "feddualavg")) == {
+        "fedmid": curve_style(1),
+        "feddualavg": curve_style(2),
+    }
+    assert curve_styles_of(runs, ("fedmid",)) == {"fedmid": curve_style(0), "feddualavg": curve_style(1)}
 
 
 def test_records_are_in_the_order_of_what_was_varied():
     for name, algo, rate in (("a", "fedmid", 0.1), ("b", "feddualavg", 10.0), ("c", "feddualavg", 2.0)):
-        record(f"s/{name}", config(algo, algo__client_lr=rate))
-    names = [found.folder.name for found in ordered(load_records("s"))]
+        fake_record(f"s/{name}", fake_config(algo, algo__client_lr=rate))
+    names = [found.folder.name for found in sort_records(load_records("s"))]
     assert names == ["c", "b", "a"]
-    assert [found.folder.name for found in ordered(load_records("s"), ["fedmid"])] == ["a", "c", "b"]
-    again = record("s/d", config("fedmid", algo__client_lr=0.1))  # computed again by another version
-    found, aside = latest(load_records("s"))
-    assert [each.folder.name for each in ordered(found)] == ["c", "b", "d"]
+    assert [found.folder.name for found in sort_records(load_records("s"), ["fedmid"])] == ["a", "c", "b"]
+    again = fake_record("s/d", fake_config("fedmid", algo__client_lr=0.1))  # computed again by another version
+    found, aside = drop_superseded(load_records("s"))
+    assert [each.folder.name for each in sort_records(found)] == ["c", "b", "d"]
     assert aside.startswith("1 of 4 records are of other code or other data")
-    assert latest(found) == (found, "")
+    assert drop_superseded(found) == (found, "")
     assert again == Record(Path("s/d"))
     shutil.copytree("s/c", "t/c")
-    twice, aside = latest([*found, *load_records("t")])
+    twice, aside = drop_superseded([*found, *load_records("t")])
     assert twice == found
     assert aside == "1 of 4 records are of a run that another folder holds too: left out"
 
 
 def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):
-    own = [{k: v for k, v in row.items() if k != "support_f1"} for row in rows(val_accuracy=0.5)]
-    record("s/a", config("pfedme", data="heterogeneous"), [r | {"personal_val_accuracy": 0.9} for r in own])
-    record("s/b", config("fedavg", data="heterogeneous"), own)
+    own = [{k: v for k, v in row.items() if k != "support_f1"} for row in fake_rows(val_accuracy=0.5)]
+    fake_record("s/a", fake_config("pfedme", data="heterogeneous"), [r | {"personal_val_accuracy": 0.9} for r in own])
+    fake_record("s/b", fake_config("fedavg", data="heterogeneous"), own)
     for rate in (0.1, 0.2):
-        record(f"s/{rate}", config(algo__client_lr=rate))  # as good as each other
+        fake_record(f"s/{rate}", fake_config(algo__client_lr=rate))  # as good as each other
     assert main(["results", "s"]) == 0
     out = capsys.readouterr().out
     assert out.index("by support_f1, = those tied with it;") > 0
@@ -256,14 +263,14 @@ def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):
 
 
 def test_a_single_run_is_drawn_in_another_format():
-    record("s/a")
+    fake_record("s/a")
     assert main(["plot", "s/a", "--format", "pdf"]) == 0
     assert Path("s/a/curves.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_two_tables_of_ones_own_are_two_data_sets(capsys):
     for path, level in (("cost.csv", 1.0), ("stay.csv", 2.0)):
-        record(f"s/{path}", config(data="table", data__path=path), rows(level))
+        fake_record(f"s/{path}", fake_config(data="table", data__path=path), fake_rows(level))
     assert main(["results", "s"]) == 0
     out = capsys.readouterr().out
     assert out.index("data=table data.path=cost.csv") < out.index("data=table data.path=stay.csv")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from drawn import looked_at
+from figure_checks import draw_checked
 
-from fcorun.datasets.scaling import Scaling
 from fcorun.models.coefficients import Coefficients
-from fcorun.reports.pictures.coefficients import draw
+from fcorun.reports.pictures.coefficients import draw_coefficients
+from fcorun.tables.scaling import Scaling
 
 
 def model(features, away, classes=("",), shape=(), names=None, scaled=False) -> Coefficients:
@@ -32,7 +32,7 @@ def labels(ax) -> list[str]:
 @pytest.mark.parametrize(("features", "away"), [(5, 4), (60, 30), (1024, 31), (5000, 3000)])
 def test_few_are_named_and_many_are_drawn(features, away):
     found = model(features, away)
-    figure = looked_at(draw, found, "algo=x data=y", 1e-4)
+    figure = draw_checked(draw_coefficients, found, "algo=x data=y", 1e-4)
     told, sizes = texts(figure), np.abs(found.weights[:, 0])
     assert f"in {away:,} of {features:,} coefficients" in told
     assert "per unit of the feature" in told
@@ -43,31 +43,31 @@ def test_few_are_named_and_many_are_drawn(features, away):
 
 
 def test_nothing_and_long_names():
-    assert "0 of 4" in texts(looked_at(draw, model(4, 0), "run", 1e-4))
+    assert "0 of 4" in texts(draw_checked(draw_coefficients, model(4, 0), "run", 1e-4))
     names = ("systolic blood pressure at admission, mmHg", "$age_i$", "a", "b")
-    figure = looked_at(draw, model(4, 4, names=names, scaled=True), "a label that goes on " * 6, 1e-4)
+    figure = draw_checked(draw_coefficients, model(4, 4, names=names, scaled=True), "a label that goes on " * 6, 1e-4)
     assert "per standard deviation" in texts(figure)
     assert "$age_i$" in labels(figure.axes[0])  # a name, no formula
     assert any(label.endswith("..") for label in labels(figure.axes[0]))
 
 
 def test_a_panel_a_class():
-    figure = looked_at(draw, model(40, 12, ("a", "b", "c")), "run", 1e-4)
+    figure = draw_checked(draw_coefficients, model(40, 12, ("a", "b", "c")), "run", 1e-4)
     assert len(figure.axes) == 3
     assert "a: 8 of 12" in texts(figure)
-    many = looked_at(draw, model(40, 12, tuple(map(str, range(62)))), "run", 1e-4)
+    many = draw_checked(draw_coefficients, model(40, 12, tuple(map(str, range(62)))), "run", 1e-4)
     assert len(many.axes) == 9
     assert "the first 9 of 62 classes" in texts(many).replace("\n", " ")
 
 
 def test_the_second_class_is_spoken_for():
-    assert "w > 0 speaks for the class 'ill'" in texts(looked_at(draw, model(4, 3, ("ill",)), "run", 1e-4)).replace(
-        "\n", " "
-    )
+    assert "w > 0 speaks for the class 'ill'" in texts(
+        draw_checked(draw_coefficients, model(4, 3, ("ill",)), "run", 1e-4)
+    ).replace("\n", " ")
 
 
 def test_a_matrix_is_a_map():
-    figure = looked_at(draw, model(32 * 16, 200, shape=(32, 16)), "run", 1e-4)
+    figure = draw_checked(draw_coefficients, model(32 * 16, 200, shape=(32, 16)), "run", 1e-4)
     sizes = figure.axes[1].lines[0].get_ydata()
     assert len(sizes) == 16
     matrix = model(32 * 16, 200, shape=(32, 16)).weights[:, 0].reshape(32, 16)

@@ -1,22 +1,22 @@
 """The table of the best points in LaTeX."""
 
-from fabricate import config, record, rows
+from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun import load_records
-from fcorun.reports.collect import table
-from fcorun.reports.latex import best_latex, escaped
+from fcorun.reports.build_table import build_table
+from fcorun.reports.latex import escape_latex, format_best_latex
 
 
 def lines(metric="objective"):
-    return best_latex(table(load_records("s")), metric).splitlines()
+    return format_best_latex(build_table(load_records("s")), metric).splitlines()
 
 
 def test_a_table_with_bands():
     for algo, level in (("feddualavg", 1.0), ("fedmid_osp", 2.0)):
         for seed in range(3):
-            settings = config(algo, seed=seed, algo__client_lr=1e-5)
-            record(f"s/{algo}{seed}", settings, rows(level + seed))
-    record("s/other", config("fedmid_osp", algo__client_lr=0.25), rows(9.0))
+            settings = fake_config(algo, seed=seed, algo__client_lr=1e-5)
+            fake_record(f"s/{algo}{seed}", settings, fake_rows(level + seed))
+    fake_record("s/other", fake_config("fedmid_osp", algo__client_lr=0.25), fake_rows(9.0))
     found = lines()
     assert found[0] == "% best by objective: mean over the last 20 rounds, median over seeds"
     assert all(line.startswith("% ") for line in found[:-8])
@@ -32,9 +32,9 @@ def test_a_table_with_bands():
 
 def test_without_seeds_there_is_no_band_and_data_sets_have_their_own_best():
     for data, level in (("lasso", 1.0), ("my_data", 2.0)):
-        record(f"s/{data}", config(data=data, algo__client_lr=3.5e-6), rows(level))
-        record(f"s/{data}-mid", config("fedmid", data, algo__client_lr=-2.0), rows(level + 1))
-        record(f"s/{data}-bad", config("fedavg", data, algo__client_lr=1.0), status="diverged")
+        fake_record(f"s/{data}", fake_config(data=data, algo__client_lr=3.5e-6), fake_rows(level))
+        fake_record(f"s/{data}-mid", fake_config("fedmid", data, algo__client_lr=-2.0), fake_rows(level + 1))
+        fake_record(f"s/{data}-bad", fake_config("fedavg", data, algo__client_lr=1.0), status="diverged")
     found = lines()
     assert r"feddualavg & lasso & $3.5 \times 10^{-6}$ & \textbf{1.25} \\" in found
     assert r"fedmid & my\_data & $-2$ & 3.75 \\" in found
@@ -43,19 +43,19 @@ def test_without_seeds_there_is_no_band_and_data_sets_have_their_own_best():
 
 
 def test_every_sign_of_latex_is_escaped():
-    assert escaped(r"a\b_c&d%e$f#g{h}i~j^k<l") == (
+    assert escape_latex(r"a\b_c&d%e$f#g{h}i~j^k<l") == (
         r"a\textbackslash{}b\_c\&d\%e\$f\#g\{h\}i\textasciitilde{}j\textasciicircum{}k\textless{}l"
     )
 
 
 def test_the_best_of_runs_of_different_length_is_not_bold():
     for algo, rounds in (("feddualavg", 40), ("fedmid", 80)):
-        record(f"s/{algo}", config(algo, rounds=rounds), rows(1.0, rounds=rounds))
+        fake_record(f"s/{algo}", fake_config(algo, rounds=rounds), fake_rows(1.0, rounds=rounds))
     assert "textbf" not in "".join(lines())
 
 
 def test_rows_that_differ_have_the_digits_that_say_so():
     for algo, level in (("feddualavg", 0.999312), ("fedmid", 0.999341), ("fedavg", 0.5)):
-        record(f"s/{algo}", config(algo), rows(support_f1=level))
+        fake_record(f"s/{algo}", fake_config(algo), fake_rows(support_f1=level))
     found = "\n".join(lines("support_f1"))
     assert all(number in found for number in ("0.99931", "0.99934", "0.5"))

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fabricate import config, grid, record, rows
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from matplotlib.colors import to_rgb
 
 from fcorun import load_records
-from fcorun.reports.collect import table
-from fcorun.reports.pictures.draw import draw_sweep
-from fcorun.reports.pictures.page import look
-from fcorun.reports.pictures.view import looks_of
-from fcorun.reports.table import Table
+from fcorun.reports.build_table import build_table
+from fcorun.reports.pictures.layout import curve_style
+from fcorun.reports.pictures.problem_view import curve_styles_of
+from fcorun.reports.pictures.sweep_pictures import draw_sweep
+from fcorun.reports.run_table import RunTable
 
 # ---------------------------------------------------------------- files
 
 
 def test_files_of_a_sweep():
-    there = grid("s")
-    written = draw_sweep(Path("s"), there, table(there))
+    there = fake_grid("s")
+    written = draw_sweep(Path("s"), there, build_table(there))
     assert [str(path) for path in written] == ["s/rates.png", "s/best.png", "s/structure.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     assert not list(Path("s").glob(".*"))
@@ -28,45 +28,50 @@ def test_files_of_a_sweep():
 def test_each_data_set_has_its_own():
     for data in ("lasso", "lasso_8"):
         for rate in (0.1, 0.2):
-            record(f"s/{data}{rate}", config(data=data, algo__client_lr=rate))
+            fake_record(f"s/{data}{rate}", fake_config(data=data, algo__client_lr=rate))
     there = load_records("s")
-    names = {path.name for path in draw_sweep(Path("s"), there, table(there))}
+    names = {path.name for path in draw_sweep(Path("s"), there, build_table(there))}
     assert names == {f"{kind}-{data}.png" for kind in ("rates", "best", "structure") for data in ("lasso", "lasso_8")}
 
 
 def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
     for rate in (0.1, 0.2):
-        record(f"s/a{rate}", config(data="lasso", algo__client_lr=rate), rows(val_accuracy=0.7))
-        record(f"s/b{rate}", config(data="lasso_8", algo__client_lr=rate))
+        fake_record(f"s/a{rate}", fake_config(data="lasso", algo__client_lr=rate), fake_rows(val_accuracy=0.7))
+        fake_record(f"s/b{rate}", fake_config(data="lasso_8", algo__client_lr=rate))
     there = load_records("s")
-    names = {path.name for path in draw_sweep(Path("s"), there, table(there), "val_accuracy")}
+    names = {path.name for path in draw_sweep(Path("s"), there, build_table(there), "val_accuracy")}
     assert {"rates-lasso.png", "rates-lasso_8.png"} <= names
 
 
 def test_structure_and_quality_are_of_the_same_models():
     """Where own models were measured in training only, the support that the global one found is none of theirs."""
-    own = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in rows()]
-    there = [record("s/a", config("pfedme", data="heterogeneous"), own), record("s/b", config(data="heterogeneous"))]
-    assert [path.name for path in draw_sweep(Path("s"), there, table(there), "personal_train_accuracy")] == ["best.png"]
+    own = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in fake_rows()]
+    there = [
+        fake_record("s/a", fake_config("pfedme", data="heterogeneous"), own),
+        fake_record("s/b", fake_config(data="heterogeneous")),
+    ]
+    assert [path.name for path in draw_sweep(Path("s"), there, build_table(there), "personal_train_accuracy")] == [
+        "best.png"
+    ]
 
 
 def test_pictures_that_no_longer_hold_go():
-    there = grid("s", seeds=(0,))
-    draw_sweep(Path("s"), there, table(there))
+    there = fake_grid("s", seeds=(0,))
+    draw_sweep(Path("s"), there, build_table(there))
     one = there[:1]
-    assert [path.name for path in draw_sweep(Path("s"), one, table(one))] == ["best.png", "structure.png"]
+    assert [path.name for path in draw_sweep(Path("s"), one, build_table(one))] == ["best.png", "structure.png"]
     assert not Path("s/rates.png").exists()
 
 
 def test_runs_that_all_failed_have_no_pictures():
-    there = [record("s/a", status="failed"), record("s/b", config("fedmid"), status="running")]
-    assert draw_sweep(Path("s"), there, table(there)) == []
+    there = [fake_record("s/a", status="failed"), fake_record("s/b", fake_config("fedmid"), status="running")]
+    assert draw_sweep(Path("s"), there, build_table(there)) == []
 
 
 @pytest.mark.parametrize(("format", "begins"), [("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_other_formats(format, begins):
-    there = grid("s", seeds=(0,))
-    written = draw_sweep(Path("s"), there, table(there), format=format)
+    there = fake_grid("s", seeds=(0,))
+    written = draw_sweep(Path("s"), there, build_table(there), format=format)
     assert {path.name for path in written} == {f"{kind}.{format}" for kind in ("rates", "best", "structure")}
     assert all(path.read_bytes().startswith(begins) for path in written)
 
@@ -75,20 +80,20 @@ def test_other_formats(format, begins):
 
 
 def test_words():
-    assert Table(None, cutoff=1e-3).words("support_f1") == "F1 of |w$_j$| > 0.001"
-    assert Table(None).words("support_f1", tail=True) == "F1 of |w$_j$| > cutoff"
-    assert Table(None, cutoff=1e-3, tail_rounds=5).words("groups", tail=True) == "groups\nmean of last 5 rounds"
+    assert RunTable(None, cutoff=1e-3).axis_label("support_f1") == "F1 of |w$_j$| > 0.001"
+    assert RunTable(None).axis_label("support_f1", tail=True) == "F1 of |w$_j$| > cutoff"
+    assert RunTable(None, cutoff=1e-3, tail_rounds=5).axis_label("groups", tail=True) == "groups\nmean of last 5 rounds"
 
 
 def test_looks_differ():
-    looks = looks_of(table([record(f"r{i:02}", config(f"algo{i:02}")) for i in range(14)]))
-    assert len({(look.colour, str(look.dash)) for look in looks.values()}) == 14
+    looks = curve_styles_of(build_table([fake_record(f"r{i:02}", fake_config(f"algo{i:02}")) for i in range(14)]))
+    assert len({(look.colour, str(look.line_dash)) for look in looks.values()}) == 14
 
 
 def test_eight_looks_differ_in_print_without_colours():
-    eight = [look(i) for i in range(8)]
+    eight = [curve_style(i) for i in range(8)]
     assert len({one.marker for one in eight}) == 8
-    assert len({str(one.dash) for one in eight[:7]}) == 7
+    assert len({str(one.line_dash) for one in eight[:7]}) == 7
     first, last = (np.dot(to_rgb(one.colour), (0.3, 0.59, 0.11)) for one in (eight[1], eight[7]))
-    assert eight[1].dash == eight[7].dash
+    assert eight[1].line_dash == eight[7].line_dash
     assert first - last > 0.2

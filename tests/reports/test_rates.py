@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
-from drawn import figure, legend_of
-from fabricate import config, grid, record, rows
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from figure_checks import draw_checked_view, legend_of
 
 from fcorun import load_records
-from fcorun.reports.collect import table
+from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import rates
-from fcorun.reports.pictures.rates import cells, scale
+from fcorun.reports.pictures.rates import best_by_rates, colour_range
 
 
 def test_heat_maps():
-    found = figure(rates.draw, grid("s"))
+    found = draw_checked_view(rates.draw, fake_grid("s"))
     *maps, bar = found.axes
     assert [ax.get_title() for ax in maps] == ["feddualavg", "fedmid"]
     assert [t.get_text() for t in maps[0].get_xticklabels()] == ["0.1", "0.2", "0.5"]
@@ -33,23 +33,25 @@ def test_heat_maps():
 
 
 def test_what_was_not_run_is_blank():
-    there = [r for r in grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
-    picture = figure(rates.draw, there).axes[0].images[0].get_array()
+    there = [r for r in fake_grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
+    picture = draw_checked_view(rates.draw, there).axes[0].images[0].get_array()
     assert picture[1, 0].tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5])
 def test_heat_maps_of_some_algorithms(count):
     names = ("feddualavg", "fedmid", "fedavg", "fedmid_osp", "fedavg_subgradient")[:count]
-    found = figure(rates.draw, grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2)))
+    found = draw_checked_view(
+        rates.draw, fake_grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2))
+    )
     assert len(found.axes) == count + 1
 
 
 def test_points_that_are_no_grid_stand_where_they_are():
     for rate, server, level in ((1e-4, 0.3, 0.1), (2e-3, 7.0, 1.0), (0.03, 1.0, 3.0), (0.5, 2.0, None)):
-        settings = config(algo__client_lr=rate, algo__server_lr=server)
-        record(f"s/{rate}", settings, rows(level or 9.0), "done" if level else "diverged")
-    ax, _ = figure(rates.draw, load_records("s")).axes
+        settings = fake_config(algo__client_lr=rate, algo__server_lr=server)
+        fake_record(f"s/{rate}", settings, fake_rows(level or 9.0), "done" if level else "diverged")
+    ax, _ = draw_checked_view(rates.draw, load_records("s")).axes
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert len(ax.images) == 0
     assert {"0.5", "1", "2"} <= {t.get_text() for t in ax.get_yticklabels()}
@@ -62,13 +64,16 @@ def test_other_keys_are_at_their_best():
     for strength, level in ((0.1, 2.0), (0.2, 1.0)):
         for rate in (0.1, 0.2):
             for server in (0.3, 1.0):
-                settings = config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength)
-                record(f"s/{strength}{rate}{server}", settings, rows(level * rate))
-    found = cells(
-        table(load_records("s")).points("support_f1"), "feddualavg", True, ["algo.client_lr", "algo.server_lr"]
+                settings = fake_config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength)
+                fake_record(f"s/{strength}{rate}{server}", settings, fake_rows(level * rate))
+    found = best_by_rates(
+        build_table(load_records("s")).fold_seeds("support_f1"),
+        "feddualavg",
+        True,
+        ["algo.client_lr", "algo.server_lr"],
     )
     assert {row["reg.strength"] for row in found.values()} == {0.2}
-    assert legend_of(figure(rates.draw, load_records("s")))[-1] == "each at its best reg.strength"
+    assert legend_of(draw_checked_view(rates.draw, load_records("s")))[-1] == "each at its best reg.strength"
 
 
 @pytest.mark.parametrize("servers", [(0.3, 1.0), (1.0,)])
@@ -77,16 +82,18 @@ def test_a_long_legend_fits_a_column(servers):
         for strength in (0.1, 0.2):
             for rate in (0.1, 0.5):
                 for server in servers:
-                    settings = config(algo__client_lr=rate, algo__server_lr=server, reg__strength=strength, seed=seed)
+                    settings = fake_config(
+                        algo__client_lr=rate, algo__server_lr=server, reg__strength=strength, seed=seed
+                    )
                     status = "diverged" if rate > 0.4 else "done"
-                    record(f"s/{strength}{rate}{server}{seed}", settings, rows(strength), status)
-    found = figure(rates.draw, load_records("s"))  # which sees to it that nothing is cut
+                    fake_record(f"s/{strength}{rate}{server}{seed}", settings, fake_rows(strength), status)
+    found = draw_checked_view(rates.draw, load_records("s"))  # which sees to it that nothing is cut
     assert found.get_figwidth() <= 3.5
     assert len(legend_of(found)) >= 4
 
 
 def test_one_rate_is_a_line_an_algorithm():
-    found = figure(rates.draw, grid("s", server=(1.0,)))
+    found = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)))
     (ax,) = found.axes
     assert legend_of(found) == [
         *(
@@ -108,45 +115,48 @@ def test_one_rate_is_a_line_an_algorithm():
 
 
 def test_losses_have_their_crosses_above():
-    (ax,) = figure(rates.draw, grid("s", server=(1.0,)), "objective").axes
+    (ax,) = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)), "objective").axes
     assert all(line.get_ydata()[0] > 0.8 for line in ax.lines if line.get_marker() == "x")
 
 
 def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
     for rate in (0.1, 0.2):
-        record(f"s/a{rate}", config("fedmid", algo__client_lr=rate))
-        record(f"s/b{rate}", config("fedavg", algo__server_lr=rate))
-    found = figure(rates.draw, load_records("s"))
+        fake_record(f"s/a{rate}", fake_config("fedmid", algo__client_lr=rate))
+        fake_record(f"s/b{rate}", fake_config("fedavg", algo__server_lr=rate))
+    found = draw_checked_view(rates.draw, load_records("s"))
     assert [ax.get_xlabel().split()[0] for ax in found.axes] == ["client", "server"]
 
 
 def test_no_rate_no_picture():
-    there = [record("a"), record("b", config("fedmid", algo__server_lr=0.3))]  # differ between algorithms only
-    assert figure(rates.draw, there) is None
+    there = [
+        fake_record("a"),
+        fake_record("b", fake_config("fedmid", algo__server_lr=0.3)),
+    ]  # differ between algorithms only
+    assert draw_checked_view(rates.draw, there) is None
 
 
 def test_the_scale_leaves_out_what_all_but_diverged():
     values = np.array([1.0, 1.1, 1.5, 2.0, 3.0, 1e19])
-    assert scale(values, False) == (1.0, 3.0)
-    assert scale(values[:5], False) == (1.0, 3.0)
-    assert scale(np.array([0.0, 0.5, 1.0]), True) == (0.0, 1.0)
-    assert scale(np.array([]), True) == (0, 1)
+    assert colour_range(values, False) == (1.0, 3.0)
+    assert colour_range(values[:5], False) == (1.0, 3.0)
+    assert colour_range(np.array([0.0, 0.5, 1.0]), True) == (0.0, 1.0)
+    assert colour_range(np.array([]), True) == (0, 1)
     for same in (2.0, 0.0, -1.0):
-        low, high = scale(np.array([same, same]), same < 1)
+        low, high = colour_range(np.array([same, same]), same < 1)
         assert low < same < high
 
 
 @pytest.mark.parametrize(("rate", "given", "told"), [("server_lr", None, "no server rate"),
                                                      ("client_lr", "auto", "client rate auto")])  # fmt: skip
 def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, given, told):
-    grid("s", algos=("feddualavg",), seeds=(0,))
+    fake_grid("s", algos=("feddualavg",), seeds=(0,))
     other = {"server_lr": "client_lr", "client_lr": "server_lr"}[rate]
     for value in (0.1, 0.2):
-        settings = config("apfl", **{f"algo__{other}": value, f"algo__{rate}": given})
+        settings = fake_config("apfl", **{f"algo__{other}": value, f"algo__{rate}": given})
         if given is None:
             del settings["algo"][rate]
-        record(f"s/apfl{value}", settings, rows(1 / value))
-    strip, *_ = figure(rates.draw, load_records("s")).axes
+        fake_record(f"s/apfl{value}", settings, fake_rows(1 / value))
+    strip, *_ = draw_checked_view(rates.draw, load_records("s")).axes
     assert strip.get_title() == "apfl"
     across, up = ([t.get_text() for t in labels] for labels in (strip.get_xticklabels(), strip.get_yticklabels()))
     assert {tuple(up), tuple(across)} == {(told,), ("0.1", "0.2")}
@@ -156,16 +166,16 @@ def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, given, told):
 
 def test_points_of_numbers_that_never_meet_are_no_map():
     for value in (0.1, 0.2):
-        record(f"s/c{value}", config(algo__client_lr=value, algo__server_lr="auto"))
-        record(f"s/s{value}", config(algo__client_lr="auto", algo__server_lr=value))
-    assert figure(rates.draw, load_records("s")) is None
+        fake_record(f"s/c{value}", fake_config(algo__client_lr=value, algo__server_lr="auto"))
+        fake_record(f"s/s{value}", fake_config(algo__client_lr="auto", algo__server_lr=value))
+    assert draw_checked_view(rates.draw, load_records("s")) is None
 
 
 def test_a_rate_that_is_auto_is_a_level():
     """It has no place on the axis; where it is best, no ring is promised."""
     for rate, level in ((0.1, 3.0), (0.2, 2.0), ("auto", 1.0)):
-        record(f"s/{rate}", config("fedmid", algo__client_lr=rate), rows(level))
-    shown = figure(rates.draw, load_records("s"), "objective")
+        fake_record(f"s/{rate}", fake_config("fedmid", algo__client_lr=rate), fake_rows(level))
+    shown = draw_checked_view(rates.draw, load_records("s"), "objective")
     (ax,) = shown.axes
     assert any("auto (best)" in str(line.get_label()) for line in ax.lines)
     assert "best" not in legend_of(shown)

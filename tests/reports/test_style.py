@@ -5,20 +5,20 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from drawn import figure, legend_of, looked_at, printed
-from fabricate import config, grid, record, rows
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from figure_checks import check_pdf, draw_checked, draw_checked_view, legend_of
 from matplotlib.text import Text
 
 from fcorun.cli.commands import main
-from fcorun.config import Style
-from fcorun.datasets.grid import Grid
-from fcorun.datasets.scaling import Scaling
+from fcorun.config import FigureStyle
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.metrics import CATALOGUE
 from fcorun.models.coefficients import Coefficients
 from fcorun.records.record import load_records
-from fcorun.reports.pictures import best, brain, coefficients, curves, rates, structure
-from fcorun.reports.pictures.page import content
-from fcorun.reports.pictures.style import SMALL, STYLES, drawn_in, style
+from fcorun.reports.pictures import best_curves, brain, coefficients, rates, run_curves, structure
+from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.style import FONT_SIZE, STYLES, current_style, style_context
+from fcorun.tables.scaling import Scaling
 
 
 def model(features=6, classes=("",), **more) -> Coefficients:
@@ -28,35 +28,35 @@ def model(features=6, classes=("",), **more) -> Coefficients:
 
 def voxels() -> Coefficients:
     mask = np.ones((4, 4, 3), bool)
-    return model(48, ("a", "b"), grid=Grid(mask, np.diag([3.0, 3, 3, 1])))
+    return model(48, ("a", "b"), grid=VoxelGrid(mask, np.diag([3.0, 3, 3, 1])))
 
 
 # A picture, from what it is drawn, and the panels that stand side by side.
-RUN = (rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso", 1e-4, "rounds", CATALOGUE)
+RUN = (fake_rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso", 1e-4, "rounds", CATALOGUE)
 SCALED = Scaling(np.zeros(6), np.ones(6), np.ones(6))
 OF_A_RUN = {
-    "curves": (curves.draw, RUN, 3),
-    "coefficients": (coefficients.draw, (model(), "a", 1e-4), 1),
-    "own units": (coefficients.draw, (model(scaling=SCALED), "a", 1e-4), 1),
-    "many": (coefficients.draw, (model(600), "a", 1e-4), 2),
-    "classes": (coefficients.draw, (model(9, ("a", "b", "c")), "a", 1e-4), 3),
-    "matrix": (coefficients.draw, (model(12, shape=(4, 3)), "a", 1e-4), 2),
+    "curves": (run_curves.draw, RUN, 3),
+    "coefficients": (coefficients.draw_coefficients, (model(), "a", 1e-4), 1),
+    "own units": (coefficients.draw_coefficients, (model(scaling=SCALED), "a", 1e-4), 1),
+    "many": (coefficients.draw_coefficients, (model(600), "a", 1e-4), 2),
+    "classes": (coefficients.draw_coefficients, (model(9, ("a", "b", "c")), "a", 1e-4), 3),
+    "matrix": (coefficients.draw_coefficients, (model(12, shape=(4, 3)), "a", 1e-4), 2),
     "brain": (brain.draw_brain, (voxels(), "a"), 2),
 }
-OF_A_SWEEP = {"best": (best.draw, 2), "rates": (rates.draw, 2), "structure": (structure.draw, 1)}
+OF_A_SWEEP = {"best": (best_curves.draw, 2), "rates": (rates.draw, 2), "structure": (structure.draw, 1)}
 
 
 def drawn(kind: str, name: str):
     """A picture in a style, and how many panels it has side by side."""
     if kind in OF_A_RUN:
         draw, what, across = OF_A_RUN[kind]
-        return looked_at(draw, *what, style=name), across
+        return draw_checked(draw, *what, style=name), across
     draw, across = OF_A_SWEEP[kind]
-    return figure(draw, grid("s", seeds=(0,)), style=name), across
+    return draw_checked_view(draw, fake_grid("s", seeds=(0,)), style=name), across
 
 
 def test_the_styles_are_those_of_the_key():
-    assert tuple(STYLES) == get_args(Style)
+    assert tuple(STYLES) == get_args(FigureStyle)
 
 
 @pytest.mark.parametrize("name", STYLES)
@@ -64,40 +64,40 @@ def test_the_styles_are_those_of_the_key():
 def test_widths_and_sizes_of_texts(kind, name):
     found, across = drawn(kind, name)
     wanted = STYLES[name]
-    assert found.get_figwidth() == pytest.approx(wanted.column if across == 1 else wanted.page)
+    assert found.get_figwidth() == pytest.approx(wanted.column_width if across == 1 else wanted.page_width)
     texts = [text for text in found.findobj(Text) if text.get_text().strip() and text.get_visible()]
-    assert min(text.get_fontsize() for text in texts) >= SMALL * wanted.scale
-    with drawn_in(name):
-        Path("a.pdf").write_bytes(content(found, "pdf"))
-    assert printed("a.pdf") == pytest.approx(found.get_figwidth(), rel=0.02)  # no label sticks out
+    assert min(text.get_fontsize() for text in texts) >= FONT_SIZE * wanted.scale
+    with style_context(name):
+        Path("a.pdf").write_bytes(render_figure(found, "pdf"))
+    assert check_pdf("a.pdf") == pytest.approx(found.get_figwidth(), rel=0.02)  # no label sticks out
 
 
 def test_a_style_holds_in_its_block_only():
-    with drawn_in("slides"):
-        assert style() is STYLES["slides"]
-        with drawn_in("paper"):
-            assert style() is STYLES["paper"]
-        assert style() is STYLES["slides"]
-    assert style() is STYLES["paper"]
+    with style_context("slides"):
+        assert current_style() is STYLES["slides"]
+        with style_context("paper"):
+            assert current_style() is STYLES["paper"]
+        assert current_style() is STYLES["slides"]
+    assert current_style() is STYLES["paper"]
 
 
 def test_plot_draws_again_in_a_style(capsys):
     """That which is asked for, else that which the run was told; an old record was told none."""
-    record("s/old", config())
-    told = record("t/new", config() | {"style": "slides"})
+    fake_record("s/old", fake_config())
+    told = fake_record("t/new", fake_config() | {"style": "slides"})
     for asked, wide in ((["s"], "paper"), (["s", "--style", "slides"], "slides"), (["t"], "slides")):
         assert main(["plot", *asked, "--format", "pdf"]) == 0
         file = told.folder / "curves.pdf" if asked == ["t"] else "s/old/curves.pdf"
-        assert printed(file) == pytest.approx(STYLES[wide].page, rel=0.02)
+        assert check_pdf(file) == pytest.approx(STYLES[wide].page_width, rel=0.02)
     assert capsys.readouterr().out.splitlines() == ["1 curves.pdf"] * 3
 
 
 def test_lines_that_cover_each_other_are_said():
     """Methods that are equal are one line to the eye; those that differ in one panel are two."""
-    same, other = rows(), rows(val_loss=3.0)
+    same, other = fake_rows(), fake_rows(val_loss=3.0)
     for i, (name, found) in enumerate((("feddualavg", same), ("fedmid", same), ("fedavg", other))):
-        record(f"s/{i}", config(name), found)
-    texts = legend_of(figure(best.draw, load_records("s")))
+        fake_record(f"s/{i}", fake_config(name), found)
+    texts = legend_of(draw_checked_view(best_curves.draw, load_records("s")))
     assert [text for text in texts if "same line" in text] == ["fedmid (same line as feddualavg)"]
     assert "fedavg" in texts
 
@@ -106,7 +106,7 @@ def test_a_file_of_settings_in_the_folder_changes_nothing():
     import matplotlib as mpl
 
     with mpl.rc_context({"text.usetex": True, "font.size": 40}):  # as matplotlibrc may say
-        with drawn_in("paper"):
+        with style_context("paper"):
             assert not mpl.rcParams["text.usetex"]
-            assert mpl.rcParams["font.size"] == SMALL
+            assert mpl.rcParams["font.size"] == FONT_SIZE
         assert mpl.rcParams["text.usetex"]

@@ -7,15 +7,15 @@ import pytest
 from helpers import fails, small
 
 from fcorun import run
-from fcorun.experiment.build import engine_for, load
+from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.memory import check_devices, chosen, read_in_a_round
+from fcorun.runs.batching import bytes_read_per_round, check_devices, choose_devices
 from fcorun.system import machine
 
 
 def engine(*overrides: str):
     experiment = prepare(small(*overrides))
-    return engine_for(experiment, load(experiment))
+    return build_engine(experiment, load_data(experiment))
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ LARGE = ("data.features=2048", "data.nonzeros=5", "data.samples=384", "batch_siz
 
 
 def test_what_a_round_reads():
-    assert read_in_a_round(engine("batch_size=4", "clients_per_round=5")) == 5 * 3 * 4 * 20 * 4
+    assert bytes_read_per_round(engine("batch_size=4", "clients_per_round=5")) == 5 * 3 * 4 * 20 * 4
     whole = engine("algo=fedgd", "algo.step=0.01", "batch_size=null", "clients_per_round=null")
-    assert read_in_a_round(whole) == 6 * 12 * 20 * 4
+    assert bytes_read_per_round(whole) == 6 * 12 * 20 * 4
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_a_round_reads():
      ("auto", 2, LARGE, 1)],
 )  # fmt: skip
 def test_as_many_as_have_enough_to_do(asked, runs, overrides, expected, eight):
-    assert chosen(asked, engine(*overrides), runs) == expected
+    assert choose_devices(asked, engine(*overrides), runs) == expected
 
 
 def test_no_more_than_there_are(eight):
@@ -64,5 +64,5 @@ def test_cores_are_devices_unless_told_otherwise(flags, expected, monkeypatch):
     monkeypatch.setenv("FCORUN_CORES", "5")
     monkeypatch.setenv("XLA_FLAGS", flags and "--xla_force_host_platform_device_count=3")
     monkeypatch.setattr(machine.jax.config, "update", asked.__setitem__)
-    machine.cores_as_devices()
+    machine.use_cores_as_devices()
     assert asked == expected

@@ -11,9 +11,9 @@ from helpers import FILES, PICTURES, Stop, fails, flat, rows_of, small
 from fcorun import Record, run, run_grid
 from fcorun.cli.commands import main as command
 from fcorun.cli.console import Console
-from fcorun.engine.engine import Programs
+from fcorun.engine.engine import CompiledPrograms
 from fcorun.engine.federation import Federation
-from fcorun.experiment.ending import ADVICE
+from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE
 from fcorun.experiment.prepare import prepare
 
 WHOLE = ("clients_per_round=null", "batch_size=null", "rounds=40", "eval_every=1")
@@ -43,7 +43,7 @@ def test_tables_say_whose_best_point_is_not_finished(capsys):
     assert command(["results", "outputs", "--out", "runs.csv"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("done, falling") == 2
-    assert ADVICE in shown
+    assert MORE_ROUNDS_ADVICE in shown
     assert ",falling," in Path("runs.csv").read_text()
 
 
@@ -132,7 +132,7 @@ def test_a_gap_that_is_rounding_is_said_to_be():
 
 def test_a_baseline_ends_by_its_certificate_whatever_stop_is():
     config = small("algo=centralized", "stop={change:1}")
-    assert "by its certificate" in prepare(config).remark
+    assert "by its certificate" in prepare(config).warning
     assert "stopped" not in run(config).status["reason"]
 
 
@@ -154,7 +154,7 @@ def test_a_run_that_misses_its_targets_says_by_how_much():
 @pytest.mark.parametrize("rates", [[0.02, 0.015, 1e-5, 1e3], [0.02, 0.02001, 0.015, 1e-5, 2e-5]])
 def test_each_run_of_a_grid_ends_by_itself(rates, compiling, monkeypatch):
     """Those that go on do so in smaller programs, or, where these take too long to compile, in that of all."""
-    monkeypatch.setattr(Programs, "seconds_more", compiling)
+    monkeypatch.setattr(CompiledPrograms, "estimated_recompile_seconds", compiling)
     widths, advance = set(), Federation.advance
 
     def noted(self, numbers, state, *rest):

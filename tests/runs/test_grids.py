@@ -10,7 +10,7 @@ from fcorun import Record, UserError, grid, load_records, run, run_grid
 from fcorun.experiment.prepare import prepare
 from fcorun.records.folder import RunFolder
 from fcorun.runs import finish
-from fcorun.runs.points import Options, Point, look, record_failure
+from fcorun.runs.sweep_points import SweepOptions, SweepPoint, find_existing, record_failure
 
 # ---------------------------------------------------------------- grids
 
@@ -131,15 +131,15 @@ def test_two_runs_in_one_folder_are_refused():
 
 
 def test_a_failure_that_another_sweep_is_clearing_away_is_left_to_it():
-    point = Point("algo.client_lr=1", Path("s/run"), prepare(small()))
-    failed = Point.broken(point.overrides, "s", ValueError())
+    point = SweepPoint("algo.client_lr=1", Path("s/run"), prepare(small()))
+    failed = SweepPoint.from_error(point.overrides, "s", ValueError())
     record_failure(failed)
     assert Record(failed.folder).status["label"] == "algo.client_lr=1"
     other = RunFolder(failed.folder, "")
     other.claim(force=True)
-    look([point], Path("s"), Options())
-    assert point.found == "new"
+    find_existing([point], Path("s"), SweepOptions())
+    assert point.folder_state == "new"
     assert failed.folder.exists()
     other.release()
-    look([point], Path("s"), Options())
+    find_existing([point], Path("s"), SweepOptions())
     assert not failed.folder.exists()

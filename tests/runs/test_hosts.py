@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers import FILES, SMALL, fails, small
-from several_hosts import ends, same, start
+from host_processes import assert_same_record, start_hosts, wait_for_hosts
 
 from fcorun import Record, run
 from fcorun.experiment.prepare import prepare
+from fcorun.selection.result import SelectOptions
 from fcorun.selection.select import select
-from fcorun.selection.selected import Options
 
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
 
@@ -27,7 +27,7 @@ def left(folder: str) -> list[Path]:
 @pytest.mark.slow
 def test_a_sweep_over_hosts_is_that_of_one():
     asked = ("algo=feddualavg,scaffold,ditto,centralized", "reg.strength=0.01,0.02", "report=false")
-    first, second = ends(start("-m", *DOUBLE, *asked, "hydra.sweep.dir=s"))
+    first, second = wait_for_hosts(start_hosts("-m", *DOUBLE, *asked, "hydra.sweep.dir=s"))
     assert (first[0], first[2]) == (0, "")
     assert "6 of 6 runs" in first[1]
     assert "Gloo" not in first[1]
@@ -39,20 +39,20 @@ def test_a_sweep_over_hosts_is_that_of_one():
         several = 1 if record.config["algo"]["name"] == "centralized" else 2
         assert (record.summary["hosts"], record.summary["devices"]) == (several, several)
         assert "hosts" not in record.config
-        same(record, run(record.config, Path("alone") / record.folder.name))
+        assert_same_record(record, run(record.config, Path("alone") / record.folder.name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost):
     asked = (*DOUBLE, "algo=scaffold", "rounds=200", "checkpoint_every=0", "hydra.run.dir=run")
-    hosts, checkpoint, seen = start(*asked), Path("0/run/.checkpoint.npz"), set()
+    hosts, checkpoint, seen = start_hosts(*asked), Path("0/run/.checkpoint.npz"), set()
     while len(seen) < 4:
-        assert all(host.poll() is None for host in hosts), ends(hosts)
+        assert all(host.poll() is None for host in hosts), wait_for_hosts(hosts)
         seen |= {checkpoint.stat().st_mtime_ns} if checkpoint.exists() else set()
         time.sleep(0.002)
     hosts[lost].kill()
-    told = ends(hosts)
+    told = wait_for_hosts(hosts)
     assert told[lost][0] == -signal.SIGKILL
     code, _, said = told[1 - lost]
     assert code == 1
@@ -63,11 +63,11 @@ def test_a_host_that_is_killed_ends_all_and_the_same_command_goes_on(lost):
     assert status["status"] == ("interrupted" if lost == 0 else "failed")
     if lost == 0:
         return  # what is left is what Ctrl-C leaves: test_interruptions.py goes on from it
-    (first, out, err), second = ends(start(*asked))
+    (first, out, err), second = wait_for_hosts(start_hosts(*asked))
     assert (first, err) == (0, "")
     assert second == (0, "", "")
     assert "goes on after round" in out
-    same(Record(Path("0/run")), run(small("algo=scaffold", "rounds=200", "precision=float64"), "alone"))
+    assert_same_record(Record(Path("0/run")), run(small("algo=scaffold", "rounds=200", "precision=float64"), "alone"))
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_what_is_not_alike_or_not_possible_is_refused_before_anything_is_written
         rows = [f"s{i % 3},{i},{i * i % 7}" for i in range(30)]
         Path(str(rank), "rows.csv").write_text("\n".join(["site,a,y", *rows, f"s0,1,{last}"]))
     table = ("data=table", "data.path=rows.csv", "data.client=site", "data.target=y", "rounds=2")
-    first, second = ends(start(*table, "hydra.run.dir=run"))
+    first, second = wait_for_hosts(start_hosts(*table, "hydra.run.dir=run"))
     assert first[0] == second[0] == 2
     assert first[2].startswith("fcorun: host 1 (")
     assert "has other data=table than host 0" in first[2]
@@ -94,7 +94,7 @@ def test_tasks_of_a_job_of_submitit_compute_together():
     records = [Record(path.parent) for path in sorted(Path("s").glob("*/summary.json"))]
     assert [record.summary["hosts"] for record in records] == [2, 2]
     for record in records:
-        same(record, run(record.config, Path("alone") / record.folder.name))
+        assert_same_record(record, run(record.config, Path("alone") / record.folder.name))
 
 
 @pytest.mark.slow
@@ -122,12 +122,12 @@ def test_a_task_of_submitit_that_is_killed_fails_the_run_and_nothing_is_aborted(
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_interruption_of_one_is_one_of_all(rank):
-    hosts = start(*DOUBLE, "rounds=100000", "hydra.run.dir=run")
+    hosts = start_hosts(*DOUBLE, "rounds=100000", "hydra.run.dir=run")
     while not Path("0/run/metrics.csv").exists() and not Path("0/run/run.log").exists():
-        assert hosts[0].poll() is None, ends(hosts)
+        assert hosts[0].poll() is None, wait_for_hosts(hosts)
         time.sleep(0.01)
     hosts[rank].send_signal(signal.SIGTERM)
-    (code, _, said), second = ends(hosts)
+    (code, _, said), second = wait_for_hosts(hosts)
     assert code == second[0] == 130
     assert said == "interrupted; the same command goes on from the last checkpoint\n"
     assert second[1:] == ("", "")
@@ -150,7 +150,7 @@ def test_hosts_are_for_the_command():
 
 def test_one_host_computes_alone_whatever_its_address(tmp_path):
     alone = {"hosts": {"address": "n:1", "count": 1, "rank": 0}}
-    found = select(small("rounds=2") | alone, Options(folds=2, points=2), str(tmp_path / "select"))
+    found = select(small("rounds=2") | alone, SelectOptions(folds=2, points=2), str(tmp_path / "select"))
     assert found.record is not None  # of the refit, which is an ordinary run
     assert found.record.summary["hosts"] == 1
 

@@ -131,7 +131,7 @@ def test_a_kill_at_any_file_blocks_nothing(after, monkeypatch):
             replace(source, target)
             written.append(target)
             if len(written) == after:
-                for method in ("write", "log"):  # the dead write no more
+                for method in ("write_file", "log"):  # the dead write no more
                     patch.setattr(f"fcorun.records.folder.RunFolder.{method}", lambda *args: None)
                 raise Killed
 
@@ -149,7 +149,7 @@ class Interrupted(Watcher):
     def __init__(self, kind: int, seconds: float):
         self.later = threading.Timer(seconds, os.kill, (os.getpid(), kind))
 
-    def starts(self, job, data, resumed):
+    def on_start(self, job, data, resumed):
         self.later.start()
 
 

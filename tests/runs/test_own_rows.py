@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import SMALL
-from several_hosts import ends, same, start
+from host_processes import assert_same_record, start_hosts, wait_for_hosts
 
 from fcorun import Record, run
 
@@ -31,7 +31,7 @@ def as_alone(count: int) -> None:
     for record in records:
         assert (record.summary["hosts"], record.summary["rows"]) == (2, "own")
         alone = run(record.config, Path("alone") / record.folder.name)
-        same(record, alone)
+        assert_same_record(record, alone)
         one, other = (pd.read_csv(each.folder / "scores.csv") for each in (record, alone))
         pd.testing.assert_frame_equal(one, other, rtol=1e-12, atol=1e-13)
 
@@ -39,7 +39,7 @@ def as_alone(count: int) -> None:
 @pytest.mark.slow
 def test_synthetic_rows_of_own_clients_give_the_runs_of_one_host():
     asked = ("algo=feddualavg,fedprox", "algo.mu=1,2", "batch_size=5,null", "data.samples=30")
-    told = ends(start("-m", *SMALL, *RATES, *asked, "hydra.sweep.dir=s"))
+    told = wait_for_hosts(start_hosts("-m", *SMALL, *RATES, *asked, "hydra.sweep.dir=s"))
     assert [each[::2] for each in told] == [(0, "")] * 2
     as_alone(4)
 
@@ -54,6 +54,6 @@ def test_a_table_of_own_clients_gives_the_runs_of_one_host(given, tmp_path):
     write_rows(tmp_path / "rows")
     table = ("data=table", f"data.path={tmp_path / 'rows'}", "data.test=0.1", "data.standardize=pooled")
     rounds = ("rounds=5", "eval_every=4", "batch_size=7", "clients_per_round=2,null")
-    told = ends(start("-m", *table, *rounds, *RATES, *given, "hydra.sweep.dir=s"))
+    told = wait_for_hosts(start_hosts("-m", *table, *rounds, *RATES, *given, "hydra.sweep.dir=s"))
     assert [each[::2] for each in told] == [(0, "")] * 2
     as_alone(4)

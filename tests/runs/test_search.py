@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fabricate import record, rows
+from fake_records import fake_record, fake_rows
 from helpers import SMALL, fails
 from omegaconf import OmegaConf
 
 from fcorun import load_records
 from fcorun.cli.main import main as fcorun
-from fcorun.records.sweeps import kept
-from fcorun.runs.points import Point, costs
+from fcorun.records.sweep_settings import load_settings
+from fcorun.runs.sweep_points import SweepPoint, objective_values
 
 RATES = ("algo.client_lr=tag(log,interval(1e-5,1e5))", "algo.server_lr=tag(log,interval(0.1,10))")
 
@@ -22,7 +22,7 @@ RATES = ("algo.client_lr=tag(log,interval(1e-5,1e5))", "algo.server_lr=tag(log,i
 @pytest.fixture(autouse=True)
 def unpictured(monkeypatch):
     """Searches leave no pictures, which take longer than their runs."""
-    monkeypatch.setattr("fcorun.reports.results.draw_sweep", lambda *_, **__: [])
+    monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
 
 
 def search(*overrides: str) -> int:
@@ -73,16 +73,18 @@ def test_the_same_search_again_computes_nothing_and_a_longer_one_goes_on(capsys)
 
 def test_what_a_search_makes_small():
     levels = {"good": 0.1, "bad": 3.0}
-    records = [record(name, table=rows(level, val_accuracy=0.9 - 0.1 * level)) for name, level in levels.items()]
-    records += [record("diverged", status="diverged"), record("failed", status="failed")]
-    points = [Point("", each.folder) for each in records]
-    good, bad, *rest = costs(points, "val_accuracy", 20)
+    records = [
+        fake_record(name, table=fake_rows(level, val_accuracy=0.9 - 0.1 * level)) for name, level in levels.items()
+    ]
+    records += [fake_record("diverged", status="diverged"), fake_record("failed", status="failed")]
+    points = [SweepPoint("", each.folder) for each in records]
+    good, bad, *rest = objective_values(points, "val_accuracy", 20)
     assert good < bad < 0  # more of it is better
     assert rest == [inf, inf]
-    good, bad, *_ = costs(points, "objective", 20)
+    good, bad, *_ = objective_values(points, "objective", 20)
     assert 0 < good < bad
     with fails("metric=rank"):
-        costs(points, "rank", 20)
+        objective_values(points, "rank", 20)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +111,12 @@ def test_a_search_goes_by_one_metric_and_says_which(monkeypatch):
 
     def noted(points, metric, tail_rounds):
         asked.append(metric)
-        return costs(points, metric, tail_rounds)
+        return objective_values(points, metric, tail_rounds)
 
-    monkeypatch.setattr("fcorun.runs.points.costs", noted)
+    monkeypatch.setattr("fcorun.runs.sweep_points.objective_values", noted)
     assert search("reg.strength=range(1,4)", "rounds=0", "hydra.sweeper.n_trials=8", "hydra.sweeper.batch=1") == 0
     assert len(asked) == 8
-    assert set(asked) == {kept(Path("s")).metric}
+    assert set(asked) == {load_settings(Path("s")).metric}
     assert asked[0] not in (None, "objective")
 
 

@@ -8,22 +8,30 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import PICTURES, SMALL, ragged, rows_of
-from sweeps import RATES, command, same, table
+from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 
 from fcorun import UserError, compose, load_records, run
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
-from fcorun.engine.engine import Programs
-from fcorun.experiment.build import check_measured
+from fcorun.engine.engine import CompiledPrograms
+from fcorun.experiment.build import check_metric_measured
 from fcorun.experiment.prepare import prepare
-from fcorun.records.sweeps import kept
+from fcorun.records.sweep_settings import load_settings
 from fcorun.runs import batch, execute
 from fcorun.runs.job import Watcher
 
 
 def test_what_refers_to_a_swept_number_follows_it():
-    assert command("algo.server_lr=${algo.client_lr}", "algo.client_lr=0.01,0.02", "seed=0,1", "hydra.sweep.dir=s",
-                   "hydra.sweep.subdir=${seed}-${algo.client_lr}-${hydra:job.num}") == 0  # fmt: skip
+    assert (
+        run_sweep_command(
+            "algo.server_lr=${algo.client_lr}",
+            "algo.client_lr=0.01,0.02",
+            "seed=0,1",
+            "hydra.sweep.dir=s",
+            "hydra.sweep.subdir=${seed}-${algo.client_lr}-${hydra:job.num}",
+        )
+        == 0
+    )
     configs = {record.folder.name: record.config["algo"] for record in load_records("s")}
     assert list(configs) == ["0-0.01-0", "0-0.02-2", "1-0.01-1", "1-0.02-3"]
     assert all(algo["server_lr"] == algo["client_lr"] == float(name.split("-")[1]) for name, algo in configs.items())
@@ -37,14 +45,16 @@ def test_what_refers_to_a_swept_number_follows_it():
     ],
 )
 def test_a_metric_that_no_point_would_measure_is_refused_before_anything_runs(metric, reason, capsys):
-    assert command(*RATES, f"metric={metric}", "hydra.sweep.dir=s") == 2
+    assert run_sweep_command(*RATES, f"metric={metric}", "hydra.sweep.dir=s") == 2
     assert capsys.readouterr().err.strip() == f"fcorun: metric={metric} {reason}"
     assert not Path("s").exists()
 
 
 def test_two_classes_of_one_name_are_refused_before_anything_runs(capsys):
     classes = [f"fcorun.algorithms.{name}" for name in ("fedavg.FedAvg", "fedmid.FedMiD")]
-    assert command("algo=fedmid", "algo.name=mine", f"algo.class={','.join(classes)}", "hydra.sweep.dir=s") == 2
+    assert (
+        run_sweep_command("algo=fedmid", "algo.name=mine", f"algo.class={','.join(classes)}", "hydra.sweep.dir=s") == 2
+    )
     refusal = f"fcorun: algo.name=mine stands for two classes, {' and '.join(classes)}: give one of them another name"
     assert capsys.readouterr().err.startswith(refusal)
     assert not Path("s").exists()
@@ -53,18 +63,18 @@ def test_two_classes_of_one_name_are_refused_before_anything_runs(capsys):
 def test_a_metric_that_only_some_points_measure_is_taken(tmp_path):
     table = ragged(tmp_path / "table", "algo=feddualavg", "reg=l1")
     without, within = prepare(table), prepare(compose(list(SMALL)))
-    check_measured([without, within], "support_f1")
+    check_metric_measured([without, within], "support_f1")
     with pytest.raises(UserError, match="support_f1 would not be measured: data=table have no true model"):
-        check_measured([without], "support_f1")
+        check_metric_measured([without], "support_f1")
     with pytest.raises(UserError, match="data=table have no validation rows"):
-        check_measured([without], "val_loss")
+        check_metric_measured([without], "val_loss")
 
 
 @pytest.mark.drawn
 def test_a_sweep_is_drawn_against_what_it_is_told():
     pictures = {}
     for x in ("bytes", "rounds"):  # the second time the records are there, and are drawn as the second command says
-        assert command("algo.client_lr=1e-3,3e-3", f"x={x}", "hydra.sweep.dir=s") == 0
+        assert run_sweep_command("algo.client_lr=1e-3,3e-3", f"x={x}", "hydra.sweep.dir=s") == 0
         pictures[x] = Path("s/best.png").read_bytes()
         assert main(["plot", "s", "--x", x]) == 0
         assert Path("s/best.png").read_bytes() == pictures[x]
@@ -73,12 +83,14 @@ def test_a_sweep_is_drawn_against_what_it_is_told():
 
 @pytest.mark.drawn
 def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(capsys):
-    assert command("algo=fedmid", "algo.client_lr=1e-3,3e-3", "hydra.sweep.dir=s") == 0
-    assert command("algo=feddualavg", "algo.client_lr=1e-3,1e-2", "metric=objective", "hydra.sweep.dir=s") == 0
+    assert run_sweep_command("algo=fedmid", "algo.client_lr=1e-3,3e-3", "hydra.sweep.dir=s") == 0
+    assert (
+        run_sweep_command("algo=feddualavg", "algo.client_lr=1e-3,1e-2", "metric=objective", "hydra.sweep.dir=s") == 0
+    )
     found = pd.read_csv("s/results.csv")
     assert found["algo"].tolist() == ["fedmid", "fedmid", "feddualavg", "feddualavg"]
     assert found["algo.client_lr"].tolist() == [1e-3, 3e-3, 1e-3, 1e-2]
-    asked = kept("s")
+    asked = load_settings("s")
     assert (asked.metric, asked.algos) == ("objective", ("fedmid", "feddualavg"))
     assert set(asked.runs) == set(found["folder"][2:])
     picture = Path("s/best.png").read_bytes()
@@ -87,7 +99,7 @@ def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(caps
 
 
 def test_each_point_leaves_the_record_of_the_run_alone(capsys):
-    assert command("algo=feddualavg,fedmid", *RATES, "hydra.sweep.dir=s") == 0
+    assert run_sweep_command("algo=feddualavg,fedmid", *RATES, "hydra.sweep.dir=s") == 0
     assert "0 done, 12 to run" in capsys.readouterr().out
     records = load_records("s")
     assert len(records) == 12
@@ -102,11 +114,11 @@ def test_each_point_leaves_the_record_of_the_run_alone(capsys):
 
 def test_the_table_equals_that_of_hydras_own_launcher():
     axes = ("algo=feddualavg,fedmid", *RATES, "algo.client_lr=1e-3,100")
-    assert command(*axes, "hydra.sweep.dir=ours") == 0
-    assert command(*axes, "hydra.sweep.dir=theirs", "hydra/launcher=basic", "verbose=false") == 0
+    assert run_sweep_command(*axes, "hydra.sweep.dir=ours") == 0
+    assert run_sweep_command(*axes, "hydra.sweep.dir=theirs", "hydra/launcher=basic", "verbose=false") == 0
     assert cli_main("results", "theirs", "--out", "theirs/results.csv") == 0
     assert {r.summary["seconds"]["batched_with"] for r in load_records("theirs")} == {1}
-    same(table("ours"), table("theirs"))
+    assert_same_results(read_results("ours"), read_results("theirs"))
 
 
 def cli_main(*arguments: str) -> int:
@@ -120,9 +132,9 @@ def cli_main(*arguments: str) -> int:
 
 
 def test_seeds_run_together_where_they_have_few_points_and_apart_where_many():
-    assert command("seed=0,1,2", "hydra.sweep.dir=few") == 0
+    assert run_sweep_command("seed=0,1,2", "hydra.sweep.dir=few") == 0
     assert {r.summary["seconds"]["batched_with"] for r in load_records("few")} == {3}
-    assert command("seed=0,1", *RATES, "hydra.sweep.dir=many") == 0
+    assert run_sweep_command("seed=0,1", *RATES, "hydra.sweep.dir=many") == 0
     assert {r.summary["seconds"]["batched_with"] for r in load_records("many")} == {6}
     for record in load_records("few"):
         alone = run(record.config, "alone-" + record.folder.name)
@@ -131,7 +143,7 @@ def test_seeds_run_together_where_they_have_few_points_and_apart_where_many():
 
 def test_zipped_axes_move_together():
     axes = ("algo.client_lr=1e-3,2e-3,3e-3", "algo.server_lr=0.1,0.2,0.3", "reg.strength=0.1,0.2")
-    assert command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]", "hydra.sweep.dir=z") == 0
+    assert run_sweep_command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]", "hydra.sweep.dir=z") == 0
     found = {tuple(r.config["algo"][k] for k in ("client_lr", "server_lr")) for r in load_records("z")}
     assert found == {(1e-3, 0.1), (2e-3, 0.2), (3e-3, 0.3)}
     assert len(load_records("z")) == 6
@@ -145,13 +157,13 @@ def test_zipped_axes_move_together():
     ],
 )
 def test_axes_that_cannot_be_zipped_are_refused(axes, said, capsys):
-    assert command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]") == 2
+    assert run_sweep_command(*axes, "hydra.sweeper.zip=[algo.client_lr,algo.server_lr]") == 2
     assert said in capsys.readouterr().err
     assert not Path("outputs").exists()
 
 
 def test_a_batch_is_cut_to_fit_memory():
-    assert command(*RATES, "memory=1e-9", "hydra.sweep.dir=s") == 0
+    assert run_sweep_command(*RATES, "memory=1e-9", "hydra.sweep.dir=s") == 0
     assert {r.summary["seconds"]["batched_with"] for r in load_records("s")} == {1}
 
 
@@ -164,7 +176,7 @@ def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
         return whole(crew, jobs, width)
 
     monkeypatch.setattr(batch, "run_batch", scarce)
-    assert command(*RATES, "hydra.sweep.dir=s") == 0
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=s") == 0
     records = load_records("s")
     assert len(records) == 6
     assert {r.summary["seconds"]["batched_with"] for r in records} <= {1, 2}
@@ -175,9 +187,9 @@ def test_a_batch_that_fails_for_memory_is_halved(monkeypatch):
 def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, monkeypatch):
     """With the numbers of an undisturbed run; and a thread that has nothing to do is given some of another's runs."""
     axes = ("algo.client_lr=1e-3,2e-3,3e-3,4e-3,5e-3,50,60,70,80,90", "algo.server_lr=1,1000", "rounds=40")
-    monkeypatch.setattr(execute, "cores", lambda: batches)
-    monkeypatch.setattr(Programs, "seconds_more", 0.0)
-    assert command(*axes, "hydra.sweep.dir=s") == 0
+    monkeypatch.setattr(execute, "available_cores", lambda: batches)
+    monkeypatch.setattr(CompiledPrograms, "estimated_recompile_seconds", 0.0)
+    assert run_sweep_command(*axes, "hydra.sweep.dir=s") == 0
     records = {
         status: [r for r in load_records("s") if r.status["status"] == status] for status in ("done", "diverged")
     }
@@ -197,14 +209,14 @@ def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, m
 def test_other_processes_leave_the_same_records(executor):
     pytest.importorskip(executor)
     local = ("hydra.launcher.submitit={cluster: local, timeout_min: 5}",) if executor == "submitit" else ()
-    assert command(*RATES, "hydra.sweep.dir=here") == 0
-    assert command(*RATES, "hydra.sweep.dir=there", f"hydra.launcher.executor={executor}", *local) == 0
-    same(table("here"), table("there"))
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=here") == 0
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", f"hydra.launcher.executor={executor}", *local) == 0
+    assert_same_results(read_results("here"), read_results("there"))
 
 
 def test_further_runs_may_have_axes_and_spaces():
     job = "algo=fedmid algo.client_lr=1e-3,2e-3 algo.title='mirror descent'"
-    assert command(f'hydra.sweeper.also=["{job}"]', "hydra.sweep.dir=s") == 0
+    assert run_sweep_command(f'hydra.sweeper.also=["{job}"]', "hydra.sweep.dir=s") == 0
     told = [
         (r.config["algo"]["name"], r.config["algo"]["client_lr"], r.config["algo"]["title"]) for r in load_records("s")
     ]
@@ -221,20 +233,20 @@ def test_the_programming_interface_takes_several_seeds():
 
 
 def test_what_is_done_is_reused_and_only_new_points_run(capsys, monkeypatch):
-    assert command("algo.client_lr=1e-3,2e-3") == 0
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3") == 0
     folder = next(Path("outputs/sweeps").iterdir())
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("metrics.csv")}
-    assert command("algo.client_lr=1e-3,2e-3,3e-3") == 0
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3,3e-3") == 0
     assert "2 done, 1 to run" in capsys.readouterr().out
     assert next(Path("outputs/sweeps").iterdir()) == folder
     assert len(load_records(folder)) == 3
     assert all(p.stat().st_mtime_ns == t for p, t in before.items())
-    assert command("algo.client_lr=1e-3,2e-3", "force=true") == 0
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "force=true") == 0
     assert all(p.stat().st_mtime_ns > t for p, t in before.items())
 
 
 def test_a_dry_run_says_what_would_run_and_runs_nothing(capsys):
-    assert command(*RATES, "dry_run=true") == 0
+    assert run_sweep_command(*RATES, "dry_run=true") == 0
     said = capsys.readouterr().out
     assert "0 done, 6 to run" in said
     assert "algo.client_lr=0.003 algo.server_lr=1: to run" in said
@@ -243,7 +255,7 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(capsys):
 
 def test_what_is_the_same_run_is_run_once_and_said(capsys):
     axes = ("algo=feddualavg,fedavg,centralized", "algo.client_lr=1e-3,2e-3", "reg.strength=0.1,0.2", "seed=0,1")
-    assert command(*axes, "hydra.sweep.dir=s") == 0
+    assert run_sweep_command(*axes, "hydra.sweep.dir=s") == 0
     out = capsys.readouterr().out
     ran = [(r.config["algo"]["name"], r.config["reg"]["strength"]) for r in load_records("s")]
     assert Counter(ran) == {("feddualavg", 0.1): 4, ("feddualavg", 0.2): 4, ("fedavg", 0.1): 4,
@@ -252,7 +264,7 @@ def test_what_is_the_same_run_is_run_once_and_said(capsys):
     assert "algo=centralized has no client_lr: run once for all values" in out
     assert "algo=fedavg leaves psi out: run once for all values of reg.strength" in out
     assert "algo=centralized is the same for all of seed: run once" in out
-    command(*axes, "hydra.sweep.dir=s", "dry_run=true")
+    run_sweep_command(*axes, "hydra.sweep.dir=s", "dry_run=true")
     assert capsys.readouterr().out.startswith("14 done, 0 to run")
 
 
@@ -269,8 +281,8 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
     ends = []
     for factor in ("1.0", "0.5", "1.0"):
         user_module("mine", source.replace("FACTOR", factor))
-        assert command(*axes) == 0
-        ends.append(list(table("s")["final_objective"]))
+        assert run_sweep_command(*axes) == 0
+        ends.append(list(read_results("s")["final_objective"]))
     assert ends[0] != ends[1]
     assert ends[2] == ends[0]  # of the records that were just said to be done
     said = capsys.readouterr().out
@@ -285,16 +297,16 @@ def test_code_that_is_changed_and_restored(user_module, capsys):
 
 def test_a_model_that_nobody_trains_is_said_to_be_none(capsys):
     axes = ("algo=local,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s")
-    assert command(*axes, "metric=val_loss") == 0
+    assert run_sweep_command(*axes, "metric=val_loss") == 0
     assert "local: clients send nothing, so val_loss is that of the model all started from" in capsys.readouterr().out
     assert main(["results", "s", "--metric", "personal_val_loss"]) == 0
     assert "send nothing" not in capsys.readouterr().out
 
 
 def test_who_leaves_psi_out_is_said_beside_others(capsys):
-    assert command("algo=scaffold,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s") == 0
+    assert run_sweep_command("algo=scaffold,feddualavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=s") == 0
     assert "scaffold: psi is left out, so that another problem is solved than by the others" in capsys.readouterr().out
     assert main(["results", "s"]) == 0
     assert "scaffold: psi is left out" in capsys.readouterr().out
-    assert command("algo=scaffold,fedavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=t") == 0
+    assert run_sweep_command("algo=scaffold,fedavg", "rounds=2", "algo.client_lr=1e-3", "hydra.sweep.dir=t") == 0
     assert "another problem" not in capsys.readouterr().out

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sweeps import COMMAND, RATES, command, same, table
+from sweeps import COMMAND, RATES, assert_same_results, read_results, run_sweep_command
 
 from fcorun import load_records
 from fcorun.cli import console
@@ -29,7 +29,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
         "algo=fedavg",
         "algo.client_lr=1e-3,2e-3",
     )
-    assert command(*axes, "hydra.sweep.dir=s") == 1
+    assert run_sweep_command(*axes, "hydra.sweep.dir=s") == 1
     records = load_records("s")
     assert sorted(r.status["status"] for r in records) == ["done", "done", "failed", "failed"]
     failed = next(r for r in records if r.status["status"] == "failed")
@@ -38,26 +38,26 @@ def test_a_failure_is_recorded_and_the_others_go_on(user_module, capsys):
     assert errors.count("no such thing") == 1  # of two runs that failed alike
     assert "and 1 more: " in errors
     assert "algo.class=mine.Broken" in errors
-    assert list(table("s")["status"]).count("failed") == 2
+    assert list(read_results("s")["status"]).count("failed") == 2
 
 
 def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
     axes = ("algo=feddualavg,proxskip", "seed=0,1", "hydra.sweep.dir=s")
-    assert command(*axes) == 1
+    assert run_sweep_command(*axes) == 1
     assert "algo=proxskip needs all clients" in capsys.readouterr().err
     assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed", "failed"]
-    assert command("algo.client_lr=-1,1e-3", "hydra.sweep.dir=t") == 1
+    assert run_sweep_command("algo.client_lr=-1,1e-3", "hydra.sweep.dir=t") == 1
     assert "algo.client_lr=-1" in capsys.readouterr().err
 
 
 def test_fail_fast_stops_at_the_first_failure():
-    assert command("algo.client_lr=-1,1e-3", "fail_fast=true", "hydra.sweep.dir=s") == 1
+    assert run_sweep_command("algo.client_lr=-1,1e-3", "fail_fast=true", "hydra.sweep.dir=s") == 1
     assert {r.status["status"] for r in load_records("s")} == {"failed"}
 
 
 def test_divergence_is_a_result():
-    assert command("algo.client_lr=1e-3,1e6", "rounds=20", "hydra.sweep.dir=s") == 0
-    assert sorted(table("s")["status"]) == ["diverged", "done"]
+    assert run_sweep_command("algo.client_lr=1e-3,1e6", "rounds=20", "hydra.sweep.dir=s") == 0
+    assert sorted(read_results("s")["status"]) == ["diverged", "done"]
 
 
 def test_an_interrupted_sweep_goes_on(monkeypatch):
@@ -69,16 +69,16 @@ def test_an_interrupted_sweep_goes_on(monkeypatch):
             if len(rows) == 9:
                 raise KeyboardInterrupt
 
-        patch.setattr(console.SweepConsole, "row", interrupt)
-        assert command(*RATES, "hydra.sweep.dir=s") == 130
+        patch.setattr(console.SweepConsole, "on_evaluation", interrupt)
+        assert run_sweep_command(*RATES, "hydra.sweep.dir=s") == 130
     assert "interrupted" in {r.status["status"] for r in load_records("s")}
-    assert command(*RATES, "hydra.sweep.dir=s") == 0
-    assert command(*RATES, "hydra.sweep.dir=t") == 0
-    same(table("s"), table("t"))
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=s") == 0
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=t") == 0
+    assert_same_results(read_results("s"), read_results("t"))
 
 
 def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
-    assert command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s") == 0
     with pytest.MonkeyPatch.context() as patch:
         from fcorun.records.folder import RunFolder
 
@@ -87,11 +87,11 @@ def test_a_full_disk_loses_nothing_that_is_done(monkeypatch):
                 raise OSError(28, "No space left on device", str(self.folder / name))
             return write(self, name, content)
 
-        write = RunFolder.write
-        patch.setattr(RunFolder, "write", full)
-        assert command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") != 0
+        write = RunFolder.write_file
+        patch.setattr(RunFolder, "write_file", full)
+        assert run_sweep_command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") != 0
     assert sorted(r.status["status"] for r in load_records("s")) == ["done", "done", "failed"]
-    assert command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") == 0
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3,3e-3", "hydra.sweep.dir=s") == 0
     assert sorted(r.status["status"] for r in load_records("s")) == ["done"] * 3
 
 
@@ -113,12 +113,12 @@ def test_killed_sweeps_end_as_an_undisturbed_one():
         for record in load_records("s") if Path("s").exists() else []:
             if record.finished:
                 assert max(record.metrics["round"]) == 400
-    assert command(*LONG) == 0
-    assert command(*LONG, "hydra.sweep.dir=t") == 0
-    ours, theirs = table("s"), table("t")
+    assert run_sweep_command(*LONG) == 0
+    assert run_sweep_command(*LONG, "hydra.sweep.dir=t") == 0
+    ours, theirs = read_results("s"), read_results("t")
     assert set(ours["status"]) == {"done"}
     assert len(ours) == 12
-    same(ours, theirs)
+    assert_same_results(ours, theirs)
 
 
 @pytest.mark.slow
@@ -130,5 +130,5 @@ def test_two_sweeps_at_once_do_each_run_once():
         log = (record.folder / "run.log").read_text()
         assert log.count("starts:") == 1
         assert log.count("done after round 400") == 1
-    assert set(table("s")["status"]) == {"done"}
-    assert len(table("s")) == 12
+    assert set(read_results("s")["status"]) == {"done"}
+    assert len(read_results("s")) == 12

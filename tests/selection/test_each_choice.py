@@ -5,14 +5,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import composed, matrices_only, names, plugin_class, small_for, traits_of
+from helpers import choice_names, composed, matrices_only, plugin_class, small_for, traits_of
 
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.select import plan, select
-from fcorun.selection.selected import Options
+from fcorun.selection.result import SelectOptions
+from fcorun.selection.select import plan_selection, select
 
-ALGORITHMS = [name for name in names("algo") if traits_of(name).sides or "central" in name or name == "one_client"]
-PENALTIES = [name for name in names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name]
+ALGORITHMS = [
+    name for name in choice_names("algo") if traits_of(name).psi_sides or "central" in name or name == "one_client"
+]
+PENALTIES = [
+    name for name in choice_names("reg") if hasattr(plugin_class("reg", name), "strength_max") or "ball" in name
+]
 
 
 @pytest.fixture
@@ -30,7 +34,7 @@ def no_refit(monkeypatch):
 @pytest.mark.usefixtures("no_refit")
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_each_algorithm(algo):
-    found = select(small_for(algo), Options(folds=2, points=2), "out")
+    found = select(small_for(algo), SelectOptions(folds=2, points=2), "out")
     assert np.isfinite(found.choice.mean).all()
     assert found.cost["runs"] == 6
 
@@ -42,10 +46,10 @@ def test_each_penalty(reg):
     matrix = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
     more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
-    planned = plan(settings, Options(folds=2, points=3), "out")
+    planned = plan_selection(settings, SelectOptions(folds=2, points=3), "out")
     study = replace(planned.study, parts={"fold1": planned.study.parts["fold1"]})
-    with study.claimed():
-        (fitted,) = study.fits(lambda _, each: each, print).values()
+    with study.claim():
+        (fitted,) = study.compute_fits(lambda _, each: each, print).values()
     scores = fitted.metrics[planned.metric]
     assert np.isfinite(scores).all()
     assert np.ptp(scores) > 0

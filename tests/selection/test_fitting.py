@@ -10,12 +10,12 @@ import pytest
 from helpers import composed, rows_of
 
 from fcorun import run
-from fcorun.datasets.part import part
-from fcorun.engine.footprint import bytes_each, bytes_of_part
-from fcorun.experiment.build import engine_for, load
+from fcorun.datasets.subset import take_subset
+from fcorun.engine.estimates import bytes_per_run, subset_bytes
+from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.memory import room
-from fcorun.selection.fitting import ENDS, Fitter
+from fcorun.runs.batching import max_runs
+from fcorun.selection.fitting import END_STATES, PathFitter
 
 SIZES = (7, 10, 9, 10)
 OWNER = np.repeat(np.arange(len(SIZES)), SIZES)
@@ -40,11 +40,11 @@ def pair(kept, held, *overrides, task="regression"):
     there = kept | held
     np.savez("part.npz", X=X[there], y=y[there], client=OWNER[there], validation=held[there])
     experiment = prepare(config("all.npz", *overrides, task=task))
-    data = load(experiment)
+    data = load_data(experiment)
     assert len(data.y) == len(y)
     found = []
-    fitter = Fitter(experiment, data, "strength", np.array([0.1, 0.03]), int(data.sizes.max()))
-    fitter.fit([lambda: part(data, kept, held)], lambda _, fitted: found.append(fitted))
+    fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.03]), int(data.sizes.max()))
+    fitter.fit([lambda: take_subset(data, kept, held)], lambda _, fitted: found.append(fitted))
     record = run(config("part.npz", *overrides, "reg.strength=0.03", task=task), "ordinary")
     return found[0], record
 
@@ -53,7 +53,7 @@ def test_what_was_told_is_not_kept():
     """A study may have hundreds of parts."""
     np.savez("all.npz", X=X, y=SCORE, client=OWNER)
     experiment = prepare(config("all.npz", "data.validation=0", "algo.client_lr=0.02", "algo.server_lr=1"))
-    data, told = load(experiment), []
+    data, told = load_data(experiment), []
 
     def done(_: int, fitted) -> None:
         if any(there() for there in told):
@@ -61,8 +61,8 @@ def test_what_was_told_is_not_kept():
         assert not any(there() for there in told)
         told.append(weakref.ref(fitted))
 
-    fitter = Fitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
-    fitter.fit([lambda: part(data, *BY_CLIENTS)] * 4, done)
+    fitter = PathFitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
+    fitter.fit([lambda: take_subset(data, *BY_CLIENTS)] * 4, done)
     assert len(told) == 4
 
 
@@ -89,7 +89,7 @@ LESS = ["a cohort", "rates that are auto", "a curvature", "standardized by clien
 def test_a_part_is_run_as_a_table_of_its_own(case, by):
     kept, held = BY_ROWS if by == "rows" else BY_CLIENTS
     found, record = pair(kept, held, *CASES[case])
-    assert [ENDS[e] for e in found.end] == ["done", "done"]
+    assert [END_STATES[e] for e in found.end_state] == ["done", "done"]
     for name, value in record.solution.items():
         np.testing.assert_allclose(found.solution[name][1], value, rtol=1e-9, atol=1e-10)
     last = rows_of(record).iloc[-1]
@@ -112,9 +112,9 @@ def test_rows_of_a_part_keep_their_weights_and_offsets(case):
     table.to_csv("rows.csv", index=False)
     given = ("data.target=y", "data.client=site", "data.weight=k", "data.offset=o", *CASES[case])
     experiment = prepare(config("rows.csv", "data.validation=0", *given))
-    data, found = load(experiment), []
-    fitter = Fitter(experiment, data, "strength", np.array([0.1, 0.03]), int(data.sizes.max()))
-    fitter.fit([lambda: part(data, *BY_CLIENTS)], lambda _, fitted: found.append(fitted))
+    data, found = load_data(experiment), []
+    fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.03]), int(data.sizes.max()))
+    fitter.fit([lambda: take_subset(data, *BY_CLIENTS)], lambda _, fitted: found.append(fitted))
     record = run(config("rows.csv", "data.validation=['2']", "reg.strength=0.03", *given), "ordinary")
     for name, value in record.solution.items():
         np.testing.assert_allclose(found[0].solution[name][1], value, rtol=1e-9, atol=1e-10)
@@ -133,14 +133,14 @@ def test_a_part_takes_the_memory_of_all_rows():
     """Every run predicts for all rows, those that a part leaves aside too; rows standardized anew are more of them."""
     np.savez("all.npz", X=X, y=SCORE, client=OWNER, validation=np.zeros(len(SCORE), bool))
     experiment = prepare(config("all.npz", *CASES["minibatches"], "data.standardize=pooled", "clients_at_once=1"))
-    data, none = load(experiment), np.zeros(len(SCORE), bool)
-    fitter = Fitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
-    few = part(data, OWNER == 0, none)
+    data, none = load_data(experiment), np.zeros(len(SCORE), bool)
+    fitter = PathFitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
+    few = take_subset(data, OWNER == 0, none)
     with jax.enable_x64(True):
-        whole, small = engine_for(experiment, data), engine_for(experiment, few.data, fitter._among(few, "float64"))
-        each = [bytes_each(engine.federation, experiment.numbers(), [0]) for engine in (whole, small)]
+        whole, small = build_engine(experiment, data), build_engine(experiment, few.data, fitter._among(few, "float64"))
+        each = [bytes_per_run(engine.federation, experiment.numbers(), [0]) for engine in (whole, small)]
         assert each[0] == each[1]
-        assert bytes_of_part(small.federation, True) == X.size * 8
-        assert bytes_of_part(small.federation, False) == 0
+        assert subset_bytes(small.federation, True) == X.size * 8
+        assert subset_bytes(small.federation, False) == 0
         needed = (3 * each[0] + X.size * 8) / 2**30
-        assert room(small, experiment.numbers(), [0], needed, 1, taken=X.size * 8) == 3
+        assert max_runs(small, experiment.numbers(), [0], needed, 1, taken=X.size * 8) == 3

@@ -10,14 +10,14 @@ from helpers import composed, fails
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import PredefinedSplit
 
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.selection.folds import folds_of, halves
-from fcorun.selection.report import tell_selection
-from fcorun.selection.select import plan, select
-from fcorun.selection.selected import Options
-from fcorun.selection.stability.asked import Options as Halves
-from fcorun.selection.stability.select import plan as plan_stable
+from fcorun.selection.folds import assign_folds, draw_halves
+from fcorun.selection.result import SelectOptions
+from fcorun.selection.select import plan_selection, select
+from fcorun.selection.stability.options import StabilityOptions as Halves
+from fcorun.selection.stability.select import plan_stability as plan_stable
+from fcorun.selection.terminal import describe_selection
 
 
 def test_the_rows_are_counted():
@@ -30,24 +30,28 @@ def test_the_rows_are_counted():
         (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 rows (data.test=[d]) are left aside"),
         (("data.validation=0",), "5 folds by rows of 60 training rows"),
     ):
-        (said,) = [line for line in plan(composed(*of, *more), Options(), "out").said if "training rows" in line]
+        (said,) = [
+            line
+            for line in plan_selection(composed(*of, *more), SelectOptions(), "out").messages
+            if "training rows" in line
+        ]
         assert words in said
     assert said.endswith(words)
-    assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").said[0]
+    assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").messages[0]
 
 
 def test_folds_and_halves():
-    data = load(prepare(config("algo=fedmid", task="binary")))
+    data = load_data(prepare(config("algo=fedmid", task="binary")))
     rng = np.random.default_rng(0)
-    fold = folds_of(data, 5, "rows", rng)
+    fold = assign_folds(data, 5, "rows", rng)
     assert np.ptp(np.bincount(fold)) == 0
     for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
         assert np.ptp(np.bincount(fold[start:stop], minlength=5)) <= 1
     by_class = np.array([np.bincount(fold[data.y == c], minlength=5) for c in (0, 1)])
     assert np.ptp(by_class, axis=1).max() <= 4
-    whole = folds_of(data, 3, "clients", rng)
+    whole = assign_folds(data, 3, "clients", rng)
     assert all(len(set(whole[a:b])) == 1 for a, b in zip(data.offsets[:-1], data.offsets[1:], strict=True))
-    for first, second in zip(*[iter(halves(data, 20, "rows", rng))] * 2, strict=True):
+    for first, second in zip(*[iter(draw_halves(data, 20, "rows", rng))] * 2, strict=True):
         assert not (first & second).any()
         for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
             assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
@@ -59,35 +63,35 @@ def test_classes_that_a_fold_would_lack():
     frame["y"] = np.where(frame["site"] == "b", "sick", "well")
     frame.to_csv("rows.csv", index=False)
     with fails("class 'sick'", "fold"):
-        select(settings, Options(folds=4, by="clients"), "out")
+        select(settings, SelectOptions(folds=4, by="clients"), "out")
     assert not Path("out").exists()
 
 
 def test_folds_by_clients_are_no_more_than_there_are():
-    assert plan(config("algo=fedmid"), Options(by="clients"), "out").options.folds == 4
-    assert plan(config("algo=fedmid"), Options(), "out").options.folds == 5
+    assert plan_selection(config("algo=fedmid"), SelectOptions(by="clients"), "out").options.folds == 4
+    assert plan_selection(config("algo=fedmid"), SelectOptions(), "out").options.folds == 5
     with fails("folds=5 is more than the 4 clients", "at most 4"):
-        plan(config("algo=fedmid"), Options(by="clients", folds=5), "out")
+        plan_selection(config("algo=fedmid"), SelectOptions(by="clients", folds=5), "out")
     with fails("by=clients", "one only: give by=rows"):
-        Options(by="clients").settled(1)
+        SelectOptions(by="clients").resolve(1)
 
 
 def test_clients_that_a_fold_holds_out_are_named():
     settings = config("algo=centralized")
-    found = select(settings, Options(folds=3, points=2, by="clients"), "out")
+    found = select(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
     held = json.loads(Path("out/selection.json").read_text())["held_out"]
     assert sorted(name for names in held.values() for name in names) == ["a", "b", "c", "d"]
-    _, splits = fold_of(settings, Options(folds=3, by="clients"))
+    _, splits = fold_of(settings, SelectOptions(folds=3, by="clients"))
     for k, (_, test) in enumerate(splits):
         assert held[f"fold{k + 1}"] == sorted(set(OWNER[test]))
-    said = "\n".join(tell_selection(found))
+    said = "\n".join(describe_selection(found))
     assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
     assert "3 folds, each weighed by its rows" in said
     assert "paired differences to the minimum" in said
 
 
 def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
-    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(points=6, by="clients")
+    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), SelectOptions(points=6, by="clients")
     found = select(settings, options, "out")
     data, splits = fold_of(settings, found.options)
     errors = np.array([
@@ -104,13 +108,13 @@ def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     curve = pd.read_csv("out/curve.csv")
     np.testing.assert_allclose(curve["val_loss_mean"], mean, rtol=1e-5)
     np.testing.assert_allclose(curve["val_loss_difference_standard_error"], spread, atol=1e-5)
-    assert found.choice.simplest == np.flatnonzero(mean - spread <= mean.min())[0]
+    assert found.choice.one_se_index == np.flatnonzero(mean - spread <= mean.min())[0]
     assert kept["min"]["difference_standard_error"] == 0
-    alike = select(settings, Options(points=6, by="clients", fold_weights="equal"), "out")  # of the same fits
+    alike = select(settings, SelectOptions(points=6, by="clients", fold_weights="equal"), "out")  # of the same fits
     np.testing.assert_allclose(alike.choice.mean, errors.mean(axis=0), rtol=1e-5)
-    said = "\n".join(tell_selection(alike))
+    said = "\n".join(describe_selection(alike))
     assert "4 folds, each counted alike" in said
-    rows = select(settings, Options(folds=4, points=3), "rows")
+    rows = select(settings, SelectOptions(folds=4, points=3), "rows")
     kept = json.loads(Path("rows/selection.json").read_text())
     assert (kept["fold_weights"], kept["one_standard_error_of"]) == ("equal", "the best mean")
     assert not rows.choice.paired
@@ -126,11 +130,11 @@ def marked(*overrides, **columns):
 def test_folds_of_a_column_are_those_of_scikit_learn():
     wave = np.random.default_rng(0).choice(["early", "late", "middle"], 60, p=[0.5, 0.3, 0.2])
     settings = marked("data.fold=wave", "algo=centralized", "algo.tolerance=1e-12", wave=wave)
-    planned = plan(settings, Options(points=4), "out")
-    assert "the folds are those of data.fold=wave: fold1 'early', fold2 'late', fold3 'middle'" in planned.said
-    assert "3 folds by data.fold of 60 training rows" in planned.said[0]
+    planned = plan_selection(settings, SelectOptions(points=4), "out")
+    assert "the folds are those of data.fold=wave: fold1 'early', fold2 'late', fold3 'middle'" in planned.messages
+    assert "3 folds by data.fold of 60 training rows" in planned.messages[0]
     found = planned.run()
-    data = load(prepare(settings))
+    data = load_data(prepare(settings))
     fold = np.unique(wave, return_inverse=True)[1]
     errors = np.array([
         [((data.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.x[train], data.y[train])
@@ -143,43 +147,43 @@ def test_folds_of_a_column_are_those_of_scikit_learn():
     assert kept["fold_values"] == {"fold1": "early", "fold2": "late", "fold3": "middle"}
     assert list(kept["fold_weight"].values()) == np.bincount(fold).tolist()
     for options, words in (
-        (Options(by="clients"), "leave by=clients out, or data.fold"),
-        (Options(folds=5), "folds=5: data.fold marks 3 folds"),
+        (SelectOptions(by="clients"), "leave by=clients out, or data.fold"),
+        (SelectOptions(folds=5), "folds=5: data.fold marks 3 folds"),
     ):
         with fails(words):
-            plan(settings, options, "out")
-    assert any("nothing of halves" in line for line in plan_stable(settings, Halves(points=2), "st").said)
+            plan_selection(settings, options, "out")
+    assert any("nothing of halves" in line for line in plan_stable(settings, Halves(points=2), "st").messages)
     with fails("data.fold marks one fold only, '1'"):
-        plan(marked("data.fold=wave", wave=1), Options(), "out")
+        plan_selection(marked("data.fold=wave", wave=1), SelectOptions(), "out")
 
 
 def test_groups_are_whole_in_folds_and_halves():
     patient = np.array([f"{site}{k // 3}" for k, site in enumerate(OWNER)])
     settings = marked("data.group=patient", patient=patient)
-    planned = plan(settings, Options(folds=3), "out")
+    planned = plan_selection(settings, SelectOptions(folds=3), "out")
     count = len(np.unique(patient))
-    assert f"of 60 training rows in {count} groups (data.group), whose rows stay together" in planned.said[0]
+    assert f"of 60 training rows in {count} groups (data.group), whose rows stay together" in planned.messages[0]
     assert planned.options.fold_weights == "rows"
     stable = plan_stable(settings, Halves(subsamples=6, points=2), "st")
     for study in (planned.study, stable.study):
         for name, make in study.parts.items():
             part = make()
             if name != "all":
-                other = np.setdiff1d(np.arange(60), part.places)
-                assert not set(patient[part.places]) & set(patient[other])
+                other = np.setdiff1d(np.arange(60), part.train_rows)
+                assert not set(patient[part.train_rows]) & set(patient[other])
                 assert part.data.group is not None
-                assert part.data.group.tolist() == patient[part.places].tolist()
+                assert part.data.group.tolist() == patient[part.train_rows].tolist()
     with fails("fold", "none of the", "groups of data.group", "fewer folds"):
-        plan(settings, Options(folds=25), "out")
+        plan_selection(settings, SelectOptions(folds=25), "out")
 
 
 def test_what_groups_cannot_be_held_out():
     across = np.where(np.arange(60) % 12 == 0, "travels", [f"{site}{k // 3}" for k, site in enumerate(OWNER)])
     settings = marked("data.group=patient", "data.group_across=keep", patient=across)
-    for make in (lambda: plan(settings, Options(by="clients"), "out"),
+    for make in (lambda: plan_selection(settings, SelectOptions(by="clients"), "out"),
                  lambda: plan_stable(settings, Halves(by="clients", subsamples=2), "out")):  # fmt: skip
         with fails("by=clients holds whole clients out", "group 'travels'", "of a and of b"):
             make()
     settings = marked("data.group=site2", "algo=local", "rounds=2", site2=OWNER)  # a client is one group
     with fails("all rows of client", "algo=local has a model for each client"):
-        plan(settings, Options(folds=2), "out")
+        plan_selection(settings, SelectOptions(folds=2), "out")

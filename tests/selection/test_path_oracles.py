@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 import sklearn.linear_model
 from four_clients import NAMES, config, fold_of
-from helpers import given
+from helpers import not_none
 
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.selection.result import SelectOptions
 from fcorun.selection.select import select
-from fcorun.selection.selected import Options
 
 sklearn_linear: Any = sklearn.linear_model  # whose types are not known well
 
@@ -29,25 +29,25 @@ def scores(found):
 
 @pytest.mark.parametrize("by", ["rows", "clients"])
 def test_as_lasso_cv(by):
-    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), Options(folds=4, points=12, by=by)
+    settings, options = config("algo=centralized", "algo.tolerance=1e-12"), SelectOptions(folds=4, points=12, by=by)
     found = select(settings, options, "out")
     data, splits = fold_of(settings, options)
     alphas = found.path.values / 2
     theirs = sklearn_linear.LassoCV(alphas=alphas, cv=splits, tol=1e-12, max_iter=100_000).fit(data.x, data.y)
     np.testing.assert_allclose(scores(found).to_numpy(), theirs.mse_path_, rtol=1e-5)
-    assert found.path.values[found.choice.best] == pytest.approx(2 * theirs.alpha_)
-    np.testing.assert_allclose(given(found.record).solution["weights"], theirs.coef_, atol=1e-5)
-    assert given(found.record).solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
+    assert found.path.values[found.choice.best_index] == pytest.approx(2 * theirs.alpha_)
+    np.testing.assert_allclose(not_none(found.record).solution["weights"], theirs.coef_, atol=1e-5)
+    assert not_none(found.record).solution["bias"] == pytest.approx(theirs.intercept_, abs=1e-5)
     x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
     path = sklearn_linear.lasso_path(x, y, alphas=alphas, tol=1e-12)[1]
-    np.testing.assert_allclose(found.fitted["all"].solution["weights"], path.T, atol=1e-5)
+    np.testing.assert_allclose(found.fits["all"].solution["weights"], path.T, atol=1e-5)
     assert alphas[0] == pytest.approx(np.abs(x.T @ y).max() / 60)
 
 
 @pytest.mark.parametrize(("metric", "scoring"), [("val_loss", "neg_log_loss"), ("val_accuracy", "accuracy")])
 def test_as_logistic_regression_cv(metric, scoring):
     settings = config("algo=centralized", "algo.tolerance=1e-12", f"metric={metric}", task="binary")
-    options = Options(folds=3, points=6, range=[0.01, 0.1])
+    options = SelectOptions(folds=3, points=6, range=[0.01, 0.1])
     found = select(settings, options, "out")
     data, splits = fold_of(settings, options)
     for k, (train, test) in enumerate(splits):  # C is of a sum of losses, so that it goes with the rows of the fold
@@ -99,19 +99,19 @@ def theirs(skglm, reg, x, y, alphas, factors):
 def test_the_path_is_that_of_skglm(skglm, algo, reg):
     factors = ",".join(f"{name}:{factor}" for name, factor in zip(NAMES, FACTORS[reg], strict=True))
     settings = config(*algo, f"reg={reg}", f"reg.factors={{{factors}}}", "precision=float64")
-    found = select(settings, Options(folds=2, points=8, range=[0.01, 2]), "out")
-    data = fold_of(settings, Options(folds=2))[0]
+    found = select(settings, SelectOptions(folds=2, points=8, range=[0.01, 2]), "out")
+    data = fold_of(settings, SelectOptions(folds=2))[0]
     expected = theirs(skglm, reg, data.x, data.y, found.path.values / 2, FACTORS[reg])
-    solution = found.fitted["all"].solution
+    solution = found.fits["all"].solution
     assert 0 < (np.abs(expected[:, :-1]) < 1e-12).sum() < expected[:, :-1].size - 16
     np.testing.assert_allclose(solution["weights"], expected[:, :-1], atol=1e-5)
     np.testing.assert_allclose(solution["bias"], expected[:, -1], atol=1e-5)
 
 
 def test_the_path_of_an_elastic_net_is_that_of_scikit_learn():
-    found = select(config(*CENTRALIZED, "reg=elastic_net", "reg.l1_ratio=0.3"), Options(folds=2, points=8), "out")
-    data = load(prepare(config(*CENTRALIZED)))
+    found = select(config(*CENTRALIZED, "reg=elastic_net", "reg.l1_ratio=0.3"), SelectOptions(folds=2, points=8), "out")
+    data = load_data(prepare(config(*CENTRALIZED)))
     x, y = data.x - data.x.mean(axis=0), data.y - data.y.mean()
     alphas = found.path.values / 2
     path = sklearn_linear.enet_path(x, y, l1_ratio=0.3, alphas=alphas, tol=1e-13, max_iter=100_000)[1]
-    np.testing.assert_allclose(found.fitted["all"].solution["weights"], path.T, atol=1e-5)
+    np.testing.assert_allclose(found.fits["all"].solution["weights"], path.T, atol=1e-5)

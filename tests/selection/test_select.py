@@ -7,30 +7,30 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from drawn import printed
+from figure_checks import check_pdf
 from four_clients import NAMES, SCORE, config, table
-from helpers import fails, given
+from helpers import fails, not_none
 
 from fcorun import Record, load_records, run
 from fcorun.cli.commands import main
 from fcorun.datasets.table import Table
-from fcorun.experiment.build import load
+from fcorun.experiment.build import load_data
+from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.verdict import Verdict
 from fcorun.records.formats import read_rows
 from fcorun.reports.pictures.style import STYLES
 from fcorun.selection import picture
-from fcorun.selection.choice import choose, of_unfinished
-from fcorun.selection.report import tell_selection
-from fcorun.selection.select import plan, select
-from fcorun.selection.selected import Options
+from fcorun.selection.choice import choose, warn_unfinished_refit
+from fcorun.selection.result import SelectOptions
+from fcorun.selection.select import plan_selection, select
+from fcorun.selection.terminal import describe_selection
 
 
 @pytest.mark.drawn
 def test_what_it_leaves(monkeypatch):
     settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
     told = []
-    found = select(settings, Options(folds=3, points=5), "out", tell=told.append)
+    found = select(settings, SelectOptions(folds=3, points=5), "out", log=told.append)
     there = {
         "selection.csv",
         "curve.csv",
@@ -42,7 +42,7 @@ def test_what_it_leaves(monkeypatch):
         "refit",
     }
     assert {path.name for path in Path("out").iterdir()} == there
-    assert printed("out/selection.pdf") == pytest.approx(STYLES["paper"].page, rel=0.02)
+    assert check_pdf("out/selection.pdf") == pytest.approx(STYLES["paper"].page_width, rel=0.02)
     assert len(pd.read_csv("out/selection.csv")) == 4 * 5
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["feature"].dropna()) <= set(NAMES)
@@ -52,31 +52,31 @@ def test_what_it_leaves(monkeypatch):
     assert curve["nonzeros"].iloc[0] == 0
     kept = json.loads(Path("out/selection.json").read_text())
     assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
-    assert kept["seconds"] > given(found.record).summary["seconds"]["steady"]  # the refit's are among them
+    assert kept["seconds"] > not_none(found.record).summary["seconds"]["steady"]  # the refit's are among them
     assert kept["cost"]["rounds"] == 20 * 30
     assert kept["rows"] == {"training": 60, "validation": 0, "test": 0}
     # the refit is the ordinary run
-    value = float(found.path.values[found.choice.chosen])
+    value = float(found.path.values[found.choice.chosen_index])
     assert kept["chosen"] == value
     ordinary = run(settings | {"reg": settings["reg"] | {"strength": value}}, "ordinary")
-    assert given(found.record).status["identity"] == ordinary.status["identity"]
+    assert not_none(found.record).status["identity"] == ordinary.status["identity"]
     assert kept["cost"]["bytes_up"] == 20 * read_rows(Path("ordinary"))[-1]["bytes_up"]
 
     # again: nothing is computed; another rule takes another strength
-    monkeypatch.setattr("fcorun.selection.fitting.Fitter.fit", lambda *_: pytest.fail("computed again"))
-    again = select(settings | {"style": "slides"}, Options(folds=3, points=5, rule="one_se"), "out")
-    assert printed("out/selection.pdf") == pytest.approx(STYLES["slides"].page, rel=0.02)
+    monkeypatch.setattr("fcorun.selection.fitting.PathFitter.fit", lambda *_: pytest.fail("computed again"))
+    again = select(settings | {"style": "slides"}, SelectOptions(folds=3, points=5, rule="one_se"), "out")
+    assert check_pdf("out/selection.pdf") == pytest.approx(STYLES["slides"].page_width, rel=0.02)
     assert again.choice.mean.tolist() == found.choice.mean.tolist()
-    assert again.choice.chosen == again.choice.simplest
+    assert again.choice.chosen_index == again.choice.one_se_index
     with fails("out=out", "another study"):
-        select(settings, Options(folds=3, points=6), "out")
+        select(settings, SelectOptions(folds=3, points=6), "out")
 
 
 def test_the_model_of_a_strength_is_that_of_the_command_with_this_strength():
     """The strength of the total variation follows the other one along the path, as it does where that is given."""
     given_reg = ("algo=centralized", "reg=fused_lasso", "data.standardize=pooled")
-    found = select(config(*given_reg), Options(folds=2, points=2), "out")
-    nothing, mine = found.fitted["all"].solution["weights"]
+    found = select(config(*given_reg), SelectOptions(folds=2, points=2), "out")
+    nothing, mine = found.fits["all"].solution["weights"]
     assert not nothing.any(), "the path begins where 0 is the solution"
     alone = run(config(*given_reg, f"reg.strength={found.path.values[1]}"), "alone")
     np.testing.assert_allclose(mine, alone.solution["weights"], atol=1e-4)
@@ -84,7 +84,7 @@ def test_the_model_of_a_strength_is_that_of_the_command_with_this_strength():
 
 
 def test_what_was_interrupted_goes_on():
-    settings, options = config("algo=fedmid", "rounds=4"), Options(folds=2, points=2)
+    settings, options = config("algo=fedmid", "rounds=4"), SelectOptions(folds=2, points=2)
     whole = select(settings, options, "whole")
 
     def stops(line):
@@ -92,69 +92,73 @@ def test_what_was_interrupted_goes_on():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        select(settings, options, "broken", tell=stops)
+        select(settings, options, "broken", log=stops)
     assert not Path("broken/refit").exists()
     told = []
-    found = select(settings, options, "broken", tell=told.append)
+    found = select(settings, options, "broken", log=told.append)
     assert any("fits are there: reused" in line for line in told)
     assert Path("broken/selection.csv").read_text() == Path("whole/selection.csv").read_text()
-    assert found.choice.chosen == whole.choice.chosen
+    assert found.choice.chosen_index == whole.choice.chosen_index
 
 
 def test_radii_grow():
-    found = select(config("algo=centralized", "reg=l1_ball"), Options(folds=2, points=4), "out")
-    assert found.path.number == "radius"
+    found = select(config("algo=centralized", "reg=l1_ball"), SelectOptions(folds=2, points=4), "out")
+    assert found.path.param_name == "radius"
     assert (np.diff(found.path.values) > 0).all()
-    assert "without constraint" in found.path.said
-    data = load(prepare(config("algo=centralized", "reg=l1_ball")))
+    assert "without constraint" in found.path.range_description
+    data = load_data(prepare(config("algo=centralized", "reg=l1_ball")))
     free = np.linalg.lstsq(np.c_[data.x, np.ones(60)], data.y)[0][:-1]
     assert found.path.values[-1] == pytest.approx(np.abs(free).sum(), rel=0.01)
-    sizes = np.abs(found.fitted["all"].solution["weights"]).sum(axis=1)
+    sizes = np.abs(found.fits["all"].solution["weights"]).sum(axis=1)
     np.testing.assert_allclose(sizes[:-1], found.path.values[:-1], rtol=1e-4)
 
 
 def test_what_is_amiss_is_said():
     short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
-    found = select(short, Options(folds=2, points=3), "short")
-    told = "\n".join(tell_selection(found))
+    found = select(short, SelectOptions(folds=2, points=3), "short")
+    told = "\n".join(describe_selection(found))
     assert "the choice is of unfinished runs: " in told
     assert "of the refit, not finished: over the last 2 evaluations" in told
     assert found.refit[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
-    said = " ".join(found.remarks)
+    said = " ".join(found.warnings)
     assert "falling: " in said
     assert "the minimum lies at the end of the path" in said
     wild = config("algo=fedmid", "rounds=300", "algo.client_lr=10", "algo.server_lr=1")
     with fails("diverged"):
-        select(wild, Options(folds=2, points=3), "wild")
+        select(wild, SelectOptions(folds=2, points=3), "wild")
     noise = config("algo=centralized")
-    found = select(noise, Options(folds=3, points=3, range=[50, 100]), "noise")
-    assert any("beginning of the path" in line for line in found.remarks)
+    found = select(noise, SelectOptions(folds=3, points=3, range=[50, 100]), "noise")
+    assert any("beginning of the path" in line for line in found.warnings)
 
 
 def test_a_refit_above_the_optimum_makes_the_choice_one_of_unfinished_runs():
     experiment = prepare(config("algo=fedmid"))
-    data, certificate = load(experiment), {"kind": "gap", "value": 1.0, "above": 0.12, "left": 0.3, "sure": True}
+    data, certificate = load_data(experiment), {"kind": "gap", "value": 1.0, "above": 0.12, "left": 0.3, "sure": True}
     certificate |= {"certified": True, "near": False}
-    (said,) = of_unfinished(experiment, data, {"certificate": certificate})
+    (said,) = warn_unfinished_refit(experiment, data, {"certificate": certificate})
     assert "the choice is of unfinished runs: " in said
-    own = Verdict(**certificate).sentence(experiment, data)
+    own = OptimalityGap(**certificate).describe(experiment, data)
     assert said.endswith(f"of the refit, {own}")
     assert "12 % above the optimum: " in own
-    assert of_unfinished(experiment, data, {"certificate": certificate | {"near": True}}) == []
+    assert warn_unfinished_refit(experiment, data, {"certificate": certificate | {"near": True}}) == []
 
 
 def test_the_choice_by_hand():
-    found = choose(np.array([[3.0, 1.2, 1.0, 2.0], [3.0, 1.2, 1.4, 2.0]]), "one_se", higher=False)
-    assert (found.best, found.simplest, found.chosen) == (1, 1, 1)  # the simplest of those that are tied
-    found = choose(np.array([[3.0, 1.1, 0.8, 2.0], [3.0, 1.3, 1.4, np.nan]]), "min", higher=False)
-    assert (found.best, found.simplest, found.chosen) == (2, 1, 2)
-    assert found.error[2] == pytest.approx(0.3)
-    assert choose(np.array([[0.1, 0.9], [0.1, 0.9]]), "min", higher=True).best == 1
+    found = choose(np.array([[3.0, 1.2, 1.0, 2.0], [3.0, 1.2, 1.4, 2.0]]), "one_se", higher_is_better=False)
+    assert (found.best_index, found.one_se_index, found.chosen_index) == (
+        1,
+        1,
+        1,
+    )  # the simplest of those that are tied
+    found = choose(np.array([[3.0, 1.1, 0.8, 2.0], [3.0, 1.3, 1.4, np.nan]]), "min", higher_is_better=False)
+    assert (found.best_index, found.one_se_index, found.chosen_index) == (2, 1, 2)
+    assert found.standard_error[2] == pytest.approx(0.3)
+    assert choose(np.array([[0.1, 0.9], [0.1, 0.9]]), "min", higher_is_better=True).best_index == 1
     # clients that differ in level: the error of means reaches everywhere, that of differences does not
     apart = np.array([[1.4, 1.0, 1.1], [9.5, 9.0, 9.2]])
-    assert choose(apart, "one_se", higher=False).simplest == 0
-    assert choose(apart, "one_se", higher=False, paired=True).simplest == 1
-    assert choose(apart, "min", higher=False, weights=np.array([3.0, 1.0])).mean[0] == pytest.approx(3.425)
+    assert choose(apart, "one_se", higher_is_better=False).one_se_index == 0
+    assert choose(apart, "one_se", higher_is_better=False, paired=True).one_se_index == 1
+    assert choose(apart, "min", higher_is_better=False, weights=np.array([3.0, 1.0])).mean[0] == pytest.approx(3.425)
 
 
 @pytest.mark.parametrize("algo", ["local", "ditto"])
@@ -162,30 +166,30 @@ def test_own_models_are_judged_by_their_own_rows(algo):
     settings = config(f"algo={algo}", "rounds=10")
     if algo == "ditto":
         with fails("algo=ditto", "leaves psi out"):
-            select(settings, Options(folds=2, points=3), "out")
+            select(settings, SelectOptions(folds=2, points=3), "out")
         return
-    found = select(settings, Options(folds=2, points=3), "out")
+    found = select(settings, SelectOptions(folds=2, points=3), "out")
     assert found.metric == "personal_val_loss"
     assert Record(Path("out/refit")).status["status"] == "done"
 
 
 def test_a_metric_is_called_without_its_part():
     settings = config("algo=fedmid", task="binary")
-    assert plan(settings | {"metric": "accuracy"}, Options(), "out").metric == "val_accuracy"
+    assert plan_selection(settings | {"metric": "accuracy"}, SelectOptions(), "out").metric == "val_accuracy"
     with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, ap, auc, loss)"):
-        plan(settings | {"metric": "acuracy"}, Options(), "out")
+        plan_selection(settings | {"metric": "acuracy"}, SelectOptions(), "out")
     with fails("metric=test_loss is refused"):
-        plan(settings | {"metric": "test_loss"}, Options(), "out")
+        plan_selection(settings | {"metric": "test_loss"}, SelectOptions(), "out")
 
 
 def test_a_path_may_begin_with_features_that_are_free():
-    (said,) = plan(config("algo=fedmid", "reg.factors={age:0}"), Options(), "out").said
+    (said,) = plan_selection(config("algo=fedmid", "reg.factors={age:0}"), SelectOptions(), "out").messages
     assert "the smallest strength at which all penalised coefficients are 0" in said
 
 
 def test_numbers_of_each_client_are_not_chosen():
     with fails("reg.per_client.strength"):
-        select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), Options(), "out")
+        select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), SelectOptions(), "out")
 
 
 def test_three_classes(monkeypatch):
@@ -193,14 +197,14 @@ def test_three_classes(monkeypatch):
     frame = pd.read_csv("rows.csv")
     frame["y"] = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 1.5])]
     frame.to_csv("rows.csv", index=False)
-    found = select(settings | {"metric": "val_accuracy"}, Options(folds=3, points=3), "out")
+    found = select(settings | {"metric": "val_accuracy"}, SelectOptions(folds=3, points=3), "out")
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["class"]) == {"low", "middle", "high"}
-    assert found.choice.higher
-    assert "maximum: strength=" in "\n".join(tell_selection(found))
+    assert found.choice.higher_is_better
+    assert "maximum: strength=" in "\n".join(describe_selection(found))
     figures: list[Any] = []
-    monkeypatch.setattr(picture, "content", lambda figure, format: figures.append(figure) or b"")
-    picture.draw(found, None)
+    monkeypatch.setattr(picture, "render_figure", lambda figure, format: figures.append(figure) or b"")
+    picture.draw_selection(found, None)
     (ax,) = figures[0].axes
     assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
     error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
@@ -210,7 +214,7 @@ def test_three_classes(monkeypatch):
     assert title == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={found.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
-    weights = found.fitted["all"].solution["weights"][2]
+    weights = found.fits["all"].solution["weights"][2]
     assert float(age.iloc[0]) == weights[NAMES.index("age"), ["high", "low", "middle"].index("high")]
 
 
@@ -223,7 +227,7 @@ def command(capsys, *arguments) -> tuple[int, str, str]:
 
 def test_the_command(capsys, monkeypatch):
     table()
-    monkeypatch.setattr(Table, "dependence", "rows follow each other")
+    monkeypatch.setattr(Table, "dependence_warning", "rows follow each other")
     asked = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
     asked += ("folds=2", "points=3", "metric=loss", "rule=one_se")
     code, out, err = command(capsys, *asked, "dry_run=true")
@@ -253,11 +257,14 @@ def test_the_command(capsys, monkeypatch):
 def test_a_path_of_own_models_begins_where_all_of_them_are_0(monkeypatch):
     table()
     settings = config("algo=local", "data.validation=0", "rounds=400")
-    planned = plan(settings, Options(points=3, folds=2))
-    assert "for each client alone" in planned.path.said
+    planned = plan_selection(settings, SelectOptions(points=3, folds=2))
+    assert "for each client alone" in planned.path.range_description
     with monkeypatch.context() as patch:  # it is kept, as that of all together is
-        patch.setattr("fcorun.problem.strength.strength_finder", lambda *_: pytest.fail("computed again"))
-        assert plan(settings, Options(points=3, folds=2)).path.values.tolist() == planned.path.values.tolist()
+        patch.setattr("fcorun.problem.strength_max.make_strength_max", lambda *_: pytest.fail("computed again"))
+        assert (
+            plan_selection(settings, SelectOptions(points=3, folds=2)).path.values.tolist()
+            == planned.path.values.tolist()
+        )
     for factor, some in ((1.001, False), (0.97, True)):
         strength = float(planned.path.values[0] * factor)
         record = run({**settings, "reg": {**settings["reg"], "strength": strength}})

@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed, fails, given
+from helpers import composed, fails, not_none
 
 from fcorun import Record, run
 from fcorun.cli.commands import main
-from fcorun.datasets.part import part
-from fcorun.experiment.build import load
+from fcorun.datasets.subset import take_subset
+from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.problem import solver
-from fcorun.selection.fitting import Fitter
-from fcorun.selection.select import plan, select
-from fcorun.selection.selected import Options
-from fcorun.selection.stability.alone import supports
-from fcorun.selection.stability.asked import Options as Halves
-from fcorun.selection.stability.select import plan as plan_halves
+from fcorun.selection.fitting import PathFitter
+from fcorun.selection.result import SelectOptions
+from fcorun.selection.select import plan_selection, select
+from fcorun.selection.stability.options import StabilityOptions as Halves
+from fcorun.selection.stability.per_client import fit_client_supports
+from fcorun.selection.stability.select import plan_stability as plan_halves
 
 RNG = np.random.default_rng(7)
 OWNER = np.repeat(["a", "b", "c"], 12)
@@ -44,7 +44,7 @@ def test_another_seed_is_another_study():
     settings = config("algo=centralized")
     seeds = [settings | {"seed": seed} for seed in (0, 0, 1)]
     for one, same, other in (
-        [plan(each, Options(folds=3, points=2)).study for each in seeds],
+        [plan_selection(each, SelectOptions(folds=3, points=2)).study for each in seeds],
         [plan_halves(each, Halves(subsamples=2, points=2)).study for each in seeds],
     ):
         assert one.identity == same.identity != other.identity
@@ -59,7 +59,7 @@ def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
         time.sleep(10)
 
     config()
-    monkeypatch.setattr(Fitter, "fit", fit)
+    monkeypatch.setattr(PathFitter, "fit", fit)
     own = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0"]
     outer = signal.signal(kind, before := lambda *_: None)  # nohup ignores one
     assert main([command, *own, "algo=centralized", "points=2", "out=here"]) == 130
@@ -73,7 +73,10 @@ def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
 def test_more_devices_than_there_are_are_refused_before():
     """Folds and halves take threads, but the refit would refuse them in the end."""
     settings = config("devices=1000")
-    for planned in (lambda: plan(settings, Options(folds=3)), lambda: plan_halves(settings, Halves(subsamples=2))):
+    for planned in (
+        lambda: plan_selection(settings, SelectOptions(folds=3)),
+        lambda: plan_halves(settings, Halves(subsamples=2)),
+    ):
         with fails("devices=1000 is more than there are", "give at most that, or devices=all"):
             planned()
 
@@ -83,17 +86,17 @@ def test_own_supports_are_those_of_weighted_rows():
     weight, offset = np.tile([0, 1, 2, 3], 9), np.where(np.arange(36) % 3 == 0, 4.0, -1.0) * X[:, 2]
     there = config("algo=centralized", "data.weight=k", "data.offset=o", k=weight, o=offset)
     experiment = prepare(there)
-    found, sure = supports(experiment, load(experiment), "strength", 0.5)
+    found, sure = fit_client_supports(experiment, load_data(experiment), "strength", 0.5)
     assert sure.all()
     plain = config("algo=centralized", "data.ignore=[k,o]", k=weight, o=offset)
     frame = pd.read_csv("rows.csv")
     rows = frame.iloc[np.repeat(np.arange(36), weight)]
     rows.assign(y=rows["y"] - rows["o"]).to_csv("rows.csv", index=False)
     again = prepare(plain)
-    expected = supports(again, load(again), "strength", 0.5)[0]
+    expected = fit_client_supports(again, load_data(again), "strength", 0.5)[0]
     np.testing.assert_array_equal(found, expected)
     unweighted = prepare(config("algo=centralized"))
-    assert (supports(unweighted, load(unweighted), "strength", 0.5)[0] != found).any()
+    assert (fit_client_supports(unweighted, load_data(unweighted), "strength", 0.5)[0] != found).any()
 
 
 REFUSED = {
@@ -117,7 +120,7 @@ REFUSED = {
 def test_what_parts_refuse_is_refused_before(case):
     columns, overrides, options, words = REFUSED[case]
     with fails(*words):
-        select(config(*overrides, **columns), Options(**{"folds": 3, "points": 2, **options}), "out")
+        select(config(*overrides, **columns), SelectOptions(**{"folds": 3, "points": 2, **options}), "out")
     assert not Path("out").exists()
     if case != "a fold that weighs nothing":
         with fails(*words):
@@ -131,12 +134,12 @@ def test_folds_in_which_other_clients_have_weight_held_out():
         "algo=local", "data.weight=k", "algo.client_lr=0.05", k=np.where((place == 0) & (OWNER == "a"), 0, 1)
     )
     experiment = prepare(settings)
-    data = load(experiment)
-    parts = [lambda at=at: part(data, place != at, place == at) for at in (1, 0)]
+    data = load_data(experiment)
+    parts = [lambda at=at: take_subset(data, place != at, place == at) for at in (1, 0)]
     together, apart = [], []
     for groups, found in (([parts], together), ([[each] for each in parts], apart)):
         for group in groups:
-            fitter = Fitter(experiment, data, "strength", np.array([0.1, 0.01]), 12)
+            fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.01]), 12)
             fitter.fit(group, lambda _, fitted, found=found: found.append(fitted))
     for one, other in zip(together, apart, strict=True):
         for name, values in other.metrics.items():
@@ -145,16 +148,19 @@ def test_folds_in_which_other_clients_have_weight_held_out():
 
 def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     """As with a strength of its own: the duality gap, which needs one."""
-    made, gaps = solver.programs, []
-    monkeypatch.setattr(solver, "programs", lambda problem, count: gaps.append(solver.has_gap(problem, count)) or made(
-        problem, count))  # fmt: skip
+    made, gaps = solver.compile_programs, []
+    monkeypatch.setattr(
+        solver,
+        "compile_programs",
+        lambda problem, count: gaps.append(solver.has_duality_gap(problem, count)) or made(problem, count),
+    )
     means = []
     for name in ("reg.strength", "reg.relative"):
         settings = config("algo=centralized", f"{name}=0.1")
         experiment = prepare(settings)
-        data, found = load(experiment), []
-        fitter = Fitter(experiment, data, "strength", np.array([0.5, 0.05]), 12)
-        fitter.fit([lambda data=data: part(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
+        data, found = load_data(experiment), []
+        fitter = PathFitter(experiment, data, "strength", np.array([0.5, 0.05]), 12)
+        fitter.fit([lambda data=data: take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
                    lambda _, fitted, found=found: found.append(fitted))  # fmt: skip
         means.append(found[0].metrics["val_loss"])
     assert gaps == [True, True]
@@ -164,10 +170,10 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
 def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     """When the new one is whole; until then nothing is predicted by either."""
     new = config("algo=centralized")
-    found = select(new, Options(folds=3, points=4), "out")
-    before = given(found.record).status["identity"]
-    place = (found.choice.chosen + 1) % 4
-    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: replace(found.choice, chosen=place))
+    found = select(new, SelectOptions(folds=3, points=4), "out")
+    before = not_none(found.record).status["identity"]
+    place = (found.choice.chosen_index + 1) % 4
+    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: replace(found.choice, chosen_index=place))
     kept = Path("out/refit/config.yaml").read_text()
 
     def broken(*_):
@@ -176,47 +182,49 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr("fcorun.selection.select.run", broken)
         with pytest.raises(KeyboardInterrupt):
-            select(new, Options(folds=3, points=4, rule="one_se"), "out")
+            select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
     assert Path("out/refit/config.yaml").read_text() == kept
     assert main(["predict", "out", "rows.csv"]) == 2
     assert "not done" in capsys.readouterr().err
 
-    again = select(new, Options(folds=3, points=4, rule="one_se"), "out")
-    assert Record(Path("out/refit")).status["identity"] == given(again.record).status["identity"] != before
-    assert given(again.record).config["reg"]["strength"] == json.loads(Path("out/selection.json").read_text())["chosen"]
+    again = select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
+    assert Record(Path("out/refit")).status["identity"] == not_none(again.record).status["identity"] != before
+    assert (
+        not_none(again.record).config["reg"]["strength"] == json.loads(Path("out/selection.json").read_text())["chosen"]
+    )
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
     assert main(["predict", "out", "rows.csv"]) == 0
-    own = run(given(again.record).config, "own")
-    np.testing.assert_array_equal(given(again.record).solution["weights"], own.solution["weights"])
+    own = run(not_none(again.record).config, "own")
+    np.testing.assert_array_equal(not_none(again.record).solution["weights"], own.solution["weights"])
 
     # a move that was broken off goes on, whatever is chosen then
     Path("out/refit").rename("out/refit.next")
     Path("out/refit").mkdir()
     Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
     monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: found.choice)
-    last = select(new, Options(folds=3, points=4), "out")
-    assert Record(Path("out/refit")).status["identity"] == given(last.record).status["identity"] == before
+    last = select(new, SelectOptions(folds=3, points=4), "out")
+    assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == before
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
 
 
 def test_clients_with_no_model_together():
     settings = config("algo=local", "algo.client_lr=0.05")
     with fails("algo=local", "none together", "by=rows"):
-        plan(settings, Options(folds=3, points=2, by="clients"), "out")
+        plan_selection(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
     with fails("algo=local", "none together", "choose another algo"):
         plan_halves(settings, Halves(subsamples=2, points=2))
-    planned = plan(settings, Options(folds=2, points=2), "out")
-    assert any("no path.csv" in line for line in planned.said)
+    planned = plan_selection(settings, SelectOptions(folds=2, points=2), "out")
+    assert any("no path.csv" in line for line in planned.messages)
     planned.run()
     assert not Path("out/path.csv").exists()
     assert "nonzeros" not in pd.read_csv("out/curve.csv")
-    plan(config("algo=pfedmac_s"), Options(folds=3, points=2, by="clients"), "mixed")
+    plan_selection(config("algo=pfedmac_s"), SelectOptions(folds=3, points=2, by="clients"), "mixed")
 
 
 @pytest.mark.parametrize("metric", ["deviance", "val_deviance"])
 def test_a_metric_of_the_objective_s_own(metric):
     asked = config("algo=centralized", "objective=poisson", f"metric={metric}", y=np.arange(36) % 5)
-    assert plan(asked, Options(folds=3, points=2)).metric == "val_deviance"
+    assert plan_selection(asked, SelectOptions(folds=3, points=2)).metric == "val_deviance"
 
 
 def test_gaps_that_are_filled_by_all_rows_are_said(tmp_path):
@@ -225,7 +233,7 @@ def test_gaps_that_are_filled_by_all_rows_are_said(tmp_path):
     given = ("data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.client=site", "data.missing=mean")
     settings = composed(*given, "algo=feddualavg")
     halves = plan_halves(settings, Halves(subsamples=2, points=2))
-    told = [*plan(settings, Options(folds=2, points=2)).said, *halves.said]
+    told = [*plan_selection(settings, SelectOptions(folds=2, points=2)).messages, *halves.messages]
     assert sum(line.startswith("gaps are filled by all training rows") for line in told) == 2
 
 

@@ -16,9 +16,9 @@ from helpers import fails
 
 import fcorun
 from fcorun.algorithms import FedDualAvg
-from fcorun.sections import MEANT, SECTIONS
+from fcorun.sections import IDENTITY_SECTIONS, SECTIONS
 from fcorun.sources import catalogue as sources
-from fcorun.sources.catalogue import UNPUBLISHED, Entry, Source, catalogue, parsed, source_of
+from fcorun.sources.catalogue import UNPUBLISHED, BibEntry, Source, load_catalogue, parse_source, read_source
 
 NEEDED = {"article": ["journal", "year"], "inproceedings": ["booktitle", "year"], "misc": ["eprint", "archiveprefix"]}
 BIB = Path(sources.__file__).with_name("catalogue.bib").read_text()
@@ -30,18 +30,18 @@ def below(kind: type) -> set[type]:
 
 def shelves() -> list[type]:
     """Every plug-in of the package that can be made, be there a YAML of it or not; trackers come from nobody."""
-    for name in {kind.split(".")[1] for section in MEANT for kind in SECTIONS[section].kinds}:
+    for name in {kind.split(".")[1] for section in IDENTITY_SECTIONS for kind in SECTIONS[section].base_class_paths}:
         room = importlib.import_module(f"fcorun.{name}")
         for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
             importlib.import_module(module.name)
-    found = {kind for section in MEANT for base in SECTIONS[section].classes for kind in below(base)}
+    found = {kind for section in IDENTITY_SECTIONS for base in SECTIONS[section].base_classes for kind in below(base)}
     here = {kind for kind in found if kind.__module__.startswith("fcorun.") and kind.__name__[0] != "_"}
     return sorted(filterfalse(isabstract, here), key=lambda kind: (kind.__module__, kind.__name__))
 
 
 @pytest.mark.parametrize("plugin", shelves(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
 def test_every_plug_in_says_once_where_it_comes_from(plugin):
-    source = source_of(plugin)
+    source = read_source(plugin)
     assert source.text, "give it source = '... of @KEY', an entry of sources/catalogue.bib, or 'ours' or 'textbook'"
     assert source.entries or source.text.split(",")[0] in UNPUBLISHED
     for entry in source.entries:  # the docstring does not say it again
@@ -54,11 +54,13 @@ def test_the_shelves_are_full():
 
 
 def test_every_entry_is_of_some_plug_in():
-    assert {entry.key for plugin in shelves() for entry in source_of(plugin).entries} | {"fcorun"} == set(catalogue())
+    assert {entry.key for plugin in shelves() for entry in read_source(plugin).entries} | {"fcorun"} == set(
+        load_catalogue()
+    )
 
 
-@pytest.mark.parametrize("entry", catalogue().values(), ids=list(catalogue()))
-def test_an_entry_is_whole(entry: Entry):
+@pytest.mark.parametrize("entry", load_catalogue().values(), ids=list(load_catalogue()))
+def test_an_entry_is_whole(entry: BibEntry):
     kind = entry.text[1:].partition("{")[0]
     needed = ["author", "title", *(NEEDED[kind] if entry.key != "fcorun" else [])]
     assert [name for name in needed if not entry.fields.get(name)] == []
@@ -82,18 +84,18 @@ def test_an_entry_is_whole(entry: Entry):
 
 def test_the_catalogue_is_in_order_and_read_whole():
     keys = re.findall(r"(?m)^@\w+\{(.*),$", BIB)
-    assert keys == ["fcorun", *sorted(keys[1:])] == list(catalogue())
+    assert keys == ["fcorun", *sorted(keys[1:])] == list(load_catalogue())
     assert BIB.count("@") == len(keys)
 
 
 def test_what_to_cite_is_said_alike_everywhere():
     cff = Path(fcorun.__file__).parent.parent / "CITATION.cff"
     told = yaml.safe_load(cff.read_text())
-    assert catalogue()["fcorun"].fields["title"] == told["title"]
-    assert catalogue()["fcorun"].fields["author"] == f"{{{told['authors'][0]['name']}}}"
+    assert load_catalogue()["fcorun"].fields["title"] == told["title"]
+    assert load_catalogue()["fcorun"].fields["author"] == f"{{{told['authors'][0]['name']}}}"
     (paper,) = told["references"]
     authors = " and ".join(f"{a['family-names']}, {a['given-names']}" for a in paper["authors"])
-    fields = catalogue()["yuan2021"].fields
+    fields = load_catalogue()["yuan2021"].fields
     where = (paper["collection-title"], str(paper["volume"]), f"{paper['start']}--{paper['end']}")
     assert where == (fields["series"], fields["volume"], fields["pages"])
     assert (fields["author"], fields["title"], fields["year"], fields["booktitle"]) == (
@@ -117,7 +119,7 @@ def test_what_to_cite_is_said_alike_everywhere():
 )
 def test_an_entry_in_full_is_told_by_authors_and_year(authors, label):
     text = f"@article{{me, author = {authors}, year = 2021, title = {{On {{a}} = b, c}}}}"
-    source = parsed(f"algorithm 2 of {text}; see @yuan2021 (a@b.org)")
+    source = parse_source(f"algorithm 2 of {text}; see @yuan2021 (a@b.org)")
     assert source.text == f"algorithm 2 of {label}; see Yuan, Zaheer and Reddi (2021) (a@b.org)"
     assert [entry.key for entry in source.entries] == ["me", "yuan2021"]
     assert source.entries[0].text == text
@@ -128,8 +130,8 @@ def test_a_source_is_not_inherited():
     class Mine(FedDualAvg):
         pass
 
-    assert source_of(FedDualAvg).entries == (catalogue()["yuan2021"],)
-    assert source_of(Mine) == Source()
+    assert read_source(FedDualAvg).entries == (load_catalogue()["yuan2021"],)
+    assert read_source(Mine) == Source()
 
 
 def test_an_option_called_source_is_none():
@@ -137,7 +139,7 @@ def test_an_option_called_source_is_none():
     class Mine:
         source: str = "@nobody"
 
-    assert source_of(Mine) == Source()
+    assert read_source(Mine) == Source()
 
 
 @pytest.mark.parametrize(
@@ -152,4 +154,4 @@ def test_an_option_called_source_is_none():
 def test_a_broken_source_is_one_sentence(said, sentence):
     broken: Any = type("Mine", (), {"source": said})
     with fails(sentence):
-        source_of(broken)
+        read_source(broken)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcorun.system.files import read_runs, write_runs
+from fcorun.system.files import read_rows_at, write_rows_at
 
 ROWS = np.arange(60, dtype=np.float32).reshape(12, 5)
 PLACES = np.array([0, 1, 2, 5, 9, 10])
@@ -27,10 +27,10 @@ def test_rows_are_whole_however_much_a_call_takes(kind):
     Path("rows").write_bytes(b"begin" + ROWS.tobytes())
     found = np.empty((len(PLACES), 5), np.float32)
     with kind("rows") as file:
-        read_runs(file, PLACES, found, begin=5)
+        read_rows_at(file, PLACES, found, offset=5)
     np.testing.assert_array_equal(found, ROWS[PLACES])
     with kind("copy", "w") as file:
-        write_runs(file, PLACES, found)
+        write_rows_at(file, PLACES, found)
     kept = np.fromfile("copy", np.float32).reshape(-1, 5)
     np.testing.assert_array_equal(kept[PLACES], found)
 
@@ -38,4 +38,4 @@ def test_rows_are_whole_however_much_a_call_takes(kind):
 def test_a_file_that_has_become_shorter():
     Path("rows").write_bytes(ROWS.tobytes()[:-1])
     with open("rows", "rb", buffering=0) as file, pytest.raises(OSError, match="rows has become shorter"):
-        read_runs(file, np.array([0, 11]), np.empty((2, 5), np.float32))
+        read_rows_at(file, np.array([0, 11]), np.empty((2, 5), np.float32))

@@ -12,14 +12,14 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
-from helpers import fails, given, small
+from helpers import fails, not_none, small
 
 from fcorun.errors import HostLost, UserError
-from fcorun.runs.hosts.following import _Here
+from fcorun.runs.hosts.follower import _Follower
 from fcorun.system import hosts as system
-from fcorun.system import joining
-from fcorun.system.cluster import Asked, asked_for, refuse_several
-from fcorun.system.hosts import Hosts, hushed
+from fcorun.system import rendezvous
+from fcorun.system.cluster import HostOptions, require_single_host, resolve_hosts
+from fcorun.system.hosts import Hosts, silence_stdout
 
 KEYS = {"address": "node1:1234", "count": 3, "rank": 1}
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[07-09],other", "SLURM_NTASKS": "3", "SLURM_PROCID": "2",
@@ -46,57 +46,57 @@ def free_port() -> int:
 
 
 def test_one_host_unless_asked_for_several():
-    assert asked_for(None) is None
-    assert asked_for({"address": None, "timeout": 5.0}) is None
-    assert asked_for({**KEYS, "count": 1, "rank": 0}) is None
-    assert asked_for({**KEYS, "timeout": 5}) == Asked("node1:1234", 3, 1, 5.0)
+    assert resolve_hosts(None) is None
+    assert resolve_hosts({"address": None, "timeout": 5.0}) is None
+    assert resolve_hosts({**KEYS, "count": 1, "rank": 0}) is None
+    assert resolve_hosts({**KEYS, "timeout": 5}) == HostOptions("node1:1234", 3, 1, 5.0)
 
 
 def test_tasks_of_slurm_are_found(cluster):
     cluster(**SLURM)
     port = 65535 - 2**12 + 1 + 7  # where JAX looks for the first one
-    assert asked_for({}) == Asked(f"node07:{port}", 3, 2, gpus=[1])
-    assert asked_for({"address": "elsewhere:99"}) == Asked("elsewhere:99", 3, 2, gpus=[1])
-    assert asked_for({"count": 1}) is None
+    assert resolve_hosts({}) == HostOptions(f"node07:{port}", 3, 2, gpus=[1])
+    assert resolve_hosts({"address": "elsewhere:99"}) == HostOptions("elsewhere:99", 3, 2, gpus=[1])
+    assert resolve_hosts({"count": 1}) is None
     with fails("fcorun select", "one host", "hosts.count=1"):
-        refuse_several("fcorun select", {})
+        require_single_host("fcorun select", {})
 
 
 @pytest.mark.parametrize("one", [{"SLURM_NTASKS": "1"}, {"SLURM_STEP_NUM_TASKS": "1"}])
 def test_one_task_of_slurm_is_an_ordinary_run(cluster, one):
     cluster(**SLURM | one)
-    assert asked_for({}) is None
+    assert resolve_hosts({}) is None
 
 
 def test_a_script_of_sbatch_is_one_process(cluster):
     cluster(**{name: value for name, value in SLURM.items() if name != "SLURM_STEP_NODELIST"})
-    assert asked_for({}) is None
+    assert resolve_hosts({}) is None
 
 
 def test_processes_of_open_mpi_are_found(cluster):
     cluster(OMPI_MCA_orte_hnp_uri="4096.0;tcp://10.0.0.1,10.0.0.2:34911")
     cluster(OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_LOCAL_RANK="0")
-    assert asked_for({}) == Asked(f"10.0.0.1:{65535 - 2**12 + 1 + 1}", 2, 1, gpus=[0])
+    assert resolve_hosts({}) == HostOptions(f"10.0.0.1:{65535 - 2**12 + 1 + 1}", 2, 1, gpus=[0])
 
 
 def test_a_cluster_that_does_not_say_where_the_first_host_is(cluster):
     cluster(OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="1")
     with fails("several tasks were started together", "hosts.address", "hosts.count=1"):
-        asked_for({})
-    assert asked_for({"count": 1}) is None
+        resolve_hosts({})
+    assert resolve_hosts({"count": 1}) is None
 
 
 # ---------------------------------------------------------------- how they find each other
 
 
-def meet(*asked: Asked, told=()) -> list:
+def meet(*asked: HostOptions, told=()) -> list:
     """What ``join`` gives on each host, or raises, without JAX; ``told`` is what each says of itself."""
 
     def one(place: int):
         own = {"rank": asked[place].rank, "name": f"n{place}", "count": asked[place].count, "versions": {"jax": "1"}}
         own |= {"command": ["algo=fedavg"]} | dict(told[place] if told else {})
         try:
-            return (joining._call if asked[place].rank else joining._gather)(asked[place], own)
+            return (rendezvous._call if asked[place].rank else rendezvous._gather)(asked[place], own)
         except (Exception, SystemExit) as error:
             return error
 
@@ -104,9 +104,9 @@ def meet(*asked: Asked, told=()) -> list:
         return list(pool.map(one, range(len(asked))))
 
 
-def several(count: int, timeout: float = 10.0, ranks=None, host="127.0.0.1") -> list[Asked]:
+def several(count: int, timeout: float = 10.0, ranks=None, host="127.0.0.1") -> list[HostOptions]:
     address = f"{host}:{free_port()}"
-    return [Asked(address, count, rank, timeout) for rank in ranks or range(count)]
+    return [HostOptions(address, count, rank, timeout) for rank in ranks or range(count)]
 
 
 def test_three_find_each_other_in_any_order():
@@ -115,7 +115,7 @@ def test_three_find_each_other_in_any_order():
     assert first.names == second.names == third.names == ["n1", "n2", "n0"]
     assert (first.rank, second.rank, third.rank) == (0, 1, 2)
     first.tell("prepare", number=0.1)
-    assert [json_of(host.links[0]) for host in (second, third)] == [{"do": "prepare", "number": 0.1}] * 2
+    assert [json_of(host.connections[0]) for host in (second, third)] == [{"do": "prepare", "number": 0.1}] * 2
 
 
 def test_they_find_each_other_by_ipv6():
@@ -134,12 +134,12 @@ def json_of(link: Connection) -> dict:
 
 
 def test_a_caller_that_stops_within_its_greeting_is_left(monkeypatch):
-    monkeypatch.setattr(joining, "_GREETING", 0.3)
+    monkeypatch.setattr(rendezvous, "_GREETING", 0.3)
     (asked,) = several(2, timeout=1.0, ranks=(0,))
 
     def stranger():
         for _ in range(50):
-            with suppress(OSError), socket.create_connection(asked.place, timeout=5) as caller:
+            with suppress(OSError), socket.create_connection(asked.endpoint, timeout=5) as caller:
                 caller.sendall(b"\0")
                 caller.recv(1000)
                 return caller.recv(1000)  # the end
@@ -185,7 +185,7 @@ def test_a_rank_that_is_given_twice():
 
 def test_a_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = Asked(f"127.0.0.1:{server.getsockname()[1]}", 2, 0, 0.5)
+        taken = HostOptions(f"127.0.0.1:{server.getsockname()[1]}", 2, 0, 0.5)
         (first,) = meet(taken)
     assert "host 0 cannot have the port (Address already in use); give another" in str(first)
 
@@ -215,20 +215,20 @@ def test_an_address_that_others_reach_needs_a_secret(monkeypatch, tmp_path):
     monkeypatch.delenv("FCORUN_HOSTS_SECRET", raising=False)
     for host in ("node1", "10.0.0.1", "[fd00::1]", "0.0.0.0"):
         with fails("can be reached by others", "hosts.secret_file=FILE", "FCORUN_HOSTS_SECRET"):
-            joining.join(Asked(f"{host}:4321", 2, 0, 0.1))
+            rendezvous.join_hosts(HostOptions(f"{host}:4321", 2, 0, 0.1))
     for host in ("localhost", "127.0.0.1", "127.0.0.2", "[::1]"):
-        assert Asked(f"{host}:4321", 2, 0).secret() == b""
+        assert HostOptions(f"{host}:4321", 2, 0).secret() == b""
     monkeypatch.setenv("FCORUN_HOSTS_SECRET", SECRET)
-    assert Asked("node1:4321", 2, 0).secret() == SECRET.encode()
+    assert HostOptions("node1:4321", 2, 0).secret() == SECRET.encode()
     (tmp_path / "file").write_text(f"{SECRET}-of-the-file\n")
-    assert given(asked_for({**KEYS, "secret_file": "file"})).secret() == f"{SECRET}-of-the-file".encode()
+    assert not_none(resolve_hosts({**KEYS, "secret_file": "file"})).secret() == f"{SECRET}-of-the-file".encode()
     (tmp_path / "empty").write_text("")
     for name, words in (("gone", "cannot be read"), ("empty", "holds a secret of 0 bytes")):
         with fails(f"hosts.secret_file={name}", words):
-            Asked("127.0.0.1:4321", 2, 0, secret_file=name).secret()
+            HostOptions("127.0.0.1:4321", 2, 0, secret_file=name).secret()
     monkeypatch.setenv("FCORUN_HOSTS_SECRET", "short")
     with fails("FCORUN_HOSTS_SECRET holds a secret of 5 bytes: give 16 or more"):
-        Asked("127.0.0.1:4321", 2, 0).secret()
+        HostOptions("127.0.0.1:4321", 2, 0).secret()
 
 
 def test_a_caller_without_the_secret_is_turned_away_and_others_waited_for(tmp_path):
@@ -253,7 +253,7 @@ def test_a_first_host_without_the_secret_is_not_followed(tmp_path):
     """One that takes whoever calls, to have what it says done."""
     (tmp_path / "file").write_text(SECRET)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        asked = Asked(f"127.0.0.1:{server.getsockname()[1]}", 2, 1, 5.0, secret_file="file")
+        asked = HostOptions(f"127.0.0.1:{server.getsockname()[1]}", 2, 1, 5.0, secret_file="file")
         second = pool.submit(meet, asked)
         link = Connection(server.accept()[0].detach())
         link.send_bytes(b"0" * 64)
@@ -267,10 +267,10 @@ def test_a_first_host_without_the_secret_is_not_followed(tmp_path):
 
 def test_a_host_does_nothing_but_what_it_is_for(two):
     first, second = two
-    _Here(second).do({"do": "__init__", "hosts": 1})
+    _Follower(second).do({"do": "__init__", "hosts": 1})
     with pytest.raises(HostLost, match="the first host says '__init__', which means nothing here"):
         first.heed(patience=5)
-    _Here(second).do({"do": "prepare", "config": small() | {"algo": {"class": "evil_.FedAvg"}}})
+    _Follower(second).do({"do": "prepare", "config": small() | {"algo": {"class": "evil_.FedAvg"}}})
     assert "algo.class=evil_.FedAvg is not imported" in first.hear(1)["refused"]
 
 
@@ -283,17 +283,17 @@ def two(monkeypatch):
     monkeypatch.setattr(system, "_GRACE", 60)
     (first, _), (second, _) = meet(*several(2))
     for host in (first, second):
-        threading.Thread(target=host.listen, daemon=True).start()
+        threading.Thread(target=host.receive_messages, daemon=True).start()
     yield first, second
     first.over = second.over = True  # what they still hear is no loss
     hang_up(second)
-    for link in (*first.links.values(), *second.links.values()):
+    for link in (*first.connections.values(), *second.connections.values()):
         link.close()
 
 
 def hang_up(host: Hosts) -> None:
     """What the system does of a process that is killed."""
-    with suppress(OSError), socket.socket(fileno=os.dup(host.links[0].fileno())) as found:
+    with suppress(OSError), socket.socket(fileno=os.dup(host.connections[0].fileno())) as found:
         found.shutdown(socket.SHUT_RDWR)
 
 
@@ -342,7 +342,7 @@ def test_who_is_silent_for_long_is_lost(monkeypatch):
     monkeypatch.setattr(system, "_SILENT", 0.3)
     (first, _), (second, _), (third, _) = meet(*several(3))
     for host in (first, second):  # the third one is stopped
-        threading.Thread(target=host.listen, daemon=True).start()
+        threading.Thread(target=host.receive_messages, daemon=True).start()
     with pytest.raises(HostLost, match=r"host 2 \(n2\) was lost"):
         first.heed(patience=5)
     second.heed()
@@ -371,13 +371,13 @@ def test_a_process_that_waits_for_a_host_that_is_gone_ends(monkeypatch, capsys):
 
 
 def test_nothing_is_left_where_there_are_no_others():
-    assert system.joined() is None
-    system.leave(1)
+    assert system.current_hosts() is None
+    system.shutdown(1)
 
 
 def test_what_gloo_says_is_hushed(capfd):
     print("before")
-    with hushed():
+    with silence_stdout():
         os.write(1, b"[Gloo] Rank 0 is connected\n")
     print("after")
     assert capfd.readouterr().out == "before\nafter\n"

@@ -14,13 +14,13 @@ import pytest
 
 from fcorun.records.formats import npz_bytes
 from fcorun.system import interruption
-from fcorun.system.files import write_whole
+from fcorun.system.files import write_atomically
 from fcorun.system.interruption import (
     check_interrupted,
-    interrupted,
+    defer_interruption,
     interruptible,
     interruptible_at_once,
-    uninterrupted,
+    is_interrupted,
 )
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -44,7 +44,7 @@ def send(kind: signal.Signals = signal.SIGTERM) -> None:
 def test_a_signal_is_noted_and_heeded_at_the_next_step(kind):
     with interruptible():
         send(kind)
-        assert interrupted()
+        assert is_interrupted()
         with pytest.raises(KeyboardInterrupt):
             check_interrupted()
     check_interrupted()  # of the next command nothing is noted
@@ -79,8 +79,8 @@ def test_a_file_is_written_whole_whatever_comes(monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", in_the_midst)
     with interruptible(), interruptible_at_once():
-        write_whole(Path("file"), "whole")
-        assert interrupted()
+        write_atomically(Path("file"), "whole")
+        assert is_interrupted()
     assert Path("file").read_text() == "whole"
 
 
@@ -88,10 +88,10 @@ def test_without_a_command_a_write_that_is_interrupted_leaves_nothing(monkeypatc
     def in_the_midst(*_):
         send()
 
-    write_whole(Path("file"), "old")
+    write_atomically(Path("file"), "old")
     monkeypatch.setattr(Path, "write_bytes", in_the_midst)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(Path("file"), "new")
+        write_atomically(Path("file"), "new")
     assert [path.read_text() for path in Path().iterdir()] == ["old"]
 
 
@@ -105,7 +105,7 @@ def test_an_interruption_within_an_archive_stays_one(monkeypatch):
 def test_a_second_signal_ends_the_process_at_once(monkeypatch):
     ended: Queue[int] = Queue()
     monkeypatch.setattr(interruption.os, "_exit", ended.put)
-    with interruptible(), uninterrupted():
+    with interruptible(), defer_interruption():
         send()
         send()  # as ``timeout`` sends two
         with pytest.raises(Empty):
@@ -119,14 +119,14 @@ def test_within_another_it_keeps_what_was_noted():
     with interruptible():
         with interruptible():
             send()
-        assert interrupted()
+        assert is_interrupted()
 
 
 def test_what_is_ignored_stays_ignored():
     outer = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     with interruptible():
         send(signal.SIGHUP)
-        assert not interrupted()
+        assert not is_interrupted()
     signal.signal(signal.SIGHUP, outer)
 
 
@@ -136,7 +136,7 @@ def test_in_another_thread_nothing_is_changed():
         thread.start()
         thread.join()
         send()
-        assert interrupted()
+        assert is_interrupted()
 
 
 def test_a_system_may_lack_some(monkeypatch):

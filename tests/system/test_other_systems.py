@@ -9,8 +9,8 @@ from helpers import fails
 
 from fcorun import compose
 from fcorun.config import build_plugin
-from fcorun.errors import NotWritten
-from fcorun.system.files import write_whole
+from fcorun.errors import WriteError
+from fcorun.system.files import write_atomically
 
 WITHOUT = """
 import importlib, os, pkgutil, signal, sys
@@ -83,10 +83,10 @@ def test_a_file_that_a_reader_has_open_is_replaced_a_little_later(tmp_path, monk
         replace(*places)
 
     monkeypatch.setattr(os, "replace", refused)
-    with pytest.raises(NotWritten):
-        write_whole(tmp_path / "a", "1")
+    with pytest.raises(WriteError):
+        write_atomically(tmp_path / "a", "1")
     monkeypatch.setattr("fcorun.system.files._PAUSE", 0)
     monkeypatch.setattr("fcorun.system.files.sys.platform", "win32")
-    write_whole(tmp_path / "a", "1")
+    write_atomically(tmp_path / "a", "1")
     assert (tmp_path / "a").read_text() == "1"
     assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".tmp")] == []

@@ -3,9 +3,9 @@
 import struct
 from pathlib import Path
 
-import fabricate
+import fake_records
 import pytest
-from helpers import names, small
+from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
 from fcorun.experiment.prepare import prepare
@@ -43,7 +43,7 @@ def told():
 
 
 def test_there_is_none_by_default():
-    assert names("tracker") == ["mlflow", "none", "tensorboard"]
+    assert choice_names("tracker") == ["mlflow", "none", "tensorboard"]
     assert small()["tracker"]["name"] == "none"
     assert isinstance(prepare(small()).tracker, NoTracker)
     without = {key: value for key, value in small().items() if key != "tracker"}
@@ -126,7 +126,7 @@ def test_tensorboard_of_a_record_without_curves():
     pytest.importorskip("tensorboardX", reason="pip install 'fcorun[tensorboard]' to test it")
     from fcorun.trackers.tensorboard import TensorBoard
 
-    there = fabricate.record("s/a")
+    there = fake_records.fake_record("s/a")
     TensorBoard("board").log(there)
     (file,) = Path("board/lasso").rglob("events.out.tfevents.*")
     assert b"final_objective" in file.read_bytes()

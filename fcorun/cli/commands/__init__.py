@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from fcorun.errors import UserError, describe, printable
+from fcorun.errors import UserError, describe_error, escape_controls
 from fcorun.system.interruption import interruptible, interruptible_at_once
 
 # each is a module here with a function ``run``
@@ -21,13 +21,13 @@ def main(argv: Sequence[str]) -> int:
         with interruptible(), interruptible_at_once():
             return import_module(f"{__name__}.{argv[0]}").run(argv[1:])
     except UserError as error:
-        print(printable(f"fcorun: {error}"), file=sys.stderr)
+        print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
         return 2
     except OSError as error:
-        print(printable(f"fcorun: {error}"), file=sys.stderr)
+        print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        print(printable(f"fcorun: {describe(error)}"), file=sys.stderr)
+        print(escape_controls(f"fcorun: {describe_error(error)}"), file=sys.stderr)
         return 1

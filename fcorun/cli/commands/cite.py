@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from fcorun.cli.commands.common import Parser, records_in
-from fcorun.errors import printable
-from fcorun.reports.citations import bibliography
+from fcorun.cli.commands.common import CommandParser, load_records_in
+from fcorun.errors import escape_controls
+from fcorun.reports.bibliography import build_bibliography
 
 
 def run(argv: Sequence[str]) -> int:
     """Print BibTeX for the records in and under some folders: fcorun, and what their algorithms, data sets,
     regularizers, objectives, mirror maps and topologies come from, each entry once with what it is cited for."""
-    asked = Parser("cite", run.__doc__).parse_args(argv)
-    print(printable(bibliography(records_in(asked.folders))), end="")
+    asked = CommandParser("cite", run.__doc__).parse_args(argv)
+    print(escape_controls(build_bibliography(load_records_in(asked.folders))), end="")
     return 0

@@ -13,13 +13,13 @@ from fcorun.errors import UserError
 from fcorun.metrics import CATALOGUE
 from fcorun.records.formats import frame_csv, frame_parquet
 from fcorun.records.record import Record, load_records
-from fcorun.reports.collect import latest
+from fcorun.reports.build_table import drop_superseded
 
 # how a table is written, by the ending of its file
-WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
+TABLE_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """The parser of a command, by default of one that takes folders; it complains as the rest of fcorun does."""
 
     def __init__(self, name: str, about: str | None, folders: bool = True):
@@ -31,18 +31,18 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help shows the options")
 
-    def add_config_dir(self) -> None:
+    def add_config_dir_option(self) -> None:
         """The option that names a folder of the user's own."""
         self.add_argument("--config-dir", "-cd", metavar="DIR", help="your own files: DIR/algo, DIR/experiment, ...")
 
-    def add_trust(self) -> None:
+    def add_trust_option(self) -> None:
         """The option that names a folder whose code a record may use."""
         told = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
         self.add_argument("--trust", metavar="DIR", help=told)
 
-    def add_judging(self) -> None:
+    def add_metric_options(self) -> None:
         """Options that say which point is best."""
-        names = ", ".join(CATALOGUE.judged)
+        names = ", ".join(CATALOGUE.comparable)
         self.add_argument(
             "--metric", help=f"what the best point is best in: {names}; by default the one that matters most"
         )
@@ -57,7 +57,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def records_in(folders: Sequence[Path]) -> list[Record]:
+def load_records_in(folders: Sequence[Path]) -> list[Record]:
     """The records in these folders. Raises UserError for a folder that is not there or has none."""
     for folder in folders:
         if not folder.is_dir():
@@ -67,20 +67,20 @@ def records_in(folders: Sequence[Path]) -> list[Record]:
     return load_records(*folders)
 
 
-def current(records: Sequence[Record], out: Console) -> list[Record]:
+def select_latest(records: Sequence[Record], out: Console) -> list[Record]:
     """Each run once, and of one configuration by other code, or on other data, the record that was asked for last."""
-    kept, aside = latest(records)
+    kept, aside = drop_superseded(records)
     if aside:
         out.print(aside)
     return kept
 
 
-def console(verbose: bool = True) -> Console:
+def make_console(verbose: bool = True) -> Console:
     """Where a command prints, unless it is not to be ``verbose``."""
     return Terminal(file=sys.stdout, highlight=False, soft_wrap=True, quiet=not verbose)
 
 
-def check_out(path: Path, endings: Sequence[str], force: bool) -> None:
+def check_output_file(path: Path, endings: Sequence[str], force: bool) -> None:
     """Raises UserError for a file that cannot be written: another ending, one that exists, a folder that does not."""
     if path.suffix not in endings:
         *first, last = endings

@@ -5,37 +5,37 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, check_out, console, current
-from fcorun.cli.page import NAME, comments
-from fcorun.composing.folders import own
+from fcorun.cli.commands.common import CommandParser, check_output_file, make_console, select_latest
+from fcorun.cli.html_report import REPORT_FILE, key_comments
+from fcorun.configuration.search_path import use_config_dir
 from fcorun.errors import UserError
 from fcorun.records.record import load_records
-from fcorun.system.files import write_whole
+from fcorun.system.files import write_atomically
 
 
 def run(argv: Sequence[str]) -> int:
     """Write one page of HTML, which opens without a network, of the runs, sweeps, selections and figures in and under
     some folders: what was run, a table of runs, curves, maps of rates, coefficients, claims, the configuration,
     versions, BibTeX."""
-    parser = Parser("report", run.__doc__)
-    parser.add_judging()
+    parser = CommandParser("report", run.__doc__)
+    parser.add_metric_options()
     parser.add_argument("--out", type=Path, metavar="FILE",
-                        help=f"the page, .html; default: {NAME} in DIR if that is one")  # fmt: skip
+                        help=f"the page, .html; default: {REPORT_FILE} in DIR if that is one")  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_config_dir()
+    parser.add_config_dir_option()
     asked = parser.parse_args(argv)
     for folder in asked.folders:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}; give one that holds records")
     path = _checked(asked.out, asked.folders, asked.force)
-    from fcorun.reports.page.build import page
+    from fcorun.reports.page.build import build_page
 
-    out = console()
-    with own(asked.config_dir):
+    out = make_console()
+    with use_config_dir(asked.config_dir):
         records = load_records(*asked.folders)
         choice = {"metric": asked.metric, "tail_rounds": asked.tail_rounds}
-        write_whole(path, page(asked.folders, records, comments=comments(records), **choice))
-    out.print(escape(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(current(records, out))} runs"))
+        write_atomically(path, build_page(asked.folders, records, comments=key_comments(records), **choice))
+    out.print(escape(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(select_latest(records, out))} runs"))
     return 0
 
 
@@ -44,6 +44,6 @@ def _checked(path: Path | None, folders: Sequence[Path], force: bool) -> Path:
     if path is None and len(folders) > 1:
         raise UserError("of several folders the page has no place of its own: give --out FILE.html")
     if path is None:
-        return folders[0] / NAME
-    check_out(path, (".html", ".htm"), force)
+        return folders[0] / REPORT_FILE
+    check_output_file(path, (".html", ".htm"), force)
     return path

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 
 from rich.markup import escape
 
-from fcorun.cli.commands.common import Parser, console, records_in
-from fcorun.errors import UserError, printable
+from fcorun.cli.commands.common import CommandParser, load_records_in, make_console
+from fcorun.errors import UserError, escape_controls
 from fcorun.records.folder import RunFolder
-from fcorun.reports.results import STATUSES
+from fcorun.reports.sweep_report import STATUSES
 
 
 def run(argv: Sequence[str]) -> int:
     """Remove the records in and under some folders that ended in a certain way: their files, and folders left empty."""
-    parser = Parser("rm", run.__doc__)
+    parser = CommandParser("rm", run.__doc__)
     parser.add_argument("--status", action="append", required=True, choices=STATUSES[:-1],
                         help="which records; may be given several times")  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="do not ask")
     asked = parser.parse_args(argv)
-    out = console()
-    there = [record for record in records_in(asked.folders) if record.status.get("status") in asked.status]
+    out = make_console()
+    there = [record for record in load_records_in(asked.folders) if record.status.get("status") in asked.status]
     for record in there:
         about = record.status
         out.print(escape(f"{about['status']}: {record.folder}  {about.get('label', '')}  {about.get('reason', '')}"))
@@ -38,6 +38,6 @@ def run(argv: Sequence[str]) -> int:
         try:
             RunFolder(record.folder, "").remove()
         except UserError as error:
-            print(printable(f"fcorun: {error}"), file=sys.stderr)
+            print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
             code = 1
     return code

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fcorun.cli.commands.study import study
+from fcorun.cli.commands.study import run_study
 
 _KEYS = "folds=5, points=50, by=rows|clients, rule=min|one_se, fold_weights=rows|equal, metric=loss|accuracy|..."
 
@@ -12,13 +12,13 @@ def run(argv: Sequence[str]) -> int:
     of one program, and what is chosen on all training rows. It leaves selection.csv, curve.csv, path.csv,
     selection.png and .pdf, the record refit/ and report.html in outputs/DATA/select-ALGO-HASH. What is there is not
     computed again."""
-    found = study("select", run.__doc__, _KEYS, argv, _parts)
+    found = run_study("select", run.__doc__, _KEYS, argv, _parts)
     return 0 if found is None or (found.record and found.record.status.get("status") == "done") else 1
 
 
 def _parts():
-    from fcorun.selection.report import tell_selection
-    from fcorun.selection.select import plan
-    from fcorun.selection.selected import Options
+    from fcorun.selection.result import SelectOptions
+    from fcorun.selection.select import plan_selection
+    from fcorun.selection.terminal import describe_selection
 
-    return Options, plan, tell_selection
+    return SelectOptions, plan_selection, describe_selection

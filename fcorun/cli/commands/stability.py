@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fcorun.cli.commands.study import study
+from fcorun.cli.commands.study import run_study
 
 _KEYS = "subsamples=100, points=20, by=rows|clients, threshold=0.75, errors=1"
 
@@ -12,13 +12,13 @@ def run(argv: Sequence[str]) -> int:
     program, and features that are chosen on most of them are stable, with a bound on how many of them are false as
     expected; also, how alike clients' own solutions are. It leaves stability.csv, clients.csv, stability.png and
     .pdf, and report.html in outputs/DATA/stability-ALGO-HASH. What is there is not computed again."""
-    study("stability", run.__doc__, _KEYS, argv, _parts)
+    run_study("stability", run.__doc__, _KEYS, argv, _parts)
     return 0
 
 
 def _parts():
-    from fcorun.selection.stability.asked import Options
-    from fcorun.selection.stability.files import tell_stable
-    from fcorun.selection.stability.select import plan
+    from fcorun.selection.stability.files import describe_stability
+    from fcorun.selection.stability.options import StabilityOptions
+    from fcorun.selection.stability.select import plan_stability
 
-    return Options, plan, tell_stable
+    return StabilityOptions, plan_stability, describe_stability

@@ -10,19 +10,31 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from fcorun.cli.commands.common import WRITERS, Parser, check_out, console, current, records_in
+from fcorun.cli.commands.common import (
+    TABLE_WRITERS,
+    CommandParser,
+    check_output_file,
+    load_records_in,
+    make_console,
+    select_latest,
+)
 from fcorun.errors import UserError
-from fcorun.models.brain import files_of, weights_image
-from fcorun.models.coefficients import by_client, of_clients, of_record, refused
+from fcorun.models.coefficients import (
+    format_by_client,
+    load_client_coefficients,
+    load_coefficients,
+    no_coefficients_reason,
+)
+from fcorun.models.nifti_images import coefficient_files, weights_image
 from fcorun.records.record import Record
+from fcorun.reports.coefficient_summary import stability_warnings, summarize_coefficients
 from fcorun.reports.pictures.brain import draw_brain
 from fcorun.reports.pictures.coefficients import draw_model
-from fcorun.reports.pictures.page import content
-from fcorun.reports.pictures.style import drawn_in
-from fcorun.reports.results import number, print_whole
-from fcorun.reports.table import Frame
-from fcorun.reports.weights import joined, warnings
-from fcorun.system.files import write_whole
+from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.style import style_context
+from fcorun.reports.run_table import DataFrame
+from fcorun.reports.sweep_report import format_number, print_full_width
+from fcorun.system.files import write_atomically
 
 _SHOWN = 15  # coefficients of a point
 
@@ -31,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
     """Write coefficients.csv and coefficients.png into each record of a linear model, of images also weights.nii.gz and
     brain.png. With --out, write one table of all of them instead: how often each coefficient was chosen over seeds,
     its median and its range."""
-    parser = Parser("weights", run.__doc__)
+    parser = CommandParser("weights", run.__doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help="one table of all records (.csv, .parquet)")
     parser.add_argument("--over", action="append", default=[], metavar="KEY",
                         help="with --out, a key that numbers repetitions as seeds do, such as data.validation; may be "
@@ -39,11 +51,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--clients", action="store_true", help="the clients' own models, a column each, instead")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     asked = parser.parse_args(argv)
-    out = console()
+    out = make_console()
     _check(asked)
-    there = records_in(asked.folders)
-    there = current(there, out) if asked.out else there
-    whys = {id(record): refused(record) or _lacks(record, asked.clients) for record in there}
+    there = load_records_in(asked.folders)
+    there = select_latest(there, out) if asked.out else there
+    whys = {id(record): no_coefficients_reason(record) or _lacks(record, asked.clients) for record in there}
     if all(whys.values()):
         raise UserError(next(iter(whys.values())))
     for why in filter(None, whys.values()):
@@ -54,10 +66,10 @@ def run(argv: Sequence[str]) -> int:
             for path in _written(record, asked.clients):
                 out.print(escape(str(path)))
         return 0
-    frame, keys = joined(records, asked.over)
-    write_whole(asked.out, WRITERS[asked.out.suffix](frame))
+    frame, keys = summarize_coefficients(records, asked.over)
+    write_atomically(asked.out, TABLE_WRITERS[asked.out.suffix](frame))
     _show(frame, ["algo", "data", *keys], out)
-    for line in warnings(records, asked.over):
+    for line in stability_warnings(records, asked.over):
         out.print(line)
     cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
@@ -74,13 +86,13 @@ def _check(asked: Namespace) -> None:
         return
     if asked.clients:
         raise UserError("--clients writes into each record: leave --out out")
-    check_out(path, list(WRITERS), asked.force)
+    check_output_file(path, list(TABLE_WRITERS), asked.force)
 
 
 def _lacks(record: Record, clients: bool) -> str:
     """Why a record has not what is asked for; empty where it has."""
     try:
-        _ = of_clients(record) if clients else of_record(record)
+        _ = load_client_coefficients(record) if clients else load_coefficients(record)
     except UserError as error:
         return str(error)
     return ""
@@ -92,25 +104,25 @@ def _written(record: Record, clients: bool) -> list[Path]:
     label, cutoff = str(record.status.get("label", record.folder.name)), float(record.flat_config["cutoff"])
     style = record.flat_config.get("style", "paper")
     if not clients:
-        found = of_record(record)
-        files = files_of(found) | draw_model(found, label, cutoff, style=style)
+        found = load_coefficients(record)
+        files = coefficient_files(found) | draw_model(found, label, cutoff, style=style)
     else:
-        names, models = of_clients(record)
-        files = {"coefficients_by_client.csv": by_client(names, models)}
+        names, models = load_client_coefficients(record)
+        files = {"coefficients_by_client.csv": format_by_client(names, models)}
         grid, outputs = models[0].grid, models[0].classes
         if grid is not None:
             every = np.concatenate([model.weights for model in models], axis=1)
             told = tuple(f"{name} {of}" if len(outputs) > 1 else name for name in names for of in outputs)
             files["weights_by_client.nii.gz"] = weights_image(grid, every)
-            with drawn_in(style):
+            with style_context(style):
                 drawn = draw_brain(replace(models[0], weights=every, classes=told), label)
-                files["brain_by_client.png"] = content(drawn)
+                files["brain_by_client.png"] = render_figure(drawn)
     for name, text in files.items():
-        write_whole(record.folder / name, text)
+        write_atomically(record.folder / name, text)
     return [record.folder / name for name in files]
 
 
-def _show(frame: Frame, keys: list[str], out: Console) -> None:
+def _show(frame: DataFrame, keys: list[str], out: Console) -> None:
     """Print the coefficients that were chosen most often at each point, the largest first."""
     for place, own in frame[frame["parameter"] != "bias"].groupby(keys, sort=False, dropna=False):
         told = " ".join(f"{key}={value}" for key, value in zip(keys, place, strict=True))
@@ -124,7 +136,7 @@ def _show(frame: Frame, keys: list[str], out: Console) -> None:
         for name in names:
             shown.add_column(name, no_wrap=True, justify="left" if name in ("feature", "class") else "right")
         for row in order.head(_SHOWN).to_dict("records"):
-            shown.add_row(*(escape(number(row[name])) for name in names))
-        print_whole(shown, out)
+            shown.add_row(*(escape(format_number(row[name])) for name in names))
+        print_full_width(shown, out)
         if len(order) > _SHOWN:
             out.print(f"and {len(order) - _SHOWN} more")

@@ -15,12 +15,12 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 from fcorun.errors import UserError
-from fcorun.experiment.build import engine_for, load, problem_of
+from fcorun.experiment.build import build_engine, build_problem, load_data
 from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.reference import gathered
-from fcorun.figures.reach import reach
-from fcorun.figures.verdict import UNCLEAR
+from fcorun.experiment.reference import gather_rows
+from fcorun.figures.comparison import UNCLEAR
+from fcorun.figures.rounds_to_target import find_rounds_to_target
 from fcorun.problem import solver
 from fcorun.records.record import Record
 
@@ -29,7 +29,7 @@ _CLOSE = 0.1  # a gap that larger client steps should come to first
 
 
 @dataclass(frozen=True)
-class Constants:
+class BoundConstants:
     """What the bounds depend on. ``norm`` in a name: in the norm of Assumption 2, ||w||^2 = w'Qw / ||Q||_2.
 
     Attributes:
@@ -52,13 +52,13 @@ class Constants:
     gradient: float
 
 
-def constants(experiment: Experiment, data: FederatedData) -> Constants:
+def compute_constants(experiment: Experiment, data: FederatedData) -> BoundConstants:
     """The constants of a least-squares problem. Raises UserError for another one."""
     if experiment.names["objective"] != "least_squares" or experiment.settings.clients_per_round is not None:
         raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")
     with jax.enable_x64(True):
-        problem = problem_of(experiment, data)
-        for last in solver.minimize(problem, gathered(data, experiment.settings.client_weighting)):  # noqa: B007
+        problem = build_problem(experiment, data)
+        for last in solver.minimize(problem, gather_rows(data, experiment.settings.client_weighting)):  # noqa: B007
             pass
     best = np.append(np.ravel(last.w["weights"]), float(last.w["bias"]))
     start = np.zeros_like(best)
@@ -76,12 +76,12 @@ def constants(experiment: Experiment, data: FederatedData) -> Constants:
     def gradient(rows: Any, w: np.ndarray) -> np.ndarray:
         return 2 * x[rows].T @ (x[rows] @ w - y[rows]) / len(y[rows])
 
-    schedule = engine_for(experiment, data).federation.schedule
-    batches = schedule.draw(0, _ROUNDS).rows  # (rounds, clients, K, batch)
+    schedule = build_engine(experiment, data).federation.schedule
+    batches = schedule.draw_rounds(0, _ROUNDS).rows  # (rounds, clients, K, batch)
     smooth, smooth_norm = 0.0, 0.0
     variance, variance_norm, heterogeneity, largest = ([0.0] for _ in range(4))
     for m, own in enumerate(owned):
-        drawn = [] if schedule.repeats else batches[:, m].reshape(-1, batches.shape[-1])
+        drawn = [] if schedule.full_batch_steps else batches[:, m].reshape(-1, batches.shape[-1])
         picked = [rows[rows >= 0] for rows in drawn if (rows >= 0).any()] or [np.arange(own.start, own.stop)]
         for rows in picked:
             part = x[rows] / np.sqrt(len(rows) / 2)
@@ -94,10 +94,10 @@ def constants(experiment: Experiment, data: FederatedData) -> Constants:
             variance_norm.append(float(np.mean([squared(g - mean) for g in gaps])))
             heterogeneity.append(squared(mean - np.mean([gradient(rows, w) for rows in owned], axis=0)))
             largest.append(max(float(np.sum(g**2)) for g in gaps))
-    return Constants(
+    return BoundConstants(
         B=float(np.sum(best**2) / 2),
         M=len(owned),
-        K=int(schedule.repeats or batches.shape[2]),
+        K=int(schedule.full_batch_steps or batches.shape[2]),
         L=float(smooth),
         L_norm=float(smooth_norm),
         variance=max(variance),
@@ -107,7 +107,7 @@ def constants(experiment: Experiment, data: FederatedData) -> Constants:
     )
 
 
-def bounds(c: Constants, rate: float, server: float, rounds: np.ndarray) -> dict[str, np.ndarray]:
+def compute_bounds(c: BoundConstants, rate: float, server: float, rounds: np.ndarray) -> dict[str, np.ndarray]:
     """Each theorem's bound on E[Phi] - Phi* after these rounds of FedDualAvg with these rates, where it applies."""
     step = rate * server * c.K  # of a round
     found = {}
@@ -123,12 +123,15 @@ def bounds(c: Constants, rate: float, server: float, rounds: np.ndarray) -> dict
     return found
 
 
-def verdicts(records: Sequence[Record]) -> list[dict[str, str]]:
+def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
     """Whether the measured gaps stay below the bounds, and which client learning rate comes first to a small gap."""
     rows, first = [], {}
-    for record, rounds, gaps, found in measured(records):
+    for record, rounds, gaps, found in select_best_runs(records):
         algo = record.config["algo"]
-        first[algo["client_lr"]] = (reach([0.0, *rounds], [False, *(gaps <= _CLOSE)]), algo["server_lr"])
+        first[algo["client_lr"]] = (
+            find_rounds_to_target([0.0, *rounds], [False, *(gaps <= _CLOSE)]),
+            algo["server_lr"],
+        )
         for theorem, bound in found.items():
             worst = float(np.max(gaps / bound))
             rates = "client_lr={client_lr:g}, server_lr={server_lr:g}".format(**algo)
@@ -148,12 +151,12 @@ def verdicts(records: Sequence[Record]) -> list[dict[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _constants(fingerprint: str, config: str) -> Constants:
+def _constants(fingerprint: str, config: str) -> BoundConstants:
     experiment = prepare(json.loads(config))
-    return constants(experiment, load(experiment))
+    return compute_constants(experiment, load_data(experiment))
 
 
-def measured(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
+def select_best_runs(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
     """For each client_lr the run with the best server_lr: record, rounds, gaps, bounds. The runs differ in these only.
 
     The best is the first to come to the gap of interest; of those that do not, or come together, the lowest at the end.
@@ -177,7 +180,7 @@ def measured(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.nda
     for place, (_, record, rows, gaps) in enumerate(chosen):
         rounds = np.array([row["round"] for row in rows], float)
         algo = record.config["algo"]
-        limits = bounds(c, algo["client_lr"], algo["server_lr"], rounds)
+        limits = compute_bounds(c, algo["client_lr"], algo["server_lr"], rounds)
         if place:
             limits.pop("theorem 4.1", None)
         found.append((record, rounds, gaps, limits))

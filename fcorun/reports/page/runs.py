@@ -4,26 +4,33 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fcorun.metrics import structure
+from fcorun.metrics import structure_metrics
 from fcorun.records.formats import read_summary
-from fcorun.records.record import FINISHED, Record
-from fcorun.reports.collect import configurations
-from fcorun.reports.page.parts import cell, facts, framed, short, sorting, table
-from fcorun.reports.results import STATUSES, caption, ended, head
-from fcorun.reports.table import Table, values_of
+from fcorun.records.record import FINISHED_STATUSES, Record
+from fcorun.reports.build_table import load_configs
+from fcorun.reports.page.elements import (
+    facts_table,
+    format_value,
+    html_table,
+    scrollable_table,
+    sortable_headers,
+    table_cell,
+)
+from fcorun.reports.run_table import RunTable, column_values
+from fcorun.reports.sweep_report import STATUSES, describe_end, metric_header, tail_caption
 
 _MOST = 5  # values of a key that are told one by one
 
 
-def sentence(records: Sequence[Record], runs: Table) -> str:
+def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
     """What was run: algorithms, data, rounds, what was varied."""
-    configs = configurations(records)
+    configs = load_configs(records)
 
     def each(key: str) -> list[Any]:
         return list(dict.fromkeys(config[key] for config in configs if config.get(key) is not None))
 
     count = "One run" if len(records) == 1 else f"{len(records)} runs"
-    text = f"{count} of {_listed([runs.title(str(algo)) for algo in each('algo.name')]) or 'an unknown algorithm'}"
+    text = f"{count} of {_listed([runs.algo_title(str(algo)) for algo in each('algo.name')]) or 'an unknown algorithm'}"
     text += f" on {_listed(each('data.name')) or 'unknown data'}{_size(records)}"
     told = [f"{word} {_listed(found)}" for word, key in (("regularizer", "reg.name"), ("objective", "objective.name"))
             if (found := each(key))]  # fmt: skip
@@ -31,19 +38,19 @@ def sentence(records: Sequence[Record], runs: Table) -> str:
     told += [f"{_listed(rounds)} rounds"] if rounds else []
     told += [f"{_listed(cohort)} clients a round"] if cohort else ["all clients in each"] if rounds else []
     text += (", " if told else "") + ", ".join(told) + "."
-    varied = [f"{key} ({_values(values_of(runs.frame[key]))})" for key in runs.keys]
+    varied = [f"{key} ({_values(column_values(runs.frame[key]))})" for key in runs.varied_keys]
     return text + (f" Varied: {', '.join(varied)}." if varied else "")
 
 
-def title(records: Sequence[Record], runs: Table) -> str:
+def title_runs(records: Sequence[Record], runs: RunTable) -> str:
     """Return which algorithms were run on which data; where there are many, how many."""
-    configs = configurations(records)
+    configs = load_configs(records)
 
     def named(key: str, kind: str, called: Callable[[str], str] = str) -> str:
-        names = list(dict.fromkeys(short(config[key]) for config in configs if config.get(key)))
+        names = list(dict.fromkeys(format_value(config[key]) for config in configs if config.get(key)))
         return _listed([called(name) for name in names]) if len(names) < _MOST else f"{len(names)} {kind}"
 
-    algorithms = named("algo.name", "algorithms", runs.title)
+    algorithms = named("algo.name", "algorithms", runs.algo_title)
     return f"{algorithms or 'Runs'} on {named('data.name', 'data sets') or 'unknown data'}"
 
 
@@ -57,7 +64,7 @@ def _size(records: Sequence[Record]) -> str:
 
 
 def _listed(values: Sequence[Any]) -> str:
-    *first, last = map(short, values) if values else [""]
+    *first, last = map(format_value, values) if values else [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -65,18 +72,18 @@ def _values(values: Sequence[Any]) -> str:
     """Values of a key: a few one by one, of many numbers how many from where to where."""
     kept = list(dict.fromkeys(value for value in values if value is not None))
     if len(kept) <= _MOST:
-        return ", ".join(map(short, kept))
+        return ", ".join(map(format_value, kept))
     if all(isinstance(value, (int, float)) for value in kept):
-        return f"{len(kept)} values from {short(min(kept))} to {short(max(kept))}"
+        return f"{len(kept)} values from {format_value(min(kept))} to {format_value(max(kept))}"
     return f"{len(kept)} values"
 
 
-def states(runs: Table, absent: Sequence[str]) -> str:
+def describe_statuses(runs: RunTable, absent: Sequence[str]) -> str:
     """How runs ended, where not all are done; ``absent`` are those of a sweep that are not there."""
     ends, statuses, missing = Counter(runs.frame["status"]), list(runs.frame["status"]), len(set(absent))
     told = [f"{ends[name]} {name}" for name in STATUSES if ends[name]]
     told += [f"{missing} not begun" if missing > 0 else ""]
-    open_ = missing > 0 or any(status not in (*FINISHED, "failed") for status in statuses)
+    open_ = missing > 0 or any(status not in (*FINISHED_STATUSES, "failed") for status in statuses)
     if not open_ and set(ends) <= {"done"}:
         return ""
     text = f"Of {len(runs) + max(missing, 0)} runs: {', '.join(filter(None, told))}."
@@ -86,13 +93,13 @@ def states(runs: Table, absent: Sequence[str]) -> str:
 _TOOK = ("seconds", "bytes_up", "bytes_down", "grad_evals")
 
 
-def result(record: Record, runs: Table) -> str:
+def result_table(record: Record, runs: RunTable) -> str:
     """Return a row for each metric of a single run: at the end, at its best, and the average of the tail."""
     found = read_summary(record.folder)
     final, best, tail = ({**(found.get(kind) or {})} for kind in ("final", "best", "tail"))
     rows = [[name, value, *_best(best.get(name)), tail.get(name)] for name, value in final.items()]
     heads = ["metric", "at the end", "best", "at round", f"mean of the last {found.get('tail_rounds')} rounds"]
-    return table(heads, rows) if rows else ""
+    return html_table(heads, rows) if rows else ""
 
 
 def _best(found: Any) -> tuple[Any, Any]:
@@ -100,32 +107,44 @@ def _best(found: Any) -> tuple[Any, Any]:
     return (found.get("value"), found.get("round")) if isinstance(found, dict) else (None, None)
 
 
-def facts_of(runs: Table) -> str:
+def run_facts(runs: RunTable) -> str:
     """Return what a single run was, and what it took."""
-    (row,) = runs.rows()
-    row["status"] = ended(row)
+    (row,) = runs.to_dicts()
+    row["status"] = describe_end(row)
     names = ["algo", "data", "status", "rounds" if "rounds" in runs.frame else "rounds_done", *_TOOK, "folder"]
-    return facts([(name, row[name]) for name in names if short(row.get(name)) not in ("", ".")])
+    return facts_table([(name, row[name]) for name in names if format_value(row.get(name)) not in ("", ".")])
 
 
-def runs_table(runs: Table, metric: str) -> str:
+def runs_table(runs: RunTable, metric: str) -> str:
     """Return a row for each run, those of the best points marked: its keys, how it ended, tail averages, its costs."""
-    best = runs.best(metric)
+    best = runs.best_points(metric)
     marks = {place: "=" for tied in best["tied"] for rows in tied for place in rows}
     marks |= {place: "*" for rows in best["rows"] for place in rows}
-    done = "rounds_done" if "rounds" in runs.keys else "rounds"
-    shown = list(dict.fromkeys(["algo", "data", *runs.keys, "status", done]))
-    tails = [name for name in dict.fromkeys((metric, *structure(metric), "objective", *runs.tails)) if name in
-             runs.tails]  # fmt: skip
+    done = "rounds_done" if "rounds" in runs.varied_keys else "rounds"
+    shown = list(dict.fromkeys(["algo", "data", *runs.varied_keys, "status", done]))
+    tails = [
+        name
+        for name in dict.fromkeys((metric, *structure_metrics(metric), "objective", *runs.tail_metrics))
+        if name in runs.tail_metrics
+    ]
     after = [name for name in _TOOK if name in runs.frame]
-    heads = ["best", *shown, *(" ".join(head(runs, name).split()) for name in tails), *after, "folder", "remark"]
+    heads = [
+        "best",
+        *shown,
+        *(" ".join(metric_header(runs, name).split()) for name in tails),
+        *after,
+        "folder",
+        "remark",
+    ]
     keys = ["best", *shown, *tails, *after, "folder", "remark"]
-    values, lines = [runs.measured(name) for name in tails], []
-    for place, row in enumerate(runs.rows()):
-        row["status"] = ended(row)
+    values, lines = [runs.tail_values(name) for name in tails], []
+    for place, row in enumerate(runs.to_dicts()):
+        row["status"] = describe_end(row)
         told = [marks.get(place, ""), *(row[name] for name in shown), *(float(each[place]) for each in values)]
         told += [row[name] for name in (*after, "folder", "reason")]
-        lines.append(f'<tr data-run="{place}">{"".join(map(cell, told))}</tr>')
+        lines.append(f'<tr data-run="{place}">{"".join(map(table_cell, told))}</tr>')
     below = f"* best point of each algorithm by {metric}" + (", = tied with it" if "=" in marks.values() else "")
-    text = f"{below}; {caption(runs, tails)}."
-    return framed(f"<thead><tr>{sorting(keys, heads)}</tr></thead><tbody>{chr(10).join(lines)}</tbody>", "runs", text)
+    text = f"{below}; {tail_caption(runs, tails)}."
+    return scrollable_table(
+        f"<thead><tr>{sortable_headers(keys, heads)}</tr></thead><tbody>{chr(10).join(lines)}</tbody>", "runs", text
+    )

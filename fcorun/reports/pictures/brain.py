@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.datasets.grid import Grid
+from fcorun.datasets.voxel_grid import VoxelGrid
 from fcorun.models.coefficients import Coefficients
-from fcorun.reports.pictures.page import page
-from fcorun.reports.pictures.style import SMALL, pt
+from fcorun.reports.pictures.layout import make_figure
+from fcorun.reports.pictures.style import FONT_SIZE, pt
 
 _ROWS = 4  # maps in a picture
 _SLICES = 7
@@ -27,7 +27,7 @@ def draw_brain(found: Coefficients, label: str) -> Any:
     rows = [(told[k], found.weights[:, k]) for k in range(min(len(told), _ROWS))]
     more = f"; the first {_ROWS} of {len(told)} maps" if len(told) > _ROWS else ""
     title = [label, f"weights as trained, axial slices (z in mm){more}"]
-    figure, axes = page(len(rows), 1, wide=True, title=title, height=_HIGH - _SAID, left=0.02, right=0.3,
+    figure, axes = make_figure(len(rows), 1, wide=True, title=title, height=_HIGH - _SAID, left=0.02, right=0.3,
                         top=0.1 + _SAID, bottom=0.02, gap=(0, _SAID))  # fmt: skip
     for ax, (name, values) in zip(axes, rows, strict=True):
         place = ax.get_position()
@@ -38,12 +38,12 @@ def draw_brain(found: Coefficients, label: str) -> Any:
     return figure
 
 
-def _slices(figure, place: tuple[float, float, float, float], grid: Grid, values: np.ndarray) -> None:
+def _slices(figure, place: tuple[float, float, float, float], grid: VoxelGrid, values: np.ndarray) -> None:
     """One row: slices along z where the mask has voxels."""
     from nibabel.nifti1 import Nifti1Image
     from nilearn.plotting import plot_img
 
-    volumes = (grid.image(values), grid.mask.astype(np.float32))
+    volumes = (grid.to_image(values), grid.mask.astype(np.float32))
     image, mask = (Nifti1Image(volume, grid.affine) for volume in volumes)
     most, away = float(np.abs(values).max()), bool(values.any())
     with warnings.catch_warnings():
@@ -54,10 +54,10 @@ def _slices(figure, place: tuple[float, float, float, float], grid: Grid, values
         shown = plot_img(mask, display_mode="z", cut_coords=cuts, figure=figure, axes=place, **grey, **near)
         if away:
             shown.add_overlay(image, cmap="RdBu_r", vmin=-most, vmax=most, threshold=near["threshold"], colorbar=True)
-        shown.annotate(size=pt(SMALL))
+        shown.annotate(size=pt(FONT_SIZE))
 
 
-def _cuts(grid: Grid, image: Any) -> np.ndarray:
+def _cuts(grid: VoxelGrid, image: Any) -> np.ndarray:
     """At which z, in mm, to cut: all planes of the mask if they are few, else where nilearn does, which of a thin image
     may also name planes beyond it."""
     from nilearn.plotting import find_cut_slices

@@ -6,8 +6,8 @@ import numpy as np
 
 from fcorun.models.coefficients import Coefficients
 from fcorun.reports.pictures.brain import draw_brain
-from fcorun.reports.pictures.page import COLOURS, content, page
-from fcorun.reports.pictures.style import drawn_in, pt
+from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
+from fcorun.reports.pictures.style import pt, style_context
 
 _NAMED, _LARGEST, _OF_CLASS = 30, 20, 8  # bars: all of them up to so many, the largest of more, those of a class
 _CLASSES = 9  # panels
@@ -19,14 +19,14 @@ def draw_model(
     found: Coefficients, label: str, cutoff: float, *, format: str = "png", style: str = "paper"
 ) -> dict[str, bytes]:
     """The pictures of a model by the names of their files: its coefficients, and of voxels the map."""
-    with drawn_in(style):
-        told = {f"coefficients.{format}": content(draw(found, label, cutoff), format)}
+    with style_context(style):
+        told = {f"coefficients.{format}": render_figure(draw_coefficients(found, label, cutoff), format)}
         if found.grid is not None:
-            told[f"brain.{format}"] = content(draw_brain(found, label), format)
+            told[f"brain.{format}"] = render_figure(draw_brain(found, label), format)
     return told
 
 
-def draw(found: Coefficients, label: str, cutoff: float) -> Any:
+def draw_coefficients(found: Coefficients, label: str, cutoff: float) -> Any:
     """The figure of a model's coefficients; ``label`` says which run it is.
 
     Up to 30 coefficients larger than ``cutoff`` in magnitude are bars with their names. Of more, the 20 largest are,
@@ -59,7 +59,7 @@ def draw(found: Coefficients, label: str, cutoff: float) -> Any:
 
 def _words(found: Coefficients) -> str:
     """What the size of a coefficient is."""
-    scaled = found.scaling is not None or not found.units
+    scaled = found.scaling is not None or not found.has_source_units
     return f"coefficient $w_j$ per {'standard deviation' if scaled else 'unit of the feature'}"
 
 
@@ -92,8 +92,17 @@ def _page(
     """A figure whose title says which run it is and what is counted; with room for values in ``own`` units."""
     across, top = min(across, count), 0.26 if count > across or count > 2 or own else 0.12
     gap = (0.08 + left if across > 2 else 0.72 + (_OWN if own else 0), 0.36)
-    return page(count, across, title=[label, note], height=height, left=left, right=0.08 + (_OWN if own and count == 1
-                else 0), top=top, bottom=0.7, gap=gap)  # fmt: skip
+    return make_figure(
+        count,
+        across,
+        title=[label, note],
+        height=height,
+        left=left,
+        right=0.08 + (_OWN if own and count == 1 else 0),
+        top=top,
+        bottom=0.7,
+        gap=gap,
+    )
 
 
 def _bars(
@@ -165,7 +174,7 @@ def _matrices(found: Coefficients, label: str, note: str) -> Any:
     note += _left_out(found, shown)
     alone = len(shown) == 1
     across = 2 if alone else 3
-    figure, axes = page(2 if alone else len(shown), min(across, 2 if alone else len(shown)), title=[label, note],
+    figure, axes = make_figure(2 if alone else len(shown), min(across, 2 if alone else len(shown)), title=[label, note],
                         height=1.9, left=0.6, top=0.26, bottom=0.45, gap=(0.95, 0.75))  # fmt: skip
     most = float(np.abs(found.weights).max()) or 1.0
     for k, name in enumerate(shown):

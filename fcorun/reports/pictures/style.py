@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Style:
+class PrintStyle:
     """What pictures are drawn for.
 
     Attributes:
@@ -20,32 +20,32 @@ class Style:
         scale: how much larger texts, lines and gaps are than on paper.
     """
 
-    column: float
-    page: float
+    column_width: float
+    page_width: float
     scale: float
 
-    def width(self, across: int) -> float:
+    def layout_width(self, across: int) -> float:
         """Of a picture with so many panels in a row, in inches of the layout, before ``scale``."""
-        return (self.column if across == 1 else self.page) / self.scale
+        return (self.column_width if across == 1 else self.page_width) / self.scale
 
     @property
-    def settings(self) -> dict[Any, Any]:
+    def rc_params(self) -> dict[Any, Any]:
         """matplotlib's: on paper labels of axes have 8 points and all else 7. Fonts are embedded in PDF as TrueType:
         journals take no Type 3."""
         sizes = {
             **{
-                "font.size": SMALL,
+                "font.size": FONT_SIZE,
                 "axes.labelsize": 8,
-                "axes.titlesize": SMALL,
+                "axes.titlesize": FONT_SIZE,
                 "axes.titlepad": 4,
                 "axes.labelpad": 3,
             },
-            **{"legend.fontsize": SMALL, "legend.title_fontsize": SMALL, "figure.titlesize": SMALL},
+            **{"legend.fontsize": FONT_SIZE, "legend.title_fontsize": FONT_SIZE, "figure.titlesize": FONT_SIZE},
             **{"lines.linewidth": 1.3, "lines.markersize": 3.5, "axes.linewidth": 0.6, "grid.linewidth": 0.5},
             **{"patch.linewidth": 0.8, "hatch.linewidth": 0.6},
         }
         for axis in ("xtick", "ytick"):
-            sizes |= {f"{axis}.labelsize": SMALL, f"{axis}.major.width": 0.6, f"{axis}.minor.width": 0.4}
+            sizes |= {f"{axis}.labelsize": FONT_SIZE, f"{axis}.major.width": 0.6, f"{axis}.minor.width": 0.4}
             sizes |= {f"{axis}.major.size": 3, f"{axis}.minor.size": 1.8, f"{axis}.major.pad": 3}
         return {name: value * self.scale for name, value in sizes.items()} | {
             **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25},
@@ -53,14 +53,14 @@ class Style:
         }
 
 
-SMALL = 7.0  # points on paper, of the smallest text
-STYLES = {"paper": Style(3.5, 7.0, 1.0), "slides": Style(6.8, 13.0, 2.0)}
+FONT_SIZE = 7.0  # points on paper, of the smallest text
+STYLES = {"paper": PrintStyle(3.5, 7.0, 1.0), "slides": PrintStyle(6.8, 13.0, 2.0)}
 _now = [STYLES["paper"]]
 _drawing = threading.RLock()  # matplotlib's settings are those of all threads
 
 
 @contextmanager
-def drawn_in(name: str = "paper") -> Iterator[None]:
+def style_context(name: str = "paper") -> Iterator[None]:
     """Draw pictures, and write their files, in the style of this name within the block; one thread at a time.
 
     A file matplotlibrc, which matplotlib reads in the current folder too, changes nothing of them.
@@ -69,7 +69,7 @@ def drawn_in(name: str = "paper") -> Iterator[None]:
 
     with _drawing, mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(STYLES[name].settings)
+        mpl.rcParams.update(STYLES[name].rc_params)
         _now.append(STYLES[name])
         try:
             yield
@@ -77,11 +77,11 @@ def drawn_in(name: str = "paper") -> Iterator[None]:
             _now.pop()
 
 
-def style() -> Style:
+def current_style() -> PrintStyle:
     """The style that holds."""
     return _now[-1]
 
 
 def pt(points: float) -> float:
     """Points of a paper as points of the style that holds."""
-    return points * style().scale
+    return points * current_style().scale

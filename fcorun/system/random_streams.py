@@ -1,0 +1,11 @@
+"""Independent streams of random numbers, each known by a seed and names."""
+
+import hashlib
+
+import numpy as np
+
+
+def random_stream(seed: int, *names: object) -> np.random.Generator:
+    """Random numbers that depend on ``seed`` and ``names`` alone, so that no draw shifts another one's numbers."""
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])

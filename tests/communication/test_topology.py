@@ -1,0 +1,188 @@
+"""Trees: who talks to whom, what it costs, and that FedAvg and FedDualAvg on them are what they should be."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import choice_names, fails, not_none, plugin_class, ragged, rows_of, small_for, traits_of
+from quadratics import SIZES, Quadratics, outputs_by_round
+
+from fcorun import compose, run, run_grid
+from fcorun.algorithms import Algorithm
+from fcorun.experiment.build import build_engine, load_data
+from fcorun.experiment.prepare import prepare
+
+TREE = "topology=tree"
+KINDS = {name: plugin_class("algo", name) for name in choice_names("algo")}
+ON_TREES = [name for name, kind in KINDS.items() if issubclass(kind, Algorithm) and traits_of(name).hierarchy]
+
+
+# ---------------------------------------------------------------- every algorithm
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if traits_of(name).hierarchy != "only"])
+def test_one_round_of_the_edges_is_a_star_or_trees_are_refused(name, tmp_path):
+    """Where edges pass on the means of their clients, the cloud's mean of them is that of all clients."""
+    rest = [f"algo={name}", "rounds=5", "reg.strength=0.2", "clients_per_round=null"]
+    rest += ["batch_size=4"] if not traits_of(name).deterministic else []
+    fixed = {"client_lr": 0.01, "server_lr": 1}  # auto would know that edges are not all clients
+    rest += [
+        f"algo.{key}={value}"
+        for key, value in fixed.items()
+        if key in KINDS[name].__dataclass_fields__ and name in ON_TREES
+    ]
+    tree = [*rest, TREE, "topology.map=[0,1,0,1]"]
+    if name not in ON_TREES:
+        with fails(f"algo={name}", "topology"):
+            prepare(ragged(tmp_path, *tree, sizes=SIZES))
+        return
+    star, edges = (
+        outputs_by_round(ragged(tmp_path, *rest, sizes=SIZES)),
+        outputs_by_round(ragged(tmp_path, *tree, sizes=SIZES)),
+    )
+    if name == "fedmid" or name == "fedmid_osp":  # edges apply psi, so the cloud's point is a mean of sparse ones
+        assert np.abs(star - edges).max() > 1e-3
+        star, edges = (
+            outputs_by_round(ragged(tmp_path, *each, "reg=none", sizes=SIZES))
+            for each in (rest[:2] + rest[3:], tree[:2] + tree[3:])
+        )
+    np.testing.assert_allclose(edges, star, atol=1e-12)
+
+
+# ---------------------------------------------------------------- several rounds of the edges
+
+
+@pytest.mark.parametrize("algo", ["fedavg", "feddualavg"])
+def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
+    """Each edge runs it alone from the cloud's state, and the cloud takes the mean: by hand, and of the dual states."""
+    q = Quadratics(ragged(tmp_path, sizes=SIZES))
+    rest = ["algo.client_lr=0.03", "algo.server_lr=0.8", "local_epochs=null", "local_steps=3", "reg.strength=0.4"]
+    ours = outputs_by_round(
+        ragged(
+            tmp_path,
+            f"algo={algo}",
+            *rest,
+            "topology=tree",
+            "topology.map=[0,1,1,0]",
+            "topology.rounds=3",
+            "rounds=6",
+            sizes=SIZES,
+        )
+    )
+    strength = 0.4 if algo == "feddualavg" else 0.0
+
+    def primal(z, elapsed):
+        return np.append(np.sign(z[:-1]) * np.maximum(np.abs(z[:-1]) - elapsed * strength, 0), z[-1])
+
+    state, elapsed, expected = np.zeros(7), 0.0, []
+    for _ in range(6):
+        ends = []
+        for members in ([0, 3], [1, 2]):
+            share, edge, time = q.p[members] / q.p[members].sum(), state, elapsed
+            for _ in range(3):
+                moved = []
+                for m in members:
+                    z = edge
+                    for k in range(3):
+                        w = primal(z, time + 0.03 * k)
+                        z = z - 0.03 * (q.H[m] @ w - q.c[m])
+                    moved.append(z - edge)
+                edge, time = edge + 0.8 * share @ np.array(moved), time + 0.8 * 3 * 0.03
+            ends.append(q.p[members].sum() * edge)
+        state, elapsed = sum(ends), time
+        expected.append(primal(state, elapsed))
+    np.testing.assert_allclose(ours, expected, atol=1e-12)
+    assert np.count_nonzero(ours[-1][:-1]) < 6 or algo == "fedavg"
+
+
+def test_seeds_on_a_tree_run_together_as_alone():
+    base = small_for("pfedmac_sh", "topology.edges=2", "topology.rounds=2", "precision=float64")
+    points = [base, base | {"seed": 1}]
+    for point, record in zip(points, run_grid(points, ["a", "b"]), strict=True):
+        np.testing.assert_allclose(rows_of(record), rows_of(run(point, f"{record.folder}-alone")), rtol=1e-8)
+
+
+def test_absent_edges_have_no_say(tmp_path):
+    """With one client a round only its edge moves, so that a round is that of a star with as many rounds."""
+    rest = ["algo=fedavg", "algo.client_lr=0.03", "clients_per_round=1", "reg=none"]
+    tree = outputs_by_round(
+        ragged(tmp_path, *rest, "topology=tree", "topology.edges=2", "rounds=1", "topology.rounds=4")
+    )
+    client = build_engine(
+        prepare(ragged(tmp_path, *rest)), load_data(prepare(ragged(tmp_path)))
+    ).federation.schedule.draw_cohort(0)[0]
+    q = Quadratics(ragged(tmp_path, *rest, "rounds=1"))
+    w = np.zeros(7)
+    for _ in range(4):
+        w = w - 0.03 * (q.H[client] @ w - q.c[client])
+    np.testing.assert_allclose(tree[-1], w, atol=1e-12)
+
+
+# ---------------------------------------------------------------- what it costs, and refusals
+
+
+def test_communication_is_counted_by_level(tmp_path):
+    size, clients = 7 * 8, 4
+    star = run(ragged(tmp_path, "algo=fedavg", "rounds=6", sizes=SIZES), "star").metrics
+    assert not [name for name in star if "edge" in name]
+    tree = ["algo=fedavg", "rounds=6", TREE, "topology.rounds=3", "topology.map=[0,1,1,0]"]
+    whole = run(ragged(tmp_path, *tree, sizes=SIZES), "whole").metrics
+    for way in ("up", "down"):
+        assert whole[f"bytes_{way}"].tolist() == [r * 3 * clients * size for r in range(7)]
+        assert whole[f"edge_bytes_{way}"].tolist() == [r * 2 * size for r in range(7)]
+    some = run(ragged(tmp_path, *tree, "clients_per_round=2", sizes=SIZES), "some")
+    schedule = build_engine(prepare(some.config), load_data(prepare(some.config))).federation.schedule
+    met = [len({int(np.array([0, 1, 1, 0])[m]) for m in schedule.draw_cohort(r)}) for r in range(6)]
+    assert {1, 2} == set(met)
+    assert some.metrics["edge_bytes_up"].tolist() == [0, *np.cumsum(met) * size]
+    assert some.summary["edge_bytes_up"] == sum(met) * size
+    # pFedMac-SH: an edge sends its model, and its clients the mean that they start from
+    config = ragged(tmp_path, "algo=pfedmac_sh", "rounds=2", TREE, "topology.edges=2", "reg=none", sizes=SIZES)
+    last = run(config, "sh").metrics.iloc[-1]
+    assert [last[n] for n in ("bytes_up", "bytes_down", "edge_bytes_up", "edge_bytes_down")] == [
+        *(2 * 4 * size, 2 * 4 * size, 2 * 2 * size, 2 * 2 * size),
+    ]
+
+
+def test_edges_from_a_file(tmp_path):
+    (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,north\n")
+    config = ragged(tmp_path, "algo=fedavg", TREE, f"topology.map={tmp_path}/edges.csv")
+    experiment = prepare(config)
+    assert not_none(experiment.topology.assign_edges(load_data(experiment))).tolist() == [1, 0, 0]
+    before = experiment.identity
+    (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,south\n")
+    assert prepare(config).identity != before
+    (tmp_path / "copy.csv").write_text("client,edge\n2,north\n0,south\n1,north\n")
+    copy = ragged(tmp_path, "algo=fedavg", TREE, f"topology.map={tmp_path}/copy.csv")
+    assert prepare(copy).identity == before  # where a file lies says nothing of what a run is
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["topology.edges=7"], ["topology.edges=7", "3"]),
+        (["topology.map=[0,1]"], ["topology.map", "2", "3"]),
+        (["topology.map=[0,2,2]"], ["topology.map", "edge 1"]),
+        (["topology.map=[0,1,1]", "topology.edges=3"], ["topology.edges=3", "2"]),
+        (["topology.map=twice.csv"], ["topology.map=twice.csv", "client 0 more than once"]),
+        (["topology.map=nowhere.csv"], ["topology.map=nowhere.csv"]),
+        (["topology.map=[0,-1,1]"], ["topology.map=-1", "non-negative"]),
+        (["algo=centralized"], ["algo=centralized", "topology"]),
+    ],
+)
+def test_what_is_no_tree_is_refused(overrides, words, tmp_path):
+    Path("twice.csv").write_text("client,edge\n0,a\n1,a\n2,b\n0,b\n")
+    with fails(*words):
+        experiment = prepare(ragged(tmp_path, "algo=fedavg", TREE, *overrides))
+        experiment.topology.assign_edges(load_data(experiment))
+        _ = experiment.identity
+
+
+def test_keys_of_a_tree_ask_for_one():
+    with fails("topology.edges", "topology=tree"):
+        compose(["topology.edges=2"])
+
+
+def test_an_algorithm_of_edges_needs_them(tmp_path):
+    with fails("algo=pfedmac_sh", "topology=tree"):
+        prepare(ragged(tmp_path, "algo=pfedmac_sh"))

@@ -1,0 +1,158 @@
+"""Rows that stay on disk: as if they were in memory."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+from helpers import fails
+
+from fcorun import Record, compose, run, run_grid
+from fcorun.engine.segments import evaluation_blocks
+from fcorun.engine.segments.row_fetching import bytes_per_round
+from fcorun.engine.segments.segment import Segments
+from fcorun.experiment.build import build_engine, load_data
+from fcorun.experiment.prepare import prepare
+from fcorun.runs.batching import bytes_read_per_round, split_jobs
+from fcorun.runs.job import Job
+
+ROWS, FEATURES = 240, 6
+DATA = ["data=table", "data.path=rows", "data.test=0.1", "precision=float64", "rounds=5", "eval_every=4"]
+RATES = ["algo.client_lr=0.05", "algo.server_lr=1", "reg.strength=0.01"]
+
+
+@pytest.fixture(autouse=True)
+def rows(tmp_path):
+    """A folder of ragged clients, whose rows stand in no order."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ROWS, FEATURES)).astype(np.float32)
+    (tmp_path / "rows").mkdir()
+    client = rng.choice(5, ROWS, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+    y = x @ np.arange(FEATURES) + client + rng.standard_normal(ROWS)
+    for name, values in {"X": x, "y": y, "client": client}.items():
+        np.save(tmp_path / "rows" / f"{name}.npy", values)
+
+
+def both(*given: str) -> tuple[Record, Record]:
+    """Records of the same run with rows in memory and on disk."""
+    return tuple(run(compose([*DATA, *given, f"data.resident={way}"]), way) for way in ("true", "false"))  # type: ignore
+
+
+def alike(one: Record, other: Record) -> None:
+    for name in one.solution:
+        np.testing.assert_allclose(other.solution[name], one.solution[name], rtol=1e-12, atol=1e-12)
+    columns = [name for name in one.metrics if name != "seconds"]
+    assert [*one.metrics] == [*other.metrics]
+    np.testing.assert_allclose(other.metrics[columns], one.metrics[columns], rtol=1e-12, atol=1e-12)
+    assert one.status["identity"] == other.status["identity"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["algo=feddualavg", "batch_size=7", *RATES],
+        ["algo=fedmid", "batch_size=7", "clients_per_round=2", "local_epochs=null", "local_steps=3", *RATES],
+        ["algo=scaffold", "batch_size=7", "clients_per_round=2", "algo.client_lr=0.05", "data.standardize=pooled"],
+        ["algo=fedavg", "batch_size=null", "local_epochs=2", "client_weighting=uniform"],
+        ["algo=fedgd"],
+        ["algo=fedprox", "algo.mu=1"],
+        ["algo=fedavg", "topology=tree", "topology.edges=2", "topology.rounds=2", "batch_size=null"],
+        ["algo=fedavg", "topology=tree", "topology.edges=2", "batch_size=7", *RATES[:2]],
+    ],
+    ids=lambda given: "-".join(given[:2]),
+)
+def test_rows_on_disk_are_as_in_memory(given):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation_blocks, "BLOCK_BYTES", 50 * FEATURES * 8)  # so that there are several
+        alike(*both(*given))
+
+
+def test_rows_that_a_stretch_takes_twice_are_read_twice(tmp_path):
+    """Of clients of one size, some twice in a stretch and others not at all, rows may be as many as lie between."""
+    np.save(tmp_path / "rows" / "client.npy", np.repeat(np.arange(4), ROWS // 4))
+    given = ["clients_per_round=2", "batch_size=6", "data.test=0", "data.validation=0", "algo.client_lr=0.05"]
+    alike(*both("algo=fedavg", *given, "rounds=20", "eval_every=2"))
+
+
+def test_seeds_and_rates_of_a_grid_share_what_is_fetched():
+    given = [*DATA, "algo=feddualavg", "batch_size=7", "clients_per_round=2", *RATES]
+    points = [("0.05", 0), ("0.02", 0), ("0.05", 1)]
+    found = {}
+    for way in ("true", "false"):
+        stays = [*given, f"data.resident={way}"]
+        configs = [compose([*stays, f"algo.client_lr={lr}", f"seed={seed}"]) for lr, seed in points]
+        found[way] = run_grid(configs, [f"{way}{k}" for k in range(3)])
+    for one, other in zip(found["true"], found["false"], strict=True):
+        alike(one, other)
+
+
+def engine(*given: str):
+    experiment = prepare(compose([*DATA, "algo=feddualavg", "batch_size=7", *RATES, *given, "data.resident=false"]))
+    return build_engine(experiment, load_data(experiment)), experiment
+
+
+def test_what_is_fetched_is_of_each_seed_once_and_bounds_the_seeds_of_a_batch():
+    whole, experiment = engine("rounds=8", "eval_every=8")
+    federation, seeds = whole.federation, [0, 0, 1, 1, 1]
+    one_round = bytes_per_round(federation.data, federation.schedule, "float64", whole=False)
+    with jax.enable_x64(True):
+        stretch = Segments(federation, seeds, None, rounds=8, eval_every=8).next_segment(0)
+        assert stretch is not None
+        assert stretch.rows is not None
+        assert stretch.rows.x.nbytes == 2 * 8 * one_round
+        assert len(stretch.rounds.rows) == len(seeds)
+        jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
+        assert [len(batch) for batch in split_jobs(replace(whole, budget=4 * one_round), jobs, 1)] == [2, 2, 1]
+        assert [len(batch) for batch in split_jobs(replace(whole, budget=4 * one_round), jobs[2:], 1)] == [3]
+
+
+@pytest.mark.parametrize(("seeds", "batches"), [([0, 1, 2, 3], [2, 2]), ([0, 0, 0, 0], [4]), ([0] * 8, [4, 4])])
+def test_runs_are_dealt_out_sooner_where_much_is_read_in_a_round(seeds, batches, monkeypatch):
+    whole, experiment = engine("rounds=8", "eval_every=8", "data.resident=true")
+    jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
+    with jax.enable_x64(True):
+        monkeypatch.setattr("fcorun.runs.batching._MUCH", 4 * bytes_read_per_round(whole))  # as much as four seeds read
+        assert [len(batch) for batch in split_jobs(whole, jobs, 2)] == batches
+
+
+def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):
+    whole, experiment = engine("rounds=8", "eval_every=8")
+    one_round = bytes_per_round(whole.federation.data, whole.federation.schedule, "float64", whole=False)
+    after, counts = Segments.next_segment, []
+
+    def noted(self, done):
+        found = after(self, done)
+        counts.append(found and found.n_rounds)
+        return found
+
+    monkeypatch.setattr(Segments, "next_segment", noted)
+    ends = []
+    for budget, told in ((None, [8]), (2 * 3 * one_round, [3, 3, 2]), (1, [1] * 8)):
+        counts.clear()
+        with jax.enable_x64(True):
+            ends.append(list(replace(whole, budget=budget).run([experiment.numbers()]))[-1])
+        assert counts == [*told, None]
+    for one, other in pairwise(ends):
+        np.testing.assert_allclose(one.solution["weights"], other.solution["weights"], rtol=1e-12)
+        assert (one.work == other.work).all()
+        assert one.round == other.round == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["algo=centralized"], "algo=centralized takes all rows at once"),
+        (["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1"], "models of the clients' own"),
+        (["algo=fedavg", "reference=true"], "reference=true solves"),
+        (["algo=fedavg", "reg.relative=0.1", "reg.strength=null"], "reg.relative takes a gradient"),
+        (["algo=fedavg", "batch_size=7", "algo.client_lr=0.1", "memory=1e-5"], "the rows of a round, and of the next"),
+        (["algo=fedavg", "batch_size=7", "memory=1e-6"], "auto of algo=fedavg takes bounds"),
+        (["algo=fedavg", "data.standardize=per_client"], "data.standardize=per_client needs rows in memory"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given[-1],
+)
+def test_what_needs_all_rows_is_refused_before_anything_is_written(given, says, tmp_path):
+    with fails(says):
+        run(compose([*DATA, "data.resident=false", *given]), "refused")
+    assert not (tmp_path / "refused").exists()

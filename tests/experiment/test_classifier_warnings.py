@@ -1,0 +1,59 @@
+"""Statements on classifiers at the end of a run: one class for all rows, classes that are separated."""
+
+import numpy as np
+import pytest
+from helpers import ragged
+
+from fcorun import run
+from fcorun.tables.data_warnings import warn_positive_class
+
+RNG = np.random.default_rng(2)
+X = RNG.standard_normal((60, 3))
+RARE = np.arange(60) % 6 == 0
+SIZES = (20, 20, 20)
+
+
+def reason(folder, *overrides, x=X, y=RARE, **options):
+    settings = ragged(folder, "algo=centralized", *overrides, sizes=SIZES, task="binary", x=x, y=y, **options)
+    return run(settings, folder / "run").status["reason"]
+
+
+def test_one_class_for_all_rows(tmp_path):
+    told = reason(tmp_path, "reg=l1", "reg.strength=1")
+    assert "train_accuracy 0.8333 is what saying 'False' of every row gives" in told
+    assert "judge it by train_loss" in told
+    held = reason(tmp_path / "held", "reg=l1", "reg.strength=1", "data.validation=0.5")
+    assert "val_accuracy 0." in held
+    assert "judge it by val_loss, val_auc or val_ap" in held
+    assert "accuracy" not in reason(tmp_path / "other", "reg=l1", "reg.strength=0.01", y=X[:, 0] + 0.3 > X[:, 1] ** 2)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_perfect_separation(tmp_path, complete):
+    """Complete, and of a level that only rows of one class have."""
+    level = RARE if complete else RARE & (np.arange(60) < 31)
+    x = np.column_stack([X, level])
+    told = reason(tmp_path, "reg=none", "algo.max_iterations=500", x=x)
+    assert "perfect separation" in told
+    assert ("every training row is classified right" in told) == complete
+    assert "feature 'x3' alone parts 'False' from 'True'" in told
+    assert "objective.ridge=0.01 or reg=l1" in told
+    mild = reason(tmp_path / "mild", "objective.ridge=0.001", "reg=none", x=x)
+    assert ("the size of the coefficients is that of the penalty" in mild) == complete
+    assert "perfect separation" not in reason(tmp_path / "none", "reg=none", "algo.max_iterations=200")
+
+
+@pytest.mark.parametrize(
+    ("classes", "given", "told"),
+    [
+        ((1, 2), None, "'2'"),
+        (("no", "yes"), None, "'yes'"),
+        ((0, 1), None, ""),
+        ((1, 2), "1", ""),
+        ((False, True), None, ""),
+    ],
+)
+def test_the_class_that_coefficients_speak_for(classes, given, told):
+    found = warn_positive_class(classes, given)
+    assert bool(found) == bool(told)
+    assert all(f"speak for {told}" in line for line in found)

@@ -1,0 +1,53 @@
+"""What fits what: methods of own models that are refused, or of which something is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import HETEROGENEOUS, fails, ragged, small, small_for
+from quadratics import SIZES, Quadratics
+
+from fcorun import compose, grid, run, run_grid
+from fcorun.experiment.prepare import prepare
+
+
+def test_pfedmac_adds_a_ridge_and_says_so_or_is_refused(tmp_path):
+    q = Quadratics(ragged(tmp_path, sizes=SIZES))
+    lam = q.l + 0.7
+    record = run(ragged(tmp_path, "algo=pfedmac", f"algo.lam={lam}", "reg=none", sizes=SIZES), "ridge")
+    assert record.summary["curvature"]["algo.ridge"] == pytest.approx(0.7, abs=1e-8)
+    assert "algo.ridge=0.7 was added" in record.status["reason"]
+    with fails("algo.ridge=0.6", "no minimum", "algo.ridge=auto"):
+        run(ragged(tmp_path, "algo=pfedmac", f"algo.lam={lam}", "algo.ridge=0.6", "reg=none", sizes=SIZES), "little")
+    enough = run(ragged(tmp_path, "algo=pfedmac", f"algo.lam={0.9 * q.l}", "reg=none", sizes=SIZES), "enough")
+    assert enough.status["reason"] == ""
+    assert enough.summary["curvature"]["algo.ridge"] == 0
+
+
+def test_a_point_that_is_refused_does_not_stop_the_others():
+    base = compose([*HETEROGENEOUS, "algo=pfedmac", "objective.ridge=0.05", "objective.intercept=false", "algo.ridge=0",
+                    "rounds=2", "reg=none"])  # fmt: skip
+    with fails("algo.lam=0.1"):
+        run_grid(grid(base, {"algo.lam": [0.01, 0.1, 0.03]}), ["a", "b", "c"])
+    ends = [json.loads(Path(name, "status.json").read_text()) for name in "abc"]
+    assert [end["status"] for end in ends] == ["done", "failed", "done"]
+    assert "algo.lam=0.1" in ends[1]["reason"]
+
+
+@pytest.mark.parametrize("name", ["pfedmac", "pfedmac_s", "pfedmac_sh"])
+def test_pfedmac_on_losses_of_unknown_curvature_needs_to_be_told(name):
+    tree = ["topology=tree"] if name == "pfedmac_sh" else []
+    with fails(f"algo={name}", "algo.ridge"):
+        prepare(small(f"algo={name}", *tree, "objective=mlp"))
+
+
+def test_smooth_sparsity_is_for_l1():
+    with fails("algo=pfedmac_s", "smoothed", "reg=elastic_net"):
+        prepare(small("algo=pfedmac_s", "algo.sparsity=huber", "reg=elastic_net"))
+
+
+def test_what_leaves_psi_out_says_so():
+    for name in ("apfl", "pfedme", "mixture", "pfedmac", "ditto"):
+        assert "leaves psi out" in prepare(small_for(name)).warning
+    assert not prepare(small_for("ditto", "algo.solver=feddualavg")).warning
+    assert not prepare(small_for("pfedmac_s")).warning

@@ -1,0 +1,90 @@
+"""Weights of voxels as images: what records keep, and what of clients' own models is made."""
+
+import nibabel
+import numpy as np
+import pytest
+from brain_images import AFFINE, SHAPE, head_mask, write_maps
+from helpers import fails
+
+from fcorun import Record, compose, run
+from fcorun.cli.commands import main
+from fcorun.models.coefficients import load_coefficients
+from fcorun.reports.pictures.coefficients import draw_model
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
+
+
+def ran(tmp_path, *more: str, folder: str = "run") -> Record:
+    table = write_maps(tmp_path / "scans", classes=3 if "data.task=multiclass" in more else 2)
+    own = ["data=nifti", f"data.path={table}", f"data.mask={tmp_path / 'scans/mask.nii.gz'}", "data.validation=0"]
+    return run(compose([*own, "data.standardize=pooled", "rounds=40", "eval_every=20", *more]), folder)
+
+
+def test_a_record_keeps_mask_and_weights(tmp_path):
+    record = ran(tmp_path)
+    mask, weights = (nibabel.Nifti1Image.from_filename(record.folder / f"{n}.nii.gz") for n in ("mask", "weights"))
+    np.testing.assert_array_equal(mask.get_fdata() > 0, head_mask())
+    np.testing.assert_array_equal(weights.affine, AFFINE)
+    np.testing.assert_array_equal(weights.get_fdata()[head_mask()], record.solution["weights"])
+    assert not weights.get_fdata()[~head_mask()].any()
+    largest = np.unravel_index(np.abs(weights.get_fdata()).argmax(), SHAPE)  # where the images differ
+    assert largest[0] in (1, 2)
+    assert largest[1] in (2, 3)
+    assert largest[2] in (1, 2)
+    place = tuple(np.argwhere(head_mask())[0].tolist())
+    assert load_coefficients(record).features[0] == "voxel {} {} {}".format(*place)
+
+
+@pytest.mark.drawn
+def test_a_map_is_drawn(tmp_path):
+    record = ran(tmp_path, "data.task=multiclass")
+    assert (record.folder / "brain.png").read_bytes().startswith(b"\x89PNG")
+    assert nibabel.Nifti1Image.from_filename(record.folder / "weights.nii.gz").shape == (*SHAPE, 3)
+    found = load_coefficients(record)
+    none = type(found)(found.features, ("",), 0 * found.weights[:, :1], grid=found.grid)
+    assert draw_model(none, "nothing", 1e-4, format="pdf")["brain.pdf"].startswith(b"%PDF")
+
+
+def test_maps_of_clients_own_models(tmp_path):
+    record = ran(tmp_path, "algo=ditto")
+    assert main(["weights", "run", "--clients"]) == 0
+    image = nibabel.Nifti1Image.from_filename(record.folder / "weights_by_client.nii.gz")
+    assert image.shape == (*SHAPE, 3)
+    np.testing.assert_array_equal(image.get_fdata()[head_mask()].T, record.personal["weights"])
+    assert (record.folder / "brain_by_client.png").stat().st_size > 1000
+    head_, *lines = (record.folder / "coefficients_by_client.csv").read_text().splitlines()
+    assert head_ == "parameter,feature,class,site0,site1,site2"
+    assert len(lines) == head_mask().sum() + 1
+
+
+def test_graph_net_knows_the_voxels(tmp_path):
+    smooth = ran(tmp_path, "reg=graph_net", "reg.strength=0.05", "reg.l1_ratio=0.02", "algo=centralized", folder="g")
+    rough = ran(tmp_path, "reg=elastic_net", "reg.strength=0.05", "reg.l1_ratio=0.02", "algo=centralized", folder="e")
+
+    def roughness(record):
+        image = nibabel.Nifti1Image.from_filename(record.folder / "weights.nii.gz").get_fdata()
+        both = [
+            head_mask()[1:] & head_mask()[:-1],
+            head_mask()[:, 1:] & head_mask()[:, :-1],
+            head_mask()[:, :, 1:] & head_mask()[:, :, :-1],
+        ]
+        apart = sum((np.diff(image, axis=a)[both[a]] ** 2).sum() for a in range(3))
+        return apart / (image**2).sum()
+
+    assert smooth.summary["certificate"]["certified"]
+    assert roughness(smooth) < 0.5 * roughness(rough)
+    federated = ran(tmp_path, "reg=graph_net", "reg.strength=0.05", "algo=feddualavg", folder="f")
+    assert federated.status["status"] == "done"
+
+
+@pytest.mark.parametrize("reg", ["tv", "fused_lasso", "monotone"])
+def test_orders_are_no_grids(tmp_path, reg):
+    with fails(f"reg={reg}", "order of the features", "reg=graph_net"):
+        ran(tmp_path, f"reg={reg}")
+    with fails("reg=graph_net", "order of the features"):
+        ran(tmp_path, "reg=graph_net", "reg.graph=chain")

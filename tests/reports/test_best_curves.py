@@ -1,0 +1,196 @@
+"""Pictures of best points, and of structure against quality."""
+
+import pytest
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from figure_checks import draw_best_points, draw_checked_view, legend_of
+
+from fcorun import UserError, load_records
+from fcorun.metrics import COUNTERS
+from fcorun.reports.pictures import structure
+from fcorun.reports.pictures.axis import x_values
+from fcorun.reports.pictures.best_curves import choose_sweep_panels
+
+# ---------------------------------------------------------------- best points
+
+
+def test_panels():
+    assert choose_sweep_panels(["objective", "train_loss", "val_loss"], "val_loss") == ["objective", "val_loss"]
+    names = ["objective", "suboptimality", "train_loss", "val_accuracy", "val_loss", "support_f1", "density", "rank"]
+    assert choose_sweep_panels(names, "support_f1") == ["suboptimality", "val_loss", "support_f1", "density", "rank"]
+    assert choose_sweep_panels(["objective", "train_loss"], "objective")[1] == "train_loss"
+
+
+def test_best_points_side_by_side():
+    found = draw_best_points(fake_grid("s"))
+    assert len(found.axes) == 4
+    assert legend_of(found) == [
+        *(
+            "feddualavg",
+            "fedmid",
+            "median and range over 3 seeds of cohorts",
+            "all: $\\eta_c$ = 0.2, $\\eta_s$ = 1$\\uparrow$",
+        ),
+        "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
+    ]
+    for ax in found.axes:
+        assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]
+        assert len(ax.collections) == 2
+        assert ax.get_xlabel() == "communication round"
+    colours = {tuple(line.get_color() for line in ax.lines) for ax in found.axes}
+    assert len(colours) == 1
+    assert found.axes[3].get_ylabel() == "density:\nshare of |w$_j$| > 0.0001"
+
+
+def test_the_line_is_the_median_of_the_best_points_seeds():
+    there = fake_grid("s", algos=("fedmid",), client=(0.2,), server=(1.0,))
+    line = draw_best_points(there).axes[0].lines[0]
+    middle = there[1].rows  # the levels grow with the seed
+    assert line.get_ydata().tolist() == [row["objective"] for row in middle]
+
+
+def test_panels_that_nothing_measured_are_asked_for_in_vain():
+    with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
+        draw_best_points([fake_record("a")], shown=["objective", "suboptimality"])
+
+
+def test_losses_of_two_objectives_share_no_panel():
+    there = [
+        fake_record("a", fake_config(objective={"name": "huber"})),
+        fake_record("b", fake_config("fedmid", objective={"name": "mlp"})),
+    ]
+    assert [ax.get_ylabel().split()[0] for ax in draw_best_points(there).axes] == ["F1", "density:"]
+    kept = ("objective", "train_loss", *COUNTERS[:4])
+    few = [{key: value for key, value in row.items() if key in kept} for row in fake_rows()]
+    few = [row | {"recovery_error": 1.0} for row in few]
+    there = [
+        fake_record(f"c/{a}", fake_config(a, objective={"name": n}), few)
+        for a, n in (("fedavg", "huber"), ("fedmid", "mlp"))
+    ]
+    (ax,) = draw_best_points(there, "recovery_error").axes
+    assert ax.get_ylabel().startswith("‖w")
+
+
+def test_one_seed_has_no_band():
+    found = draw_best_points(fake_grid("s", seeds=(0,)))
+    assert legend_of(found) == [text for text in legend_of(found) if "seeds" not in text]
+    assert not found.axes[0].collections
+
+
+def test_a_baseline_is_a_level_line():
+    there = [fake_record("a"), fake_record("b", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True))]
+    found = draw_best_points(there)
+    level = next(line for line in found.axes[0].lines if len(set(line.get_ydata())) == 1)
+    assert level.get_ydata()[0] == 0.5
+    assert found.axes[0].get_xlim()[1] < 50
+    assert legend_of(found) == ["feddualavg", "centralized (its solution)"]
+
+
+def test_best_points_against_bytes():
+    there = [fake_record("a"), fake_record("b", fake_config("fedmid"), fake_rows(rounds=4000, every=1000))]
+    there.append(fake_record("c", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True)))
+    for ax in draw_best_points(there, xs=["bytes"]).axes:
+        assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([0.64, 64.0])
+        assert ax.get_xlabel() == "communication, up and down (kB)"
+        assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
+
+
+def test_seeds_are_matched_by_round_and_placed_at_their_median():
+    for seed, pace in enumerate((1.0, 2.0, 7.0)):
+        table = [row | {"seconds": pace * row["round"]} for row in fake_rows(1.0 + seed)]
+        fake_record(f"s/{seed}", fake_config(seed=seed), table[: 5 - seed])
+    ax = draw_best_points(load_records("s"), xs=["seconds"]).axes[0]
+    assert ax.lines[0].get_xdata().tolist() == [0, 20, 40]  # the rounds that all have, at the pace of the second
+    assert ax.lines[0].get_ydata().tolist() == [row["objective"] for row in fake_rows(2.0)[:3]]
+    assert ax.collections[0].get_datalim(ax.transData).x1 == 40
+
+
+def test_bands_are_in_the_unit_of_the_axis():
+    ax = draw_best_points(fake_grid("s", client=(0.1,), server=(1.0,)), xs=["bytes"]).axes[0]
+    there = [
+        fake_record(f"t/{seed}", fake_config(seed=seed), fake_rows(1.0 + seed, rounds=4000, every=1000))
+        for seed in range(3)
+    ]
+    wide = draw_best_points(there, xs=["bytes"]).axes[0]
+    for one, most in ((ax, 640), (wide, 64)):
+        assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
+    assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
+
+
+def test_a_column_for_each_x():
+    there = [
+        fake_record("a", table=fake_rows(grads=10**6)),
+        fake_record("b", fake_config("fedmid"), fake_rows(2.0, grads=10**5)),
+    ]
+    shown, xs = ["objective", "support_f1"], ["rounds", "bytes", "grad_evals", "seconds"]
+    found = draw_best_points(there, shown=shown, xs=xs)  # which sees to it that no label covers another
+    below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
+    assert below[:4] == [""] * 4
+    assert below[4:] == [
+        *("communication round", "communication, up and down (B)"),
+        *("gradient evaluations (10$^6$ examples)", "time (s)"),
+    ]
+    beside = [ax.get_ylabel() for ax in found.axes]
+    assert [bool(label) for label in beside] == [True, False, False, False] * 2
+    for place, (ax, x) in enumerate(zip(found.axes, xs * 2, strict=True)):
+        assert ax.get_shared_y_axes().joined(ax, found.axes[place // 4 * 4])
+        assert ax.get_shared_x_axes().joined(ax, found.axes[4 + place % 4])
+        factor = {"grad_evals": 1e6}.get(x, 1)
+        assert ax.lines[0].get_xdata()[-1] * factor == pytest.approx(x_values(fake_rows(grads=10**6), x, "a")[-1])
+    assert found.axes[0].get_xlim() != found.axes[1].get_xlim()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_columns_of_fewer_x(count):
+    found = draw_best_points(fake_grid("s"), shown=["objective"], xs=["rounds", "bytes", "seconds"][:count])
+    assert len(found.axes) == count
+    assert all(ax.get_xlabel() for ax in found.axes)
+
+
+@pytest.mark.parametrize("count", [2, 4, 7])
+def test_best_points_of_many_algorithms(count):
+    names = ["feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp", "fedavg", "fedavg_subgradient", "mine"][:count]
+    assert (
+        len(legend_of(draw_best_points(fake_grid("s", algos=names, client=(0.1, 0.2), server=(0.3, 1.0))))) == count + 3
+    )
+
+
+@pytest.mark.parametrize(("more", "count"), [({}, 4), ({"rank": 3.0}, 5), ({"val_accuracy": 0.5, "rank": 3.0}, 5)])
+def test_pages_of_other_problems(more, count):
+    assert (
+        len(
+            draw_best_points(
+                [
+                    fake_record("a", table=fake_rows(**more)),
+                    fake_record("b", fake_config("fedmid"), fake_rows(2, **more)),
+                ]
+            ).axes
+        )
+        == count
+    )
+
+
+def test_only_the_objective():
+    plain = [{k: v for k, v in row.items() if k not in ("val_loss", "support_f1", "density")} for row in fake_rows()]
+    there = [fake_record("a", table=plain)]
+    assert len(draw_best_points(there, "objective").axes) == 2
+    assert draw_checked_view(structure.draw, there, "objective") is None
+
+
+# ---------------------------------------------------------------- structure
+
+
+def test_structure_against_quality():
+    found = draw_checked_view(structure.draw, fake_grid("s"))
+    (ax,) = found.axes
+    assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
+    assert legend_of(found) == ["feddualavg", "fedmid", "best by support_f1"]
+    assert "> 0.0001" in ax.get_xlabel()
+    assert "last 20 rounds" in ax.get_xlabel()
+
+
+def test_low_rank_has_rank():
+    found = draw_checked_view(
+        structure.draw,
+        [fake_record("a", table=fake_rows(rank=3.0)), fake_record("b", fake_config("fedmid"), fake_rows(rank=4.0))],
+    )
+    assert found.axes[0].get_xlabel().startswith("rank: singular values > 0.0001")

@@ -1,0 +1,142 @@
+"""Pictures of one run: its curves, and what they are drawn against."""
+
+import numpy as np
+import pytest
+from fake_records import fake_grid, fake_rows
+from figure_checks import draw_best_points, draw_checked
+from helpers import small
+
+from fcorun import UserError, run
+from fcorun.metrics import CATALOGUE, Metric
+from fcorun.reports.pictures import run_curves
+from fcorun.reports.pictures.axis import choose_unit, x_values
+from fcorun.reports.pictures.layout import COLOURS
+from fcorun.reports.pictures.run_curves import draw_run
+
+# ---------------------------------------------------------------- one run
+
+
+def drawn(rows, label="a", cutoff=1e-4, x="rounds", metrics=CATALOGUE):
+    """The figure of a run, its texts all inside the page."""
+    return draw_checked(run_curves.draw, rows, label, cutoff, x, metrics)
+
+
+def lines_of(figure):
+    """What each axis is called, and the names of its lines in a legend."""
+    return {ax.get_ylabel(): [t.get_text() for t in ax.get_legend().get_texts()] if ax.get_legend() else []
+            for ax in figure.axes}  # fmt: skip
+
+
+def test_curves_show_every_line():
+    found = drawn(fake_rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso")
+    assert lines_of(found) == {
+        "objective\nΦ(w) = F(w) + ψ(w)": [],
+        "mean loss": ["training", "validation"],
+        "support {|w$_j$| > 0.0001}": ["F1", "precision", "recall", "density"],
+    }
+    assert [line.get_color() for line in found.axes[2].lines] == list(COLOURS[:4])
+    assert found.axes[2].get_ylim() == (-0.03, 1.03)
+    assert found.get_suptitle() == "algo=feddualavg data=lasso"
+
+
+def test_curves_of_other_problems():
+    found = drawn(fake_rows(train_accuracy=0.5, val_accuracy=0.4, suboptimality=0.1))
+    assert list(lines_of(found))[:2] == ["gap  Φ(w) - Φ*", "accuracy"]
+    plain = [
+        {name: value for name, value in row.items() if name != "support_f1"}
+        for row in fake_rows(rank=3, recovery_error=2.0)
+    ]
+    assert list(lines_of(drawn(plain)))[2:] == [
+        *("density:\nshare of |w$_j$| > 0.0001", "rank:\nsingular values > 0.0001", "‖w - w$_{\\mathrm{true}}$‖$_2$"),
+    ]
+
+
+def test_curves_of_a_metric_that_the_objective_declares():
+    metrics = CATALOGUE.with_metrics([Metric("val_deviance", "validation deviance", higher=False, log=True)])
+    table = fake_rows(val_deviance=2.0, groups=3.0)
+    assert list(lines_of(drawn(table, metrics=metrics)))[3:] == ["validation deviance"]
+    assert len(drawn(table).axes) == 3
+
+
+def test_a_long_title_has_lines():
+    label = "algo=feddualavg_osp data=logistic_synthetic algo.client_lr=0.001 algo.server_lr=0.3 reg.strength=0.1"
+    assert drawn(fake_rows(), label).get_suptitle() == label
+    assert "\n" in drawn(fake_rows(), label + " " + label).get_suptitle()
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, np.inf], [1.0, 0.0, -1.0], [0.0, 0.0], [1e-300, 1e300], [5.0] * 3])
+def test_curves_of_odd_values(values):
+    table = [{"round": i, "bytes_up": 1, "objective": v, "train_loss": v, "rank": v} for i, v in enumerate(values)]
+    found = drawn(table, "$a_b$")
+    alone = sum(map(np.isfinite, values)) == 1
+    assert found.axes[0].lines[0].get_marker() == ("." if alone else "")  # a single value is a dot
+
+
+@pytest.mark.parametrize(("format", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_formats_of_curves(format, begins):
+    for table in ([], fake_rows()):
+        assert draw_run(table, "a", 1e-4, format=format).startswith(begins)
+
+
+# ---------------------------------------------------------------- what curves are drawn against
+
+
+def test_along():
+    table = fake_rows(grads=3)
+    assert x_values(table, "rounds", "a") == [0, 10, 20, 30, 40]
+    assert x_values(table, "bytes", "a") == [0, 160, 320, 480, 640]
+    assert x_values(table, "grad_evals", "a") == [0, 30, 60, 90, 120]
+    assert x_values(table, "seconds", "a") == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_what_was_not_counted_is_refused():
+    said = "x=grad_evals was not counted in mine; choose x as one of rounds, bytes, seconds, or run it again with force"
+    with pytest.raises(UserError, match=said):
+        x_values(fake_rows(), "grad_evals", "mine")
+    with pytest.raises(UserError, match=r"x=grad_evals was not counted in feddualavg;"):
+        draw_best_points(fake_grid("s", client=(0.1,)), xs=["grad_evals"])
+
+
+@pytest.mark.parametrize(
+    ("x", "most", "factor", "label"),
+    [
+        ("rounds", 1e7, 1, "communication round"),
+        ("seconds", 5000, 1, "time (s)"),
+        ("bytes", 0, 1, "communication, up and down (B)"),
+        ("bytes", 999, 1, "communication, up and down (B)"),
+        ("bytes", 1e6, 1e6, "communication, up and down (MB)"),
+        ("bytes", 9e17, 1e12, "communication, up and down (TB)"),
+        ("grad_evals", 12, 1, "gradient evaluations (examples)"),
+        ("grad_evals", 4.1e6, 1e6, "gradient evaluations (10$^6$ examples)"),
+    ],
+)  # fmt: skip
+def test_units(x, most, factor, label):
+    assert choose_unit(x, most) == (factor, label)
+
+
+@pytest.mark.parametrize(
+    ("table", "x", "label", "places"),
+    [
+        (fake_rows(), "rounds", "communication round", [0, 10, 20, 30, 40]),
+        (fake_rows(), "bytes", "communication, up and down (B)", [0, 160, 320, 480, 640]),
+        (fake_rows(grads=100), "grad_evals", "gradient evaluations (10$^3$ examples)", [0, 1, 2, 3, 4]),
+        (fake_rows(silent=True), "rounds", "iteration", [0, 10, 20, 30, 40]),
+        (fake_rows(silent=True), "bytes", "iteration", [0, 10, 20, 30, 40]),
+        (fake_rows(silent=True), "grad_evals", "iteration", [0, 10, 20, 30, 40]),
+        (fake_rows(silent=True, grads=2), "grad_evals", "gradient evaluations (examples)", [0, 20, 40, 60, 80]),
+        (fake_rows(silent=True), "seconds", "time (s)", [0, 1, 2, 3, 4]),
+        (fake_rows()[:1], "bytes", "communication, up and down (B)", [0]),
+        ([], "grad_evals", "gradient evaluations (examples)", []),
+    ],
+)
+def test_curves_against(table, x, label, places):
+    for ax in drawn(table, x=x).axes:
+        assert ax.get_xlabel().replace("\n", " ") == label
+        assert ax.lines[0].get_xdata() == pytest.approx(places)
+
+
+def test_a_run_is_drawn_against_what_it_was_told():
+    record = run(small("x=bytes", "rounds=2"))
+    table, label = record.rows, record.status["label"]
+    written = (record.folder / "curves.png").read_bytes()
+    assert written == draw_run(table, label, 1e-4, x="bytes") != draw_run(table, label, 1e-4)

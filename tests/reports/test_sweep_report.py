@@ -1,0 +1,187 @@
+"""What is shown of a table of runs, and what a sweep leaves."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_records import captured_output, fake_config, fake_grid, fake_record, fake_rows, show_best_points
+from helpers import SMALL, small
+from rich.console import Console
+
+import fcorun
+from fcorun import load_records, run, run_grid
+from fcorun.cli import commands
+from fcorun.cli.main import main
+from fcorun.reports.build_table import build_table
+from fcorun.reports.sweep_report import write_sweep_report
+
+
+def test_show_names_tail_cutoff_and_band():
+    text, _ = captured_output(show_best_points, build_table(fake_grid("s")), None)
+    for part in ("range", "over 3 seeds", "last 20", ">0.0001"):
+        assert part in text
+    caption = " ".join(text[text.index("best by") :].split())
+    assert caption.startswith("best by support_f1: mean over the last 20 rounds, median over seeds")
+    assert caption.endswith(
+        "cutoff=0.0001 "
+        + " ".join(
+            f"{algo}: best algo.server_lr=1 is the largest tried: try larger" for algo in ("feddualavg", "fedmid")
+        )
+    )
+    lines = [line.split() for line in text.splitlines() if line.startswith("fed") and ":" not in line]
+    assert [line[:3] for line in lines] == [["feddualavg", "0.2", "1"], ["fedmid", "0.2", "1"]]
+    assert [line[-2:] for line in lines] == [["12", "6"], ["12", "6"]]  # done, diverged
+    one, _ = captured_output(show_best_points, build_table(fake_grid("t", seeds=(0,))), "objective")
+    assert "seeds" not in one
+
+
+def test_show_says_whose_best_point_was_still_falling():
+    there = fake_grid("s", seeds=(0,))
+    for found in there:
+        config, path = found.config["algo"], found.folder / "summary.json"
+        best = (config["client_lr"], config["server_lr"]) == (0.2, 1.0)
+        if best == (config["name"] == "fedmid"):  # of the other algorithm, the points that are not best
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"unfinished": {"fell": 0.02}}))
+    text, _ = captured_output(show_best_points, build_table(there), None)
+    told = "still falling at the end, so more rounds or larger rates may help: fedmid"
+    assert text.split()[-len(told.split()) :] == told.split()
+
+
+def test_show_says_whose_best_point_ended_above_the_optimum():
+    for algo, above in (("feddualavg", 0.127), ("fedmid", 0.0)):
+        path = fake_record(f"s/{algo}", fake_config(algo), fake_rows(1 + above)).folder / "summary.json"
+        certificate = {"above": above, "near": not above}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": certificate}))
+    text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
+    assert text.rstrip().endswith("above the optimum's objective: feddualavg 13 %")
+
+
+def test_how_far_above_the_optimum_is_said_once_of_each_algorithm():
+    for seed, above in enumerate((0.026, 0.028, 1.27)):
+        path = fake_record(f"s/{seed}", fake_config(seed=seed)).folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"above": above, "near": False}}))
+    text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
+    assert text.rstrip().endswith("above the optimum's objective: feddualavg 2.6 to 130 %")
+
+
+@pytest.mark.parametrize(("tail", "said"), [(20, ""), (21, "21 of 40"), (100, "40 of 40")])
+def test_a_tail_that_is_most_of_a_run_is_said_to_be(tail, said):
+    there = [fake_record("s/a"), fake_record("s/b", fake_config("centralized"), fake_rows(rounds=30, silent=True))]
+    text, _ = captured_output(show_best_points, build_table(there, tail), "objective")
+    told = f"mean over the last {said} rounds: the start counts; tail_rounds=8 judges the end"
+    assert (told in " ".join(text.split())) == bool(said)
+    assert ("the start counts" in text) == bool(said)
+
+
+def test_the_section_objective_is_told_from_the_metric(capsys):
+    for name in ("huber", "logistic"):
+        fake_record(f"s/{name}", fake_config(objective={"name": name}))
+    runs = build_table(load_records("s"))
+    text, _ = captured_output(show_best_points, runs, "objective")
+    assert "objective=" in text.split("\n")[2].split()
+    assert commands.main(["results", "s", "--metric", "objective", "--out", "s.tex"]) == 0
+    out = capsys.readouterr().out
+    assert "objective=" in out.split()
+    assert out.split("* best point")[0].count("last 20") == 2  # below objective and density
+    assert r"objective= & objective \\" in Path("s.tex").read_text()
+
+
+def test_show_says_which_baseline_is_not_certified():
+    for algo, certified in (("centralized", False), ("one_client", True)):
+        found = fake_record(f"s/{algo}", fake_config(algo), fake_rows(silent=True))
+        path = found.folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"certified": certified}}))
+    text, _ = captured_output(show_best_points, build_table(load_records("s")), "objective")
+    assert text.rstrip().endswith("not certified, and no optimum to compare with: centralized")
+
+
+def test_show_says_whose_seeds_change_nothing():
+    there = fake_grid("s")
+    for found in there:
+        path, drawn = found.folder / "summary.json", found.config["algo"]["name"] == "fedmid"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
+    text, _ = captured_output(show_best_points, build_table(there), None)
+    assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
+    assert (
+        "seed changes" not in captured_output(show_best_points, build_table(fake_grid("t")), None)[0]
+    )  # of records of before that is not known
+
+
+def test_report_writes_and_says(tmp_path):
+    there = fake_grid("s")
+    failed = fake_record("s/failed-1234", fake_config(), status="interrupted", reason="ValueError: [odd] name")
+    text, written = captured_output(write_sweep_report, Path("s"), load_records("s"))
+    assert [path.name for path in written] == ["results.csv", "rates.png", "best.png", "structure.png"]
+    assert all(path.exists() for path in written)
+    assert "interrupted: failed-1234: ValueError: [odd] name" in text
+    found = list(csv.DictReader(io.StringIO((tmp_path / "s" / "results.csv").read_text())))
+    assert len(found) == len(there) + 1
+    mine = next(row for row in found if row["folder"] == there[0].folder.name)
+    assert float(mine["tail_support_f1"]) == there[0].summary["tail"]["support_f1"]  # all digits
+    assert mine["rounds"] == "40"
+    assert failed.folder.exists()
+    assert not list(Path("s").glob(".*"))
+
+
+def test_what_cannot_be_drawn_has_its_table(monkeypatch):
+    fake_grid("s", seeds=(0,))
+    out = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_sweep_report(Path("s"), load_records("s"), console=Console(file=out, width=60))
+    assert "best by support_f1" in out.getvalue()
+    assert Path("s/results.csv").exists()
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted", "diverged"])
+def test_report_without_a_finished_run(status):
+    fake_record("s/a", status=status, reason="so")
+    text, written = captured_output(write_sweep_report, Path("s"), load_records("s"), tail_rounds=10)
+    assert written[0].name == "results.csv"
+    assert status in text
+    text, written = captured_output(write_sweep_report, Path("t"), [])
+    assert [path.name for path in written] == ["results.csv"]
+
+
+def test_report_of_real_runs():
+    config = small("rounds=6")
+    there = run_grid(
+        fcorun.grid(config, {"algo.client_lr": [0.001, 0.002, 1e6], "seed": [0, 1]}), [f"s/{i}" for i in range(6)]
+    )
+    text, written = captured_output(write_sweep_report, Path("s"), there, tail_rounds=4)
+    runs = build_table(there, 4)
+    assert runs.varied_keys == ["seed", "algo.client_lr"]
+    assert set(runs.frame["status"][runs.frame["algo.client_lr"] == 1e6]) == {"diverged"}
+    for i, one in enumerate(there):
+        metrics = one.metrics
+        if runs.frame["status"][i] == "diverged":
+            assert np.isnan(runs.frame["tail_support_f1"][i])
+            continue
+        tail = metrics["support_f1"][metrics["round"] > metrics["round"].max() - 4]
+        assert runs.frame["tail_support_f1"][i] == pytest.approx(tail.mean())
+    assert {path.name for path in written} == {"results.csv", "rates.png", "best.png", "structure.png"}
+    assert "last 4" in text
+    assert json.loads((there[0].folder / "status.json").read_text())["status"] == "done"
+
+
+def test_runs_of_different_length_are_told_apart():
+    records = [run(small(f"rounds={n}"), f"r/{n}") for n in (2, 4)]
+    runs = build_table(records)
+    assert runs.frame["rounds"].tolist() == runs.frame["rounds_done"].tolist() == [2, 4]
+    assert len(runs.best_points()) == 1
+
+
+def test_a_sweep_refuses_a_folder_with_results_of_somebody_else(capsys):
+    Path("s").mkdir()
+    Path("s/results.csv").write_text("mine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fcorun", "-m", *SMALL, "algo.client_lr=1e-3,2e-3", "hydra.sweep.dir=s"])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert stop.value.code == 2
+    assert "results.csv" in capsys.readouterr().err
+    assert Path("s/results.csv").read_text() == "mine"

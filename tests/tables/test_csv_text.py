@@ -1,0 +1,223 @@
+"""Tables as spreadsheets of half of Europe write them, and what is said of tables that look odd."""
+
+import bz2
+import gzip
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from table_files import SORTED, X, Y, frame, price_table, save
+
+from fcorun.cli.commands import main
+from fcorun.datasets.table import Table
+from fcorun.records.record import load_records
+from fcorun.tables.columns import exact_float_options, infer_kind, require_numbers
+from fcorun.tables.data_warnings import warn_identifiers, warn_similar_names
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+# ---------------------------------------------------------------- semicolons and commas
+
+
+@pytest.mark.parametrize("decimal", [",", "."])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.bz2"])
+def test_semicolons(tmp_path, name, decimal):
+    text = frame().to_csv(None, index=False, sep=";", decimal=decimal).replace("price", '"price, in EUR"')
+    pack = {"t.csv.gz": gzip.compress, "t.csv.bz2": bz2.compress}.get(name, bytes)
+    (tmp_path / name).write_bytes(pack(text.encode()))
+    data = price_table(str(tmp_path / name), target="price, in EUR").load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    np.testing.assert_array_equal(data.y, Y[SORTED])
+    assert data.features == ("u", "v", "w")
+    assert data.clients == ("a", "b")
+
+
+@pytest.mark.parametrize(("name", "sep"), [("t.tsv", "\t"), ("t.csv", ",")])
+def test_decimal_commas_between_other_signs(tmp_path, name, sep):
+    """Of the target they are read where the features have some, too; otherwise they may be part of a label."""
+    frame().to_csv(tmp_path / name, index=False, sep=sep, decimal=",")
+    data = price_table(str(tmp_path / name)).load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    np.testing.assert_array_equal(data.y, Y[SORTED])
+    frame(u=1, v=2, w=3, price=["0,5", "1,5"] * 3).to_csv(tmp_path / name, index=False, sep=sep)
+    assert price_table(str(tmp_path / name), task="binary").load().classes == ("0,5", "1,5")
+
+
+def test_empty_cells_stay_missing(tmp_path):
+    (tmp_path / "t.csv").write_text("u;price\n1,5;2\n;3\n2,5;4\n")
+    with fails("column 'u' is missing", "row 2"):
+        Table(str(tmp_path / "t.csv"), "price", clients=1, validation=0.0).load()
+
+
+@pytest.mark.parametrize(
+    ("rows", "value"),
+    [
+        ("1,234;1\n2,500;2\n", "1,234"),  # thousands, or decimals
+        ("1,5;0.5\n2,5;1.5\n", "1,5"),  # of a file whose decimals have points
+        ("0,5;500.5\n1,5;1.000\n", "0,5"),  # where not all points can be of thousands
+        ("1.234,5;1\n2,5;2\n", "1.234,5"),
+        ("1,234,567;1\n2,5;2\n", "1,234,567"),
+    ],
+)
+def test_commas_that_are_not_certain_are_refused(tmp_path, rows, value):
+    (tmp_path / "t.csv").write_text("u;v;price\n" + rows.replace("\n", ";3\n"))
+    with fails("column 'u'", f"'{value}' in row 1", "make it a number"):
+        Table(str(tmp_path / "t.csv"), "price").load()
+
+
+def test_points_of_thousands_are_named_where_they_keep_commas_from_being_decimals(tmp_path):
+    """They would be read as 285.0."""
+    path = tmp_path / "t.csv"
+    path.write_text("lab;platelets;price\n12;500;3\n0,5;285.000;3\n1,5;1.250;4\n")
+    with fails(
+        f"data.path={path}: column 'lab' holds '0,5' in row 2, and commas are not read as those of decimals beside",
+        "points as of thousands, '285.000' in column 'platelets': write 'platelets' without them, or make",
+    ):
+        Table(str(path), "price").load()
+    path.write_text(path.read_text().replace("285.000", "285000").replace("1.250", "1250"))
+    data = Table(str(path), "price", validation=0.0, clients=1).load()
+    assert sorted(data.x.tolist()) == [[0.5, 285000], [1.5, 1250], [12, 500]]
+
+
+def test_one_certain_comma_speaks_for_its_file(tmp_path):
+    (tmp_path / "t.csv").write_text("u;v;price\n1,234;0,5;3\n2,500;1;4\n")
+    data = Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load()
+    assert sorted(data.x.tolist()) == [[1.234, 0.5], [2.5, 1]]
+    (remark,) = data.warnings
+    assert remark.endswith("t.csv: commas in 'u', 'v' are read as of decimals, 1,5 as 1.5: check that they are")
+
+
+def test_commas_win_where_a_head_has_both(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b,price\n1,2\n3,4\n")
+    assert Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load().features == ("a;b",)
+
+
+def test_names_of_clients_keep_their_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("u;site;price\n1,5;0,5;2\n2,5;1,5;3\n")
+    assert price_table(str(tmp_path / "t.csv")).load().clients == ("0,5", "1,5")
+
+
+# ---------------------------------------------------------------- objects in .npz
+
+
+@pytest.mark.parametrize(("name", "kind"), [("client", "str"), ("y", "float"), ("X", "float"), ("validation", "bool")])
+def test_objects_in_an_npz_are_named_with_the_cure(tmp_path, name, kind):
+    arrays: dict[str, Any] = {"X": X, "y": Y, "client": np.array(["a", "b"] * 3), "validation": Y > 3}
+    np.savez(tmp_path / "t.npz", **(arrays | {name: arrays[name].astype(object)}))
+    with fails(f"array '{name}' holds Python objects", f"{name}=np.array({name}, dtype={kind})"):
+        Table(str(tmp_path / "t.npz")).load()
+    arrays[name] = np.array(arrays[name].astype(object), dtype=kind)
+    np.savez(tmp_path / "t.npz", **arrays)
+    assert len(Table(str(tmp_path / "t.npz")).load().y) == 4
+
+
+# ---------------------------------------------------------------- remarks
+
+
+def test_names_that_are_almost_alike_are_pointed_out(tmp_path):
+    path = save(tmp_path, "t.csv", frame(site=["Mayo", "Mayo ", "mayo", "Ghent", "Ghent", "Basel"]))
+    (remark,) = price_table(path).load().warnings
+    assert remark == (
+        f"data.path={path}: clients 'Mayo' and 'Mayo ' and 'mayo' differ in capitals or spaces only: if they are the "
+        "same, write them alike"
+    )
+    path = save(tmp_path, "l.csv", frame(price=["Yes", "yes", "No"] * 2))
+    (remark,) = price_table(path, task="multiclass").load().warnings
+    assert "labels 'Yes' and 'yes' differ" in remark
+    with fails("3 classes", "its labels 'Yes' and 'yes' differ", "write them alike"):
+        price_table(path, task="binary").load()
+    assert price_table(save(tmp_path, "f.csv")).load().warnings == ()
+    assert warn_similar_names("labels", [1, 2]) == []
+    assert (
+        warn_similar_names("x", [f"{s}{i}" for i in range(5) for s in "aA"])[0].count(" and ") == 4
+    )  # three pairs, 2 more
+
+
+def test_columns_that_number_the_rows_are_pointed_out(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"patient": rng.permutation(900)[:40], "age": rng.integers(20, 90, 40),
+                          "weight": rng.standard_normal(40), "y": rng.standard_normal(40)})  # fmt: skip
+    (remark,) = Table(save(tmp_path, "t.csv", table), "y", validation=0.0).load().warnings
+    assert "in 'patient': if that numbers rows or persons, drop the column" in remark
+    assert Table(save(tmp_path, "few.csv", table.head(19)), "y", validation=0.0).load().warnings == ()
+    assert "column 1 (from 0)" in warn_identifiers(np.column_stack([np.ones(30), np.arange(30.0)]))[0]
+
+
+def test_remarks_are_shown_before_the_run_and_logged(tmp_path, capsys, monkeypatch):
+    from fcorun.cli.main import main as fcorun
+
+    path = save(tmp_path, "t.csv", frame(site=["Mayo", "Mayo "] * 3))
+    given = ["data=table", f"data.path={path}", "data.target=price", "data.client=site", "data.validation=0"]
+    for more in (["hydra.run.dir=s/one"], ["-m", "algo.client_lr=1e-5,2e-5", "hydra.sweep.dir=s/sweep"]):
+        monkeypatch.setattr("sys.argv", ["fcorun", *more, *given, "rounds=1"])
+        fcorun()
+        out = capsys.readouterr().out
+        assert out.count("clients 'Mayo' and 'Mayo ' differ") == 1
+        assert out.index("differ") < out.index("objective")
+    assert len(load_records("s")) == 3
+    assert all("'Mayo' and 'Mayo ' differ" in (r.folder / "run.log").read_text() for r in load_records("s"))
+    assert main(["results", "s"]) == 0
+
+
+def test_a_file_of_another_encoding_says_which_it_must_be(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("größe,y\n1,2\n3,4\n".encode("latin-1"))
+    with fails(f"data.path={path}", "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252"):
+        Table(str(path), "y").load()
+
+
+def test_a_target_of_two_values_is_pointed_out(tmp_path):
+    path = save(tmp_path, "t.csv", pd.DataFrame({"x": np.arange(20) / 3, "y": [0, 1] * 10}))
+    assert "data.task=binary" in Table(path, "y", clients=2, validation=0).load().warnings[0]
+    assert Table(path, "y", clients=2, validation=0, task="binary").load().warnings == ()
+
+
+@pytest.mark.parametrize("bad", ["<0,5", "n/k", "1.234,5"])
+def test_one_bad_cell_among_decimal_commas_is_the_one_that_is_named(tmp_path, bad):
+    cells = ["2,73", "1,5", "0,25", "3,5", "1,125", bad, "2", "4,5"]
+    rows = "".join(f"{cell};{i},5;{i}\n" for i, cell in enumerate(cells))
+    (tmp_path / "t.csv").write_text("lactate;v;price\n" + rows)
+    with fails("column 'lactate'", f"'{bad}' in row 6: make it a number or leave it empty"):
+        Table(str(tmp_path / "t.csv"), "price", clients=2).load()
+
+
+def test_a_bad_cell_of_new_rows_is_the_one_that_is_named():
+    truths = pd.Series(["True", "False", "TRUE", None, "ja", "False"])
+    with fails("column 'd' holds 'ja' in row 5: make it true or false, as the others are"):
+        require_numbers(truths, "column 'd'")
+    with fails("column 'd' holds 'ja' in row 2: make it true or false, as the others are"):
+        require_numbers(pd.Series(["True", "ja"]), "column 'd'")
+    with fails("holds '1' in row 3: make it true or false"):
+        require_numbers(pd.Series(["True", "False", "1"]), "column 'd'")
+    with fails("column 'd' holds true and false, but '1' in row 3: make it one of them or leave it empty"):
+        infer_kind(pd.Series(["True", "False", "1"], name="d"), "data.path=t.csv", None)
+    with fails("holds 'true' in row 3: make it a number"):
+        require_numbers(pd.Series(["1", "0", "true"]), "column 'd'")
+    with fails("holds '<0,5' in row 2: make it a number"):
+        require_numbers(pd.Series(["2,73", "<0,5", "3"]), "column 'lactate'")
+    with fails("holds '2,73' in row 2: make it a number"):  # beside points, it is one of two bad ones
+        require_numbers(pd.Series(["1.5", "2,73", "<0,5"]), "column 'lactate'")
+
+
+# ---------------------------------------------------------------- numbers to the last bit
+
+DIGITS = [repr(float(value)) for value in np.random.default_rng(0).normal(size=50) * 10.0 ** np.arange(-25, 25)]
+
+
+@pytest.mark.parametrize(("decimal", "gap"), [(".", ""), (",", ""), (".", "NA")])
+def test_numbers_are_those_that_python_reads(tmp_path, decimal, gap):
+    """Of a plain file, with decimal commas, and beside words for gaps, whose columns are read as text first."""
+    cells = [*(value.replace(".", decimal) for value in DIGITS), gap]
+    lines = [f"{cell};{place}" for place, cell in enumerate(cells)]
+    (tmp_path / "t.csv").write_text("\n".join(["u;price", *lines]))
+    data = Table(str(tmp_path / "t.csv"), target="price", clients=1, validation=0, missing="mean").load()
+    assert data.x[:-1, 0].tolist() == [float(value) for value in DIGITS]
+
+
+@pytest.mark.parametrize(("version", "option"), [("2.2.3", {"float_precision": "round_trip"}), ("3.1.0", {})])
+def test_pandas_is_asked_for_exact_numbers_where_it_must_be(monkeypatch, version, option):
+    monkeypatch.setattr(pd, "__version__", version)
+    assert exact_float_options() == option

@@ -1,0 +1,240 @@
+"""Rows of one group stay together: in splits, folds and halves, of every format of table."""
+
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from brain_images import write_maps
+from helpers import fails, not_none
+
+from fcorun.config import build, identity_fields
+from fcorun.datasets.nifti import Nifti
+from fcorun.datasets.table import Table
+from fcorun.rows.host_rows import local_rows
+from fcorun.selection.folds import assign_folds, draw_halves
+from fcorun.system.random_streams import random_stream
+from fcorun.tables.groups import draw_uniform_per_group
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+PATIENTS, VISITS = 60, 3
+
+
+def visits(patients=PATIENTS) -> pd.DataFrame:
+    """Three visits of each patient in no order, at one of three sites; x is the number of the patient."""
+    number = np.tile(np.arange(patients), VISITS)
+    return pd.DataFrame(
+        {
+            "x": number.astype(float),
+            "age": 20.0 + number % 50,
+            "patient": [f"P{n}" for n in number],
+            "site": np.array(["a", "b", "c"])[number % 3],
+            "wave": 2020 + number % 4,
+            "part": np.array(["train", "train", "validation", "test"])[number % 4],
+            "y": np.arange(len(number), dtype=float),
+        }
+    )
+
+
+def table(frame: pd.DataFrame | None = None, **options) -> Table:
+    (visits() if frame is None else frame).to_csv("visits.csv", index=False)
+    columns: dict[str, Any] = {"target": "y", "client": "site", "only": ["x", "age"]}
+    return build(Table, {"path": "visits.csv", **columns, "group": "patient", **options}, "data")
+
+
+def patients_of(data) -> dict[str, set[float]]:
+    """The patients of each split, none of whom is of two."""
+    found = {name: set(np.asarray(local_rows(x)[:, 0], float).tolist()) for name, (x, _) in data.parts.items()}
+    for name, (x, _) in data.parts.items():
+        assert len(x) == VISITS * len(found[name])
+    assert sum(map(len, found.values())) == len(set().union(*found.values()))
+    return found
+
+
+def test_rows_of_a_patient_are_of_one_split():
+    data = table(test=0.3, standardize="none").load()
+    found = patients_of(data)
+    assert {name: len(rows) > 4 for name, rows in found.items()} == dict.fromkeys(("train", "validation", "test"), True)
+    assert data.features == ("x", "age")
+    assert not_none(data.group).tolist() == [f"P{n:g}" for n in data.x[:, 0]]
+    assert patients_of(table(test=0.3, validation=0.4).load())["test"] == found["test"]
+    assert patients_of(table(test=0.1).load())["validation"] == found["validation"]
+    assert patients_of(table(test=0.3, seed=1).load()) != found
+    told = "\n".join(data.warnings)
+    assert f"the rows of each of 60 groups stay together; held out are {len(found['validation'])} with" in told
+    pooled = table(standardize="pooled").load()
+    np.testing.assert_allclose(pooled.x.mean(axis=0), 0, atol=1e-12)  # of the training rows
+    held_out = patients_of(table(validation=["b"]).load())["validation"]
+    assert held_out == {n for n in range(PATIENTS) if n % 3 == 1}
+
+
+def test_more_patients_move_nobody():
+    small, large = (table(visits(count), test=0.3).load() for count in (40, 90))
+    few, many = patients_of(small), patients_of(large)
+    for part in few:
+        assert few[part] == {patient for patient in many[part] if patient < 40}
+    folds, split = [], []
+    for data in (small, large):
+        fold = assign_folds(data, 3, "rows", random_stream(0, "folds"))
+        half = next(draw_halves(data, 1, "rows", random_stream(0, "halves")))
+        folds.append(dict(zip(not_none(data.group), fold, strict=True)))
+        split.append(dict(zip(not_none(data.group), half, strict=True)))
+        assert all(len(set(fold[not_none(data.group) == name])) == 1 for name in folds[-1])
+    for of_few, of_many in (folds, split):
+        assert of_few.items() <= of_many.items()
+        assert len(set(of_few.values())) > 1
+
+
+def test_the_draw_is_uniform():
+    drawn = draw_uniform_per_group(np.arange(5000).astype(str), np.random.default_rng(0))
+    assert np.histogram(drawn, bins=10, range=(0, 1))[0] == pytest.approx(np.full(10, 500), abs=80)
+
+
+def test_groups_are_dealt_out_to_clients():
+    data = table(client=None, clients=4).load()
+    assert len(data.sizes) == 4
+    owners = zip(not_none(data.group), np.repeat(np.arange(4), data.sizes), strict=True)
+    assert len(set(owners)) == len(set(not_none(data.group)))
+    with fails("data.partition=sorted deals single rows out", "data.client"):
+        table(client=None, partition="sorted").load()
+    with fails("data.clients=50: client", "none of the 60 groups", "fewer clients"):
+        table(client=None, clients=50).load()
+
+
+def test_a_patient_of_two_clients():
+    frame = visits()
+    frame.loc[0, "site"] = "b"  # P0, else of a
+    with fails("group 'P0' has rows of client a and of client b", "data.group_across=keep"):
+        table(frame).load()
+    data = table(frame, group_across="keep", validation=["b"]).load()
+    assert 0.0 in patients_of(data)["validation"]
+    assert "1 groups have rows of several clients ('P0'" in "\n".join(data.warnings)
+    patients_of(table(frame, group_across="keep").load())
+
+
+def test_columns_mark_splits_and_folds():
+    data = table(split="part", fold="wave").load()
+    assert patients_of(data)["test"] == {n for n in range(PATIENTS) if n % 4 == 3}
+    assert not_none(data.fold).tolist() == [f"{2020 + n % 4:g}" for n in data.x[:, 0]]
+    assert assign_folds(data, 2, "rows", random_stream(0, "folds")).tolist() == [n % 4 for n in data.x[:, 0]]
+    frame = visits()
+    frame["part"] = np.where(frame.index == 4, "Train", frame["part"])
+    with fails("data.split=part: row 5", "'Train'", "train, validation or test"):
+        table(frame, split="part").load()
+    with fails("data.split=part", "leave data.test out"):
+        table(split="part", test=0.1)
+    frame["part"] = np.where(frame.index == 4, "test", visits()["part"])
+    with fails("data.split=part: group 'P4'", "of 'test' and of 'train'"):
+        table(frame, split="part").load()
+    frame["wave"] = np.where(frame.index == 4, 2023, frame["wave"])
+    with fails("data.fold=wave: group 'P4'", "'2020' and of '2023'"):
+        table(frame, fold="wave", validation=0.0).load()
+    with fails("data.fold=wave: row 5", "no fold"):
+        table(frame.assign(wave=frame["wave"].where(frame.index != 4)), fold="wave", validation=0.0).load()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"group": "patent"}, ["data.group=patent", "did you mean 'patient'"]),
+        ({"group": "site"}, ["data.group=site is data.client too"]),
+        ({"only": None, "ignore": ["patient", "part"]}, ["data.group=patient is in data.ignore too"]),
+        ({"group": None, "group_across": "keep"}, ["data.group_across=keep is of data.group"]),
+    ],
+)
+def test_bad_columns(options, words):
+    with fails(*words):
+        table(**options).load()
+
+
+def test_a_row_without_a_group():
+    with fails("data.group=patient: row 3", "no value"):
+        table(visits().assign(patient=lambda t: t["patient"].where(t.index != 2))).load()
+
+
+@pytest.mark.parametrize("name", ["visits.tsv", "visits.parquet", "on disk", "visits.npz", "visits.h5", "folder"])
+def test_every_format_holds_the_same_patients_out(name, tmp_path):
+    expected = patients_of(table(test=0.2, fold="wave").load())
+    frame, marks = visits(), {"group": "patient", "fold": "wave", "test": 0.2}
+    arrays = {"X": frame[["x", "age"]].to_numpy(), "y": frame["y"].to_numpy(), "client": frame["site"].to_numpy(str)}
+    arrays |= {"patient": frame["patient"].to_numpy(str), "wave": frame["wave"].to_numpy()}
+    named: dict[str, Any] = {"target": "y", "client": "site", "only": ["x", "age"]}
+    if name == "visits.tsv":
+        frame.to_csv(name, index=False, sep="\t")
+    elif name.endswith(("parquet", "disk")):
+        frame.to_parquet("visits.parquet")
+        named |= {"path": "visits.parquet", "resident": "parquet" in name}
+    elif name == "visits.npz":
+        np.savez(name, **arrays)  # type: ignore[arg-type]
+        named = {}
+    elif name == "visits.h5":
+        with h5py.File(name, "w") as file:
+            for array, values in arrays.items():
+                file.create_dataset(array, data=values.astype("S") if values.dtype.kind == "U" else values)
+        named = {"resident": False}
+    else:
+        (tmp_path / "folder").mkdir()
+        for array, values in arrays.items():
+            np.save(tmp_path / "folder" / f"{array}.npy", values)
+        named, name = {"resident": False}, str(tmp_path / "folder")
+    given_table = build(Table, {"path": name, **named, **marks}, "data")
+    data = given_table.load()
+    assert patients_of(data) == expected
+    assert set(not_none(data.fold)) == {"2020", "2021", "2022", "2023"}
+    if data.on_disk:
+        parts = [given_table.load_shard(part, 2) for part in range(2)]
+        assert sorted(n for part in parts for n in part.x.values[: part.x.rows.stop - part.x.rows.start][:, 0]) \
+            == sorted(np.asarray(data.x)[:, 0])  # fmt: skip
+        assert not_none(parts[1].group).tolist() == not_none(data.group).tolist()
+
+
+def test_arrays_that_are_not_there(tmp_path):
+    np.savez("rows.npz", X=np.ones((4, 1)), y=np.arange(4.0), client=np.arange(4))
+    with fails("no array 'patient'"):
+        Table("rows.npz", group="patient").load()
+    with fails("data.fold=client: that array is the rows' client"):
+        Table("rows.npz", fold="client").load()
+    (tmp_path / "rows.svm").write_text("1 1:2\n2 1:3\n")
+    with fails("data.group=patient: a .svm file has features and targets only"):
+        Table(str(tmp_path / "rows.svm"), group="patient").load()
+
+
+def test_a_folder_is_another_one_with_other_groups(tmp_path):
+    for name, values in {"X": np.ones((4, 1)), "y": np.arange(4.0), "patient": np.arange(4)}.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    grouped, plain = Table(str(tmp_path), group="patient"), Table(str(tmp_path))
+    before = grouped.fingerprint(), plain.fingerprint()
+    np.save(tmp_path / "patient.npy", np.zeros(4, int))
+    assert grouped.fingerprint() != before[0]
+    assert plain.fingerprint() == before[1]
+    assert identity_fields(plain).keys() == identity_fields(Table("x.csv")).keys()
+    assert not {"group", "group_across", "split", "fold"} & identity_fields(plain).keys()
+
+
+def test_images_of_one_patient(tmp_path):
+    listed = write_maps(tmp_path)
+    frame = pd.read_csv(listed)
+    frame["patient"] = [f"{site}-{k // 2}" for k, site in enumerate(frame["client"])]
+    frame.to_csv(listed, index=False)
+    data = Nifti(str(listed), mask=str(tmp_path / "mask.nii.gz"), validation=0.4, group="patient").load()
+    assert len(not_none(data.group)) == 2 * len(set(not_none(data.group)))
+    assert "12 groups stay together" in "\n".join(data.warnings)
+
+
+@pytest.mark.parametrize(
+    ("ignore", "told"),
+    [(["patient", "wave", "part"], True), (["wave", "part"], False)],
+)
+def test_names_that_repeat_are_told_of(ignore, told):
+    frame = visits()
+    frame["patient"] = frame["patient"] if told else frame["x"] % 7
+    data = table(frame, group=None, only=None, ignore=ignore).load()
+    assert any("'patient' has 60 values in 180 rows" in line and "data.group=patient" in line
+               for line in data.warnings) == told  # fmt: skip
+
+
+def test_text_of_many_levels_names_the_cure():
+    frame = visits(150)
+    with fails("column 'patient' has 150 levels", "data.group=patient"):
+        table(frame, group=None, only=None, validation=0.0).load()

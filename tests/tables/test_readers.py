@@ -1,0 +1,165 @@
+"""Tables: the formats of their files."""
+
+import bz2
+import gzip
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails, not_none
+from table_files import CLIENT, SORTED, X, Y, frame, price_table, save
+
+from fcorun.datasets.table import Table
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet", "t.csv.gz", "t.tsv.bz2", "T.CSV"])
+def test_named_columns_round_trip(tmp_path, name):
+    data = price_table(save(tmp_path, name)).load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    np.testing.assert_array_equal(data.y, Y[SORTED])
+    assert data.x.dtype == np.float64
+    assert data.offsets.tolist() == [0, 3, 6]
+    assert data.clients == ("a", "b")
+    assert data.features == ("u", "v", "w")
+    assert data.x_val is None
+    assert data.task == "regression"
+
+
+def test_npz_round_trip(tmp_path):
+    held = np.array([False, False, True, False, False, True])
+    np.savez(tmp_path / "t.npz", X=X.astype(np.float32), y=Y, client=CLIENT, validation=held)
+    data = Table(str(tmp_path / "t.npz")).load()
+    np.testing.assert_array_equal(data.x, X[[1, 3, 0, 4]])
+    np.testing.assert_array_equal(data.y_val, Y[[5, 2]])
+    np.testing.assert_array_equal(data.x_val, X[[5, 2]])
+    assert not_none(data.offsets_val).tolist() == [0, 1, 2]
+    assert data.x.dtype == np.float32
+    assert data.sizes.tolist() == [2, 2]
+    assert data.clients == ("a", "b")
+    with fails("data.validation=0.5", "marks its validation rows"):
+        Table(str(tmp_path / "t.npz"), validation=0.5).load()
+
+
+def test_npz_with_bytes_for_text(tmp_path):
+    np.savez(tmp_path / "t.npz", X=X, y=np.array([b"p", b"q"] * 3), client=np.array([b"a", b"a", b"b"] * 2))
+    data = Table(str(tmp_path / "t.npz"), task="binary", validation=["b"]).load()
+    assert data.classes == ("p", "q")
+    assert data.clients == ("a",)
+
+
+def test_npz_without_clients_deals_out_only_training_rows(tmp_path):
+    held = np.arange(6) < 2
+    np.savez_compressed(tmp_path / "t.npz", X=X, y=Y, validation=held)
+    data = Table(str(tmp_path / "t.npz"), clients=4, standardize="per_client").load()
+    assert data.sizes.tolist() == [1, 1, 1, 1]
+    assert sorted(data.y) == [2, 3, 4, 5]
+    assert not_none(data.y_val).tolist() == [0.5, 1]
+    assert data.offsets_val is None
+    assert (data.x == 0).all()  # one row a client is constant
+
+
+@pytest.mark.parametrize("name", ["t.libsvm", "t.svm", "t.svmlight", "t.txt", "t.svm.gz", "t.svm.bz2"])
+@pytest.mark.parametrize("zero_based", [True, False])
+def test_libsvm_as_scikit_learn_reads_it(tmp_path, name, zero_based):
+    from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+    path, plain = tmp_path / name, tmp_path / "plain"
+    dump_svmlight_file(X, Y, str(plain), zero_based=zero_based, comment="made here")
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(plain.read_bytes()))
+    expected, labels = load_svmlight_file(str(plain))
+    data = Table(str(path), partition="sorted", clients=2, validation=0.0).load()
+    np.testing.assert_array_equal(data.x, expected.toarray().astype(np.float32))
+    np.testing.assert_array_equal(data.y, labels)
+    assert data.x.dtype == np.float32
+    assert data.sizes.tolist() == [3, 3]
+
+
+def test_libsvm_written_by_hand(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"# a comment\r\n+1 1:0.5  3:2e1 # another\r\n\r\n-1\r\n+1 qid:7\t2:-4 \r\n")
+    data = Table(str(path), task="binary", clients=1, validation=0.0).load()
+    rows = sorted(zip(data.y.tolist(), data.x.tolist(), strict=True))
+    assert rows == [(0, [0, 0, 0]), (1, [0, -4, 0]), (1, [0.5, 0, 20])]
+    assert data.classes == (-1, 1)
+
+
+@pytest.mark.parametrize("line", ["1 1:2 three", "1 2 3:4", "a 1:2", "1,2 1:3", "1 -1:3", "1 1.5:3"])
+def test_libsvm_malformed(tmp_path, line):
+    path = tmp_path / "t.svm"
+    path.write_text(f"1 1:2\n{line}\n")
+    with fails("data.path=", "cannot be read as .svm"):
+        Table(str(path)).load()
+
+
+def test_libsvm_too_large_when_dense(tmp_path):
+    path = tmp_path / "t.svm"
+    path.write_text("1 1:2\n0 2000000000:1\n")
+    with fails("data.path=", "16 GB", "fewer rows or features"):
+        Table(str(path)).load()
+    path.write_text("1 1:2\n0 3000000000:1\n")
+    with fails("data.path=", "2,147,483,647", "fewer features"):
+        Table(str(path)).load()
+
+
+def test_integers_booleans_and_nullable_numbers(tmp_path):
+    table = frame(u=[1, 2, 3, 4, 5, 6], v=[True, False] * 3, w=pd.array([1, 2, 3, 4, 5, 6], dtype="Int64"))
+    data = price_table(save(tmp_path, "t.parquet", table)).load()
+    np.testing.assert_array_equal(data.x[0], [2, 0, 2])
+    data = price_table(save(tmp_path, "b.csv", frame(u=table.v, v=table.v, w=table.v))).load()
+    assert data.x.dtype == np.int8
+    assert data.x.max() == 1
+
+
+def test_wide_and_long_tables(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((300, 2000)).astype(np.float32)).assign(price=1.0)
+    path = save(tmp_path, "t.csv", table)
+    assert Table(path, target="price").load().x.shape == (240, 2000)
+    with fails("data.target=pricy", "'price'"):
+        Table(path, target="pricy").load()
+
+
+def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
+    pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+    path = tmp_path / "t.xlsx"
+    frame().to_excel(path, index=False)
+    data = price_table(str(path)).load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    assert (data.features, data.clients, data.warnings) == (("u", "v", "w"), ("a", "b"), ())
+    with pd.ExcelWriter(path) as book:
+        frame().to_excel(book, sheet_name="visits", index=False)
+        frame(u=0).to_excel(book, sheet_name="notes", index=False)
+    data = price_table(str(path)).load()
+    np.testing.assert_array_equal(data.x, X[SORTED])
+    assert data.warnings == (f"data.path={path}: of 2 sheets the first, 'visits', is read",)
+    path.write_bytes(path.read_bytes()[:200])
+    with fails("data.path=", "cannot be read as .xlsx"):
+        price_table(str(path)).load()
+
+
+def test_an_xlsx_without_openpyxl_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with fails("t.xlsx needs openpyxl: pip install 'fcorun[xlsx]'"):
+        price_table(str(tmp_path / "t.xlsx")).load()
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.xlsx"])
+def test_two_columns_of_one_name_are_refused(tmp_path, name):
+    table = frame().set_axis(["u", "v", "u", "site", "price"], axis=1)
+    if name == "t.xlsx":
+        pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+        table.to_excel(tmp_path / name, index=False)
+    else:
+        save(tmp_path, name, table)
+    with fails("data.path=", "two columns are called 'u'", "rename or drop"):
+        price_table(str(tmp_path / name)).load()
+    assert price_table(save(tmp_path, "t.csv", frame().rename(columns={"v": "u.1"}))).load().features == (
+        "u",
+        "u.1",
+        "w",
+    )
