@@ -1,4 +1,4 @@
-"""What is built says which commit it is of, in ``fcorun/commit``; a checkout asks git when it runs."""
+"""The build hook that writes the commit of a built package into ``fcorun/commit``; a checkout asks git instead."""
 
 import subprocess
 from pathlib import Path
@@ -6,11 +6,14 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGED_FOLDERS = ("fcorun", "hydra_plugins", "conf")  # what a wheel holds
+PACKAGED_FOLDERS = ("fcorun", "hydra_plugins", "conf")  # the content of a wheel
 
 
 class CommitHook(BuildHookInterface):
-    """Of sources that git has as they are; others are of no commit, and one that the sources bring along stays."""
+    """A hook that records the commit of sources without uncommitted changes.
+
+    Changed sources get no commit. A ``fcorun/commit`` that is part of the sources stays as it is.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable" or not Path(self.root, ".git").exists():
@@ -26,7 +29,7 @@ class CommitHook(BuildHookInterface):
         Path(self.directory, ".commit").unlink(missing_ok=True)
 
     def _git(self, *arguments: str) -> str | None:
-        """What git says; None where it fails or is not there."""
+        """Return the output of a git command; None if it fails or git is not installed."""
         try:
             return subprocess.check_output(["git", "-C", self.root, *arguments], encoding="utf-8").strip()
         except (OSError, subprocess.CalledProcessError):

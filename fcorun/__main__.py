@@ -1,4 +1,4 @@
-"""``fcorun``, and ``python -m fcorun``."""
+"""The entry point of ``fcorun`` and of ``python -m fcorun``."""
 
 import gc
 import io
@@ -9,11 +9,11 @@ from fcorun.system.interruption import ignore_signals
 
 
 def main() -> None:
-    """The command; an interruption while modules are still being imported ends it in silence."""
-    gc.set_threshold(50_000)  # importing makes many objects that stay
+    """Run the command. An interruption while modules are still being imported ends it silently."""
+    gc.set_threshold(50_000)  # imports create many objects that stay
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # where it cannot have all letters, as under Windows, it has a ?
+            stream.reconfigure(errors="replace")  # prints "?" for letters that the encoding lacks, as under Windows
     try:
         from fcorun.cli.main import main as command
 
@@ -22,10 +22,10 @@ def main() -> None:
         sys.exit(130)
     finally:
         ignore_signals()
-        gc.freeze()  # there is nothing to collect at the end of a process, which takes half a second else
+        gc.freeze()  # skips the last collection, which takes half a second and frees nothing
 
 
 if __name__ == "__main__":
     if not sys.flags.safe_path and sys.path[0] == os.getcwd():
-        del sys.path[0]  # the current folder, in which Python's -m would find modules before installed ones
+        del sys.path[0]  # the current folder, in which ``python -m`` would look for modules before installed ones
     main()

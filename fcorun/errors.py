@@ -1,4 +1,4 @@
-"""What a user did wrong, in one sentence that names the option and the fix."""
+"""Errors that are told to the user in one sentence, which names the option and the fix."""
 
 import errno
 from collections.abc import Iterable
@@ -6,25 +6,24 @@ from difflib import get_close_matches
 from pathlib import Path
 from traceback import extract_tb
 
-_MAY_HELP = {
+_REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on that disk, and give the same command again"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "give a folder that can be written to"),
 }
-CLIENT_NOTE_PREFIX = "in client "  # begins a note on an error that says at which client and round it came up
-_OURS = str(Path(__file__).parent)
-_THEIRS = ("site-packages", "<", "lib/python", "\\Lib\\")  # parts of the names of files that are nobody's own
-_A_VALUE = "a number that is traced (a rate, a strength, a value of the model or the data) is asked for its value"
-_TRACED = {
-    "TracerBoolConversionError": f"{_A_VALUE} by `if`, `and`, `or` or `while`; use jnp.where",
-    "ConcretizationTypeError": f"{_A_VALUE}, by float() or int() for example; use jax.numpy",
-    "TracerIntegerConversionError": f"{_A_VALUE}, as a whole number; use jax.numpy",
-    "TracerArrayConversionError": f"{_A_VALUE} by NumPy; use jax.numpy",
+CLIENT_NOTE_PREFIX = "in client "  # begins a note on an error that names the client and the round
+_PACKAGE_FOLDER = str(Path(__file__).parent)
+_LIBRARY_MARKS = ("site-packages", "<", "lib/python", "\\Lib\\")  # parts of the names of files of libraries
+_NEEDS_VALUE = "a number that is traced (a rate, a strength, a value of the model or the data) is asked for its value"
+_TRACER_ERRORS = {
+    "TracerBoolConversionError": f"{_NEEDS_VALUE} by `if`, `and`, `or` or `while`; use jnp.where",
+    "ConcretizationTypeError": f"{_NEEDS_VALUE}, by float() or int() for example; use jax.numpy",
+    "TracerIntegerConversionError": f"{_NEEDS_VALUE}, as a whole number; use jax.numpy",
+    "TracerArrayConversionError": f"{_NEEDS_VALUE} by NumPy; use jax.numpy",
 }
 
-
-# characters that steer a terminal, or turn the order of what it shows, and their escapes
-_STEERING = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-_ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _STEERING}
+# control characters of terminals and marks that reverse the direction of a text, with their escapes
+_CONTROL_CODES = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROL_CODES}
 
 
 class UserError(Exception):
@@ -32,69 +31,75 @@ class UserError(Exception):
 
 
 class UnknownMetric(UserError):
-    """A metric to judge by that nothing declares."""
+    """A metric for choosing the best run that no plug-in declares."""
 
 
 class RemoteError(Exception):
-    """What went wrong in another process, already described."""
+    """An error of another process, already described in one line."""
 
 
 class HostLost(RemoteError):
-    """Of several hosts that compute together one is gone."""
+    """The loss of one of several hosts that compute together."""
 
 
 class WriteError(OSError):
-    """A file that could not be written, of which ``filename`` is the name: a sentence, with what may help."""
+    """A file that could not be written; its name is ``filename``. The text is a sentence with a remedy."""
 
     def __str__(self) -> str:
-        help = f"; {_MAY_HELP[self.errno]}" if self.errno in _MAY_HELP else ""
-        return f"{self.filename} cannot be written ({self.strerror}){help}"
+        remedy = f"; {_REMEDIES[self.errno]}" if self.errno in _REMEDIES else ""
+        return f"{self.filename} cannot be written ({self.strerror}){remedy}"
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in one line: its kind, unless it is the user's, its first line, the client where that is known, and the
-    line of a user's own file where it came up, if it did."""
+    """Return an error as one line.
+
+    The line holds the error's kind (unless the error is already a sentence), its first line, the line of a user's own
+    file where it was raised, and the client and round, as far as they are known.
+    """
     line = first_line(error)
     if not isinstance(error, (UserError, RemoteError, WriteError)):
-        line = _TRACED.get(type(error).__name__, f"{type(error).__name__}: {line}")
-        line += f", {where}" if (where := find_user_line(error)) else ""
-    return line + "".join(
-        f", {note}" for note in getattr(error, "__notes__", []) if note.startswith(CLIENT_NOTE_PREFIX)
-    )
+        line = _TRACER_ERRORS.get(type(error).__name__, f"{type(error).__name__}: {line}")
+        if location := find_user_line(error):
+            line += f", {location}"
+    notes = getattr(error, "__notes__", [])
+    return line + "".join(f", {note}" for note in notes if note.startswith(CLIENT_NOTE_PREFIX))
 
 
 def find_error_line(error: BaseException, outside: str = " ") -> str:
-    """The last line of an error that is in no library, nor in a file of the folder ``but``: "FILE line N", or ""."""
+    """Return the last line of an error's traceback that is in no library and outside of a folder.
+
+    The line is given as "FILE line N"; "" if the traceback has no such line.
+    """
     frames = extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(outside) and not _of_library(f.filename)]
-    return f"{Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
+    frames = [f for f in frames if not f.filename.startswith(outside) and not _is_library_file(f.filename)]
+    return f"{Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""
+
+
+def find_user_line(error: BaseException) -> str:
+    """Return the last line of an error's traceback that is in a user's own file: "FILE line N", or ""."""
+    return find_error_line(error, outside=_PACKAGE_FOLDER)
+
+
+def is_user_file(name: str) -> bool:
+    """Return whether a file belongs to the user: neither to fcorun nor to a library."""
+    return not (name.startswith(_PACKAGE_FOLDER) or _is_library_file(name))
+
+
+def _is_library_file(name: str) -> bool:
+    return any(mark in name for mark in _LIBRARY_MARKS)
 
 
 def escape_controls(text: str) -> str:
-    r"""Return a text with the characters that steer a terminal, but for tabs and ends of lines, as escapes.
+    r"""Return a text with control characters of terminals, except tabs and line ends, as escapes.
 
-    >>> printable("\x1b[2J and so on")
+    >>> escape_controls("\x1b[2J and so on")
     '\\x1b[2J and so on'
     """
     return text.translate(_ESCAPES)
 
 
-def find_user_line(error: BaseException) -> str:
-    """The last line of an error that is in a user's own file: "FILE line N", or ""."""
-    return find_error_line(error, outside=_OURS)
-
-
-def is_user_file(name: str) -> bool:
-    """Whether a file of this name is a user's own: neither fcorun's nor a library's."""
-    return not (name.startswith(_OURS) or _of_library(name))
-
-
-def _of_library(name: str) -> bool:
-    return any(part in name for part in _THEIRS)
-
-
 def first_line(error: BaseException) -> str:
-    """The first line of an error, with the next one after a colon.
+    """Return the first line of an error's text, and the next one if the first ends in a colon.
 
     >>> first_line(TypeError("they differ:\\n\\n  * one is int32"))
     'they differ: * one is int32'
@@ -104,11 +109,12 @@ def first_line(error: BaseException) -> str:
 
 
 def suggest_name(name: object, valid: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest valid one, and all of them.
+    """Return the end of a sentence about an unknown name: the nearest valid name, and all valid names.
 
-    >>> nearest("fedualavg", ["fedavg", "feddualavg"])
+    >>> suggest_name("fedualavg", ["fedavg", "feddualavg"])
     "did you mean 'feddualavg'? (valid: fedavg, feddualavg)"
     """
     valid = sorted(valid)
     close = get_close_matches(str(name), valid, n=1, cutoff=0.5)
-    return (f"did you mean '{close[0]}'? " if close else "") + f"(valid: {', '.join(valid) or 'none'})"
+    suggestion = f"did you mean '{close[0]}'? " if close else ""
+    return f"{suggestion}(valid: {', '.join(valid) or 'none'})"

@@ -1,7 +1,7 @@
-"""Installed packages that offer plug-ins: an entry point of the group ``fcorun.conf`` names each.
+"""Installed packages of plug-ins: an entry point of the group ``fcorun.conf`` names each.
 
-Such a package holds a folder ``conf`` of configuration files, as ``--config-dir`` names one, and the classes that they
-name.
+Such a package holds a folder ``conf`` of configuration files, laid out like a folder of ``--config-dir``, and the
+classes that the files name.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class PluginPackage:
         name: the name that Python imports it by.
         distribution: the name of the distribution that holds it.
         version: the version of that distribution.
-        conf: the folder of its configuration files; None where the package, or its folder, is not there.
+        conf: the folder of its configuration files; None if the package, or its folder, does not exist.
     """
 
     name: str
@@ -32,20 +32,24 @@ class PluginPackage:
 
 @cache
 def find_plugin_packages() -> tuple[PluginPackage, ...]:
-    """Return the packages of plug-ins that are installed, in the order of their names. Imports none of them."""
-    found: dict[str, PluginPackage] = {}
+    """Return the installed packages of plug-ins, sorted by name. No package is imported."""
+    packages: dict[str, PluginPackage] = {}
     for installed in distributions():
         for point in installed.entry_points.select(group=ENTRY_POINT_GROUP):
-            package = PluginPackage(point.module, installed.name, installed.version, _conf(point.module))
-            found.setdefault(package.name, package)  # as Python imports the one that comes first on its path
-    return tuple(sorted(found.values(), key=lambda package: package.name))
+            package = PluginPackage(point.module, installed.name, installed.version, _find_conf(point.module))
+            packages.setdefault(package.name, package)  # the first on the path, as Python's import takes it
+    return tuple(sorted(packages.values(), key=lambda package: package.name))
 
 
-def _conf(package: str) -> Path | None:
-    """Return the folder ``conf`` of a package, which is not imported where it is a top one."""
+def _find_conf(package: str) -> Path | None:
+    """Return the folder ``conf`` of a package. A top-level package is not imported for it."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):
         return None
-    inside = [Path(folder) / "conf" for folder in (spec.submodule_search_locations or () if spec else ())]
-    return next((folder for folder in inside if folder.is_dir()), None)
+    if spec is None:
+        return None
+    for folder in spec.submodule_search_locations or ():
+        if (Path(folder) / "conf").is_dir():
+            return Path(folder) / "conf"
+    return None

@@ -32,7 +32,7 @@ class OptionalOfObjectives:
 
 def check_shapes() -> None:
     """From here on, array arguments and results are checked. To be called before fcorun is imported."""
-    install_import_hook(FUNCTIONS, "shapes.typechecker")
+    install_import_hook(FUNCTIONS, "shape_checks.typechecker")
     from fcorun.mirror_maps import MirrorMap
     from fcorun.objectives import Objective
     from fcorun.regularizers import Regularizer

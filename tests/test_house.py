@@ -56,7 +56,8 @@ def names_no_encoding(call: ast.Call) -> bool:
         name, owner = call.func.attr, ast.unparse(call.func.value).partition("(")[0]
     else:
         name, owner = getattr(call.func, "id", ""), "" if getattr(call.func, "id", "") == "open" else "own"
-    if owner in ("own", "formats", "os", "gzip", "tarfile", "progress", "_behind"):  # have none, or name it themselves
+    # these functions have no encoding, or name it themselves
+    if owner in ("own", "formats", "os", "gzip", "tarfile", "progress", "_finder_of"):
         return False
     binary = any(re.search(r"'[rwax]\+?b", ast.unparse(argument)) for argument in call.args)
     return "text" in keys or name in ("read_text", "write_text") or (name == "open" and not binary)

@@ -11,7 +11,7 @@ from helpers import Count, fails, small
 from fcorun import run
 from fcorun.algorithms import FedAvg
 from fcorun.cli.commands import main
-from fcorun.plugin_code import _distribution, find_code
+from fcorun.plugin_code import _find_distribution, find_code
 
 FILES = {
     "mine.py": """
@@ -100,7 +100,7 @@ def test_what_is_installed_counts_by_its_version(user):
     mine = find_code(user(files | OTHERS))
     assert mine is not None
     assert {"installed/part.py", "unused.py"} < set(mine.files)  # no distribution lists them: the user's own
-    _distribution.cache_clear()  # which knows that there was none
+    _find_distribution.cache_clear()  # which knows that there was none
     code = find_code(user(files | {"The_Name-1.2.dist-info/RECORD": record}))
     assert code is not None
     assert code.distributions == {"The_Name": "1.2"}

@@ -179,7 +179,7 @@ def _words(hint: Any) -> str:
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        marks = [mark for mark in args[1:] if mark not in ("how", "later", "or auto")]
+        marks = [mark for mark in args[1:] if mark not in ("outside identity", "default outside identity", "or auto")]
         return ", ".join([_words(args[0]), *marks, *(["or auto"] if "or auto" in args else [])])
     if origin in (Union, types.UnionType):
         return " or ".join(_words(arg) for arg in sorted(args, key=lambda arg: arg is type(None)))

@@ -1,4 +1,4 @@
-"""Composing: from files and overrides to a plain configuration. With the command, the only place that knows Hydra."""
+"""Composition of files and overrides to a plain configuration. With the command, the only code that uses Hydra."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.configuration.sweep_jobs import compose_with_defaults
 from fcorun.errors import UserError
 
-# Hydra 1.3 wants version_base and does not know execution_whitelist; 1.4 the other way round. Nothing is ever executed
-# by name through Hydra here, so the whitelist is empty.
+# Hydra 1.3 needs version_base and does not know execution_whitelist; Hydra 1.4 is the other way round. fcorun never
+# executes anything by name through Hydra, so its whitelist is empty.
 HYDRA_1_3 = hydra.__version__.startswith("1.3")
-KNOWN_RUN_IDS: dict[int, str] = {}  # of configurations in hand, for run_id
+KNOWN_RUN_IDS: dict[int, str] = {}  # run identities that are already computed, by the id() of their configuration
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> dict[str, Any]:
-    """The configuration that ``fcorun --config-dir CONFIG_DIR OVERRIDES`` would run, as plain values.
+    """Return the configuration that ``fcorun --config-dir CONFIG_DIR OVERRIDES`` would run, as plain values.
 
     >>> compose(["algo=fedmid", "rounds=20"])["algo"]["name"]
     'fedmid'
 
-    Raises UserError, as the command line would say it.
+    Raises UserError with the sentence that the command would print.
     """
     with use_config_dir(config_dir) if config_dir is not None else nullcontext():
         try:
@@ -42,55 +42,63 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
 
 
 def compose_config(overrides: Sequence[str], with_hydra: bool = True) -> DictConfig:
-    """What Hydra composes, with its own section or without. Raises UserError, as the command line would say it."""
+    """Return the configuration that Hydra composes, with or without Hydra's own section.
+
+    Raises UserError with the sentence that the command would print.
+    """
     version: Any = {"version_base": "1.3"} if HYDRA_1_3 else {}
     try:
         with hydra.initialize_config_dir(packaged_config_dir(), **version):
             return compose_with_defaults(
-                normalize_overrides(overrides), lambda o: hydra.compose("config", o, return_hydra_config=with_hydra)
+                normalize_overrides(overrides),
+                lambda current: hydra.compose("config", current, return_hydra_config=with_hydra),
             )
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise UserError(describe_hydra_error(error)) from error
 
 
 def to_plain_values(config: DictConfig) -> dict[str, Any]:
-    """Return a composed configuration as plain values, interpolations resolved, and import the classes that it names.
+    """Return a composed configuration as plain values, with interpolations resolved, and import its classes.
 
     Raises UserError.
     """
-    if "experiment" in config:  # where Hydra puts the keys of a file that does not say that they are of the root
+    if "experiment" in config:  # Hydra's place for the keys of a file without the line @package _global_
         raise UserError("the file of an experiment must begin with the line # @package _global_")
+    values: dict[str, Any] = {}
     try:
-        values = {}
         for key in (str(key) for key in config if key != "hydra"):
             value = "???" if OmegaConf.is_missing(config, key) else config[key]
             values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     except (InterpolationKeyError, InterpolationResolutionError) as error:
         data: Any = OmegaConf.to_container(config.data, resolve=True)
         import_classes({"data": data})
-        build_plugin("data", data)  # a wrong data.task is what to say first
+        build_plugin("data", data)  # an error in data.task explains the failed interpolation better
         raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}; set {error.full_key} itself") from error
-    import_classes(values)  # all that is composed is the user's own
+    import_classes(values)  # a composed configuration is the user's own
     return values
 
 
 def run_id(*, _root_: DictConfig) -> str:
-    """Eight digits of the identity of the run that a configuration describes; the resolver behind hydra.run.dir."""
+    """Return eight digits of the identity of a configuration's run; the resolver behind hydra.run.dir."""
     from fcorun.experiment.prepare import prepare
 
     return KNOWN_RUN_IDS.get(id(_root_)) or prepare(to_plain_values(_root_)).identity[:8]
 
 
 def sweep_name(*, _root_: DictConfig) -> str:
-    """Where a sweep goes, below outputs: a figure's runs beside the figure, others by what they are."""
+    """Return the folder of a sweep below outputs: beside its figure, or else named after its overrides."""
     if _root_.get("figure"):
         return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
     return "sweeps/" + make_sweep_name(list(_root_.hydra.overrides.task))
 
 
 def make_sweep_name(task_overrides: list[str]) -> str:
-    """A name for a sweep, the same when values are added to its axes: the data, and a digest of what is fixed."""
-    fixed, axes, data = [], [], "lasso"
+    """Return a name for a sweep: its data, and a digest of its axes' keys and its fixed overrides.
+
+    The name stays the same when values are added to an axis.
+    """
+    fixed, axes = [], []
+    data = "lasso"
     for override in OverridesParser.create().parse_overrides(list(task_overrides)):
         key = override.get_key_element()
         if key.partition(".")[0] in {"tracker", *keys_outside_identity()}:
@@ -105,7 +113,7 @@ def make_sweep_name(task_overrides: list[str]) -> str:
 
 
 def register_resolvers() -> None:
-    """Tell OmegaConf of ${run_id:} and ${sweep_name:}."""
+    """Register the resolvers ${run_id:} and ${sweep_name:} with OmegaConf."""
     register: Any = OmegaConf.register_new_resolver if HYDRA_1_3 else OmegaConf.register_resolver
     register("run_id", run_id, replace=True)
     register("sweep_name", sweep_name, replace=True)

@@ -1,4 +1,4 @@
-"""One sentence for what Hydra or OmegaConf did not like."""
+"""Errors of Hydra and OmegaConf in one sentence."""
 
 import re
 from dataclasses import fields
@@ -13,62 +13,69 @@ from fcorun.configuration.overrides import quote_for_shell
 from fcorun.errors import UserError, suggest_name
 from fcorun.sections import SECTIONS
 
-_BAD_INPUT = (UserError, HydraException, OmegaConfBaseException, YAMLError)
+_INPUT_ERRORS = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 
 
 def describe_hydra_error(error: BaseException) -> str:
-    """One sentence for what Hydra or OmegaConf did not like, with the nearest valid name."""
-    user = _cause(error, UserError)
-    if user is not None:
-        return str(user)
+    """Return one sentence for an error of Hydra or OmegaConf, with the nearest valid name."""
+    user_error = _find_cause(error, UserError)
+    if user_error is not None:
+        return str(user_error)
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        options = error.options or []
-        return f"there is no {group}={name}: {suggest_name(name, options)}" if group else str(error).splitlines()[0]
-    text = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if group:
+            return f"there is no {group}={name}: {suggest_name(name, error.options or [])}"
+        return str(error).splitlines()[0]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if "Ambiguous value" in str(error):
-        return f"{text[0]}; several values are a sweep, fcorun -m"
+        return f"{lines[0]}; several values are a sweep, fcorun -m"
     if isinstance(error, OverrideParseException):
-        if "LexerNoViableAlt" in str(error):
-            return (
-                f"{error.override}: letters such as these need quotes within quotes: {quote_for_shell(error.override)}"
-            )
-        key, _, value = str(error.override).partition("=")
-        if value.startswith("{") and "=" in value.replace("\\=", ""):  # of a name, such as a level of a column
-            meant = re.sub(r"(?<!\\)=", r"\\=", value)
-            return f"{error.override}: within braces a = of a name is written \\=: '{key}={meant}'"
-        return f"{error.override}: {text[0]}"
+        return _describe_parse_error(error, lines[0])
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         return f"{mark.name}, line {mark.line + 1}: {error.problem or error.context}"
-    name = find_unknown_key(error)
-    cause = _cause(error, OmegaConfBaseException)
-    parent = getattr(cause, "parent_node", None)
-    if name and parent is not None and hasattr(parent, "keys"):
-        prefix, _, last = name.rpartition(".")
-        valid = {str(name) for name in parent if name != "hydra"} | set(_fields(parent))
-        if name in ("topology.edges", "topology.rounds", "topology.map"):
-            return f"{name} is of topology=tree: give that too"
-        return f"unknown option '{name}': {suggest_name(last, valid)}" + (f" in {prefix}" if prefix else "")
-    if name:
-        return f"unknown option '{name}'; fcorun --cfg job shows every key"
-    return text[0] + (f" ({text[1]})" if len(text) > 1 else "")
+    if key := find_unknown_key(error):
+        return _describe_unknown_key(error, key)
+    return lines[0] + (f" ({lines[1]})" if len(lines) > 1 else "")
+
+
+def _describe_parse_error(error: OverrideParseException, first_line: str) -> str:
+    if "LexerNoViableAlt" in str(error):
+        return f"{error.override}: letters such as these need quotes within quotes: {quote_for_shell(error.override)}"
+    key, _, value = str(error.override).partition("=")
+    if value.startswith("{") and "=" in value.replace("\\=", ""):  # a name with "=", such as a column with its level
+        escaped = re.sub(r"(?<!\\)=", r"\\=", value)
+        return f"{error.override}: within braces a = of a name is written \\=: '{key}={escaped}'"
+    return f"{error.override}: {first_line}"
+
+
+def _describe_unknown_key(error: BaseException, key: str) -> str:
+    parent = getattr(_find_cause(error, OmegaConfBaseException), "parent_node", None)
+    if parent is None or not hasattr(parent, "keys"):
+        return f"unknown option '{key}'; fcorun --cfg job shows every key"
+    if key in ("topology.edges", "topology.rounds", "topology.map"):
+        return f"{key} is of topology=tree: give that too"
+    prefix, _, last_part = key.rpartition(".")
+    valid = {str(name) for name in parent if name != "hydra"} | set(_class_fields(parent))
+    section = f" in {prefix}" if prefix else ""
+    return f"unknown option '{key}': {suggest_name(last_part, valid)}{section}"
 
 
 def find_unknown_key(error: BaseException) -> str | None:
-    """The key that a configuration does not have, if that is what Hydra did not like."""
-    found = re.search(r"Could not override '([^']+)'", str(error))
-    return found[1] if found else None
+    """Return the key that the configuration does not have, if that is the error; else None."""
+    match = re.search(r"Could not override '([^']+)'", str(error))
+    return match[1] if match else None
 
 
 def find_key_of_class(error: BaseException) -> str | None:
-    """The key that a file does not hold, if that is what Hydra did not like, but the class that it names has."""
-    name, parent = find_unknown_key(error), getattr(_cause(error, OmegaConfBaseException), "parent_node", None)
-    section, _, last = (name or "").rpartition(".")
-    return name if section in SECTIONS and last in _fields(parent) else None
+    """Return the unknown key of an error if a section's class has it as a field, while the section's file does not."""
+    key = find_unknown_key(error)
+    parent = getattr(_find_cause(error, OmegaConfBaseException), "parent_node", None)
+    section, _, field = (key or "").rpartition(".")
+    return key if section in SECTIONS and field in _class_fields(parent) else None
 
 
-def _fields(section: Any) -> list[str]:
-    """The fields of the class that a composed section names; none where that cannot be found."""
+def _class_fields(section: Any) -> list[str]:
+    """Return the fields of the class that a composed section names; none if the class cannot be loaded."""
     try:
         return [field.name for field in fields(locate_user_class(section["class"], "class")) if field.init]
     except (UserError, OmegaConfBaseException, KeyError, TypeError):
@@ -76,11 +83,12 @@ def _fields(section: Any) -> list[str]:
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Whether an error is one that the user can mend."""
-    return _cause(error, _BAD_INPUT) is not None
+    """Return whether an error is caused by bad input."""
+    return _find_cause(error, _INPUT_ERRORS) is not None
 
 
-def _cause(error: BaseException | None, kind: type | tuple[type, ...]) -> Any:
+def _find_cause(error: BaseException | None, kind: type | tuple[type, ...]) -> Any:
+    """Return the first error of a kind in a chain of causes; None if the chain has none."""
     while error is not None:
         if isinstance(error, kind):
             return error

@@ -1,4 +1,4 @@
-"""What is given as KEY=VALUE, before Hydra composes it."""
+"""Overrides, KEY=VALUE, before Hydra composes them."""
 
 import re
 from collections.abc import Sequence
@@ -10,62 +10,68 @@ from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError, suggest_name
 from fcorun.sections import SECTIONS
 
-_GROUP = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
+_GROUP_OVERRIDE = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
 
 
 def override_key(override: str) -> str:
-    """The key of an override, without signs."""
+    """Return the key of an override, without the signs before it."""
     return override.partition("=")[0].lstrip("+")
 
 
 def normalize_overrides(arguments: Sequence[str]) -> list[str]:
-    """The arguments as Hydra takes them: -m, wherever it stands, in front; ``+experiment=NAME`` as ``experiment=NAME``;
-    an address of IPv6, which begins as a list does, in quotes, and so a path of a server of Windows, of whose two
-    backslashes Hydra would take one.
+    r"""Return the arguments of the command line in the form that Hydra takes.
 
-    Raises UserError for a group that is given anything but names, for a strength that is given twice, and for Hydra's
-    way to run what a pickle holds.
+    -m is moved to the front, and ``+experiment=NAME`` becomes ``experiment=NAME``. Two kinds of values are put into
+    quotes: an IPv6 address, which Hydra would read as a list, and a network path of Windows (``\\server\share``), of
+    whose two leading backslashes Hydra would drop one.
+
+    Raises UserError for a value of a group that is no name, for a strength that is given twice, and for Hydra's option
+    that runs the content of a pickle.
     """
-    if {"reg.strength", "reg.relative"} <= {override_key(text) for text in arguments if not text.endswith("=null")}:
+    given_keys = {override_key(text) for text in arguments if not text.endswith("=null")}
+    if {"reg.strength", "reg.relative"} <= given_keys:
         raise UserError("reg.relative says what the strength is: give it or reg.strength, not both")
     for argument in arguments:
         if argument.startswith("--experimental-rerun"):
             raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys anew")
-        if found := _GROUP.fullmatch(argument):
-            _check_group(found[1], found[2], argument)
-    first = sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
-    first = [re.sub(r"^(hosts\.address)=(\[.*\]:\d*)$", r'\1="\2"', argument) for argument in first]
-    first = [re.sub(r"^([\w.+]+)=(\\\\[^\"',]*[^\"',\\])$", r'\1="\2"', argument) for argument in first]
-    return [re.sub(r"^\+{1,2}(?=experiment=)", "", argument) for argument in first]
+        if match := _GROUP_OVERRIDE.fullmatch(argument):
+            _check_group(match[1], match[2], argument)
+    normalized = []
+    for argument in sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun")):
+        argument = re.sub(r"^(hosts\.address)=(\[.*\]:\d*)$", r'\1="\2"', argument)
+        argument = re.sub(r"^([\w.+]+)=(\\\\[^\"',]*[^\"',\\])$", r'\1="\2"', argument)
+        normalized.append(re.sub(r"^\+{1,2}(?=experiment=)", "", argument))
+    return normalized
 
 
 def _check_group(group: str, text: str, argument: str) -> None:
+    """Raise UserError if an override of a group has a value that is no name of a choice."""
     try:
         override = OverridesParser.create().parse_override(argument)
         values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
-    except HydraException:  # is told by who composes; or is a pattern, glob(...), which finds names only
+    except HydraException:  # composing reports the error; a pattern, glob(...), matches names only
         return
     for value in values:
         if isinstance(value, str) or (value is None and group == "experiment"):
             continue
-        more = ""
+        advice = ""
         if isinstance(value, list):
-            more = f"; several are a sweep, fcorun -m {group}={text.strip('[]')}"
+            advice = f"; several are a sweep, fcorun -m {group}={text.strip('[]')}"
         elif isinstance(value, (int, float)):
-            more = f"; numbers go to its keys, which fcorun help {group} lists"
-        valid = suggest_name("none" if value is None else "", find_choices(group))
-        raise UserError(f"{group}={text} must be the name of one choice: {valid}{more}")
+            advice = f"; numbers go to its keys, which fcorun help {group} lists"
+        suggestion = suggest_name("none" if value is None else "", find_choices(group))
+        raise UserError(f"{group}={text} must be the name of one choice: {suggestion}{advice}")
 
 
 def split_overrides(job: str) -> list[str]:
-    """The overrides of a job that is one text: split at spaces, but for those within quotes."""
+    """Return the overrides of a job that is given as one text: split at spaces, except within quotes."""
     return re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", job)
 
 
 def quote_for_shell(override: str) -> str:
-    """How the shell takes an override whose text needs quotes."""
+    """Return an override with the quotes that its text needs on a shell's command line."""
     key, _, value = override.partition("=")
-    items = ",".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
-    if set("'\"{}\\") & set(value):  # not only that is wrong
+    if set("'\"{}\\") & set(value):  # the value needs more than quotes
         return f"'{key}=\"TEXT\"'"
-    return f"'{key}=[{items}]'" if value.startswith("[") else f"'{key}={items}'"
+    quoted_items = ",".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
+    return f"'{key}=[{quoted_items}]'" if value.startswith("[") else f"'{key}={quoted_items}'"

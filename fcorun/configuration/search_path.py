@@ -1,4 +1,4 @@
-"""Where configuration files lie: in a folder of the user's own, in fcorun, and in installed packages of plug-ins."""
+"""The folders of configuration files: the user's own, fcorun's, and those of installed packages of plug-ins."""
 
 import itertools
 import sys
@@ -13,98 +13,110 @@ import yaml
 from fcorun.errors import UserError
 from fcorun.plugin_packages import find_plugin_packages
 
-_OWN: ContextVar[Path | None] = ContextVar("own", default=None)
+_USER_CONFIG_DIR: ContextVar[Path | None] = ContextVar("user_config_dir", default=None)
 
 
 @cache
 def packaged_config_dir() -> str:
-    """The folder of fcorun's configuration files: inside the installed package, or beside it in a checkout."""
-    inside = Path(__file__).parent.parent / "conf"
-    return str(inside if inside.is_dir() else inside.parent.parent / "conf")
+    """Return the folder of fcorun's configuration files: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    folder = package / "conf"
+    return str(folder if folder.is_dir() else package.parent / "conf")
 
 
 def user_config_dir() -> Path | None:
-    """The user's own folder of configuration files, if there is one."""
-    return _OWN.get()
+    """Return the user's own folder of configuration files; None if none is in use."""
+    return _USER_CONFIG_DIR.get()
 
 
 @contextmanager
 def use_config_dir(config_dir: str | Path | None) -> Iterator[None]:
-    """Within it, files are looked for in ``config_dir`` first.
+    """Search ``config_dir`` before fcorun's own folder within the context.
 
-    Raises UserError if there is no such folder.
+    Raises UserError if the folder does not exist.
     """
     if config_dir is not None and (not config_dir or not Path(config_dir).is_dir()):
         raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your own files")
-    before = _OWN.set(Path(config_dir).absolute() if config_dir is not None else None)
+    token = _USER_CONFIG_DIR.set(Path(config_dir).absolute() if config_dir is not None else None)
     try:
         yield
     finally:
-        _OWN.reset(before)
+        _USER_CONFIG_DIR.reset(token)
 
 
 def warn_overridden() -> None:
-    """Say which of fcorun's files the user's own stand for."""
-    if (folder := user_config_dir()) and (files := overridden_files()):
+    """Print, on standard error, which files of fcorun the user's files replace, and which files stay unused."""
+    folder = user_config_dir()
+    files = overridden_files()
+    if folder and files:
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
-    for line in _unused():
+    for line in _unused_packages():
         print(f"fcorun: {line}", file=sys.stderr)
 
 
-def _unused() -> list[str]:
-    """Return a line on each package of plug-ins that has no configuration files, or some that others stand before."""
-    lines = [f"the package {package.name} of {package.distribution} offers plug-ins, but it has no folder conf"
-             for package in find_plugin_packages() if package.conf is None]  # fmt: skip
-    taken = _files(Path(packaged_config_dir()))
+def _unused_packages() -> list[str]:
+    """Return a line for each package of plug-ins without configuration files, or with files that stay unused."""
+    lines = [
+        f"the package {package.name} of {package.distribution} offers plug-ins, but it has no folder conf"
+        for package in find_plugin_packages()
+        if package.conf is None
+    ]
+    taken = _config_files(Path(packaged_config_dir()))
     for name, folder in plugin_config_dirs().items():
-        if hidden := sorted(map(str, _files(folder) & taken)):
+        files = _config_files(folder)
+        if hidden := sorted(map(str, files & taken)):
             lines.append(f"{', '.join(hidden)} of the package {name} stay unused: other files have these names")
-        taken |= _files(folder)
+        taken |= files
     return lines
 
 
-def _files(folder: Path) -> set[Path]:
+def _config_files(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*.yaml")}
 
 
 def plugin_config_dirs() -> dict[str, Path]:
-    """Return the folders of configuration files that installed packages of plug-ins have, by the package."""
+    """Return the folders of configuration files of installed packages of plug-ins, by the package's name."""
     return {package.name: package.conf for package in find_plugin_packages() if package.conf is not None}
 
 
 def find_choices(group: str) -> dict[str, Path]:
-    """The choices of a group, such as algo or experiment, by name. The user's own go before fcorun's, and fcorun's
-    before those of installed packages."""
-    folders = [Path(packaged_config_dir()), *filter(None, [user_config_dir()])]
-    found = {path.stem: path for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
-    for folder in plugin_config_dirs().values():
-        found = {path.stem: path for path in sorted((folder / group).glob("*.yaml"))} | found
-    return dict(sorted(found.items()))
+    """Return the files of the choices of a group, such as algo or experiment, by the choice's name.
+
+    The user's own files take precedence over fcorun's, and fcorun's over those of installed packages.
+    """
+    folders = [*reversed(plugin_config_dirs().values()), Path(packaged_config_dir())]
+    if own_folder := user_config_dir():
+        folders.append(own_folder)
+    files: dict[str, Path] = {}
+    for folder in folders:  # the last one has precedence
+        files |= {path.stem: path for path in (folder / group).glob("*.yaml")}
+    return dict(sorted(files.items()))
 
 
 def user_class_paths() -> set[str]:
     """Return the dotted paths of the classes that files of the user's own folder name."""
-    files = sorted(user_config_dir().rglob("*.yaml")) if user_config_dir() else []  # type: ignore[union-attr]
-    found = set()
-    for path in files:
+    folder = user_config_dir()
+    class_paths: set[str] = set()
+    for path in sorted(folder.rglob("*.yaml")) if folder else []:
         try:
             events = list(yaml.parse(path.read_text(encoding="utf-8"), yaml.SafeLoader))
-        except (OSError, ValueError, yaml.YAMLError):  # which is said where the file is used
+        except (OSError, ValueError, yaml.YAMLError):  # reported when the file is used
             continue
         texts = [event.value if isinstance(event, yaml.ScalarEvent) else None for event in events]
-        found |= {value for key, value in itertools.pairwise(texts) if key == "class" and value}
-    return found
+        class_paths |= {value for key, value in itertools.pairwise(texts) if key == "class" and value}
+    return class_paths
 
 
 def header_comment(path: Path) -> str:
-    """What a configuration file says at its head: the comments before its first key, as one line."""
+    """Return the comments before the first key of a configuration file as one line."""
     comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
     return " ".join(line.lstrip("# ") for line in comments if "@package" not in line)
 
 
 def overridden_files() -> list[str]:
-    """The files of fcorun in whose place the user has one, as GROUP/NAME.yaml."""
-    if (folder := user_config_dir()) is None:
+    """Return the files of fcorun that the user's own files replace, as GROUP/NAME.yaml."""
+    folder = user_config_dir()
+    if folder is None:
         return []
-    return sorted(str(path) for path in _files(Path(packaged_config_dir())) if (folder / path).exists())
+    return sorted(str(path) for path in _config_files(Path(packaged_config_dir())) if (folder / path).exists())

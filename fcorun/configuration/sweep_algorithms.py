@@ -1,4 +1,4 @@
-"""Which algorithms a sweep runs, before it is one."""
+"""The algorithms of a sweep, known before the sweep runs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,39 +14,49 @@ from fcorun.configuration.search_path import find_choices
 
 
 def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
-    """The names of the algorithms that a sweep of these overrides runs, with what its experiment brings along.
+    """Return the names of the algorithms that a sweep with these overrides runs, including those of its experiment.
 
     Raises UserError for overrides that cannot be composed.
     """
     parse = OverridesParser.create().parse_overrides
-    every = parse(normalize_overrides(overrides))
-    given = [o for o in every if re.match("(algo|algo.name|experiment|hydra.*)$", o.key_or_group)]
-    config = compose_config([str(o.input_line) for o in given if not o.is_sweep_override()])
+    parsed = parse(normalize_overrides(overrides))
+    relevant = [o for o in parsed if re.match("(algo|algo.name|experiment|hydra.*)$", o.key_or_group)]
+    config = compose_config([str(o.input_line) for o in relevant if not o.is_sweep_override()])
     sweeper: Any = config.hydra.sweeper
-    named = {o.key_or_group for o in given}
-    axes = parse([f"{key}={value}" for key, value in (sweeper.get("params") or {}).items() if key not in named])
-    also = [parse(split_overrides(job)) for job in sweeper.get("also") or ()]
-    product = axes or not also or any(o.is_sweep_override() for o in every)
-    jobs = [*([[*given, *axes]] if product else []), *([*given, *job] for job in also)]
-    return list(dict.fromkeys(name for job in jobs for name in _of(job) or [str(config.algo.name)]))
+    given_keys = {o.key_or_group for o in relevant}
+    params = sweeper.get("params") or {}
+    axes = parse([f"{key}={value}" for key, value in params.items() if key not in given_keys])
+    further_jobs = [parse(split_overrides(job)) for job in sweeper.get("also") or ()]
+    jobs = [[*relevant, *job] for job in further_jobs]
+    if axes or not further_jobs or any(o.is_sweep_override() for o in parsed):
+        jobs.insert(0, [*relevant, *axes])
+    names = []
+    for job in jobs:
+        names += _algorithms_of_job(job) or [str(config.algo.name)]
+    return list(dict.fromkeys(names))
 
 
-def _of(job: Iterable[Override]) -> list[str]:
-    """The names of a job's algorithms: of variants their own, else those of their files; none if nothing says so."""
-    said = {o.key_or_group: o for o in job}
-    if "algo.name" in said:
-        return _values(said["algo.name"])
-    return [_name(choice) for choice in _values(said["algo"])] if "algo" in said else []
+def _algorithms_of_job(job: Iterable[Override]) -> list[str]:
+    """Return the names of a job's algorithms: ``algo.name``, else the names in the files of ``algo``, else none."""
+    by_key = {o.key_or_group: o for o in job}
+    if "algo.name" in by_key:
+        return _values(by_key["algo.name"])
+    if "algo" in by_key:
+        return [_name_in_file(choice) for choice in _values(by_key["algo"])]
+    return []
 
 
 def _values(override: Override) -> list[str]:
     value = override.value()
     if isinstance(value, Glob):
         return value.filter(list(find_choices("algo")))
-    return [str(each) for each in (override.sweep_iterator() if override.is_sweep_override() else [value])]
+    if override.is_sweep_override():
+        return [str(item) for item in override.sweep_iterator()]
+    return [str(value)]
 
 
-def _name(choice: str) -> str:
-    """What a file calls its algorithm, if it says so itself."""
+def _name_in_file(choice: str) -> str:
+    """Return the name that a choice's file gives its algorithm, or else the choice itself."""
     path = find_choices("algo").get(choice)
-    return str((yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}).get("name", choice))
+    values = yaml.safe_load(path.read_text(encoding="utf-8")) if path else {}
+    return str(values.get("name", choice))

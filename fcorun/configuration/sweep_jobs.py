@@ -1,4 +1,4 @@
-"""The jobs of a sweep, each without the keys that mean nothing to it, so that what is the same run is one job."""
+"""The jobs of a sweep: combinations of overrides, without the keys that have no effect on their run."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -22,11 +22,11 @@ class SweepJob:
     """A job of a sweep.
 
     Attributes:
-        overrides: what it is given, without what was left out.
-        places: which of the sweep's combinations it stands for.
-        lacks: the keys that were left out, since its algorithm, or another choice, does not have them.
-        unmoved: the keys of psi that were left out, since its algorithm leaves psi out.
-        error: why it cannot be composed.
+        overrides: its overrides, without those that were left out.
+        positions: the combinations of the sweep that it stands for.
+        missing_keys: the keys that were left out because its algorithm, or another choice, does not have them.
+        ignored_keys: the keys of psi that were left out because its algorithm ignores psi.
+        error: the reason why it cannot be composed.
     """
 
     overrides: list[str]
@@ -35,90 +35,98 @@ class SweepJob:
     ignored_keys: tuple[str, ...] = ()
     error: Exception | None = None
 
-    def explain_left_out(self, names: Callable[[str], str]) -> list[str]:
-        """What a user should know of it, with the names of its choices by group."""
+    def explain_left_out(self, choice_of: Callable[[str], str]) -> list[str]:
+        """Return a line for each choice whose keys were left out; ``choice_of`` gives a section's choice."""
         often = "run once for all values" if len(self.positions) > 1 else "run without"
-        found = []
+        lines = []
         for section in GRID_SECTIONS:
             keys = [key.partition(".")[2] for key in self.missing_keys if key.startswith(f"{section}.")]
-            found += [f"{section}={names(section)} has no {', '.join(keys)}: {often}"] if keys else []
+            if keys:
+                lines.append(f"{section}={choice_of(section)} has no {', '.join(keys)}: {often}")
         if self.ignored_keys:
-            found.append(
-                f"algo={names('algo')} leaves psi out: run once for all values of {', '.join(self.ignored_keys)}"
-            )
-        return found
+            keys = ", ".join(self.ignored_keys)
+            lines.append(f"algo={choice_of('algo')} leaves psi out: run once for all values of {keys}")
+        return lines
 
 
 def compose_with_defaults(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:
-    """What ``compose`` makes of overrides; a key that a section's file does not hold, since its class has a default, is
-    added to it. Raises what Hydra raises."""
-    given = list(overrides)
+    """Return ``compose(overrides)``, with keys added that a section's class has but its file does not.
+
+    Raises what Hydra raises.
+    """
+    current = list(overrides)
     while True:
         try:
-            return compose(given)
+            return compose(current)
         except Exception as error:
             key = find_key_of_class(error)
-            if key is None or f"++{key}" in (text.partition("=")[0] for text in given):
+            if key is None or f"++{key}" in (text.partition("=")[0] for text in current):
                 raise
-            given = [f"++{text}" if text.partition("=")[0] == key else text for text in given]
+            current = [f"++{text}" if text.partition("=")[0] == key else text for text in current]
 
 
 def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction) -> list[SweepJob]:
-    """The jobs of a sweep's combinations of overrides, in their order.
+    """Return the jobs of a sweep's combinations of overrides in their order, each distinct job once.
 
-    Where a sweep has several algorithms (or several of another group), those that lack a key which others have are run
-    without it; a key that none has stays an error. Values of psi are left out where an algorithm leaves psi out.
+    In a sweep over several algorithms (or several choices of another section), a key that some of them lack is left
+    out of their jobs; a key that none of them has stays an error. Values of psi are left out for an algorithm that
+    ignores psi.
     """
     values = defaultdict(set)
-    for text in (text for overrides in combinations for text in overrides):
-        values[override_key(text)].add(text)
-    several = {section for section in GRID_SECTIONS if len(values[section]) > 1}
-    found = [_without_lacking(list(overrides), several, compose) for overrides in combinations]
-    there = {override_key(text) for job in found if job.error is None for text in job.overrides}
-    strengths = _strengths(found)
+    for overrides in combinations:
+        for text in overrides:
+            values[override_key(text)].add(text)
+    varied_sections = {section for section in GRID_SECTIONS if len(values[section]) > 1}
+    composed = [_without_missing_keys(list(overrides), varied_sections, compose) for overrides in combinations]
+    known_keys = {override_key(text) for job in composed if job.error is None for text in job.overrides}
+    varied_psi_keys = _varied_psi_keys(composed)
     jobs: dict[tuple[str, ...], SweepJob] = {}
-    for place, (job, given) in enumerate(zip(found, combinations, strict=True)):
-        if not set(job.missing_keys) <= there:
-            job = SweepJob(list(given), error=_error(compose, list(given)))
-        elif job.error is None and (keys := strengths[_beside_psi(job.overrides)]) and _leaves_psi_out(compose, job):
-            job.overrides = [text for text in job.overrides if override_key(text) not in keys]
-            job.ignored_keys = tuple(sorted(keys))
-        jobs.setdefault(tuple(job.overrides), job).positions.append(place)
+    for position, (job, overrides) in enumerate(zip(composed, combinations, strict=True)):
+        if not set(job.missing_keys) <= known_keys:
+            job = SweepJob(list(overrides), error=_compose_error(compose, list(overrides)))
+        elif job.error is None:
+            psi_keys = varied_psi_keys[_without_psi(job.overrides)]
+            if psi_keys and _ignores_psi(compose, job):
+                job.overrides = [text for text in job.overrides if override_key(text) not in psi_keys]
+                job.ignored_keys = tuple(sorted(psi_keys))
+        jobs.setdefault(tuple(job.overrides), job).positions.append(position)
     return list(jobs.values())
 
 
-def _without_lacking(overrides: list[str], several: set[str], compose: ComposeFunction) -> SweepJob:
-    """A job that composes, without the keys that its choices among ``several`` lack; or with the error of the rest."""
-    lacks: list[str] = []
+def _without_missing_keys(overrides: list[str], varied_sections: set[str], compose: ComposeFunction) -> SweepJob:
+    """Return a job without the keys that its choices of ``varied_sections`` lack; any other error stays in the job."""
+    missing_keys: list[str] = []
     while True:
-        kept = [text for text in overrides if override_key(text) not in lacks]
+        remaining = [text for text in overrides if override_key(text) not in missing_keys]
         try:
-            compose(kept)
+            compose(remaining)
         except Exception as error:
             key = find_unknown_key(error)
-            if key is None or key in lacks or key.partition(".")[0] not in several:
+            if key is None or key in missing_keys or key.partition(".")[0] not in varied_sections:
                 return SweepJob(overrides, error=error)
-            lacks.append(key)
+            missing_keys.append(key)
         else:
-            return SweepJob(kept, missing_keys=tuple(lacks))
+            return SweepJob(remaining, missing_keys=tuple(missing_keys))
 
 
-def _strengths(jobs: Iterable[SweepJob]) -> dict[tuple[str, ...], set[str]]:
-    """The keys of psi with several values among jobs that differ in these alone, by what they have in common."""
+def _varied_psi_keys(jobs: Iterable[SweepJob]) -> dict[tuple[str, ...], set[str]]:
+    """Return the keys of psi that vary among jobs with the same other overrides, by these other overrides."""
     values = defaultdict(lambda: defaultdict(set))
     for job in jobs:
         for text in job.overrides:
             if text.startswith("reg."):
-                values[_beside_psi(job.overrides)][override_key(text)].add(text)
-    found = {common: {key for key, texts in own.items() if len(texts) > 1} for common, own in values.items()}
-    return defaultdict(set, found)
+                values[_without_psi(job.overrides)][override_key(text)].add(text)
+    varied = defaultdict(set)
+    for other_overrides, texts_by_key in values.items():
+        varied[other_overrides] = {key for key, texts in texts_by_key.items() if len(texts) > 1}
+    return varied
 
 
-def _beside_psi(overrides: Sequence[str]) -> tuple[str, ...]:
+def _without_psi(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text in overrides if not text.startswith("reg."))
 
 
-def _leaves_psi_out(compose: ComposeFunction, job: SweepJob) -> bool:
+def _ignores_psi(compose: ComposeFunction, job: SweepJob) -> bool:
     from fcorun.algorithms.base import Algorithm
 
     try:
@@ -130,7 +138,7 @@ def _leaves_psi_out(compose: ComposeFunction, job: SweepJob) -> bool:
     return isinstance(algo, Algorithm) and not algo.traits.psi_sides
 
 
-def _error(compose: ComposeFunction, overrides: list[str]) -> Exception | None:
+def _compose_error(compose: ComposeFunction, overrides: list[str]) -> Exception | None:
     try:
         compose(overrides)
     except Exception as error:

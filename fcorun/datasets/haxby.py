@@ -54,8 +54,8 @@ class Haxby(Dataset):
     validation_subjects: list[int] | None = None
     validation_runs: list[int] | None = None
     categories: list[str] = field(default_factory=lambda: ["face", "house"])
-    test_subjects: Annotated[list[int] | None, "later"] = None
-    test_runs: Annotated[list[int] | None, "later"] = None
+    test_subjects: Annotated[list[int] | None, "default outside identity"] = None
+    test_runs: Annotated[list[int] | None, "default outside identity"] = None
 
     def __post_init__(self):
         if not self.subjects:

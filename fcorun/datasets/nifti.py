@@ -78,12 +78,12 @@ class Nifti(Dataset):
     standardize: Literal["none", "pooled", "per_client", "per_run"] | None = None
     scaling: PathOption | None = None
     seed: Index = 0
-    test: Annotated[float | list[str] | None, "later"] = None
-    positive: Annotated[str | bool | None, "later"] = None
-    group: Annotated[str | None, "later"] = None
-    group_across: Annotated[Literal["refuse", "keep"], "later"] = "refuse"
-    split: Annotated[str | None, "later"] = None
-    fold: Annotated[str | None, "later"] = None
+    test: Annotated[float | list[str] | None, "default outside identity"] = None
+    positive: Annotated[str | bool | None, "default outside identity"] = None
+    group: Annotated[str | None, "default outside identity"] = None
+    group_across: Annotated[Literal["refuse", "keep"], "default outside identity"] = "refuse"
+    split: Annotated[str | None, "default outside identity"] = None
+    fold: Annotated[str | None, "default outside identity"] = None
 
     def __post_init__(self):
         if self.standardize == "per_run" and self.run is None:

@@ -50,8 +50,8 @@ from fcorun.tables.splits import HoldOut
 from fcorun.tables.targets import encode_targets, order_classes
 from fcorun.tables.weight_offset import check_column_roles, take_weight_and_offset
 
-ColumnName = Annotated[str | None, "later"]
-ColumnNames = Annotated[list[str] | None, "later"]
+ColumnName = Annotated[str | None, "default outside identity"]
+ColumnNames = Annotated[list[str] | None, "default outside identity"]
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,17 @@ class Table(Dataset):
     standardize: Literal["none", "pooled", "per_client"] = "none"
     scaling: PathOption | None = None
     seed: Index = 0
-    missing: Annotated[MissingPolicy, "later"] = "refuse"
+    missing: Annotated[MissingPolicy, "default outside identity"] = "refuse"
     ignore: ColumnNames = None
     only: ColumnNames = None
     encoding: PathOption | None = None
-    test: Annotated[float | list[str] | None, "later"] = None
+    test: Annotated[float | list[str] | None, "default outside identity"] = None
     weight: ColumnName = None
     offset: ColumnName = None
-    positive: Annotated[str | bool | None, "later"] = None
-    resident: Annotated[bool, "or auto", "how"] = AUTO
+    positive: Annotated[str | bool | None, "default outside identity"] = None
+    resident: Annotated[bool, "or auto", "outside identity"] = AUTO
     group: ColumnName = None
-    group_across: Annotated[Literal["refuse", "keep"], "later"] = "refuse"
+    group_across: Annotated[Literal["refuse", "keep"], "default outside identity"] = "refuse"
     split: ColumnName = None
     fold: ColumnName = None
 

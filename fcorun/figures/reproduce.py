@@ -77,7 +77,7 @@ def reproduce(
     _check(figure, experiment, f"experiment={name}", [*smaller, *overrides])
     _ = experiment.fingerprint  # asks for the data's files before anything is written
     places = {
-        f"data.{key}" for key, marks in field_marks(type(experiment.data)).items() if "how" in marks
+        f"data.{key}" for key, marks in field_marks(type(experiment.data)).items() if "outside identity" in marks
     } | keys_outside_identity()
     places -= ASSESSMENT_KEYS
     own = sorted(text for text in overrides if override_key(text) not in places)

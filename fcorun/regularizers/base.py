@@ -54,7 +54,7 @@ class Regularizer(ABC):
     apply_to: list[str] | None = None
     per_client: dict[str, list[float]] | None = None
     applied_by: Literal["both", "client", "server"] = "both"
-    factors: Annotated[dict[str, NonNegative] | None, "later"] = None
+    factors: Annotated[dict[str, NonNegative] | None, "default outside identity"] = None
 
     separable: ClassVar[bool] = False
     across_clients: ClassVar[dict[str, str]] = {}

@@ -36,7 +36,7 @@ class GroupLasso(Regularizer):
     strength: NonNegative
     group_size: Count | None = None
     relative: Positive | None = None
-    groups: Annotated[dict[str, list[str]] | None, "later"] = None
+    groups: Annotated[dict[str, list[str]] | None, "default outside identity"] = None
 
     convex = separable = sparse = True
     across_clients = {"strength": "mean"}

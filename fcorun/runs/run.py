@@ -20,7 +20,7 @@ from fcorun.runs.batching import check_devices
 from fcorun.runs.execute import execute
 from fcorun.runs.hosts.leader import load_on_all_hosts
 from fcorun.runs.job import Job, Watcher
-from fcorun.system.background_import import PICTURES, import_in_background
+from fcorun.system.background_import import PLOTTING_MODULES, import_in_background
 from fcorun.system.interruption import check_interrupted, defer_interruption
 from fcorun.trackers.base import log_to_tracker
 
@@ -122,7 +122,7 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     """
     begun = time.perf_counter()
     if any(job.with_pictures for job in jobs):
-        import_in_background(*PICTURES)
+        import_in_background(*PLOTTING_MODULES)
     first = jobs[0].experiment
     check_devices([first])
     data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)

@@ -13,7 +13,7 @@ from fcorun.runs.batching import check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
-from fcorun.system.background_import import PICTURES, TABLES, import_in_background
+from fcorun.system.background_import import PLOTTING_MODULES, TABLE_MODULES, import_in_background
 
 
 def run_sweep(
@@ -67,7 +67,7 @@ def _dispatch(points: list[SweepPoint], options: SweepOptions, watch: SweepWatch
         groups.setdefault(point.experiment.batch_key, []).append(point)
     watch.on_sweep_start(len(points), sum(p.experiment.settings.rounds for p in points if p.experiment))
     size = options.batch or (-(-len(points) // options.n_jobs) if options.executor == "joblib" else len(points))
-    import_in_background(*TABLES, *PICTURES)
+    import_in_background(*TABLE_MODULES, *PLOTTING_MODULES)
     cut = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
     EXECUTORS[options.executor](cut, options, watch)
 

@@ -1,33 +1,37 @@
-"""Arrays that lie where JAX takes them over."""
+"""Arrays whose memory JAX takes over without a copy."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-_LINE = 64  # bytes: on a CPU, JAX copies what begins elsewhere
+_ALIGNMENT = 64  # bytes: on a CPU, JAX copies an array that begins at any other address
 
 
 def empty_aligned(shape: tuple[int, ...], dtype) -> np.ndarray:
-    """An array of this shape that holds nothing yet. On a CPU ``jax.device_put`` takes it as it is, without a copy: it
-    is not to be changed afterwards."""
+    """Return an uninitialised array that ``jax.device_put`` takes on a CPU without a copy.
+
+    The array must not be changed after it was put on the device.
+    """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    room = np.empty(size + _LINE, np.uint8)
-    start = -room.ctypes.data % _LINE
-    return room[start : start + size].view(dtype).reshape(shape)
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 @dataclass
 class DoubleBuffer:
-    """Two arrays in turn, one to compute with and one to read into meanwhile: memory that is asked for anew costs more
-    than what is read into it."""
+    """Two arrays used in turn: one is computed with while the next rows are read into the other.
+
+    Reusing the two arrays is faster than allocating a new one for each read.
+    """
 
     arrays: list[np.ndarray | None] = field(default_factory=lambda: [None, None])
 
     def next_array(self, shape: tuple[int, ...], dtype) -> np.ndarray:
-        """An array of this shape, which is given out again the time after next; it holds anything."""
+        """Return an array of this shape with arbitrary content. Every second call returns the same array."""
         self.arrays.reverse()
-        found = self.arrays[0]
-        if found is None or found.shape != shape or found.dtype != dtype:
-            self.arrays[0] = None  # before there is another one
-            found = self.arrays[0] = empty_aligned(shape, dtype)
-        return found
+        array = self.arrays[0]
+        if array is None or array.shape != shape or array.dtype != dtype:
+            self.arrays[0] = None  # frees the old array before the new one is allocated
+            array = self.arrays[0] = empty_aligned(shape, dtype)
+        return array

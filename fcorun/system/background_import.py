@@ -1,14 +1,22 @@
-"""Imports that take long, while the processor's cores are busy with something else anyway or have nothing to do."""
+"""Imports in a background thread, while the processor would otherwise wait."""
 
 import threading
 from importlib import import_module
 
-PICTURES = ("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.legend", "matplotlib.ticker")
-TABLES = ("pandas",)
+PLOTTING_MODULES = (
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.legend",
+    "matplotlib.ticker",
+)
+TABLE_MODULES = ("pandas",)
 
 
 def import_in_background(*modules: str) -> None:
-    """Import modules in a thread, so that nobody waits for them later; who needs one that is not there says so."""
+    """Import modules in a thread, so that a later import of them returns at once.
+
+    The thread ends quietly at the first module that is not installed: the code that needs the module reports it.
+    """
 
     def load() -> None:
         for module in modules:

@@ -1,4 +1,4 @@
-"""What can be made again: compiled programs, certified optima, masked scans."""
+"""The cache on disk, for results that can be computed again: compiled programs, certified optima, masked scans."""
 
 import os
 import tempfile
@@ -13,14 +13,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Keyed(Generic[T]):
-    """A value under a key, so that ``lru_cache`` compares keys."""
+    """A value that is hashed and compared by its key alone, as an argument of a function with ``lru_cache``."""
 
     key: str
     value: T = field(compare=False)
 
 
 def cache_dir(name: str) -> Path:
-    """A writable folder ``name`` under $FCORUN_CACHE (by default the user's cache folder, else a temporary one)."""
+    """Return a writable folder ``name`` below $FCORUN_CACHE, the user's cache folder, or a temporary folder.
+
+    Raises OSError if none of them can be written to.
+    """
     for base in (os.environ.get("FCORUN_CACHE") or user_cache_dir("fcorun", appauthor=False), tempfile.gettempdir()):
         folder = Path(base) / name
         try:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and rows of files that are too large to be in memory."""
+"""Files that appear whole or not at all, and rows of files that are too large for memory."""
 
 import os
 import shutil
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-_TRIES, _PAUSE = 20, 0.05  # seconds
+_RETRIES = 20
+_RETRY_SECONDS = 0.05
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file under a name that no other writer uses, then rename it. Raises NotWritten."""
+    """Write a file under a temporary name of this thread alone, then rename it. Raises WriteError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with defer_interruption(), name_file_in_errors(path):
         try:
@@ -34,15 +35,17 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a text file. Raises NotWritten."""
+    """Append a line to a text file. Raises WriteError."""
     with defer_interruption(), name_file_in_errors(path), path.open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
 
 @contextmanager
 def name_file_in_errors(path: Path | str) -> Iterator[None]:
-    """Have errors of writing a file name that file: that of a full disk names none, and others a temporary one. Raises
-    NotWritten."""
+    """Turn an OSError of the context into a WriteError that names ``path``.
+
+    The system's own errors name a temporary file, or no file at all when the disk is full.
+    """
     try:
         yield
     except OSError as error:
@@ -50,20 +53,23 @@ def name_file_in_errors(path: Path | str) -> Iterator[None]:
 
 
 def replace_file(temporary: Path, path: Path) -> None:
-    """Rename a file to the name of another. Windows refuses that while a reader has the other one open, so it is tried
-    again for a second there."""
-    for _ in range(_TRIES if sys.platform == "win32" else 0):
+    """Rename a file to ``path``, which may exist.
+
+    Windows refuses to replace a file that a reader has open: there the call is repeated for a second.
+    """
+    retries = _RETRIES if sys.platform == "win32" else 0
+    for _ in range(retries):
         try:
             os.replace(temporary, path)
         except PermissionError:
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_SECONDS)
         else:
             return
     os.replace(temporary, path)
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there."""
+    """Remove a file, or a folder with its content. A path that does not exist is ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -73,42 +79,47 @@ def remove_path(path: Path) -> None:
 def read_regular_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a file that may come from somebody else.
 
-    Raises OSError for a link, which may lead anywhere, for what is no file, and for a file of more than ``most`` bytes.
+    Raises OSError for a link (its target may be any file), for anything but a regular file, and for a file of more
+    than ``max_bytes`` bytes.
     """
-    about = path.lstat()
-    if not stat.S_ISREG(about.st_mode):
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path} is a link or no file: a record consists of plain files")
-    if about.st_size > max_bytes:
-        raise OSError(f"{path} has {about.st_size:,} bytes, more than the {max_bytes:,} that are read")
+    if status.st_size > max_bytes:
+        raise OSError(f"{path} has {status.st_size:,} bytes, more than the {max_bytes:,} that are read")
     return path.read_bytes()
 
 
 def read_rows_at(file: IO[bytes], positions: "np.ndarray", out: "np.ndarray", offset: int = 0) -> None:
-    """Read the rows at these places, sorted, into ``out``, whose rows are as long as those of the file from ``begin``
-    on: those that follow each other by one call. Raises OSError where the file ends before."""
-    for first, end, place in _runs(positions):
-        part = out[first:end].view("u1").reshape(-1).data
-        file.seek(offset + place * out.strides[0])
-        while part.nbytes:  # a call reads 2 GiB at most, or less
-            if not (read := file.readinto(part)):  # type: ignore[attr-defined]
+    """Read the rows at sorted positions of a file into ``out``, consecutive rows by one call.
+
+    The rows of the file are as long as those of ``out`` and begin ``offset`` bytes after its start. Raises OSError if
+    the file ends too early.
+    """
+    for first, end, position in _consecutive(positions):
+        remaining = out[first:end].view("u1").reshape(-1).data
+        file.seek(offset + position * out.strides[0])
+        while remaining.nbytes:  # the system reads at most 2 GiB a call, and may read less
+            count = file.readinto(remaining)  # type: ignore[attr-defined]
+            if not count:
                 raise OSError(f"{getattr(file, 'name', 'a file')} has become shorter")
-            part = part[read:]
+            remaining = remaining[count:]
 
 
 def write_rows_at(file: IO[bytes], positions: "np.ndarray", rows: "np.ndarray") -> None:
-    """Write rows at these places, sorted. Raises OSError where the disk is full."""
-    for first, end, place in _runs(positions):
-        file.seek(place * rows.strides[0])
-        part = rows[first:end].view("u1").reshape(-1).data
-        while part.nbytes:  # a call may write a part of it
-            part = part[file.write(part) :]
+    """Write rows at sorted positions of a file. Raises OSError if the disk is full."""
+    for first, end, position in _consecutive(positions):
+        file.seek(position * rows.strides[0])
+        remaining = rows[first:end].view("u1").reshape(-1).data
+        while remaining.nbytes:  # a call may write a part only
+            remaining = remaining[file.write(remaining) :]
 
 
-def _runs(places: "np.ndarray") -> Iterator[tuple[int, int, int]]:
-    """Of each run of places that follow each other: from where, and up to where, and its first place."""
+def _consecutive(positions: "np.ndarray") -> Iterator[tuple[int, int, int]]:
+    """Yield each block ``positions[first:end]`` of consecutive positions, as (first, end, its first position)."""
     import numpy as np
 
-    if len(places):
-        begin = np.flatnonzero(np.diff(places, prepend=places[0] - 2) != 1)
-        ends = np.append(begin[1:], len(places))
-        yield from zip(begin.tolist(), ends.tolist(), places[begin].tolist(), strict=True)
+    if len(positions):
+        firsts = np.flatnonzero(np.diff(positions, prepend=positions[0] - 2) != 1)
+        ends = np.append(firsts[1:], len(positions))
+        yield from zip(firsts.tolist(), ends.tolist(), positions[firsts].tolist(), strict=True)

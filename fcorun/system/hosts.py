@@ -1,8 +1,8 @@
-"""Several hosts that compute together: who they are, how they find each other, and what they tell each other.
+"""Several hosts that compute together, and the messages between them.
 
-The first one, of rank 0, leads: it alone reads and writes records, prints, and says what is to be computed. Each other
-one does that, and nothing else. They talk in JSON over sockets of their own, beside those of JAX, so that a host that
-never comes, has other versions or is gone can be named.
+The host of rank 0 is the leader: it alone reads and writes records, prints, and decides what is computed. The others
+are followers, which execute its commands. They exchange JSON over sockets of their own, beside those of JAX, so that a
+host that never comes, has other versions or is lost can be named.
 """
 
 import atexit
@@ -23,24 +23,28 @@ from fcorun.system.interruption import check_interrupted, is_interrupted
 from fcorun.system.polling import POLL_SECONDS
 
 RERUN_HINT = "the same command goes on"
-_GRACE = 20.0  # seconds in which the main thread comes to see that a host is gone, unless it waits for it
-_BEAT, _SILENT = 5.0, 60.0  # seconds between two signs of life, and without any until a host is thought to be gone
-_PATIENCE = 2.0  # seconds in which it comes to hear that all is over
-_OFTEN = 0.02  # seconds between two looks
+_HEARTBEAT_SECONDS = 5.0  # between two signs of life
+_SILENCE_SECONDS = 60.0  # without any sign of life, after which a host counts as lost
+_LOSS_GRACE_SECONDS = 20.0  # for the main thread to notice that a host is lost, before the process ends
+_END_GRACE_SECONDS = 2.0  # for the main thread to notice that the leader has ended
+_POLL_OFTEN_SECONDS = 0.02
 
 
 @dataclass
 class Hosts:
-    """The hosts of this run, as this one sees them.
+    """The hosts of a run, as this host sees them.
 
     Attributes:
-        rank: which one this is.
-        names: what each is called, by rank.
-        links: the connections: of the first one to each other by rank, of another one to the first.
-        why: which host was lost, once that is known.
-        rows: which rows each has, as ``fcorun.system.cluster.Asked`` says.
-        over: whether all is over, so that nobody is lost any more.
-        told: whether the first host has been told that this one was interrupted.
+        rank: the number of this host.
+        names: the name of each host, by rank.
+        connections: on the leader, the connection to each follower by its rank; on a follower, the one to rank 0.
+        rows: the rows that each host loads, as ``fcorun.system.cluster.HostOptions`` explains.
+        failure: which host was lost or failed, once that is known.
+        closed: whether the hosts have finished, so that the end of a connection is no loss.
+        interruption_sent: whether this follower has told the leader that it was interrupted.
+        inboxes: the messages received from each host, by rank; None is the last one of a lost host.
+        lost_ranks: the hosts whose connection has ended.
+        send_lock: guards the connections, to which two threads write.
     """
 
     rank: int
@@ -50,69 +54,74 @@ class Hosts:
     failure: str = ""
     closed: bool = False
     interruption_sent: bool = False
-    inboxes: dict[int, Queue] = field(default_factory=dict, repr=False)  # by rank; at last None, of a host that is gone
+    inboxes: dict[int, Queue] = field(default_factory=dict, repr=False)
     lost_ranks: set[int] = field(default_factory=set)
-    send_lock: Any = field(default_factory=threading.RLock, repr=False)  # two threads talk
+    send_lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def __post_init__(self) -> None:
         self.inboxes = {rank: Queue() for rank in self.connections}
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of hosts."""
         return len(self.names)
 
     def describe_host(self, rank: int) -> str:
-        """A host in words."""
+        """Return the rank and name of a host as text."""
         return f"host {rank} ({self.names[rank]})"
 
-    def broadcast(self, command: str, **more: Any) -> None:
-        """Tell all others what to do. Raises HostLost."""
-        for rank in self._send({"do": command, **more}):
+    def broadcast(self, command: str, **arguments: Any) -> None:
+        """Send a command to all followers. Raises HostLost."""
+        for rank in self._send_all({"do": command, **arguments}):
             raise self.make_lost_error(rank)
 
-    def send(self, **more: Any) -> None:
-        """Answer the first host; if it is gone, that is noticed when it is listened to."""
-        self._send(more)
+    def send(self, **content: Any) -> None:
+        """Send a message to the leader. A lost leader is noticed by the next ``receive``."""
+        self._send_all(content)
 
-    def _send(self, content: dict[str, Any]) -> list[int]:
-        """Send to all others; who could not be reached."""
-        text, gone = json.dumps(content).encode(), []
-        for rank, link in self.connections.items():
+    def _send_all(self, content: dict[str, Any]) -> list[int]:
+        """Send a message over all connections; return the ranks that could not be reached."""
+        message = json.dumps(content).encode()
+        unreachable = []
+        for rank, connection in self.connections.items():
             try:
                 with self.send_lock:
-                    link.send_bytes(text)
+                    connection.send_bytes(message)
             except OSError:
-                gone.append(rank)
-        return gone
+                unreachable.append(rank)
+        return unreachable
 
     def receive(self, rank: int = 0) -> dict[str, Any]:
-        """What a host says next. Raises HostLost if it is gone or has failed, and KeyboardInterrupt if it was
-        interrupted."""
-        told = self._next(rank)
-        if "failed" in told:
-            raise self.make_lost_error(rank, told["failed"])
-        return told
+        """Return the next message of a host.
 
-    def _next(self, rank: int, patience: float | None = None) -> dict[str, Any]:
-        """What a host says next; of one that says nothing for so many seconds, nothing."""
+        Raises HostLost if the host is lost or has failed, KeyboardInterrupt if it was interrupted.
+        """
+        message = self._next_message(rank)
+        if "failed" in message:
+            raise self.make_lost_error(rank, message["failed"])
+        return message
+
+    def _next_message(self, rank: int, timeout: float | None = None) -> dict[str, Any]:
+        """Return the next message of a host, also one of failure; an empty one after ``timeout`` seconds."""
         while True:
-            self._heed_signals()
+            self._handle_interruption()
             try:
-                told = self.inboxes[rank].get(timeout=POLL_SECONDS if patience is None else patience)
+                message = self.inboxes[rank].get(timeout=POLL_SECONDS if timeout is None else timeout)
                 break
             except Empty:
-                if patience is not None:
+                if timeout is not None:
                     return {}
-        if told is None:
+        if message is None:
             raise self.make_lost_error(rank)
-        if "interrupted" in told:
+        if "interrupted" in message:
             raise KeyboardInterrupt
-        return told
+        return message
 
-    def _heed_signals(self) -> None:
-        """On the first host, raise KeyboardInterrupt if a signal has been noted. Another host tells the first one, who
-        ends all, after a round that all have computed."""
+    def _handle_interruption(self) -> None:
+        """Raise KeyboardInterrupt on an interrupted leader; tell the leader of the interruption of a follower.
+
+        The leader ends all hosts after a round that all of them have computed.
+        """
         if not self.rank:
             check_interrupted()
         elif is_interrupted() and not self.interruption_sent:
@@ -120,70 +129,78 @@ class Hosts:
             self.send(interrupted=True)
 
     def all_failed(self, timeout: float) -> bool:
-        """Whether all others say within so many seconds each that they have failed; they are ready for what comes next
-        then. Raises HostLost if one is gone, and KeyboardInterrupt if one was interrupted."""
-        return all("failed" in self._next(rank, timeout) for rank in self.connections)
+        """Return whether each follower reports a failure within ``timeout`` seconds; then all await a new command.
+
+        Raises HostLost if a host is lost, KeyboardInterrupt if one was interrupted.
+        """
+        return all("failed" in self._next_message(rank, timeout) for rank in self.connections)
 
     def check_failures(self, timeout: float = 0.0) -> None:
-        """Hear what others say unasked for, waiting for it at most so many seconds: raises as ``hear`` does."""
+        """Receive the messages that have arrived, or that arrive within ``timeout`` seconds: raises as ``receive``."""
         deadline = time.monotonic() + timeout
         while True:
-            for rank, said in self.inboxes.items():
-                if not said.empty():
+            for rank, inbox in self.inboxes.items():
+                if not inbox.empty():
                     self.receive(rank)
             if time.monotonic() >= deadline:
                 return
-            time.sleep(_OFTEN)
+            time.sleep(_POLL_OFTEN_SECONDS)
 
-    def make_lost_error(self, rank: int, why: str = "") -> HostLost:
-        """The error that says that a host is gone, or why it has failed."""
-        self.failure = (
-            self.failure or f"{self.describe_host(rank)} {f'failed: {why}' if why else 'was lost'}; {RERUN_HINT}"
-        )
+    def make_lost_error(self, rank: int, reason: str = "") -> HostLost:
+        """Return the error for a host that is lost, or that has failed for a reason. The first such error is kept."""
+        if not self.failure:
+            event = f"failed: {reason}" if reason else "was lost"
+            self.failure = f"{self.describe_host(rank)} {event}; {RERUN_HINT}"
         return HostLost(self.failure)
 
     def receive_messages(self) -> None:
-        """Take in what the others say, in a thread of its own, and say now and then that this one is there.
+        """Fill the inboxes and send signs of life, in a thread of its own, until all connections have ended.
 
-        It ends this process where the main thread does not come to hear that a host is gone, or that all is over: that
-        may be waiting for that very host, within a round.
+        The main thread may be waiting within a round for a host that is lost. Therefore this thread ends the process
+        if the main thread does not notice in time that a host is lost, or that the leader has ended.
         """
-        ranks: dict[Any, int] = {link: rank for rank, link in self.connections.items()}
-        said, last = 0.0, dict.fromkeys(self.connections, time.monotonic())
+        ranks: dict[Any, int] = {connection: rank for rank, connection in self.connections.items()}
+        last_sent = 0.0
+        last_received = dict.fromkeys(self.connections, time.monotonic())
         while ranks:
-            if (now := time.monotonic()) > said + _BEAT:
-                self._send({"alive": True})
-                said = now
-            for link in wait(list(ranks), _BEAT):
+            now = time.monotonic()
+            if now > last_sent + _HEARTBEAT_SECONDS:
+                self._send_all({"alive": True})
+                last_sent = now
+            for connection in wait(list(ranks), _HEARTBEAT_SECONDS):
+                rank = ranks[connection]
                 try:
-                    told = json.loads(link.recv_bytes())  # type: ignore[union-attr]
+                    message = json.loads(connection.recv_bytes())  # type: ignore[union-attr]
                 except (EOFError, OSError):
-                    told = None
-                last[rank := ranks[link]] = time.monotonic() if told else 0.0
-                if told and "alive" not in told:
-                    self.inboxes[rank].put(told)
-                if told and told.get("do") == "end":
-                    _later(_PATIENCE, self._leave_at_last, told)
-            for link in [link for link, rank in ranks.items() if time.monotonic() > last[rank] + _SILENT]:
-                self.lost_ranks.add(rank := ranks.pop(link))
-                self.inboxes[rank].put(None)
-                _later(_GRACE, self._give_up, rank)
+                    message = None
+                last_received[rank] = time.monotonic() if message else 0.0
+                if message and "alive" not in message:
+                    self.inboxes[rank].put(message)
+                if message and message.get("do") == "end":
+                    _run_later(_END_GRACE_SECONDS, self._exit_after_end, message)
+            for connection, rank in list(ranks.items()):
+                if time.monotonic() > last_received[rank] + _SILENCE_SECONDS:
+                    del ranks[connection]
+                    self.lost_ranks.add(rank)
+                    self.inboxes[rank].put(None)
+                    _run_later(_LOSS_GRACE_SECONDS, self._exit_after_loss, rank)
 
-    def _give_up(self, rank: int) -> None:
+    def _exit_after_loss(self, rank: int) -> None:
         if not (self.closed or self.failure):
             print(f"fcorun: failed: {self.make_lost_error(rank)}", file=sys.stderr, flush=True)
             os._exit(1)
 
-    def _leave_at_last(self, told: dict[str, Any]) -> None:
-        if (told["code"] or told["why"]) and not self.closed:
-            if told["why"]:
-                print(f"fcorun: failed: {told['why']}", file=sys.stderr, flush=True)
-            os._exit(told["code"] or 1)
+    def _exit_after_end(self, message: dict[str, Any]) -> None:
+        if (message["code"] or message["why"]) and not self.closed:
+            if message["why"]:
+                print(f"fcorun: failed: {message['why']}", file=sys.stderr, flush=True)
+            os._exit(message["code"] or 1)
 
     def close(self, code: int) -> None:
-        """No more: tell the others, and leave together. With an exit code other than 0 this process ends here.
+        """End the common computation; with an exit code other than 0, this process ends at once.
 
-        Where one is gone, JAX would wait for it and then end this process by abort(), at exit as here: it is left out.
+        After a loss JAX's own shutdown is skipped, which would wait for the lost host and then end this process by
+        abort().
         """
         import jax
 
@@ -194,58 +211,59 @@ class Hosts:
         if not (code or self.failure or self.lost_ranks):
             jax.distributed.shutdown()
             return
-        deadline = time.monotonic() + 2 * _PATIENCE
+        deadline = time.monotonic() + 2 * _END_GRACE_SECONDS
         while not self.rank and len(self.lost_ranks) < len(self.connections) and time.monotonic() < deadline:
-            time.sleep(_OFTEN)  # JAX ends the others by abort() when this process is gone
+            time.sleep(_POLL_OFTEN_SECONDS)  # JAX ends the followers by abort() once the leader has ended
         if code:
             _exit(code)
-        atexit.register(_exit, 0)  # goes before JAX's own
+        atexit.register(_exit, 0)  # runs before JAX's own handler
 
 
 def _exit(code: int) -> None:
-    """End this process, past what is to be done at exit."""
+    """End this process without the handlers that are registered for its exit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _later(seconds: float, function: Callable, *given: Any) -> None:
-    timer = threading.Timer(seconds, function, given)
+def _run_later(seconds: float, function: Callable, *arguments: Any) -> None:
+    timer = threading.Timer(seconds, function, arguments)
     timer.daemon = True
     timer.start()
 
 
-_JOINED: list[Hosts] = []  # of this process: one at most
+_CURRENT: list[Hosts] = []  # the hosts of this process: none or one
 
 
 def current_hosts() -> Hosts | None:
-    """The hosts that this process computes with; None where it computes alone."""
-    return _JOINED[0] if _JOINED else None
+    """Return the hosts that this process computes with; None if it computes alone."""
+    return _CURRENT[0] if _CURRENT else None
 
 
 def set_hosts(hosts: Hosts) -> None:
-    """From now on this process computes with these."""
-    _JOINED.append(hosts)
+    """Make ``hosts`` the current ones, and begin to receive their messages."""
+    _CURRENT.append(hosts)
     threading.Thread(target=hosts.receive_messages, daemon=True).start()
 
 
 def shutdown(code: int) -> None:
-    """Leave the others, if there are any, with an exit code."""
+    """Close the current hosts, if this process has any, with an exit code."""
     if hosts := current_hosts():
-        _JOINED.clear()
+        _CURRENT.clear()
         hosts.close(code)
 
 
 @contextmanager
 def silence_stdout() -> Iterator[None]:
-    """Within it nothing reaches the standard output, where JAX's Gloo says whom it sees before its first sum."""
+    """Discard the standard output within the context, where JAX's Gloo lists its peers before its first sum."""
     sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    original = os.dup(1)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(original, 1)
+        os.close(original)
+        os.close(devnull)

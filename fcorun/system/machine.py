@@ -1,4 +1,4 @@
-"""What the machine has: cores, free memory, and how JAX is set up on it."""
+"""The resources of the machine, cores and free memory, and how JAX is configured on it."""
 
 import contextlib
 import os
@@ -11,18 +11,21 @@ from fcorun.errors import UserError
 from fcorun.system.cache import cache_dir
 
 REDUCE_HINT = "give fewer rows, features or clients"
-_USED = 0.6  # of the memory that is free
+_DEFAULT_SHARE = 0.6  # of the free memory, for runs
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_cores() -> int:
-    """Cores that this process may use: $FCORUN_CORES, or those that the system gives it."""
+    """Return the number of cores that this process may use: $FCORUN_CORES, or the system's count."""
     if os.environ.get("FCORUN_CORES", "").isdigit():
         return max(1, int(os.environ["FCORUN_CORES"]))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def free_device_memory() -> int:
-    """Bytes of memory that are free where JAX computes."""
+    """Return the free bytes of the memory in which JAX computes."""
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -30,38 +33,38 @@ def free_device_memory() -> int:
 
 
 def free_host_memory() -> int:
-    """Bytes of memory that are free for NumPy: of the machine, or of the container or cluster's job that this is."""
-    free, group = psutil.virtual_memory().available, Path("/sys/fs/cgroup")
+    """Return the free bytes of main memory: of the machine, or of the container or cluster job if that is less."""
+    free = psutil.virtual_memory().available
     try:
-        limit, used = (int((group / name).read_text(encoding="utf-8")) for name in ("memory.max", "memory.current"))
-        told = dict(line.split() for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines())
-    except (OSError, ValueError):
+        limit = int((_CGROUP / "memory.max").read_text(encoding="utf-8"))
+        used = int((_CGROUP / "memory.current").read_text(encoding="utf-8"))
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):  # no limit
         return free
-    files = int(told.get("inactive_file", 0)) + int(told.get("active_file", 0))  # pages of files, which make room
-    return min(free, limit - used + files)
+    cached_files = int(statistics.get("inactive_file", 0)) + int(statistics.get("active_file", 0))
+    return min(free, limit - used + cached_files)  # the system drops cached files when memory is needed
 
 
 def memory_limit(limit_gib: float | None) -> float:
-    """Bytes that runs may take together: ``given`` in GiB, or 60 % of what is free."""
-    return free_device_memory() * _USED if limit_gib is None else limit_gib * 2**30
+    """Return the bytes that simultaneous runs may use together: ``limit_gib``, or 60 % of the free memory."""
+    return free_device_memory() * _DEFAULT_SHARE if limit_gib is None else limit_gib * 2**30
 
 
 def check_memory(needed: float, free: float, limit_gib: float | None, purpose: str) -> None:
-    """Refuse ``what`` needs more bytes than are ``free``, or than are ``given`` in GiB where that is more. Raises
-    UserError."""
-    there = max(free, (limit_gib or 0) * 2**30)
-    if needed > there:
-        raise UserError(
-            f"{purpose} needs at least {format_gib(needed)} of memory, and {format_gib(there)} are free; "
-            f"{REDUCE_HINT}, or "
-            "memory=GIB where more is there"
-        )
+    """Raise UserError if ``purpose`` needs more bytes than are free.
+
+    A larger ``limit_gib``, the user's own statement, replaces ``free``.
+    """
+    available = max(free, (limit_gib or 0) * 2**30)
+    if needed > available:
+        raise UserError(f"{purpose} needs at least {format_gib(needed)} of memory, and {format_gib(available)} are "
+                        f"free; {REDUCE_HINT}, or memory=GIB where more is there")  # fmt: skip
 
 
 def format_gib(bytes_: float) -> str:
-    """A number of bytes in words.
+    """Return a number of bytes as text.
 
-    >>> gib(1.5 * 2**30), gib(12345 * 2**30)
+    >>> format_gib(1.5 * 2**30), format_gib(12345 * 2**30)
     ('1.5 GiB', '12,345 GiB')
     """
     size = bytes_ / 2**30
@@ -69,7 +72,10 @@ def format_gib(bytes_: float) -> str:
 
 
 def use_cores_as_devices(at_least: int = 1) -> None:
-    """Make each core of a CPU a device, unless JAX has begun to compute, or $XLA_FLAGS says how many there are."""
+    """Make each core of a CPU a device of JAX.
+
+    Does nothing once JAX has begun to compute, or if $XLA_FLAGS names a number of devices.
+    """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     with contextlib.suppress(RuntimeError):
@@ -77,8 +83,10 @@ def use_cores_as_devices(at_least: int = 1) -> None:
 
 
 def set_up_jax(devices: int = 1) -> None:
-    """Make cores devices, at least so many of a CPU, and keep compiled programs on disk, so that the second start of
-    the same kind of run does not compile."""
+    """Make cores devices, at least ``devices`` of a CPU, and keep compiled programs on disk.
+
+    With programs on disk, the second start of the same kind of run does not compile.
+    """
     use_cores_as_devices(devices)
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

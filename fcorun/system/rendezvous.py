@@ -1,7 +1,7 @@
-"""How several hosts come together: they call the first one, which checks that they are alike.
+"""The rendezvous of several hosts: followers call the leader, which checks that all run the same command and versions.
 
-A host and the first one prove to each other that they know the secret, each by a digest of a number that the other one
-has drawn: the secret itself does not travel. What travels is JSON and arrays of numbers; nothing of it is executed.
+A follower and the leader prove to each other that they know the secret, each by a digest of a number that the other
+has drawn: the secret itself is never sent. Only JSON and arrays of numbers are exchanged; nothing of it is executed.
 """
 
 import hmac
@@ -22,136 +22,156 @@ from fcorun.system.cluster import SECRET_VARIABLE, HostOptions
 from fcorun.system.hosts import Hosts, set_hosts
 from fcorun.system.polling import POLL_SECONDS
 
-_PACKAGES = ("fcorun", "jax", "jaxlib")
-_BACKLOG = 1000  # hosts that call at once
-_AGAIN = 0.1  # seconds between two calls of a host that does not answer yet
-_LATE = 300  # seconds after which JAX ends all by abort(), where a host does not answer: after fcorun has
+_PACKAGES = ("fcorun", "jax", "jaxlib")  # of which all hosts must have the same version
+_BACKLOG = 1000  # hosts that may call at once
+_RETRY_SECONDS = 0.1  # between two calls of a leader that does not answer yet
+_HANDSHAKE_SECONDS = 5.0  # for a caller to name itself and to prove that it knows the secret
+_HEARTBEAT_TIMEOUT = 300  # seconds after which JAX aborts all for a silent host: later than fcorun reports the loss
+_SHUTDOWN_TIMEOUT = 30  # seconds in which all hosts leave at the end
 _REFUSED = b"refused"
-_GREETING = 5.0  # seconds that a caller has to say who it is and to prove it
-_LEAVING = 30  # seconds in which all leave, at the end
 
 
-def join_hosts(asked: HostOptions, command: Sequence[str] = ()) -> Hosts:
-    """Meet the others, check that they are alike, and have JAX compute over all of them.
+def join_hosts(options: HostOptions, command: Sequence[str] = ()) -> Hosts:
+    """Connect to the other hosts, check that they match, and have JAX compute over all of them.
 
-    To be called before JAX's backend starts. ``command`` is to be the same on all. Raises UserError for hosts that do
-    not come in time or are not alike.
+    To be called before JAX's backend starts. ``command`` must be the same on all hosts. Raises UserError for hosts
+    that do not come in time or do not match.
     """
-    told = {"rank": asked.rank, "name": platform.node(), "count": asked.count, "command": list(command)}
-    told |= {"versions": {package: version(package) for package in _PACKAGES}}
-    asked.secret()  # refuses one that is missing before anything is waited for
-    hosts, address = (_call if asked.rank else _gather)(asked, told)
-    hosts.rows = asked.rows
-    _start_jax(asked, address)
+    greeting = {
+        "rank": options.rank,
+        "name": platform.node(),
+        "count": options.count,
+        "command": list(command),
+        "versions": {package: version(package) for package in _PACKAGES},
+    }
+    options.secret()  # refuses a missing secret before anything is waited for
+    hosts, jax_address = (_call_leader if options.rank else _gather_followers)(options, greeting)
+    hosts.rows = options.rows
+    _start_jax(options, jax_address)
     set_hosts(hosts)
     return hosts
 
 
-def _gather(asked: HostOptions, told: dict) -> tuple[Hosts, str]:
-    """On the first host: wait for all others, and tell them where JAX is to meet."""
-    host, port = asked.endpoint
-    links: dict[int, Connection] = {}
+def _gather_followers(options: HostOptions, greeting: dict) -> tuple[Hosts, str]:
+    """Wait, on the leader, for all followers, and tell them the address at which JAX's processes meet."""
+    host, port = options.endpoint
+    connections: dict[int, Connection] = {}
+    bind_address = (host if options.is_loopback else "", port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host if asked.is_loopback else "", port), family=family, backlog=_BACKLOG) as server:
-            there = _answered(server, asked, told, links)
-        _check_alike(there)
+        with socket.create_server(bind_address, family=family, backlog=_BACKLOG) as server:
+            greetings = _accept_followers(server, options, greeting, connections)
+        _check_matching(greetings)
     except OSError as error:
-        why = str(error.strerror or error).partition(" (")[0]  # without the address, which stands before
-        taken = f"hosts.address={asked.address}: host 0 cannot have the port ({why}); give another, or one rank each"
-        raise UserError(taken) from error
+        reason = str(error.strerror or error).partition(" (")[0]  # without the address, which the sentence has already
+        raise UserError(
+            f"hosts.address={options.address}: host 0 cannot have the port ({reason}); give another, or one rank each"
+        ) from error
     except BaseException:
-        for link in links.values():
+        for connection in connections.values():
             with suppress(OSError):
-                link.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
+                connection.send_bytes(json.dumps({"do": "end", "code": 2}).encode())
         raise
-    hosts = Hosts(0, [each["name"] for each in there], links)
-    address = f"{f'[{host}]' if ':' in host else host}:{_free_port()}"
-    hosts.broadcast("meet", names=hosts.names, address=address)
-    return hosts, address
+    hosts = Hosts(0, [each["name"] for each in greetings], connections)
+    bracketed = f"[{host}]" if ":" in host else host
+    jax_address = f"{bracketed}:{_free_port()}"
+    hosts.broadcast("meet", names=hosts.names, address=jax_address)
+    return hosts, jax_address
 
 
-def _answered(server: socket.socket, asked: HostOptions, told: dict, links: dict[int, Connection]) -> list[dict]:
-    """What each host says of itself, by rank; ``links`` takes the connections. Raises UserError."""
-    assert asked.count is not None
-    there, deadline, strangers = {0: told}, time.monotonic() + asked.timeout, 0
-    while missing := [rank for rank in range(asked.count) if rank not in there]:
+def _accept_followers(
+    server: socket.socket, options: HostOptions, greeting: dict, connections: dict[int, Connection]
+) -> list[dict]:
+    """Return the greeting of each host by rank, and fill ``connections``. Raises UserError."""
+    assert options.count is not None
+    greetings = {0: greeting}
+    deadline = time.monotonic() + options.timeout
+    strangers = 0
+    while missing := [rank for rank in range(options.count) if rank not in greetings]:
         server.settimeout(min(POLL_SECONDS, max(deadline - time.monotonic(), 1e-3)))
         try:
-            link = _link(server.accept()[0])
+            connection = _to_connection(server.accept()[0])
         except TimeoutError as error:
             if time.monotonic() < deadline:
                 continue
-            who = f"host{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {asked.count}"
-            within = f"within hosts.timeout={asked.timeout:g} seconds"
-            turned = f" (others called {strangers} times without the secret, and were turned away)" if strangers else ""
+            plural = "s" if len(missing) > 1 else ""
+            ranks = ", ".join(map(str, missing))
+            turned_away = ""
+            if strangers:
+                turned_away = f" (others called {strangers} times without the secret, and were turned away)"
             raise UserError(
-                f"{who} did not come {within}{turned}: see what they say, and start all with one address"
+                f"host{plural} {ranks} of {options.count} did not come within hosts.timeout={options.timeout:g} "
+                f"seconds{turned_away}: see what they say, and start all with one address"
             ) from error
         try:
-            with _ended_after(link, _GREETING):
-                hello = _hello(link, asked.secret())
+            with _closed_after(connection, _HANDSHAKE_SECONDS):
+                hello = _receive_greeting(connection, options.secret())
         except _Stranger:
             strangers += 1
             continue
         if hello is None:
             continue
-        rank, name = hello["rank"], hello["name"]
-        links[rank if rank not in links else -1] = link  # the second of two that have one rank is told of the end, too
-        if rank in there:
-            raise UserError(f"hosts.rank={rank} was given to {name} and to {there[rank]['name']}: give each its own")
-        if hello["count"] != asked.count:
-            counts = f"hosts.count is {hello['count']} on {name} and {asked.count} on {told['name']}"
-            raise UserError(f"{counts}: give all the same")
-        there[rank] = hello
-    return [there[rank] for rank in range(asked.count)]
+        rank = hello["rank"]
+        name = hello["name"]
+        # the second of two hosts with one rank is kept as -1, so that it is told of the end, too
+        connections[rank if rank not in connections else -1] = connection
+        if rank in greetings:
+            raise UserError(f"hosts.rank={rank} was given to {name} and to {greetings[rank]['name']}: give each its "
+                            "own")  # fmt: skip
+        if hello["count"] != options.count:
+            raise UserError(f"hosts.count is {hello['count']} on {name} and {options.count} on {greeting['name']}: "
+                            "give all the same")  # fmt: skip
+        greetings[rank] = hello
+    return [greetings[rank] for rank in range(options.count)]
 
 
-def _call(asked: HostOptions, told: dict) -> tuple[Hosts, str]:
-    """On another host: call the first one until it answers, and hear where JAX is to meet."""
-    (host, port), deadline = asked.endpoint, time.monotonic() + asked.timeout
-    within = f"within hosts.timeout={asked.timeout:g} seconds"
+def _call_leader(options: HostOptions, greeting: dict) -> tuple[Hosts, str]:
+    """Call the leader, on a follower, until it answers; return its hosts and the address at which JAX meets."""
+    deadline = time.monotonic() + options.timeout
+    within = f"within hosts.timeout={options.timeout:g} seconds"
     while True:
         try:
-            left = max(deadline - time.monotonic(), 1e-3)
-            link = _link(socket.create_connection((host, port), timeout=left))
+            remaining = max(deadline - time.monotonic(), 1e-3)
+            connection = _to_connection(socket.create_connection(options.endpoint, timeout=remaining))
             break
         except OSError as error:
-            if time.monotonic() + _AGAIN > deadline:
-                silent = f"host 0 did not come {within}: nobody answers at hosts.address={asked.address}"
-                raise UserError(f"{silent} ({error.strerror or error})") from error
-            time.sleep(_AGAIN)
+            if time.monotonic() + _RETRY_SECONDS > deadline:
+                raise UserError(
+                    f"host 0 did not come {within}: nobody answers at hosts.address={options.address} "
+                    f"({error.strerror or error})"
+                ) from error
+            time.sleep(_RETRY_SECONDS)
     try:
-        _introduce(link, told, asked)
-        deadline = time.monotonic() + asked.timeout + _AGAIN  # the first one waits for those that come after this one
-        while not link.poll(POLL_SECONDS):
+        _send_greeting(connection, greeting, options)
+        deadline = time.monotonic() + options.timeout + _RETRY_SECONDS  # the leader still waits for later followers
+        while not connection.poll(POLL_SECONDS):
             if time.monotonic() > deadline:
                 raise UserError(f"host 0 did not go on {within}: start all at about the same time")
-        meet = json.loads(link.recv_bytes())
+        answer = json.loads(connection.recv_bytes())
     except (EOFError, OSError, ValueError) as error:
-        raise UserError(f"host 0 at hosts.address={asked.address} has ended, or is no fcorun") from error
-    if meet["do"] == "end":  # the first one says why
-        raise SystemExit(meet["code"])
-    assert asked.rank is not None
-    return Hosts(asked.rank, meet["names"], {0: link}), meet["address"]
+        raise UserError(f"host 0 at hosts.address={options.address} has ended, or is no fcorun") from error
+    if answer["do"] == "end":  # the leader prints the reason
+        raise SystemExit(answer["code"])
+    assert options.rank is not None
+    return Hosts(options.rank, answer["names"], {0: connection}), answer["address"]
 
 
-def _link(connected: socket.socket) -> Connection:
+def _to_connection(connected: socket.socket) -> Connection:
     connected.settimeout(None)
     return Connection(connected.detach())
 
 
 @contextmanager
-def _ended_after(link: Connection, seconds: float) -> Iterator[None]:
-    """End a connection, whose reader then finds its end, where what is done within takes longer than so long."""
+def _closed_after(connection: Connection, seconds: float) -> Iterator[None]:
+    """Shut a connection down if the context takes longer than ``seconds``; its reader then finds the end."""
 
-    def end() -> None:
+    def shut_down() -> None:
         with suppress(OSError):
-            view.shutdown(socket.SHUT_RDWR)
+            duplicate.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(seconds, end)
+    timer = threading.Timer(seconds, shut_down)
     timer.daemon = True
-    with socket.socket(fileno=os.dup(link.fileno())) as view:
+    with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
         timer.start()
         try:
             yield
@@ -164,67 +184,75 @@ class _Stranger(Exception):
     """A caller that does not know the secret."""
 
 
-def _hello(link: Connection, secret: bytes) -> dict | None:
-    """What a host says of itself; None where it is no host of fcorun. Raises _Stranger for one without the secret."""
+def _receive_greeting(connection: Connection, secret: bytes) -> dict | None:
+    """Return the greeting of a follower; None from a caller that is no fcorun.
+
+    Raises _Stranger for a caller without the secret.
+    """
     challenge = secrets.token_hex(32)
     try:
-        link.send_bytes(challenge.encode())
-        told = json.loads(link.recv_bytes(2**20)) if link.poll(_GREETING) else {}
-        mine, text = str(told["challenge"]), str(told["hello"])
-        if not hmac.compare_digest(
-            str(told["proof"]).encode(), _proof(secret, "hello", challenge, mine, text).encode()
-        ):
-            link.send_bytes(_REFUSED)
+        connection.send_bytes(challenge.encode())
+        message = json.loads(connection.recv_bytes(2**20)) if connection.poll(_HANDSHAKE_SECONDS) else {}
+        follower_challenge = str(message["challenge"])
+        greeting = str(message["hello"])
+        expected = _proof(secret, "hello", challenge, follower_challenge, greeting)
+        if not hmac.compare_digest(str(message["proof"]).encode(), expected.encode()):
+            connection.send_bytes(_REFUSED)
             raise _Stranger
-        link.send_bytes(_proof(secret, "welcome", challenge, mine).encode())
-        return dict(json.loads(text))
+        connection.send_bytes(_proof(secret, "welcome", challenge, follower_challenge).encode())
+        return dict(json.loads(greeting))
     except (EOFError, OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _introduce(link: Connection, told: dict, asked: HostOptions) -> None:
-    """Say to the first host who this one is, once each has proved to the other that it knows the secret.
+def _send_greeting(connection: Connection, greeting: dict, options: HostOptions) -> None:
+    """Send a follower's greeting to the leader, after each has proved to the other that it knows the secret.
 
-    Raises UserError where that is not so; EOFError, OSError or ValueError where nobody of fcorun answers.
+    Raises UserError for a leader without the secret; EOFError, OSError or ValueError if no fcorun answers.
     """
-    mine, text = secrets.token_hex(32), json.dumps(told)
-    challenge = _answer(link, asked.timeout).decode()
-    proof = _proof(asked.secret(), "hello", challenge, mine, text)
-    link.send_bytes(json.dumps({"challenge": mine, "hello": text, "proof": proof}).encode())
-    if not hmac.compare_digest(
-        _answer(link, asked.timeout), _proof(asked.secret(), "welcome", challenge, mine).encode()
-    ):
-        raise UserError(f"host 0 at hosts.address={asked.address} has another secret: give all hosts the same, in "
+    follower_challenge = secrets.token_hex(32)
+    text = json.dumps(greeting)
+    challenge = _receive_answer(connection, options.timeout).decode()
+    proof = _proof(options.secret(), "hello", challenge, follower_challenge, text)
+    message = {"challenge": follower_challenge, "hello": text, "proof": proof}
+    connection.send_bytes(json.dumps(message).encode())
+    answer = _receive_answer(connection, options.timeout)
+    expected = _proof(options.secret(), "welcome", challenge, follower_challenge)
+    if not hmac.compare_digest(answer, expected.encode()):
+        raise UserError(f"host 0 at hosts.address={options.address} has another secret: give all hosts the same, in "
                         f"hosts.secret_file=FILE or {SECRET_VARIABLE}")  # fmt: skip
 
 
-def _answer(link: Connection, seconds: float) -> bytes:
-    """What the first host says next, while two introduce themselves; it greets others before."""
-    if not link.poll(seconds):
+def _receive_answer(connection: Connection, seconds: float) -> bytes:
+    """Return the leader's next message of a handshake; the leader greets one follower after the other."""
+    if not connection.poll(seconds):
         raise EOFError
-    return link.recv_bytes(2**10)
+    return connection.recv_bytes(2**10)
 
 
-def _proof(secret: bytes, what: str, *texts: str) -> str:
-    """A digest that tells that its maker knows the secret."""
-    return hmac.new(secret, "\n".join([what, *texts]).encode(), "sha256").hexdigest()
+def _proof(secret: bytes, purpose: str, *texts: str) -> str:
+    """Return a digest that only who knows the secret can compute."""
+    return hmac.new(secret, "\n".join([purpose, *texts]).encode(), "sha256").hexdigest()
 
 
-def _check_alike(there: Sequence[dict]) -> None:
-    """Raises UserError where a host has other versions or another command than the first."""
-    first, *others = there
-    one = f"host 0 ({first['name']})"
-    for other in others:
-        two = f"host {other['rank']} ({other['name']})"
-        for package, number in first["versions"].items():
-            theirs = other["versions"].get(package)
-            if theirs != number:
-                raise UserError(f"{two} has {package} {theirs} and {one} has {number}: install the same on all")
-        mine, theirs = (set(each["command"]) for each in (first, other))
-        if mine != theirs:
-            given = [" ".join(sorted(own - rest)) or "nothing of it" for own, rest in ((theirs, mine), (mine, theirs))]
-            told = f"{two} is given {given[0]}, and {one} {given[1]}"
-            raise UserError(f"{told}: give all the same command, but for hosts.rank")
+def _check_matching(greetings: Sequence[dict]) -> None:
+    """Raise UserError if a follower has other versions or another command than the leader."""
+    leader, *followers = greetings
+    leader_name = f"host 0 ({leader['name']})"
+    for follower in followers:
+        follower_name = f"host {follower['rank']} ({follower['name']})"
+        for package, number in leader["versions"].items():
+            other_number = follower["versions"].get(package)
+            if other_number != number:
+                raise UserError(f"{follower_name} has {package} {other_number} and {leader_name} has {number}: "
+                                "install the same on all")  # fmt: skip
+        leader_command = set(leader["command"])
+        follower_command = set(follower["command"])
+        if leader_command != follower_command:
+            only_follower = " ".join(sorted(follower_command - leader_command)) or "nothing of it"
+            only_leader = " ".join(sorted(leader_command - follower_command)) or "nothing of it"
+            raise UserError(f"{follower_name} is given {only_follower}, and {leader_name} {only_leader}: give all the "
+                            "same command, but for hosts.rank")  # fmt: skip
 
 
 def _free_port() -> int:
@@ -232,22 +260,23 @@ def _free_port() -> int:
         return server.getsockname()[1]
 
 
-def _start_jax(asked: HostOptions, address: str) -> None:
+def _start_jax(options: HostOptions, address: str) -> None:
+    """Start JAX's distributed runtime. Raises UserError if its processes do not find each other."""
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM for itself
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
     try:
         jax.distributed.initialize(
             address,
-            asked.count,
-            asked.rank,
-            local_device_ids=asked.gpus,
+            options.count,
+            options.rank,
+            local_device_ids=options.gpus,
             cluster_detection_method="deactivate",
-            heartbeat_timeout_seconds=_LATE,
-            shutdown_timeout_seconds=_LEAVING,
-            initialization_timeout=max(int(asked.timeout), 1),
+            heartbeat_timeout_seconds=_HEARTBEAT_TIMEOUT,
+            shutdown_timeout_seconds=_SHUTDOWN_TIMEOUT,
+            initialization_timeout=max(int(options.timeout), 1),
         )
-        jax.devices()  # here, where all are waiting for each other's
+        jax.devices()  # now, while all processes wait for each other's devices
     except RuntimeError as error:
         raise UserError(f"JAX's processes do not find each other at {address}: {str(error).splitlines()[0]}") from error

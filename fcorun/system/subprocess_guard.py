@@ -1,73 +1,81 @@
-"""A process that computes for another host, and another process that says how it ended."""
+"""A guard around a follower's process: the follower computes in a child, and the parent reports how the child ended."""
 
 import os
 import select
 import signal
 import sys
 import threading
+from typing import NoReturn
 
 from fcorun.errors import UserError
 from fcorun.system.hosts import RERUN_HINT
 from fcorun.system.interruption import SIGNALS
 from fcorun.system.polling import POLL_SECONDS
 
-_GONE = b"JAX distributed service detected fatal errors"  # what JAX says when it ends a process by abort()
+_ABORT_MESSAGE = b"JAX distributed service detected fatal errors"  # printed by JAX before it ends a process by abort()
 
 
 def continue_in_child() -> None:
-    """Go on in a child process, whose standard output goes nowhere; its parent says what the child had to say, and ends
-    as it does. For all hosts but the first: when that is gone, JAX ends their processes by abort(), with a stack.
+    """Fork, and return in the child process alone; the parent ends with the child's messages and exit code.
 
-    Raises UserError on a system that has no such children.
+    Used by followers: when the leader is lost, JAX ends the processes of all others by abort() and prints a stack
+    trace. The parent replaces that trace by a sentence. The child's standard output is discarded. Raises UserError on
+    a system without fork.
     """
     if not hasattr(os, "fork"):
         raise UserError("hosts.*: several hosts are for Linux and macOS")
-    heard, said = os.pipe()
-    alive, kept = os.pipe()
+    error_reader, error_writer = os.pipe()
+    parent_alive_reader, parent_alive_writer = os.pipe()
     if child := os.fork():
-        os.close(said)
-        os.close(alive)
-        for kind in SIGNALS:
-            if signal.getsignal(kind) != signal.SIG_IGN:
-                signal.signal(kind, lambda number, _: os.kill(child, number))
-        if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
-            signal.signal(signal.SIGTSTP, lambda *_: _stop_both(child))
-        text = _heard(heard)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        os.close(kept)
-        if code == -signal.SIGABRT and _GONE in text:
-            text, code = f"fcorun: failed: host 0 was lost; {RERUN_HINT}\n".encode(), 1
-        sys.stderr.flush()
-        os.write(2, text)
-        raise SystemExit(code if code >= 0 else 128 - code)
+        os.close(error_writer)
+        os.close(parent_alive_reader)
+        _report_child(child, error_reader, parent_alive_writer)
     signal.set_wakeup_fd(-1)  # the parent ends at a second signal, and this process with it
     os.setpgrp()  # a terminal's Ctrl-C and Ctrl-Z go to the parent, which passes them on
-    for place in (heard, kept):
-        os.close(place)
-    os.dup2(said, 2)
+    os.close(error_reader)
+    os.close(parent_alive_writer)
+    os.dup2(error_writer, 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.close(said)
+    os.close(error_writer)
 
-    def watch() -> None:
-        os.read(alive, 1)  # returns when the parent is gone
+    def exit_with_parent() -> None:
+        os.read(parent_alive_reader, 1)  # returns when the parent has ended
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def _heard(place: int) -> bytes:
-    """All that comes from a pipe."""
-    found = b""
+def _report_child(child: int, error_reader: int, parent_alive_writer: int) -> NoReturn:
+    """Pass signals on to the child, print what it wrote to standard error, and end with its exit code."""
+    for kind in SIGNALS:
+        if signal.getsignal(kind) != signal.SIG_IGN:
+            signal.signal(kind, lambda number, _: os.kill(child, number))
+    if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
+        signal.signal(signal.SIGTSTP, lambda *_: _stop_with_child(child))
+    messages = _read_all(error_reader)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(parent_alive_writer)
+    if code == -signal.SIGABRT and _ABORT_MESSAGE in messages:
+        messages = f"fcorun: failed: host 0 was lost; {RERUN_HINT}\n".encode()
+        code = 1
+    sys.stderr.flush()
+    os.write(2, messages)
+    raise SystemExit(code if code >= 0 else 128 - code)
+
+
+def _read_all(pipe: int) -> bytes:
+    """Read a pipe to its end. Signals are handled between two reads."""
+    content = b""
     while True:
-        if select.select([place], [], [], POLL_SECONDS)[0]:
-            more = os.read(place, 2**16)
-            if not more:
-                return found
-            found += more
+        if select.select([pipe], [], [], POLL_SECONDS)[0]:
+            block = os.read(pipe, 2**16)
+            if not block:
+                return content
+            content += block
 
 
-def _stop_both(child: int) -> None:
-    """What Ctrl-Z asks of this process, of the child as well, and on the way back."""
+def _stop_with_child(child: int) -> None:
+    """Stop the child and this process, as Ctrl-Z asks; let the child continue once this process continues."""
     os.kill(child, signal.SIGSTOP)
     os.kill(os.getpid(), signal.SIGSTOP)
     os.kill(child, signal.SIGCONT)

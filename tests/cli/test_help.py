@@ -32,7 +32,7 @@ def told(capsys):
         ("rounds", ["of communication (a whole number, non-negative)", "default: 500"]),
         ("precision", ["precision: float32 | float64", "default: float32"]),
         ("reg.apply_to", ["the parameters that psi acts on", "a list of texts or null"]),
-        ("data.missing", ["gaps in features: refuse", "gets no level)\n", "default: refuse"]),  # "later" is no type
+        ("data.missing", ["gaps in features: refuse", "gets no level)\n", "default: refuse"]),
         ("data.ignore", ["(a list of texts or null)", "default: null"]),
         ("data.path", ["default: none, it must be given"]),
         ("algo.step", ["or auto", "of algo=fedgd"]),

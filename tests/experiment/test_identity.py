@@ -6,7 +6,6 @@ import pytest
 from helpers import Count, identity, small
 
 from fcorun import compose, run
-from fcorun.config import MOVED
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
@@ -115,15 +114,6 @@ def test_what_a_baseline_does_not_read_is_no_part_of_it():
     config = small("reg.relative=0.1")
     other = config | {"reg": config["reg"] | {"strength": 3.0}}  # which relative replaces
     assert prepare(other).identity == prepare(config).identity
-
-
-@pytest.mark.parametrize(("before", "now"), MOVED.items())
-def test_paths_of_before_still_load(before, now):
-    config = small("algo=fedavg", "topology=tree" if "Tree" in now else "topology=star")
-    old = config | {"topology": config["topology"] | {"class": before}}
-    assert config["topology"]["class"] == now
-    assert prepare(old).identity == prepare(config).identity
-    assert prepare(old).config["topology"]["class"] == now
 
 
 @pytest.mark.parametrize("path", PUBLIC)

@@ -96,7 +96,7 @@ def meet(*asked: HostOptions, told=()) -> list:
         own = {"rank": asked[place].rank, "name": f"n{place}", "count": asked[place].count, "versions": {"jax": "1"}}
         own |= {"command": ["algo=fedavg"]} | dict(told[place] if told else {})
         try:
-            return (rendezvous._call if asked[place].rank else rendezvous._gather)(asked[place], own)
+            return (rendezvous._call_leader if asked[place].rank else rendezvous._gather_followers)(asked[place], own)
         except (Exception, SystemExit) as error:
             return error
 
@@ -134,7 +134,7 @@ def json_of(link: Connection) -> dict:
 
 
 def test_a_caller_that_stops_within_its_greeting_is_left(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_GREETING", 0.3)
+    monkeypatch.setattr(rendezvous, "_HANDSHAKE_SECONDS", 0.3)
     (asked,) = several(2, timeout=1.0, ranks=(0,))
 
     def stranger():
@@ -280,7 +280,7 @@ def test_a_host_does_nothing_but_what_it_is_for(two):
 @pytest.fixture
 def two(monkeypatch):
     """The first and the second host, each listening in a thread."""
-    monkeypatch.setattr(system, "_GRACE", 60)
+    monkeypatch.setattr(system, "_LOSS_GRACE_SECONDS", 60)
     (first, _), (second, _) = meet(*several(2))
     for host in (first, second):
         threading.Thread(target=host.receive_messages, daemon=True).start()
@@ -337,9 +337,9 @@ def test_who_is_gone_is_named(two):
 
 
 def test_who_is_silent_for_long_is_lost(monkeypatch):
-    monkeypatch.setattr(system, "_GRACE", 60)
-    monkeypatch.setattr(system, "_BEAT", 0.02)
-    monkeypatch.setattr(system, "_SILENT", 0.3)
+    monkeypatch.setattr(system, "_LOSS_GRACE_SECONDS", 60)
+    monkeypatch.setattr(system, "_HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(system, "_SILENCE_SECONDS", 0.3)
     (first, _), (second, _), (third, _) = meet(*several(3))
     for host in (first, second):  # the third one is stopped
         threading.Thread(target=host.receive_messages, daemon=True).start()
@@ -360,13 +360,13 @@ def test_an_interruption_elsewhere_is_one_here(two):
 
 def test_a_process_that_waits_for_a_host_that_is_gone_ends(monkeypatch, capsys):
     ended = []
-    monkeypatch.setattr(system, "_GRACE", 0.0)
+    monkeypatch.setattr(system, "_LOSS_GRACE_SECONDS", 0.0)
     monkeypatch.setattr(system.os, "_exit", ended.append)
     hosts = Hosts(0, ["a", "b"], {})
-    hosts._give_up(1)
+    hosts._exit_after_loss(1)
     assert ended == [1]
     assert "fcorun: failed: host 1 (b) was lost; the same command goes on" in capsys.readouterr().err
-    hosts._give_up(1)  # it is known
+    hosts._exit_after_loss(1)  # it is known
     assert ended == [1]
 
 

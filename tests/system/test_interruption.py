@@ -110,7 +110,7 @@ def test_a_second_signal_ends_the_process_at_once(monkeypatch):
         send()  # as ``timeout`` sends two
         with pytest.raises(Empty):
             ended.get(timeout=0.05)
-        monkeypatch.setattr(interruption, "_TWICE", 0)
+        monkeypatch.setattr(interruption, "_DOUBLE_SIGNAL_SECONDS", 0)
         send(signal.SIGINT)
         assert ended.get(timeout=20) == 130
 

@@ -85,7 +85,7 @@ def test_a_file_that_a_reader_has_open_is_replaced_a_little_later(tmp_path, monk
     monkeypatch.setattr(os, "replace", refused)
     with pytest.raises(WriteError):
         write_atomically(tmp_path / "a", "1")
-    monkeypatch.setattr("fcorun.system.files._PAUSE", 0)
+    monkeypatch.setattr("fcorun.system.files._RETRY_SECONDS", 0)
     monkeypatch.setattr("fcorun.system.files.sys.platform", "win32")
     write_atomically(tmp_path / "a", "1")
     assert (tmp_path / "a").read_text() == "1"
