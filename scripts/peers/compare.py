@@ -105,7 +105,7 @@ def machine() -> dict[str, Any]:
         "processor": (models or [platform.processor() or platform.machine()])[0],
         "cores": os.cpu_count(),
         "system": f"{platform.system()}, Python {platform.python_version()}",
-        "load_before": os.getloadavg()[1],
+        "load_before": os.getloadavg()[0],
     }
 
 
