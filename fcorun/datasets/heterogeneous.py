@@ -1,4 +1,4 @@
-"""Synthetic classification where every client has a model of its own, known by its parts."""
+"""Synthetic classification with a true model of each client, the sum of known components."""
 
 from dataclasses import dataclass
 
@@ -16,9 +16,9 @@ from fcorun.system.random_streams import random_stream
 class Heterogeneous(EqualSizeClients):
     """Clients whose models are w_m = shared * s + dense * u_m + sparse * v_m.
 
-    s is common to all: 1 or -1 at ``shared_nonzeros`` places and 0 elsewhere, or dense of N(0, I/d). The parts of
-    client m are u_m ~ N(0, I/d) and v_m, which is 1 or -1 at ``nonzeros`` places of its own. With more than two
-    classes all of this holds of each class's column. Client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, then
+    All clients share s, which is 1 or -1 at ``shared_nonzeros`` random places and 0 elsewhere, or dense of N(0, I/d).
+    Client m draws u_m ~ N(0, I/d) and v_m, which is 1 or -1 at ``nonzeros`` random places. With more than two
+    classes the same law holds for each class's column. Client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, then
     x ~ N(mu_m, I) and the label from the sigmoid of x'w_m, or from the softmax. There is no bias. The validation rows
     of a client have its mean and its model.
 
@@ -27,14 +27,14 @@ class Heterogeneous(EqualSizeClients):
         samples: training rows of each client.
         features: number of features, d.
         classes: number of labels; 2 make the task binary.
-        shared, dense, sparse: strengths of the three parts; 0 leaves a part out and the others as they are.
-        shared_nonzeros: how many coefficients of s are not 0; None for a dense s.
-        nonzeros: how many coefficients of each v_m are not 0.
+        shared, dense, sparse: strengths of the three components; 0 leaves a component out and the others unchanged.
+        shared_nonzeros: number of nonzero coefficients of s; None for a dense s.
+        nonzeros: number of nonzero coefficients of each v_m.
         mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
         validation_samples: validation rows of each client; 0 for none.
-        test_samples: rows of each client that nothing but the scores at the end of a run sees.
-        seed: of the data alone; training rows do not depend on the numbers of others.
-        population: another number draws other clients from the same law, with the same shared part s.
+        test_samples: test rows of each client, scored once, at the end of a run.
+        seed: the seed of the data; training rows do not depend on the numbers of other rows.
+        population: another number draws other clients from the same law, with the same shared component s.
     """
 
     source = "ours"
@@ -60,45 +60,47 @@ class Heterogeneous(EqualSizeClients):
             raise UserError(f"data.classes={self.classes} leaves nothing to tell apart: give at least 2")
 
     def _stream(self, name: str) -> np.random.Generator:
-        others = [self.population] if self.population and name != "shared" else []
-        return random_stream(self.seed, "heterogeneous", name, *others)
+        if self.population and name != "shared":
+            return random_stream(self.seed, "heterogeneous", name, self.population)
+        return random_stream(self.seed, "heterogeneous", name)
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """M * rows of d float32 features; ``truth`` is shared * s and 0, ``truths`` all w_m (M, d) and 0 (M,).
+        """Return M * samples rows of d float32 features, with the true shared * s and 0, and each client's w_m and 0.
 
         With k > 2 classes the weights are (d, k) and (M, d, k).
         """
-        columns, d = (self.classes,) if self.classes > 2 else (), self.features
+        d = self.features
+        columns = (self.classes,) if self.classes > 2 else ()
 
-        def parts(name: str, count: int, nonzeros: int | None) -> np.ndarray:
+        def draw_component(name: str, count: int, nonzeros: int | None) -> np.ndarray:
             rng, shape = self._stream(name), (count, *columns, d)
             if nonzeros is None:
                 return np.moveaxis(rng.standard_normal(shape) / d**0.5, -1, 1)
-            places = rng.permuted(np.broadcast_to(np.arange(d) < nonzeros, shape), axis=-1)
-            return np.moveaxis(places * rng.choice([-1.0, 1.0], shape), -1, 1)
+            support = rng.permuted(np.broadcast_to(np.arange(d) < nonzeros, shape), axis=-1)
+            return np.moveaxis(support * rng.choice([-1.0, 1.0], shape), -1, 1)
 
-        shared = self.shared * parts("shared", 1, self.shared_nonzeros)
-        own = shared + self.dense * parts("dense", self.clients, None)
-        own = own + self.sparse * parts("sparse", self.clients, self.nonzeros)
+        shared = self.shared * draw_component("shared", 1, self.shared_nonzeros)
+        models = shared + self.dense * draw_component("dense", self.clients, None)
+        models = models + self.sparse * draw_component("sparse", self.clients, self.nonzeros)
         means = self._stream("means").standard_normal((self.clients, d)) * self.mean_scale
 
-        def draw(split: str, rows: int, room: ClientBuffer) -> np.ndarray:
+        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
             rng, scores = self._stream(split), np.zeros((self.clients, rows, self.classes))
-            for m, weights in enumerate(own):
+            for m, weights in enumerate(models):
                 x = rng.standard_normal((rows, d)) + means[m]
                 scores[m, :, 0 if columns else 1 :] = x @ weights.reshape(d, -1)
-                room(m)[:] = x
-            # the largest of scores with Gumbel noise follows their softmax, which of 0 and a score is the sigmoid
+                buffer_of(m)[:] = x
+            # the argmax of scores with Gumbel noise follows their softmax, which for scores (0, s) is the sigmoid of s
             return (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1).ravel().astype(np.int32)
 
-        named = {"task": "multiclass" if columns else "binary", "classes": tuple(range(self.classes))}
         return self.assemble(
             draw,
             d,
             np.float32,
             host,
             n_hosts,
-            **named,
+            task="multiclass" if columns else "binary",
+            classes=tuple(range(self.classes)),
             truth={"weights": shared[0], "bias": np.zeros(columns)},
-            truths={"weights": own, "bias": np.zeros((self.clients, *columns))},
+            client_truths={"weights": models, "bias": np.zeros((self.clients, *columns))},
         )

@@ -1,4 +1,4 @@
-"""Classification by as many clients as one likes, each with a true model of its own, made when a round needs it."""
+"""Classification with any number of clients, each with its own true model, generated when a round needs them."""
 
 from dataclasses import dataclass
 
@@ -13,22 +13,25 @@ from fcorun.system.random_streams import random_stream
 
 @dataclass(frozen=True)
 class HeterogeneousMillion(Dataset):
-    """The law of ``fcorun.datasets.heterogeneous`` with two classes, drawn from the seed and a client's number alone.
+    """Synthetic data of the law of ``fcorun.datasets.heterogeneous``, with two classes.
 
-    Client m has the coefficients w_m = shared * s + dense * u_m + sparse * v_m, as there, a mean
-    mu_m ~ N(0, mean_scale^2 I), rows x ~ N(mu_m, I) and labels from the sigmoid of x'w_m. No rows are stored but those
-    that losses are measured on.
+    Rows and models are drawn from the seed and a client's number alone.
+
+    Client m has the coefficients w_m = shared * s + dense * u_m + sparse * v_m of that law, a mean
+    mu_m ~ N(0, mean_scale^2 I), rows x ~ N(mu_m, I) and labels from the sigmoid of x'w_m. Only the rows for evaluation
+    are stored.
 
     Attributes:
         clients: number of clients, M.
         samples: rows of each client.
         features: number of features, d.
-        shared, dense, sparse: strengths of the three parts.
-        shared_nonzeros: how many coefficients of s are not 0.
-        nonzeros: how many coefficients of each v_m are not 0.
+        shared, dense, sparse: strengths of the three components.
+        shared_nonzeros: number of nonzero coefficients of s.
+        nonzeros: number of nonzero coefficients of each v_m.
         mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
-        evaluated: training figures are of the first so many clients, validation of as many who never train.
-        seed: of the data alone.
+        evaluated: number of clients for evaluation: the first ones for training metrics, and as many clients that never
+            train for validation metrics.
+        seed: the seed of the data.
     """
 
     source = "ours"
@@ -52,7 +55,7 @@ class HeterogeneousMillion(Dataset):
         return sampled_memory(self)
 
     def load(self) -> FederatedData:
-        """The rows of ``evaluated`` clients, the population, and as ``truth`` shared * s and 0."""
+        """Return the rows of ``evaluated`` clients, all generated clients, and as ``truth`` shared * s and 0."""
         import jax
         import jax.numpy as jnp
 
@@ -60,16 +63,16 @@ class HeterogeneousMillion(Dataset):
         shared = rng.permutation(np.arange(d) < self.shared_nonzeros) * rng.choice([-1.0, 1.0], d) * self.shared
         shared = shared.astype(np.float32)
 
-        def rows_of(number):
+        def generate_rows(number):
             keys = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), number), 6)
-            places = jax.random.permutation(keys[0], jnp.arange(d) < self.nonzeros)
-            own = shared + self.dense * jax.random.normal(keys[1], (d,), "float32") / d**0.5
+            support = jax.random.permutation(keys[0], jnp.arange(d) < self.nonzeros)
+            model = shared + self.dense * jax.random.normal(keys[1], (d,), "float32") / d**0.5
             signs = jnp.where(jax.random.bernoulli(keys[2], jnp.float32(0.5), (d,)), 1.0, -1.0).astype("float32")
-            own = own + self.sparse * places * signs  # drawn in float32 also in runs in float64
+            model = model + self.sparse * support * signs  # drawn in float32 also in runs in float64
             x = self.mean_scale * jax.random.normal(keys[3], (d,), "float32")
             x = x[None] + jax.random.normal(keys[4], (self.samples, d), "float32")
-            return x, (jax.random.logistic(keys[5], (self.samples,), "float32") < x @ own).astype("float32")
+            return x, (jax.random.logistic(keys[5], (self.samples,), "float32") < x @ model).astype("float32")
 
-        data = GeneratedClients(self.clients, self.samples, rows_of)
+        clients = GeneratedClients(self.clients, self.samples, generate_rows)
         truth = {"weights": shared, "bias": np.zeros((), np.float32)}
-        return sample_clients(data, self.evaluated, task="binary", classes=(0, 1), truth=truth)
+        return sample_clients(clients, self.evaluated, task="binary", classes=(0, 1), truth=truth)

@@ -16,19 +16,20 @@ class Lasso(LinearRegressionData):
 
     With w = (1, .., 1, 0, .., 0) and b ~ N(0, 1), client m draws a mean mu_m ~ N(0, mean_scale^2 I) once, and then
     x = mu_m + delta, y = x'w + b + eps with delta ~ N(0, I) and eps ~ N(0, 1). The validation rows of a client share
-    its mean. ``condition`` is ours: features 1..d of mu_m and delta are scaled from 1 down to condition^(-1/2), evenly
-    in logarithm. The paper prints the configurations; the law of the features is a reconstruction.
+    its mean. The option ``condition`` is ours: features 1..d of mu_m and delta are scaled from 1 down to
+    condition^(-1/2), evenly in logarithm. The paper prints the configurations; the law of the features is a
+    reconstruction.
 
     Attributes:
         clients: number of clients, M.
         samples: training rows of each client.
         features: number of features, d.
-        nonzeros: how many of the d coefficients are 1.
-        mean_scale: standard deviation of the clients' means; 0 makes all clients alike.
+        nonzeros: number of coefficients that are 1, of d.
+        mean_scale: standard deviation of the clients' means; 0 gives all clients one distribution.
         condition: ratio of the largest to the smallest variance of a feature, from 1.
         validation_samples: validation rows of each client; 0 for none.
-        test_samples: rows of each client that nothing but the scores at the end of a run sees.
-        seed: of the data alone; training rows do not depend on the numbers of others.
+        test_samples: test rows of each client, scored once, at the end of a run.
+        seed: the seed of the data; training rows do not depend on the numbers of other rows.
     """
 
     source = "section 5.1 of @yuan2021, the law of the features reconstructed"
@@ -49,7 +50,7 @@ class Lasso(LinearRegressionData):
             raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """M * samples rows of d float32 features, and the true ``weights`` (d,) and ``bias`` ()."""
+        """Return M * samples rows of d float32 features, with the true ``weights`` (d,) and ``bias`` ()."""
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
         scales = np.geomspace(1, self.condition**-0.5, self.features, dtype=np.float32)
         return self.generate("lasso", weights, host, n_hosts, scales)

@@ -1,4 +1,4 @@
-"""Federated LASSO with as many clients as one likes: the rows of each are made when a round needs them."""
+"""Federated LASSO with any number of clients: each client's rows are generated when a round needs them."""
 
 from dataclasses import dataclass
 
@@ -13,20 +13,21 @@ from fcorun.system.random_streams import random_stream
 
 @dataclass(frozen=True)
 class LassoMillion(Dataset):
-    """The law of ``fcorun.datasets.lasso``, drawn from the seed and a client's number alone.
+    """Synthetic data of the law of ``fcorun.datasets.lasso``, drawn from the seed and a client's number alone.
 
     Client m draws a mean mu_m ~ N(0, mean_scale^2 I) and ``samples`` rows x = mu_m + delta, y = x'w + b + eps with
-    delta ~ N(0, I) and eps ~ N(0, 1), by JAX's counter-based generator, anew and alike in each round that it takes
-    part in; b ~ N(0, 1) is one number for all. No rows are stored but those that losses are measured on.
+    delta ~ N(0, I) and eps ~ N(0, 1), by JAX's counter-based generator: the same rows in each round of its
+    participation. All clients share b ~ N(0, 1). Only the rows for evaluation are stored.
 
     Attributes:
         clients: number of clients, M.
         samples: rows of each client.
         features: number of features, d.
-        nonzeros: how many of the d coefficients are 1, the others being 0.
-        mean_scale: standard deviation of the clients' means; 0 makes all clients alike.
-        evaluated: training figures are of the first so many clients, validation of as many who never train.
-        seed: of the data alone.
+        nonzeros: number of coefficients that are 1; the others are 0.
+        mean_scale: standard deviation of the clients' means; 0 gives all clients one distribution.
+        evaluated: number of clients for evaluation: the first ones for training metrics, and as many clients that never
+            train for validation metrics.
+        seed: the seed of the data.
     """
 
     source = "section 5.1 of @yuan2021, the law of the features reconstructed"
@@ -46,17 +47,18 @@ class LassoMillion(Dataset):
         return sampled_memory(self)
 
     def load(self) -> FederatedData:
-        """The rows of ``evaluated`` clients, the population, and the true ``weights`` (d,) and ``bias`` ()."""
+        """Return rows of ``evaluated`` clients, the generated clients, and the true ``weights`` (d,), ``bias`` ()."""
         import jax
 
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
         bias = random_stream(self.seed, "lasso_million", "truth").standard_normal(dtype=np.float32)
 
-        def rows_of(number):
+        def generate_rows(number):
             mean, noise, error = jax.random.split(jax.random.fold_in(jax.random.key(self.seed), number), 3)
             x = self.mean_scale * jax.random.normal(mean, (self.features,), "float32")
             x = x[None] + jax.random.normal(noise, (self.samples, self.features), "float32")
             return x, x @ weights + bias + jax.random.normal(error, (self.samples,), "float32")
 
         truth = {"weights": weights, "bias": np.asarray(bias)}
-        return sample_clients(GeneratedClients(self.clients, self.samples, rows_of), self.evaluated, truth=truth)
+        clients = GeneratedClients(self.clients, self.samples, generate_rows)
+        return sample_clients(clients, self.evaluated, truth=truth)

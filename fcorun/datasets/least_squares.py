@@ -19,10 +19,10 @@ class LeastSquares(EqualSizeClients):
 
     Client j has y = A_j x_j + v with A_j of N(0, 1) entries, v ~ N(0, noise^2) and x_j = x0, uniform on the unit
     sphere. With ``condition`` the n rows of A_j are such that A_j'A_j / n has eigenvalues from exactly 1 to exactly
-    ``condition``, so that the Hessian 2/n A_j'A_j of a client's mean loss has that condition number. Ours are the
-    eigenvalues between, drawn uniformly in logarithm by each client, and the eigenvectors: with a common basis the
+    ``condition``, so that the Hessian 2/n A_j'A_j of a client's mean loss has that condition number. The eigenvalues
+    between are ours, drawn uniformly in logarithm by each client, and so are the eigenvectors: with a common basis the
     mean of the clients' losses has that condition number too, as figure 3 needs; with a basis for each client the
-    mean is well conditioned, whatever the clients are. Ours is ``heterogeneity`` as well: x_j = x0 + heterogeneity *
+    mean is well conditioned, whatever the clients are. The option ``heterogeneity`` is ours: x_j = x0 + heterogeneity *
     u_j with u_j ~ N(0, I). The paper's supplement is not at hand; the laws of A_j, v and x0 are a reconstruction.
 
     Attributes:
@@ -31,11 +31,11 @@ class LeastSquares(EqualSizeClients):
         features: number of features, d.
         noise: standard deviation of v.
         condition: condition number of each client's loss, from 1; None for Gaussian features.
-        basis: whether the clients have their eigenvectors in common; without ``condition`` there are none.
-        heterogeneity: standard deviation of the clients' own coefficients about x0; 0 for one truth.
+        basis: common eigenvectors of all clients, or own ones of each client; unused without ``condition``.
+        heterogeneity: standard deviation of the clients' own coefficients about x0; 0 gives all clients the same.
         validation_samples: validation rows of each client, of the same covariance; 0 for none.
-        test_samples: rows of each client that nothing but the scores at the end of a run sees.
-        seed: of the data alone; training rows do not depend on the numbers of others.
+        test_samples: test rows of each client, scored once, at the end of a run.
+        seed: the seed of the data; training rows do not depend on the numbers of other rows.
     """
 
     itemsize = 8
@@ -65,27 +65,28 @@ class LeastSquares(EqualSizeClients):
                             "give at least 2")  # fmt: skip
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
-        truth = random_stream(self.seed, "least_squares", "truth")
-        center = truth.standard_normal(self.features)
+        """Return m * n rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
+        truth_rng = random_stream(self.seed, "least_squares", "truth")
+        center = truth_rng.standard_normal(self.features)
         center /= np.linalg.norm(center)
-        own = center + self.heterogeneity * truth.standard_normal((self.clients, self.features))
+        coefficients = center + self.heterogeneity * truth_rng.standard_normal((self.clients, self.features))
         roots = None if self.condition is None else self._roots(self.condition)
 
-        def draw(split: str, rows: int, room: ClientBuffer) -> np.ndarray:
+        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
             rng, y = random_stream(self.seed, "least_squares", split), np.empty((self.clients, rows))
-            for m, weights in enumerate(own):
-                x = rng.standard_normal(out=room(m))
+            for m, weights in enumerate(coefficients):
+                x = rng.standard_normal(out=buffer_of(m))
                 if roots is not None:
-                    x[:] = (np.linalg.qr(x)[0] * rows**0.5 if split == "training" else x) @ roots[m % len(roots)]
+                    orthogonal = np.linalg.qr(x)[0] * rows**0.5 if split == "training" else x
+                    x[:] = orthogonal @ roots[m % len(roots)]
                 y[m] = np.einsum("nd,d->n", x, weights)
             return (y + self.noise * rng.standard_normal(y.shape)).ravel()
 
-        known = {"weights": center, "bias": np.zeros(())}
-        return self.assemble(draw, self.features, np.float64, host, n_hosts, truth=known)
+        truth = {"weights": center, "bias": np.zeros(())}
+        return self.assemble(draw, self.features, np.float64, host, n_hosts, truth=truth)
 
     def _roots(self, condition: float) -> np.ndarray:
-        """R_j of each client with R_j'R_j = A_j'A_j / n, shape (clients or 1, d, d)."""
+        """Return a matrix R_j of each client with R_j'R_j = A_j'A_j / n, shape (clients or 1, d, d)."""
         rng = random_stream(self.seed, "least_squares", "spectrum")
         powers = rng.random((self.clients, self.features))
         powers[:, 0], powers[:, -1] = 0, 1

@@ -16,18 +16,18 @@ class LogisticSynthetic(EqualSizeClients):
     """Synthetic data of a logistic model.
 
     Client j has a ~ N(0, I) and P(b = 1) = 1 / (1 + exp(-a'x_j)), else b = -1, with x_j = x0, uniform on the sphere of
-    radius ``signal``. Ours is ``heterogeneity``: x_j = x0 + heterogeneity * u_j with u_j ~ N(0, I). The paper's
-    supplement is not at hand; the laws are a reconstruction.
+    radius ``signal``. The option ``heterogeneity`` is ours: x_j = x0 + heterogeneity * u_j with u_j ~ N(0, I). The
+    paper's supplement is not at hand; the laws are a reconstruction.
 
     Attributes:
         clients: number of clients, m.
         samples: training rows of each client, n.
         features: number of features, d.
-        signal: the norm of x0; 0 makes the labels tosses of a coin.
-        heterogeneity: standard deviation of the clients' own coefficients about x0; 0 for one truth.
+        signal: the norm of x0; 0 gives labels that are independent of the features.
+        heterogeneity: standard deviation of the clients' own coefficients about x0; 0 gives all clients the same.
         validation_samples: validation rows of each client; 0 for none.
-        test_samples: rows of each client that nothing but the scores at the end of a run sees.
-        seed: of the data alone; training rows do not depend on the numbers of others.
+        test_samples: test rows of each client, scored once, at the end of a run.
+        seed: the seed of the data; training rows do not depend on the numbers of other rows.
     """
 
     itemsize = 8
@@ -43,19 +43,20 @@ class LogisticSynthetic(EqualSizeClients):
     test_samples: LaterIndex = 0
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """m * n rows of d float64 features, and the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
-        truth = random_stream(self.seed, "logistic_synthetic", "truth")
-        center = truth.standard_normal(self.features)
+        """Return m * n rows of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
+        truth_rng = random_stream(self.seed, "logistic_synthetic", "truth")
+        center = truth_rng.standard_normal(self.features)
         center *= self.signal / np.linalg.norm(center)
-        own = center + self.heterogeneity * truth.standard_normal((self.clients, self.features))
+        coefficients = center + self.heterogeneity * truth_rng.standard_normal((self.clients, self.features))
 
-        def draw(split: str, rows: int, room: ClientBuffer) -> np.ndarray:
-            rng, likely = random_stream(self.seed, "logistic_synthetic", split), np.empty((self.clients, rows))
-            for m, weights in enumerate(own):
-                x = rng.standard_normal(out=room(m))
-                likely[m] = (1 + np.tanh(np.einsum("nd,d->n", x, weights) / 2)) / 2
-            return (rng.random(likely.shape) < likely).ravel().astype(np.int32)
+        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
+            rng = random_stream(self.seed, "logistic_synthetic", split)
+            probability = np.empty((self.clients, rows))
+            for m, weights in enumerate(coefficients):
+                x = rng.standard_normal(out=buffer_of(m))
+                probability[m] = (1 + np.tanh(np.einsum("nd,d->n", x, weights) / 2)) / 2
+            return (rng.random(probability.shape) < probability).ravel().astype(np.int32)
 
-        known = {"weights": center, "bias": np.zeros(())}
-        named = {"task": "binary", "classes": (-1, 1)}
-        return self.assemble(draw, self.features, np.float64, host, n_hosts, **named, truth=known)
+        truth = {"weights": center, "bias": np.zeros(())}
+        labels = {"task": "binary", "classes": (-1, 1)}
+        return self.assemble(draw, self.features, np.float64, host, n_hosts, **labels, truth=truth)

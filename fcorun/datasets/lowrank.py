@@ -1,4 +1,4 @@
-"""Federated low-rank matrix estimation: linear measurements of a matrix, over clients that measure differently."""
+"""Federated low-rank matrix estimation: linear measurements of a matrix, with another mean of X on each client."""
 
 from dataclasses import dataclass
 
@@ -21,12 +21,12 @@ class LowRank(LinearRegressionData):
     Attributes:
         clients: number of clients, M.
         samples: training rows of each client.
-        rows, columns: of W.
-        rank: of W.
-        mean_scale: standard deviation of the entries of M_m; 0 makes all clients alike.
+        rows, columns: the shape of W.
+        rank: the rank of W.
+        mean_scale: standard deviation of the entries of M_m; 0 gives all clients one distribution.
         validation_samples: validation rows of each client; 0 for none.
-        test_samples: rows of each client that nothing but the scores at the end of a run sees.
-        seed: of the data alone; training rows do not depend on the numbers of others.
+        test_samples: test rows of each client, scored once, at the end of a run.
+        seed: the seed of the data; training rows do not depend on the numbers of other rows.
     """
 
     feature_count_keys = ("rows", "columns")
@@ -43,13 +43,13 @@ class LowRank(LinearRegressionData):
     test_samples: LaterIndex = 0
 
     def __post_init__(self):
-        most = min(self.rows, self.columns)
-        if self.rank > most:
+        max_rank = min(self.rows, self.columns)
+        if self.rank > max_rank:
             raise UserError(f"data.rank={self.rank} is more than a matrix of {self.rows} x {self.columns} can have: "
-                            f"give at most {most}")  # fmt: skip
+                            f"give at most {max_rank}")  # fmt: skip
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """M * samples raveled float32 matrices, and the true ``weights`` (rows, columns) and ``bias`` ()."""
+        """Return M * samples raveled float32 matrices, with the true ``weights`` (rows, columns) and ``bias`` ()."""
         weights = np.eye(self.rows, self.columns, dtype=np.float32)
         weights[self.rank :] = 0
         return self.generate("lowrank", weights, host, n_hosts)

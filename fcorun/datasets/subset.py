@@ -1,4 +1,4 @@
-"""Some of the training rows of a data set, as a data set of its own: a fold, or a subsample."""
+"""Subsets of the training rows of a data set, as data sets of their own: folds and subsamples."""
 
 import hashlib
 from dataclasses import dataclass, field, replace
@@ -14,14 +14,14 @@ from fcorun.tables.scaling import Scaling
 
 @dataclass(frozen=True)
 class RowSubset:
-    """Some of the training rows, the others being held out or left aside.
+    """A subset of the training rows; the other rows are held out or left out.
 
     Attributes:
-        data: these rows alone, as if there were no others, and what is held out as validation rows. Clients without
-            rows are none; validation rows of the whole data set are left aside.
-        x: all rows, (N, d): those of the whole data set, or standardized anew by the rows of the part.
-        places: which of them the training rows of ``data`` are, (N',).
-        held: which of them its validation rows are, (H,).
+        data: the subset's training rows, with the held-out rows as validation rows. Clients without training rows are
+            dropped, and so are the validation rows of the whole data set.
+        x: all rows, (N, d): those of the whole data set, or standardized anew by the rows of the subset.
+        train_rows: the indices in ``x`` of the training rows of ``data``, (N',).
+        validation_rows: the indices in ``x`` of its validation rows, (V,).
     """
 
     data: FederatedData
@@ -33,66 +33,73 @@ class RowSubset:
 def take_subset(
     data: FederatedData, train: Bool[np.ndarray, " N"], validation: Bool[np.ndarray, " N"], restandardize: bool = True
 ) -> RowSubset:
-    """The part of the rows ``kept``, with the rows ``held`` to validate on.
+    """Return the subset of the rows ``train``, validated on the rows ``validation``.
 
-    Where the data set standardized its features, ``anew`` has them standardized by the rows that are kept: of the
-    others their scale is not known, but what fills gaps and which levels there are is of all training rows.
+    Where the data set standardized its features, ``restandardize`` standardizes them anew by the rows ``train``: the
+    scale of held-out rows must not be known. Imputed values and levels stay those of all training rows.
     """
-    owner = np.repeat(np.arange(len(data.sizes)), data.sizes)
-    x = _standardized_anew(data, train, owner) if restandardize else data.x
-    places, tested = np.flatnonzero(train), np.flatnonzero(validation)
-    present, counts = np.unique(owner[places], return_counts=True)
-    own = len(tested) > 0 and np.isin(owner[tested], present).all()
-    given = {"weight": data.weight, "offset": data.offset}
-    left = replace(
+    client_of_row = np.repeat(np.arange(len(data.sizes)), data.sizes)
+    x = _restandardize(data, train, client_of_row) if restandardize else data.x
+    train_rows, validation_rows = np.flatnonzero(train), np.flatnonzero(validation)
+    clients, counts = np.unique(client_of_row[train_rows], return_counts=True)
+    offsets_val = None
+    if len(validation_rows) and np.isin(client_of_row[validation_rows], clients).all():
+        first_rows = np.searchsorted(client_of_row[validation_rows], clients)
+        offsets_val = np.append(first_rows, len(validation_rows))
+    client_truths = None
+    if data.client_truths is not None:
+        client_truths = {name: values[clients] for name, values in data.client_truths.items()}
+    columns = {"weight": data.weight, "offset": data.offset}
+    subset = replace(
         data,
-        x=x[places],
-        y=data.y[places],
+        x=x[train_rows],
+        y=data.y[train_rows],
         offsets=np.concatenate([[0], np.cumsum(counts)]),
-        x_val=x[tested] if len(tested) else None,
-        y_val=data.y[tested] if len(tested) else None,
-        offsets_val=np.append(np.searchsorted(owner[tested], present), len(tested)) if own else None,
+        x_val=x[validation_rows] if len(validation_rows) else None,
+        y_val=data.y[validation_rows] if len(validation_rows) else None,
+        offsets_val=offsets_val,
         clients_val=None,
-        **{name: None if values is None else values[places] for name, values in given.items()},
-        **{f"{name}_val": None if values is None else values[tested] for name, values in given.items()},
-        group=None if data.group is None else data.group[places],
-        fold=None if data.fold is None else data.fold[places],
-        **{f"{name}_test": None for name in ("x", "y", "clients", *given)},
-        client_truths=None
-        if data.client_truths is None
-        else {name: each[present] for name, each in data.client_truths.items()},
-        clients=tuple(data.clients[m] for m in present) if data.clients else (),
+        **{name: None if values is None else values[train_rows] for name, values in columns.items()},
+        **{f"{name}_val": None if values is None else values[validation_rows] for name, values in columns.items()},
+        group=None if data.group is None else data.group[train_rows],
+        fold=None if data.fold is None else data.fold[train_rows],
+        **{f"{name}_test": None for name in ("x", "y", "clients", *columns)},
+        client_truths=client_truths,
+        clients=tuple(data.clients[m] for m in clients) if data.clients else (),
     )
-    return RowSubset(left, x, places, tested)
+    return RowSubset(subset, x, train_rows, validation_rows)
 
 
 def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
-    """Raises UserError where a class of the training rows has none among those that are kept."""
-    lost = np.setdiff1d(data.y, data.y[train])
-    if data.classes and len(lost):
-        raise UserError(f"class '{data.classes[int(lost[0])]}' is missing among the rows that are left in a fold or a "
-                        "half: give by=rows, or leave out classes with so few rows")  # fmt: skip
+    """Raise UserError where a class of the training rows has no row in ``train``."""
+    missing = np.setdiff1d(data.y, data.y[train])
+    if data.classes and len(missing):
+        raise UserError(f"class '{data.classes[int(missing[0])]}' is missing among the rows that are left in a fold or "
+                        "a half: give by=rows, or leave out classes with so few rows")  # fmt: skip
 
 
-def _standardized_anew(
-    data: FederatedData, kept: Bool[np.ndarray, " N"], owner: Shaped[np.ndarray, " N"]
+def _restandardize(
+    data: FederatedData, train: Bool[np.ndarray, " N"], client_of_row: Shaped[np.ndarray, " N"]
 ) -> Shaped[np.ndarray, "N d"]:
-    """All rows, standardized by those that are kept in the way in which the data set was, which undoes what it did."""
-    way = (data.standardized or {}).get("by")
-    if way == "pooled":
-        found = Scaling.fit(data.x[kept])
-        return ((data.x - found.mean) * found.factor).astype(data.x.dtype)
-    return standardize_per_client(data.x, owner, ~kept)[0] if way == "per_client" else data.x
+    """Standardize all rows by the rows ``train``, in the way in which the data set was standardized before.
+
+    Standardizing twice equals standardizing once, so the first one needs no inverse.
+    """
+    by = (data.standardized or {}).get("by")
+    if by == "pooled":
+        scaling = Scaling.fit(data.x[train])
+        return ((data.x - scaling.mean) * scaling.factor).astype(data.x.dtype)
+    return standardize_per_client(data.x, client_of_row, ~train)[0] if by == "per_client" else data.x
 
 
 @dataclass(frozen=True)
 class SubsetDataset(Dataset):
-    """The data set that a part is, for what is worked out once for each data set.
+    """The data set of a RowSubset, for results that are computed once for each data set.
 
     Attributes:
-        whole: the fingerprint of what it is a part of.
-        part: its rows.
-        digest: of which they are.
+        parent: the fingerprint of the whole data set.
+        subset: the rows.
+        digest: a digest of the rows' indices.
     """
 
     source = "ours"
@@ -102,9 +109,10 @@ class SubsetDataset(Dataset):
     digest: str
 
     @classmethod
-    def from_subset(cls, whole: str, part: RowSubset) -> "SubsetDataset":
-        content = part.train_rows.tobytes() + b"/" + part.validation_rows.tobytes()
-        return cls(whole, part, hashlib.sha256(content).hexdigest()[:16])
+    def from_subset(cls, parent: str, subset: RowSubset) -> "SubsetDataset":
+        """Return the data set of a subset of the data set with the fingerprint ``parent``."""
+        content = subset.train_rows.tobytes() + b"/" + subset.validation_rows.tobytes()
+        return cls(parent, subset, hashlib.sha256(content).hexdigest()[:16])
 
     def load(self) -> FederatedData:
         return self.subset.data

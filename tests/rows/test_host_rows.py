@@ -1,4 +1,4 @@
-"""Rows of own clients, on each of several hosts: together they are the whole."""
+"""Rows sharded by client over several hosts: the shards together are the whole data set."""
 
 import tracemalloc
 from typing import Any
@@ -21,57 +21,58 @@ from fcorun.rows.host_rows import HostRows, balance_clients, shard_for_host
 HOSTS = 3
 
 
-def together(parts: list[FederatedData], split: str) -> np.ndarray:
-    """The rows of all hosts, one host's after the other's."""
-    each = [getattr(part, split) for part in parts]
-    return np.concatenate([np.asarray(x[x.rows]) for x in each])
+def concatenate_shards(shards: list[FederatedData], field: str) -> np.ndarray:
+    """Concatenate the rows that each host stores."""
+    matrices: list[Any] = [getattr(shard, field) for shard in shards]
+    return np.concatenate([np.asarray(x[x.row_range]) for x in matrices])
 
 
-def are_the_whole(parts: list[FederatedData], whole: FederatedData) -> None:
-    cut = not_none(parts[0].host_bounds)
-    for part in parts:
-        np.testing.assert_array_equal(not_none(part.host_bounds), cut)
+def assert_shards_make(whole: FederatedData, shards: list[FederatedData]) -> None:
+    host_bounds = not_none(shards[0].host_bounds)
+    for shard in shards:
+        np.testing.assert_array_equal(not_none(shard.host_bounds), host_bounds)
         for name in ("y", "offsets", "y_val", "offsets_val", "y_test", "weight"):
-            np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
-        assert part.x.shape == whole.x.shape
-        assert part.x.dtype == whole.x.dtype
-        part.validate()
-    np.testing.assert_array_equal(together(parts, "x"), np.asarray(whole.x))
-    assert parts[-1].warnings == whole.warnings
-    for m, host in enumerate(parts[0].host_of_client):
+            np.testing.assert_array_equal(getattr(shard, name), getattr(whole, name))
+        assert shard.x.shape == whole.x.shape
+        assert shard.x.dtype == whole.x.dtype
+        shard.validate()
+    np.testing.assert_array_equal(concatenate_shards(shards, "x"), np.asarray(whole.x))
+    assert shards[-1].warnings == whole.warnings
+    for m, host in enumerate(shards[0].host_of_client):
         rows = slice(*whole.offsets[m : m + 2])
-        np.testing.assert_array_equal(np.asarray(parts[host].x[rows]), np.asarray(whole.x[rows]))
+        np.testing.assert_array_equal(np.asarray(shards[host].x[rows]), np.asarray(whole.x[rows]))
         with fails("rows of other hosts' clients are needed here: give hosts.rows=all"):
-            parts[host - 1].x[rows]
-    assert [part.x_test is None for part in parts] == [whole.x_test is None] + [True] * (len(parts) - 1)
+            shards[host - 1].x[rows]
+    assert [shard.x_test is None for shard in shards] == [whole.x_test is None] + [True] * (len(shards) - 1)
     if whole.x_val is None:
-        assert parts[0].x_val is None
+        assert shards[0].x_val is None
         return
-    np.testing.assert_array_equal(together(parts, "x_val"), np.asarray(whole.x_val))
-    if (ends := whole.offsets_val) is not None:
-        held: list[Any] = [part.x_val for part in parts]
-        assert [[x.rows.start, x.rows.stop] for x in held] == np.stack([ends[cut[:-1]], ends[cut[1:]]], axis=1).tolist()
+    np.testing.assert_array_equal(concatenate_shards(shards, "x_val"), np.asarray(whole.x_val))
+    if (bounds := whole.offsets_val) is not None:
+        validation: list[Any] = [shard.x_val for shard in shards]
+        expected = np.stack([bounds[host_bounds[:-1]], bounds[host_bounds[1:]]], axis=1)
+        assert [[x.row_range.start, x.row_range.stop] for x in validation] == expected.tolist()
 
 
 @pytest.mark.parametrize("name", [name for name in choice_names("data") if name not in NEED_FILES])
-def test_the_parts_of_every_data_set_are_the_whole(name, tmp_path, monkeypatch):
+def test_the_shards_of_every_data_set_make_the_whole(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_table("rows.csv")
-    rest = next((less for kind, less in REST.items() if name.startswith(kind)), [])
-    data = prepare(compose([f"data={name}", *rest])).data
-    whole, parts = data.load(), [data.load_shard(k, HOSTS) for k in range(HOSTS)]
-    if whole.generated is not None:  # each host makes the rows that it needs
-        assert all(part.host_bounds is None for part in parts)
+    options = next((options for prefix, options in REST.items() if name.startswith(prefix)), [])
+    data = prepare(compose([f"data={name}", *options])).data
+    whole, shards = data.load(), [data.load_shard(k, HOSTS) for k in range(HOSTS)]
+    if whole.generated is not None:  # each host generates the rows that it needs
+        assert all(shard.host_bounds is None for shard in shards)
         return
-    are_the_whole(parts, whole)
+    assert_shards_make(whole, shards)
 
 
-def test_the_parts_of_handwriting_are_the_whole(tmp_path):
+def test_the_shards_of_handwriting_make_the_whole(tmp_path):
     data = Femnist(
         str(handwriting.save_tff(tmp_path, handwriting.random_writers(), handwriting.random_writers(seed=1))),
         fraction_clients=1.0,
     )
-    are_the_whole([data.load_shard(k, HOSTS) for k in range(HOSTS)], data.load())
+    assert_shards_make(data.load(), [data.load_shard(k, HOSTS) for k in range(HOSTS)])
 
 
 def test_the_images_of_other_hosts_writers_are_not_read(tmp_path):
@@ -86,13 +87,13 @@ def test_the_images_of_other_hosts_writers_are_not_read(tmp_path):
         pixels: Any = file[f"examples/{last}/pixels"]
         pixels[0, 0, 0] = 2.0
     data.load_shard(0, 2)
-    for part, of in ((1, 2), (0, 1)):
+    for host, n_hosts in ((1, 2), (0, 1)):
         with fails(f"writer {last} has pixels outside 0 to 1"):
-            data.load_shard(part, of)
+            data.load_shard(host, n_hosts)
 
 
 @pytest.mark.parametrize("name", ["lasso", "heterogeneous", "least_squares", "logistic_synthetic"])
-def test_a_host_makes_room_for_the_rows_of_its_own_clients_alone(name):
+def test_a_host_allocates_the_rows_of_its_own_clients_only(name):
     sizes = ["clients=64", "samples=64", "features=64", "test_samples=8", "validation_samples=16"]
     sizes += ["nonzeros=8"] if name == "lasso" else []
     data = prepare(compose([f"data={name}", *(f"data.{size}" for size in sizes)])).data
@@ -109,18 +110,18 @@ def test_a_host_makes_room_for_the_rows_of_its_own_clients_alone(name):
 @pytest.mark.parametrize(
     ("resident", "standardize"), [(True, "none"), (True, "pooled"), (True, "per_client"), (False, "pooled")]
 )
-def test_the_parts_of_arrays_are_the_whole(kind, resident, standardize, tmp_path):
+def test_the_shards_of_arrays_make_the_whole(kind, resident, standardize, tmp_path):
     save(tmp_path, kind, ragged_arrays())
     path = str(tmp_path / f"rows{'' if kind == 'folder' else '.h5'}")
     table = Table(path=path, test=0.1, standardize=standardize, resident=resident)
     whole = table.load()
-    parts = [table.load_shard(k, HOSTS) for k in range(HOSTS)]
+    shards = [table.load_shard(k, HOSTS) for k in range(HOSTS)]
     if not resident or standardize != "pooled":
-        are_the_whole(parts, whole)
-    np.testing.assert_allclose(together(parts, "x"), np.asarray(whole.x), rtol=1e-6)
-    assert all(part.on_disk == (not resident) for part in parts)
+        assert_shards_make(whole, shards)
+    np.testing.assert_allclose(concatenate_shards(shards, "x"), np.asarray(whole.x), rtol=1e-6)
+    assert all(shard.on_disk == (not resident) for shard in shards)
     if resident:
-        assert max(part.x.nbytes for part in parts) < 0.6 * whole.x.nbytes
+        assert max(shard.x.nbytes for shard in shards) < 0.6 * whole.x.nbytes
 
 
 def ragged_arrays(rows: int = 120, features: int = 6) -> dict[str, np.ndarray]:
@@ -144,37 +145,37 @@ def save(folder, kind: str, arrays: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1], [100, 1, 1, 1], [1, 1, 1, 100], [5, 3, 2, 4, 6, 1, 9], [7] * 12])
-@pytest.mark.parametrize("parts", [2, 3])
-def test_each_host_has_a_client_and_about_as_many_rows(sizes, parts):
+@pytest.mark.parametrize("n_hosts", [2, 3])
+def test_each_host_has_a_client_and_about_as_many_rows(sizes, n_hosts):
     offsets = np.append(0, np.cumsum(sizes))
-    cut = balance_clients(offsets, parts)
-    assert (np.diff(cut) > 0).all()
-    assert [cut[0], cut[-1]] == [0, len(sizes)]
-    most = np.diff(offsets[cut]).max()
-    assert most <= offsets[-1] / parts + max(sizes)
+    bounds = balance_clients(offsets, n_hosts)
+    assert (np.diff(bounds) > 0).all()
+    assert [bounds[0], bounds[-1]] == [0, len(sizes)]
+    most = np.diff(offsets[bounds]).max()
+    assert most <= offsets[-1] / n_hosts + max(sizes)
 
 
-def test_where_there_are_fewer_clients_than_hosts_all_rows_are_on_each():
+def test_fewer_clients_than_hosts_are_not_sharded():
     data = Lasso(clients=2, samples=3, features=4, nonzeros=1, validation_samples=0)
     assert data.load_shard(1, 3).host_bounds is None
     assert isinstance(data.load_shard(1, 2).x, HostRows)
 
 
-def test_rows_are_asked_for_by_slice_number_mask_and_array():
+def test_rows_are_indexed_by_slice_number_mask_and_array():
     x = np.arange(20.0).reshape(10, 2)
-    own = HostRows.take(x, np.array([0, 3, 10]), 1)
+    host_rows = HostRows.take(x, np.array([0, 3, 10]), 1)
     mask = np.isin(np.arange(10), [4, 9])
     for rows in (slice(3, 10), slice(9, 3, -2), slice(5, 5), np.array([9, 3, 3]), mask, 7):
-        np.testing.assert_array_equal(own[rows], x[rows])
+        np.testing.assert_array_equal(host_rows[rows], x[rows])
     for rows in (slice(2, 4), slice(None), np.array([2]), ~mask, 0, -1 - 9):
         with fails("hosts.rows=all"):
-            own[rows]
+            host_rows[rows]
     with fails("hosts.rows=all"):
-        np.asarray(own)
+        np.asarray(host_rows)
     np.testing.assert_array_equal(HostRows.take(x, np.array([0, 3, 10]), 0).values[3:], 0)
 
 
-def test_a_value_that_is_not_finite_is_named_by_its_row_among_all():
+def test_a_nonfinite_value_is_reported_by_its_row_in_the_whole():
     data = Lasso(clients=3, samples=4, features=5, nonzeros=1, validation_samples=0).load()
     data.x[9, 2] = np.nan
     with fails("row 9"):

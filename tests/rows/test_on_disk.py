@@ -1,4 +1,4 @@
-"""Tables whose rows stay on disk: what is read of them is what is read of them in memory."""
+"""Tables whose rows stay on disk equal the same tables read into memory."""
 
 import os
 from dataclasses import fields
@@ -23,7 +23,7 @@ from fcorun.tables.scaling import Scaling
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Several blocks of a few rows."""
+    """Read blocks of a few rows, so that a table has several."""
     for module in (on_disk, array_files, parquet):
         monkeypatch.setattr(module, "READ_BYTES", 200)
 
@@ -177,22 +177,22 @@ def test_a_large_file_is_digested_once(monkeypatch):
 
 
 def test_blocks_are_of_a_few_rows(monkeypatch):
-    kept, blocks = array_files.cache_blocks, []
+    cache_blocks, blocks = array_files.cache_blocks, []
 
-    def counted(key, shape, dtype, found):
-        return kept([*key, "blocks"], shape, dtype, (blocks.append(len(block)) or block for block in found))
+    def counted(key, shape, dtype, content):
+        return cache_blocks([*key, "blocks"], shape, dtype, (blocks.append(len(block)) or block for block in content))
 
     for module in (array_files, parquet):
-        monkeypatch.setattr(module, "kept", counted)
+        monkeypatch.setattr(module, "cache_blocks", counted)
     tables: list[dict] = [write_parquet(frame()), {"path": write_hdf5(compression="gzip")}]
     for given in tables:
         blocks.clear()
         x: Any = Table(**given, resident=False).load().x
         assert sum(blocks) == ROWS
         assert max(blocks) * FEATURES * 4 <= 200
-        parts = [part.stop - part.start for part in x.parts()]
-        assert sum(parts) == len(x)
-        assert max(parts) * FEATURES * 4 <= 200
+        lengths = [block.stop - block.start for block in x.slices()]
+        assert sum(lengths) == len(x)
+        assert max(lengths) * FEATURES * 4 <= 200
 
 
 def test_rows_are_those_of_the_array_in_any_order():
@@ -200,28 +200,28 @@ def test_rows_are_those_of_the_array_in_any_order():
     values = rng.standard_normal((500, 3))
     np.save("v.npy", values)
     whole = DiskRows.from_memmap(np.load("v.npy", mmap_mode="r"))
-    some = [rng.permutation(500), [3, 3, 499, 0], [0, 0, 2], np.r_[400:420, 10:30, 7]]
-    for rows in (*some, slice(5, 80), values[:, 0] > 1, []):
+    indices = [rng.permutation(500), [3, 3, 499, 0], [0, 0, 2], np.r_[400:420, 10:30, 7]]
+    for rows in (*indices, slice(5, 80), values[:, 0] > 1, []):
         some = whole[rows]
         np.testing.assert_array_equal(np.asarray(some), values[rows])
         np.testing.assert_array_equal(some[:7].astype(np.float32), values[rows][:7].astype(np.float32))
         assert (len(some), some.shape, some.size) == (len(values[rows]), values[rows].shape, values[rows].size)
     np.testing.assert_array_equal(whole[4], values[4])
     np.testing.assert_array_equal(whole[:, 1], values[:, 1])
-    found, wanted = Scaling.fit(whole[::-3]), Scaling.fit(values[::-3])
-    np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
-    np.testing.assert_allclose(found.deviation, wanted.deviation, rtol=1e-12)
+    on_disk_scaling, expected = Scaling.fit(whole[::-3]), Scaling.fit(values[::-3])
+    np.testing.assert_allclose(on_disk_scaling.mean, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(on_disk_scaling.deviation, expected.deviation, rtol=1e-12)
     np.testing.assert_array_equal([whole.min(), whole.max()], [values.min(axis=0), values.max(axis=0)])
 
 
 @pytest.mark.parametrize(("dtype", "times"), [("int32", 3), ("float64", 3), ("int8", 0)])
 def test_columns_that_number_the_rows_are_found_in_few_readings(dtype, times, monkeypatch):
-    rng, taken, rows = np.random.default_rng(2), on_disk._taken, []
+    rng, read_rows, rows = np.random.default_rng(2), on_disk._read_rows, []
     numbers = np.stack([*(rng.permutation(300) for _ in range(20)), rng.integers(0, 200, 300)], axis=1).astype(dtype)
     numbers[200:, 3] = numbers[100, 3]
     np.save("v.npy", numbers)
     disk = DiskRows.from_memmap(np.load("v.npy", mmap_mode="r"))
-    monkeypatch.setattr(on_disk, "_taken", lambda values, places: rows.append(len(places)) or taken(values, places))
+    monkeypatch.setattr(on_disk, "_read_rows", lambda values, at: rows.append(len(at)) or read_rows(values, at))
     found = warn_identifiers(disk)
     assert sum(rows) <= times * 300
     assert found == warn_identifiers(numbers)
