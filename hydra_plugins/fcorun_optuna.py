@@ -15,7 +15,6 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 
 from fcorun.config import Count, Index, build
 from fcorun.errors import UserError
-from fcorun.metrics import RENAMED
 from fcorun.reports.run_table import OBJECTIVE_SECTIONS, REGULARIZED_METRICS, SEED_KEYS
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
@@ -146,7 +145,7 @@ class OptunaSweeper(FcorunSweeper):
                             "'algo.client_lr=tag(log,interval(1e-4,1e-1))'")  # fmt: skip
         axes, metric = [SearchAxis.from_override(override) for override in searched], self.launcher.config.metric
         for axis in axes:
-            if metric and _depends(str(RENAMED.get(metric, metric)), axis.key):
+            if metric and _depends(metric, axis.key):
                 other = "val_accuracy" if axis.key == "objective" else "val_loss"
                 raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "
                                 f"compare: give metric={other}")  # fmt: skip

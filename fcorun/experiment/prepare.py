@@ -16,7 +16,7 @@ from fcorun.experiment.compatibility import (
     full_batch_settings,
 )
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS, RENAMED, TEST_METRIC_REFUSAL, TEST_PREFIX
+from fcorun.metrics import PERSONAL_PREFIX, RANKING_METRICS, TEST_METRIC_REFUSAL, TEST_PREFIX
 from fcorun.objectives.base import Objective
 from fcorun.regularizers.base import Regularizer
 from fcorun.sections import IDENTITY_SECTIONS, SECTIONS
@@ -63,7 +63,7 @@ def check_metric(metric: str | None, experiment: Experiment) -> None:
     gap to an optimum that nobody asks for."""
     if metric is not None and metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
         raise UnknownMetric(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
-    if metric is not None and RENAMED.get(metric, metric) not in experiment.metrics.comparable:
+    if metric is not None and metric not in experiment.metrics.comparable:
         raise UnknownMetric(f"metric={metric} is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
     if metric == "suboptimality" and not experiment.settings.reference:
         raise UnknownMetric("metric=suboptimality is the gap to a reference optimum: give reference=true as well")
@@ -71,7 +71,7 @@ def check_metric(metric: str | None, experiment: Experiment) -> None:
 
 def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
     """Why runs of an experiment on these data will not measure a metric; empty where they may."""
-    name, names = RENAMED.get(metric, metric).removeprefix(PERSONAL_PREFIX), experiment.names
+    name, names = metric.removeprefix(PERSONAL_PREFIX), experiment.names
     if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
         return f"data={names['data']} have no validation rows"
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):

@@ -10,7 +10,6 @@ from fcorun.config import CurveAxis, Positive, build, check_value
 from fcorun.configuration.compose import compose
 from fcorun.configuration.search_path import find_choices, user_config_dir
 from fcorun.errors import UserError, suggest_name
-from fcorun.metrics import RENAMED
 from fcorun.reports.seed_bands import SEED_KINDS
 
 
@@ -45,7 +44,6 @@ class Claim:
     note: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "metric", RENAMED.get(self.metric, self.metric))
         if isinstance(self.at, str):
             check_value(self.at, Literal["tail", "reach", "worst", "share"], "figure.claims.at")
         else:
@@ -123,7 +121,6 @@ class Figure:
             if len(rates) != 2:
                 raise UserError(f"figure.printed.{algo}={rates} must be [client_lr, server_lr]")
         object.__setattr__(self, "claims", claims)
-        object.__setattr__(self, "panels", [RENAMED.get(name, name) for name in self.panels])
 
 
 def remove_notes(figure: Figure) -> Figure:

@@ -1,1 +1,1 @@
-"""What comes out of a run: its coefficients in the words of the data, maps, scores, predictions, an estimator."""
+"""The model of a finished run: coefficients by feature, images, scores, predictions, an estimator."""

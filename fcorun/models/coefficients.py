@@ -1,8 +1,8 @@
-"""The coefficients of linear models by name, as trained and in the units that the features had."""
+"""The coefficients of linear models by feature, as trained and in the features' own units."""
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,19 +22,19 @@ COLUMNS = ("parameter", "feature", "class", "value", "value_original")
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """Those of a linear model of d features and k outputs, or of models along a path, whose axis P comes first.
+    """The coefficients of a linear model of d features and k outputs, or of P models along a path.
 
     Attributes:
-        features: their names, d.
-        classes: what each output is for, k names: the second of two classes, each of more, "" of a regression.
-        weights: as trained, shape (d, k) or (P, d, k).
-        bias: the intercept as trained, shape (k,) or (P, k), or None where the model has none.
-        scaling: what features were standardized by before, or None.
-        units: whether one change of units leads back to the features as the source has them: not where they were
-            standardized by each client or run.
-        shape: that of an example where it is a matrix; else empty.
-        grid: of features that are voxels.
-        scale: what x was multiplied by to be the features.
+        features: the names of the d features.
+        classes: the class of each of the k outputs: the second of two classes, every class of more, "" of a regression.
+        weights: the weights as trained, shape (d, k), or (P, d, k) along a path.
+        bias: the intercept as trained, shape (k,) or (P, k). None: the model has no intercept.
+        scaling: the standardization of the features before training, or None.
+        has_source_units: one change of units leads back to the features of the source. False if rows were
+            standardized within each client or each fMRI run.
+        shape: the shape of an example that is a matrix, else ().
+        grid: the voxels of features that are voxels, or None.
+        scale: the factor from x to the features.
     """
 
     features: tuple[str, ...]
@@ -49,57 +49,58 @@ class Coefficients:
 
     @cached_property
     def original(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Weights and intercept for features as the source has them; None where ``units`` is false.
+        """Weights and intercept for the features of the source. None if ``has_source_units`` is false.
 
-        Of features (x - mean) / deviation, <w, x> + b is <w / deviation, x> + b - <w / deviation, mean>: a model
-        without an intercept has one then.
+        For features (x - mean) / deviation, <w, x> + b is <w / deviation, x> + b - <w / deviation, mean>: a model
+        without an intercept gets one.
         """
         if not self.has_source_units:
             return None
-        weights, bias = to_original_units(
-            self.weights, 0.0 if self.bias is None else self.bias, self.scaling, self.scale
-        )
-        return weights, None if self.bias is None and self.scaling is None else bias
+        bias = 0.0 if self.bias is None else self.bias
+        weights, original_bias = to_original_units(self.weights, bias, self.scaling, self.scale)
+        if self.bias is None and self.scaling is None:
+            return weights, None
+        return weights, original_bias
 
     @property
     def labels(self) -> list[tuple[str, str, str]]:
-        """Parameter, feature and class of each coefficient, those of a feature together, the intercept last, Q."""
-        intercept = self.bias is not None or (self.original is not None and self.original[1] is not None)
-        every = [("weights", feature) for feature in self.features] + [("bias", "")] * intercept
-        return [(*place, of) for place in every for of in self.classes]
+        """Parameter, feature and class of each of the Q coefficients, feature by feature, the intercept last."""
+        parameters = [("weights", feature) for feature in self.features]
+        if self.bias is not None or (self.original is not None and self.original[1] is not None):
+            parameters.append(("bias", ""))
+        return [(parameter, feature, label) for parameter, feature in parameters for label in self.classes]
 
     @property
     def values(self) -> np.ndarray:
-        """As trained, in the order of ``places``, shape (Q,) or (P, Q)."""
-        return self._joined(self.weights, self.bias)
+        """The coefficients as trained in the order of ``labels``, shape (Q,) or (P, Q)."""
+        return self._flatten(self.weights, self.bias)
 
     @property
     def values_original(self) -> np.ndarray | None:
-        """For features as the source has them, likewise; None where there are no units."""
-        return None if self.original is None else self._joined(*self.original)
+        """The coefficients for the features of the source in the order of ``labels``, or None as ``original``."""
+        return None if self.original is None else self._flatten(*self.original)
 
-    def _joined(self, weights: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        path, count = weights.shape[:-2], len(self.labels)
-        out = np.zeros((*path, count))
-        of_features = weights.shape[-2] * weights.shape[-1]
-        out[..., :of_features] = weights.reshape(*path, -1)
+    def _flatten(self, weights: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+        path, n_weights = weights.shape[:-2], weights.shape[-2] * weights.shape[-1]
+        values = np.zeros((*path, len(self.labels)))
+        values[..., :n_weights] = weights.reshape(*path, -1)
         if bias is not None:
-            out[..., of_features:] = bias
-        return out + 0.0  # no -0.0
+            values[..., n_weights:] = bias
+        return values + 0.0  # turns -0.0 into 0.0
 
     def to_rows(self) -> list[tuple]:
-        """A row a coefficient of one model: ``COLUMNS``."""
-        original = self.values_original
-        told = [None] * len(self.labels) if original is None else original.tolist()
-        return [(*place, *both) for place, *both in zip(self.labels, self.values.tolist(), told, strict=True)]
+        """Return a row for each coefficient of one model, with the columns ``COLUMNS``."""
+        values: list = self.values.tolist()
+        original = [None] * len(values) if self.values_original is None else self.values_original.tolist()
+        return [(*label, *pair) for label, *pair in zip(self.labels, values, original, strict=True)]
 
     def to_csv(self) -> str:
-        """coefficients.csv: ``table``, numbers with all their digits; no value where there are no units."""
+        """Return the content of coefficients.csv: ``to_rows``, numbers with all their digits."""
         return format_csv(COLUMNS, self.to_rows())
 
 
 def format_csv(names: Sequence[str], rows: list[tuple]) -> str:
-    """Rows of plain values as CSV."""
+    """Return rows of plain values as the text of a CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names)
@@ -108,36 +109,43 @@ def format_csv(names: Sequence[str], rows: list[tuple]) -> str:
 
 
 def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | None = None) -> tuple[str, ...]:
-    """What features are called, d: by their names; voxels by their place; others by their number from 0, x0, or in a
-    matrix of this ``shape`` x0,0."""
+    """Return the names of d features: voxels by their indices, else ``names``, else x0, x1, ...
+
+    Entries of a matrix of this ``shape`` without names are x0,0, x0,1, ...
+    """
     if grid is not None and grid.n_voxels == np.prod(shape):
         return grid.names
-    return tuple(names) or tuple("x" + ",".join(map(str, place)) for place in np.ndindex(*shape))
+    return tuple(names) or tuple("x" + ",".join(map(str, index)) for index in np.ndindex(*shape))
 
 
 def build_coefficients(
     solution: Mapping[str, np.ndarray],
-    told: Mapping[str, Any],
-    units: bool = True,
+    data_summary: Mapping[str, Any],
+    has_source_units: bool = True,
     grid: VoxelGrid | None = None,
-    along: bool = False,
+    has_path_axis: bool = False,
 ) -> Coefficients:
-    """Those of a linear model's parameters on data of which a summary tells ``told``; ``along``: those of a path, whose
-    axis comes first."""
-    weights, classes = np.asarray(solution["weights"], float), [str(label) for label in told.get("classes") or []]
-    path, count = weights.shape[:along], int(told["features"])
-    own = weights.shape[along:]
-    outputs = int(np.prod(own)) // count
-    shape = own[: len(own) - (outputs > 1)]
-    by = told.get("standardized") or {}
+    """Return the coefficients of a linear model with these parameters.
+
+    Args:
+        data_summary: the section ``data`` of a summary.
+        has_path_axis: parameters have a leading axis, the models of a path.
+    """
+    weights = np.asarray(solution["weights"], float)
+    path, parameter_shape = weights.shape[:has_path_axis], weights.shape[has_path_axis:]
+    n_features = int(data_summary["features"])
+    outputs = int(np.prod(parameter_shape)) // n_features
+    shape = parameter_shape[:-1] if outputs > 1 else parameter_shape
+    classes = [str(label) for label in data_summary.get("classes") or []]
+    standardized = data_summary.get("standardized") or {}
     return Coefficients(
-        features=feature_names(told.get("feature_names") or (), shape, grid),
+        features=feature_names(data_summary.get("feature_names") or (), shape, grid),
         classes=tuple(classes if outputs > 1 else classes[1:2] or [""]),
-        weights=weights.reshape(*path, count, outputs),
+        weights=weights.reshape(*path, n_features, outputs),
         bias=np.asarray(solution["bias"], float).reshape(*path, outputs) if "bias" in solution else None,
-        scaling=Scaling.from_dict(by) if by.get("by") == "pooled" else None,
-        scale=float(told.get("scale", 1.0)),
-        has_source_units=units and by.get("by") in (None, "pooled"),
+        scaling=Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None,
+        scale=float(data_summary.get("scale", 1.0)),
+        has_source_units=has_source_units and standardized.get("by") in (None, "pooled"),
         shape=shape if len(shape) > 1 else (),
         grid=grid,
     )
@@ -146,20 +154,24 @@ def build_coefficients(
 def coefficients_from(
     solution: Mapping[str, np.ndarray], data: FederatedData, has_source_units: bool, has_path_axis: bool = False
 ) -> Coefficients:
-    """Those of a linear model's parameters on these data; see ``coefficients``."""
-    names, by = ("classes", "standardized", "scale"), {"features": data.x.shape[1], "feature_names": data.features}
-    return build_coefficients(
-        solution, {name: getattr(data, name) for name in names} | by, has_source_units, data.voxel_grid, has_path_axis
-    )
+    """Return the coefficients of a linear model trained on ``data``; see ``build_coefficients``."""
+    data_summary = {
+        "features": data.x.shape[1],
+        "feature_names": data.features,
+        "classes": data.classes,
+        "standardized": data.standardized,
+        "scale": data.scale,
+    }
+    return build_coefficients(solution, data_summary, has_source_units, data.voxel_grid, has_path_axis)
 
 
 def personal_only(rows: Sequence[Mapping[str, float]]) -> bool:
-    """Whether the clients of a run with these evaluations made models of their own and none together."""
+    """Return True if the clients of a run with these evaluations trained own models and no shared one."""
     return bool(rows) and not rows[-1].get("bytes_up") and any(name.startswith(PERSONAL_PREFIX) for name in rows[-1])
 
 
 def no_coefficients_reason(record: Record) -> str:
-    """Why a record has no coefficients of a linear model, in a sentence; empty where it has."""
+    """Return why a record has no coefficients of a linear model, in a sentence; "" if the record has them."""
     status, folder = record.status.get("status", "no record"), record.folder
     if status != "done":
         return f"{folder} is {status}: it has no solution to show; give a run that is done"
@@ -168,51 +180,62 @@ def no_coefficients_reason(record: Record) -> str:
         return f"{folder}: its summary.json is lost, damaged or does not say whether the model is linear; run it again"
     if not is_linear:
         name = record.flat_config.get("objective.name")
-        return (f"{folder}: objective={name} is no linear model and has no coefficient a feature; its "
-                "parameters are in solution.npz")  # fmt: skip
+        return (
+            f"{folder}: objective={name} is no linear model and has no coefficient a feature; its parameters are in "
+            "solution.npz"
+        )
     return ""
 
 
 def load_coefficients(record: Record) -> Coefficients:
-    """Those of a record's solution. Raises UserError where it has none."""
+    """Return the coefficients of a record's solution. Raises UserError if the record has none."""
     if personal_only(record.rows):
-        raise UserError(f"{record.folder}: its clients have models of their own and none together; give --clients")
-    return _of(record, lambda: record.solution)
+        raise UserError(f"{record.folder}: its clients have models of their own and no shared one; give --clients")
+    return _load(record)
 
 
 def load_client_coefficients(record: Record) -> tuple[list[str], list[Coefficients]]:
-    """The names of a record's clients, and the coefficients of their own models. Raises UserError where it has none."""
-    own = record.personal
-    if not own:
+    """Return the names of a record's clients and the coefficients of their own models.
+
+    Raises UserError if the record has no such models.
+    """
+    models = record.personal
+    if not models:
         raise UserError(f"{record.folder} has no models of its clients' own (personal.npz); leave --clients out")
-    names = [str(name) for name in own["client"]]
-    parts = [{name: values[m] for name, values in own.items() if name != "client"} for m in range(len(names))]
-    first = _of(record, lambda: parts[0])
+    clients = [str(name) for name in models["client"]]
+    first = _load(record, {name: values[0] for name, values in models.items() if name != "client"})
     outputs = len(first.classes)
-
-    def other(part: Mapping[str, np.ndarray]) -> Coefficients:
-        bias = np.asarray(part["bias"], float).reshape(-1) if "bias" in part else None
-        return replace(first, weights=np.asarray(part["weights"], float).reshape(-1, outputs), bias=bias)
-
-    return names, [other(part) for part in parts]
+    coefficients = []
+    for client in range(len(clients)):
+        weights = np.asarray(models["weights"][client], float).reshape(-1, outputs)
+        bias = np.asarray(models["bias"][client], float).reshape(-1) if "bias" in models else None
+        coefficients.append(replace(first, weights=weights, bias=bias))
+    return clients, coefficients
 
 
 def format_by_client(names: Sequence[str], models: Sequence[Coefficients]) -> str:
-    """coefficients_by_client.csv: a column a client, of values in the features' own units where they have them."""
-    place = 4 if models[0].has_source_units else 3
+    """Return the content of coefficients_by_client.csv: a column for each client.
+
+    Values are in the features' own units if the models have these, else as trained.
+    """
+    value = COLUMNS.index("value_original" if models[0].has_source_units else "value")
     tables = [model.to_rows() for model in models]
-    rows = [(*told[0][:3], *(row[place] for row in told)) for told in zip(*tables, strict=True)]
+    rows = [(*clients[0][:3], *(row[value] for row in clients)) for clients in zip(*tables, strict=True)]
     return format_csv([*COLUMNS[:3], *names], rows)
 
 
-def _of(record: Record, parameters: Callable[[], Mapping[str, np.ndarray]]) -> Coefficients:
-    """The coefficients that parameters of a record's model are."""
-    if why := no_coefficients_reason(record):
-        raise UserError(why)
+def _load(record: Record, parameters: Mapping[str, np.ndarray] | None = None) -> Coefficients:
+    """Return the coefficients of a record with these parameters, by default those of its solution."""
+    if reason := no_coefficients_reason(record):
+        raise UserError(reason)
     try:
-        grid = read_mask(record.folder / "mask.nii.gz")
-        told = record.summary["data"]
-        return build_coefficients(parameters(), told, bool(told.get("units", True)), grid and VoxelGrid(*grid))
+        mask = read_mask(record.folder / "mask.nii.gz")
+        data_summary = record.summary["data"]
+        parameters = record.solution if parameters is None else parameters
+        grid = mask and VoxelGrid(*mask)
+        return build_coefficients(parameters, data_summary, bool(data_summary.get("units", True)), grid)
     except (*READ_ERRORS, TypeError) as error:
-        raise UserError(f"{record.folder} has lost its solution.npz, summary.json or mask.nii.gz, or they are damaged: "
-                        "give another record") from error  # fmt: skip
+        raise UserError(
+            f"{record.folder} has lost its solution.npz, summary.json or mask.nii.gz, or they are damaged: "
+            "give another record"
+        ) from error

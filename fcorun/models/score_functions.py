@@ -1,8 +1,8 @@
-"""How good predictions are, by group of rows: the figures of scores.csv.
+"""The scores of predictions, by group of rows, for scores.csv.
 
-All groups are computed at once. scikit-learn has most of these figures for one group, and takes a second to import
-and a millisecond a figure, which for a sweep on many clients is longer than the sweep. A figure that a group does not
-define is nan.
+All groups are computed at once. scikit-learn has most of these scores for one group. Its import takes a second and each
+score a millisecond, which for a sweep on many clients is longer than the sweep. A score that a group does not define is
+nan.
 """
 
 from dataclasses import dataclass
@@ -18,167 +18,202 @@ class Groups:
     """Rows in groups.
 
     Attributes:
-        of: the group of each row, shape (n,), from 0 to count - 1.
-        count: how many groups there are, G; some may be empty.
+        row_group: the group of each row, shape (n,), from 0 to count - 1.
+        count: the number of groups, G; some may be empty.
     """
 
     row_group: np.ndarray
     count: int
 
     def total(self, values: np.ndarray) -> Float[np.ndarray, " G"]:
-        """Sums over the rows of each group."""
+        """Return the sum over the rows of each group."""
         return np.bincount(self.row_group, values, self.count)
 
     def mean(self, values: np.ndarray) -> Float[np.ndarray, " G"]:
+        """Return the mean over the rows of each group, nan for an empty group."""
         return safe_divide(self.total(values), self.sizes)
 
     @property
     def sizes(self) -> Float[np.ndarray, " G"]:
+        """The number of rows of each group."""
         return self.total(np.ones(len(self.row_group)))
 
     def min_max(self, values: np.ndarray, where: np.ndarray | bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the largest value of each group, of the rows ``where`` that is true; inf, -inf without any."""
-        least, most = np.full(self.count, np.inf), np.full(self.count, -np.inf)
+        """Return the least and the largest value of each group over the rows ``where`` is true; inf, -inf of no row."""
+        least, largest = np.full(self.count, np.inf), np.full(self.count, -np.inf)
         rows = np.broadcast_to(where, values.shape)
         np.minimum.at(least, self.row_group[rows], values[rows])
-        np.maximum.at(most, self.row_group[rows], values[rows])
-        return least, most
+        np.maximum.at(largest, self.row_group[rows], values[rows])
+        return least, largest
 
 
-def safe_divide(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """above / below, nan where below is not positive."""
-    return np.divide(above, below, out=np.full(np.shape(below), np.nan), where=below > _TINY)
+def safe_divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Return numerator / denominator, nan where the denominator is not positive."""
+    out = np.full(np.shape(denominator), np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator > _TINY)
 
 
 def score_regression(
     y: Float[np.ndarray, " n"], mean: Float[np.ndarray, " n"], groups: Groups
 ) -> dict[str, np.ndarray]:
-    """R^2, the root of the mean squared error and the mean absolute error of predictions ``mean``; the slope of the
-    line of least squares of y on them (1 if they are calibrated), and the mean of y - mean (0 if they are)."""
-    squared = groups.total((y - mean) ** 2)
-    about_y, about_mean = (values - groups.mean(values)[groups.row_group] for values in (y, mean))
-    varies, predicts = (least < most for least, most in (groups.min_max(y), groups.min_max(mean)))
-    spread = np.where(varies, groups.total(about_y**2), 0.0)
+    """Return R^2, the root mean squared error, the mean absolute error and the calibration of predictions ``mean``.
+
+    The slope of calibration is that of the least-squares line of y on the predictions, the intercept the mean of
+    y - mean. Calibrated predictions have slope 1 and intercept 0.
+    """
+    squared_error = groups.total((y - mean) ** 2)
+    centered_y = y - groups.mean(y)[groups.row_group]
+    centered_mean = mean - groups.mean(mean)[groups.row_group]
+    least_y, largest_y = groups.min_max(y)
+    least_mean, largest_mean = groups.min_max(mean)
+    squares_y = np.where(least_y < largest_y, groups.total(centered_y**2), 0.0)
+    squares_mean = np.where(least_mean < largest_mean, groups.total(centered_mean**2), 0.0)
     return {
-        "r2": 1 - safe_divide(squared, spread),
-        "rmse": np.sqrt(safe_divide(squared, groups.sizes)),
+        "r2": 1 - safe_divide(squared_error, squares_y),
+        "rmse": np.sqrt(safe_divide(squared_error, groups.sizes)),
         "mae": groups.mean(np.abs(y - mean)),
-        "calibration_slope": safe_divide(
-            groups.total(about_y * about_mean), np.where(predicts, groups.total(about_mean**2), 0.0)
-        ),
+        "calibration_slope": safe_divide(groups.total(centered_y * centered_mean), squares_mean),
         "calibration_intercept": groups.mean(y - mean),
     }
 
 
 def score_binary(
-    y: Int[np.ndarray, " n"], label: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"],
-    probability: Float[np.ndarray, " n"] | None, groups: Groups
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """Figures of two classes, of which 1 is positive; those that need both are nan where a group has one only.
+    y: Int[np.ndarray, " n"],
+    label: Int[np.ndarray, " n"],
+    score: Float[np.ndarray, " n"],
+    probability: Float[np.ndarray, " n"] | None,
+    groups: Groups,
+) -> dict[str, np.ndarray]:
+    """Return the scores of two classes, of which 1 is positive. Scores that need both are nan if a group has one only.
 
     Args:
-        y, label: true and predicted classes, 0 or 1.
-        score: the larger, the more likely the class is 1.
-        probability: that of class 1; without it there is neither Brier score nor calibration.
+        y: true classes, 0 or 1.
+        label: predicted classes, 0 or 1.
+        score: larger values for rows that are more likely of class 1.
+        probability: the probability of class 1. None: neither Brier score nor calibration is computed.
     """
-    positive, n = groups.total(y), groups.sizes
-    both = np.where((positive > 0) & (positive < n), 1.0, np.nan)
+    positive, sizes = groups.total(y), groups.sizes
+    has_both_classes = (positive > 0) & (positive < sizes)
     sensitivity = safe_divide(groups.total(y * label), positive)
-    specificity = safe_divide(groups.total((1 - y) * (1 - label)), n - positive)
-    found = {
-        "prevalence": safe_divide(positive, n),
+    specificity = safe_divide(groups.total((1 - y) * (1 - label)), sizes - positive)
+    scores = {
+        "prevalence": safe_divide(positive, sizes),
         "accuracy": groups.mean(y == label),
-        "balanced_accuracy": (sensitivity + specificity) / 2 * both,
+        "balanced_accuracy": (sensitivity + specificity) / 2 * np.where(has_both_classes, 1.0, np.nan),
         "sensitivity": sensitivity,
         "specificity": specificity,
         "auc": roc_auc(y == 1, score, groups),
     }
     if probability is not None:
-        found["brier"] = groups.mean((probability - y) ** 2)
-        found["calibration_slope"], found["calibration_intercept"] = fit_calibration(y, score, groups)
-    return found
+        scores["brier"] = groups.mean((probability - y) ** 2)
+        scores["calibration_slope"], scores["calibration_intercept"] = fit_calibration(y, score, groups)
+    return scores
 
 
 def score_multiclass(
-    y: Int[np.ndarray, " n"], label: Int[np.ndarray, " n"], probability: Float[np.ndarray, "n k"] | None,
-    groups: Groups, classes: int
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """Figures of k classes: the mean recall of the classes that a group has (two at least), the mean over all classes
-    of the AUC against the rest, where a group has them all, and the Brier score, the sum over classes (Brier 1950)."""
-    found = {"accuracy": groups.mean(y == label)}
-    recall = np.stack(
-        [safe_divide(groups.total((y == k) & (label == k)), groups.total(y == k)) for k in range(classes)]
-    )
-    there = (~np.isnan(recall)).sum(axis=0)
-    found["balanced_accuracy"] = safe_divide(np.nansum(recall, axis=0), np.where(there > 1, there, 0))
+    y: Int[np.ndarray, " n"],
+    label: Int[np.ndarray, " n"],
+    probability: Float[np.ndarray, "n k"] | None,
+    groups: Groups,
+    classes: int,
+) -> dict[str, np.ndarray]:
+    """Return the scores of k classes.
+
+    The balanced accuracy is the mean recall of the classes that a group has, two at least. The macro AUC is the mean
+    over all classes of the AUC against the rest, for groups that have all classes. The Brier score is the sum over
+    classes (Brier 1950).
+    """
+    scores = {"accuracy": groups.mean(y == label)}
+    recalls = []
+    for k in range(classes):
+        recalls.append(safe_divide(groups.total((y == k) & (label == k)), groups.total(y == k)))
+    recall = np.stack(recalls)
+    n_classes = (~np.isnan(recall)).sum(axis=0)
+    scores["balanced_accuracy"] = safe_divide(np.nansum(recall, axis=0), np.where(n_classes > 1, n_classes, 0))
     if probability is not None:
-        found["auc_macro"] = np.mean([roc_auc(y == k, probability[:, k], groups) for k in range(classes)], axis=0)
-        found["brier"] = groups.mean(((probability - (y[:, None] == np.arange(classes))) ** 2).sum(axis=1))
-    return found
+        scores["auc_macro"] = np.mean([roc_auc(y == k, probability[:, k], groups) for k in range(classes)], axis=0)
+        one_hot = y[:, None] == np.arange(classes)
+        scores["brier"] = groups.mean(((probability - one_hot) ** 2).sum(axis=1))
+    return scores
 
 
 def roc_auc(
     positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: Groups
 ) -> Float[np.ndarray, " G"]:
-    """The area under the ROC curve: by the ranks of the positive, ties sharing theirs (Mann and Whitney 1947)."""
+    """Return the area under the ROC curve from the ranks of the positive rows (Mann and Whitney 1947).
+
+    Ties share their mean rank.
+    """
     order = np.lexsort((score, groups.row_group))
     group, value = groups.row_group[order], score[order]
-    new = np.append(True, (np.diff(group) != 0) | (np.diff(value) != 0))[: len(order)]
-    first = np.flatnonzero(new)
-    rank = (first + (np.diff(np.append(first, len(order))) + 1) / 2)[np.cumsum(new) - 1]  # from 1, over all groups
-    before = np.cumsum(groups.sizes) - groups.sizes
-    hits, n = groups.total(positive), groups.sizes
-    ranks = np.bincount(group, (rank - before[group]) * positive[order], groups.count)
-    return safe_divide(ranks - hits * (hits + 1) / 2, hits * (n - hits))
+    starts_tie = np.append(True, (np.diff(group) != 0) | (np.diff(value) != 0))[: len(order)]
+    first = np.flatnonzero(starts_tie)
+    tie_length = np.diff(np.append(first, len(order)))
+    rank = (first + (tie_length + 1) / 2)[np.cumsum(starts_tie) - 1]  # from 1, over all groups
+    n_before = np.cumsum(groups.sizes) - groups.sizes
+    n_positive, n = groups.total(positive), groups.sizes
+    rank_sum = np.bincount(group, (rank - n_before[group]) * positive[order], groups.count)
+    return safe_divide(rank_sum - n_positive * (n_positive + 1) / 2, n_positive * (n - n_positive))
 
 
 def fit_calibration(
     y: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: Groups
 ) -> tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]]:
-    """Slope b and intercept a of Cox's model logit P(y = 1) = a + b score (Biometrika 1958): of the log odds that a
-    model gives; 1 and 0 if it is calibrated. The intercept is that with b held at 1, as it is reported (Van Calster et
-    al., BMC Medicine 2019); b < 1 says that predictions are too extreme. nan where there is no finite one: with one
-    class only, and of the slope where the scores part the classes (Silvapulle, J. R. Stat. Soc. B 1981)."""
-    low, high = groups.min_max(score, y == 1), groups.min_max(score, y == 0)
-    both = np.isfinite(low[0]) & np.isfinite(high[0])
-    overlap = both & (low[0] < high[1]) & (high[0] < low[1])
-    center = groups.mean(score)
-    z = score - center[groups.row_group]
+    """Return slope b and intercept a of Cox's model logit P(y = 1) = a + b score (Biometrika 1958).
+
+    ``score`` is the log odds that a model predicts. Calibrated predictions have b = 1 and a = 0; b < 1 means that
+    predictions are too extreme. The intercept is fitted with b held at 1, as usual (Van Calster et al., BMC Medicine
+    2019). Values are nan if no finite one exists: in groups of one class, and the slope if the scores separate the
+    classes (Silvapulle, J. R. Stat. Soc. B 1981).
+    """
+    least_positive, largest_positive = groups.min_max(score, y == 1)
+    least_negative, largest_negative = groups.min_max(score, y == 0)
+    has_both_classes = np.isfinite(least_positive) & np.isfinite(least_negative)
+    overlap = has_both_classes & (least_positive < largest_negative) & (least_negative < largest_positive)
+    z = score - groups.mean(score)[groups.row_group]
     scale = np.sqrt(groups.mean(z**2))
     scale = np.where(overlap & (scale > 0), scale, 1.0)
-    _, slope = _logistic(y, np.zeros(len(y)), z / scale[groups.row_group], groups, overlap)
-    intercept, _ = _logistic(y, score, np.zeros(len(y)), groups, both)
+    zeros = np.zeros(len(y))
+    _, slope = _fit_logistic(y, zeros, z / scale[groups.row_group], groups, overlap)
+    intercept, _ = _fit_logistic(y, score, zeros, groups, has_both_classes)
     return slope / scale, intercept
 
 
-def _logistic(
-    y: np.ndarray, offset: np.ndarray, z: np.ndarray, groups: Groups, which: np.ndarray, steps: int = 100
+def _fit_logistic(
+    y: np.ndarray, offset: np.ndarray, z: np.ndarray, groups: Groups, mask: np.ndarray, max_steps: int = 100
 ) -> tuple[np.ndarray, np.ndarray]:
-    """a and b (G,) that maximise the likelihood of logit P(y = 1) = offset + a + b z in the groups ``which``, by
-    Newton's method with steps halved as needed; nan in others, and where it does not come to an end."""
-    a, b, of = np.zeros(groups.count), np.zeros(groups.count), groups.row_group
-    floor, done = 1e-8 * np.maximum(groups.sizes, 1), ~which
+    """Return a and b, shape (G,), that maximize the likelihood of logit P(y = 1) = offset + a + b z in each group.
+
+    Newton's method, with steps halved as needed. Values are nan outside of ``mask`` and if ``max_steps`` are too few.
+    """
+    a, b, group = np.zeros(groups.count), np.zeros(groups.count), groups.row_group
+    floor = 1e-8 * np.maximum(groups.sizes, 1)
+    done = ~mask
 
     def loss(a, b):
-        eta = offset + a[of] + b[of] * z
+        eta = offset + a[group] + b[group] * z
         return groups.total(np.logaddexp(0, eta) - y * eta)
 
-    for _ in range(steps):
-        value, p = loss(a, b), np.exp(-np.logaddexp(0, -(offset + a[of] + b[of] * z)))
-        slope_a, slope_b = groups.total(p - y), groups.total((p - y) * z)
-        aa, ab, bb = (groups.total(p * (1 - p) * power) for power in (1.0, z, z**2))
-        aa = np.maximum(aa, floor)
-        db = (slope_b - ab / aa * slope_a) / np.maximum(bb - ab**2 / aa, floor)
-        da = (slope_a - ab * db) / aa
-        close = slope_a * da + slope_b * db <= 1e-16 * groups.sizes  # one more step is exact
-        step = np.where(done, 0.0, 1.0)
+    for _ in range(max_steps):
+        value = loss(a, b)
+        p = np.exp(-np.logaddexp(0, -(offset + a[group] + b[group] * z)))
+        gradient_a, gradient_b = groups.total(p - y), groups.total((p - y) * z)
+        hessian_aa = np.maximum(groups.total(p * (1 - p)), floor)
+        hessian_ab = groups.total(p * (1 - p) * z)
+        hessian_bb = groups.total(p * (1 - p) * z**2)
+        schur = np.maximum(hessian_bb - hessian_ab**2 / hessian_aa, floor)
+        step_b = (gradient_b - hessian_ab / hessian_aa * gradient_a) / schur
+        step_a = (gradient_a - hessian_ab * step_b) / hessian_aa
+        close = gradient_a * step_a + gradient_b * step_b <= 1e-16 * groups.sizes  # one more step is exact
+        length = np.where(done, 0.0, 1.0)
         for _ in range(50):
-            worse = loss(a - step * da, b - step * db) > value + 1e-12 * np.abs(value)
-            step = np.where(worse, step / 2, step)
+            worse = loss(a - length * step_a, b - length * step_b) > value + 1e-12 * np.abs(value)
+            length = np.where(worse, length / 2, length)
             if not worse.any():
                 break
-        a, b, done = a - step * da, b - step * db, done | close
+        a, b = a - length * step_a, b - length * step_b
+        done = done | close
         if done.all():
             break
-    good = which & done
-    return np.where(good, a, np.nan), np.where(good, b, np.nan)
+    converged = mask & done
+    return np.where(converged, a, np.nan), np.where(converged, b, np.nan)

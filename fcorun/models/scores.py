@@ -1,4 +1,4 @@
-"""scores.csv: how good the model of a run is on the rows of training, validation and test, of all and by client."""
+"""scores.csv: the scores of a run's model on the training, validation and test rows, of all clients and of each."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,7 +16,7 @@ from fcorun.models.forward import (
 from fcorun.models.score_functions import Groups, score_binary, score_multiclass, score_regression
 from fcorun.objectives.base import Objective
 
-SHARED, PERSONAL = "shared", "own"  # a model of all clients; each client's own
+SHARED, PERSONAL = "shared", "own"  # the model of all clients; the own models of the clients
 
 
 def compute_scores(
@@ -26,43 +26,45 @@ def compute_scores(
     models: Arrays | None = None,
     remote_predictions: Callable[[], Arrays] = dict,
 ) -> list[dict[str, object]]:
-    """The rows of scores.csv; none where no rows are held out, or the model has numbers that are not finite.
+    """Return the rows of scores.csv; no rows if nothing is held out, or if the model is not finite.
 
-    A row is of a ``set`` of rows (train, validation, test), a ``model`` (shared, or each client's own) and a
-    ``client``, empty for all rows of the set. Then come ``n``, the mean ``loss``, and the figures of
-    ``fcorun.models.score_functions``; of two classes ``positive`` names the one that sensitivity, prevalence and
-    probabilities are of. Figures that rows do not define are empty. Each row counts once, whatever it weighs in
-    training.
+    A row is about a ``set`` (train, validation, test), a ``model`` (shared, or own for each client's own) and a
+    ``client``, empty for all rows of the set. Then come ``n``, the mean ``loss``, and the scores of
+    ``fcorun.models.score_functions``. For two classes, ``positive`` names the class of sensitivity, prevalence and
+    probabilities. Scores that the rows do not define are empty. Each row counts once, whatever its training weight.
 
     Args:
-        solution: the parameters by name of the model for all clients, or None.
-        models: those of the clients by name, with a leading axis M, where they have own ones.
-        elsewhere: gives predictions by set, without offsets, where not all rows of it are on this host.
+        solution: the parameters by name of the shared model, or None.
+        models: the parameters by name of the clients' own models, with a leading axis M, or None.
+        remote_predictions: returns predictions by set, without offsets, of sets with rows on other hosts.
     """
-    finite = all(np.isfinite(value).all() for value in (*(solution or {}).values(), *(models or {}).values()))
-    if len(data.splits) < 2 or not finite:
+    parameters = [*(solution or {}).values(), *(models or {}).values()]
+    if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in parameters):
         return []
-    found, known = list[dict[str, object]](), remote_predictions()
-    for part, (x, y) in data.splits.items():
-        owners, offset = data.client_of_row(part), data.offset_of(part)
+    predictions = remote_predictions()
+    scores: list[dict[str, object]] = []
+    for split, (x, y) in data.splits.items():
+        clients, offset = data.client_of_row(split), data.offset_of(split)
         if solution is not None:
-            raw = known[part] if part in known else compute_predictions(objective, solution, x, data.scale)
-            prediction = _shifted(raw, offset)
-            found += _of_rows(_ScoredRows(objective, data, prediction, y), owners, part, SHARED)
-        if models is None or owners is None:
+            if split in predictions:
+                prediction = predictions[split]
+            else:
+                prediction = compute_predictions(objective, solution, x, data.scale)
+            if offset is not None:
+                prediction = prediction + offset
+            scores += _score_split(_ScoredRows(objective, data, prediction, y), clients, split, SHARED)
+        if models is None or clients is None:
             continue
-        places = {name: m for m, name in enumerate(data.client_names)}
-        owner = np.array([places.get(name, -1) for name in owners])
-        there = owner >= 0  # clients that are held out wholly have no models
-        if there.any():
-            prediction = predict_by_client(objective, models, owner[there], x[there], data.scale)
-            prediction = _shifted(prediction, None if offset is None else offset[there])
-            found += _of_rows(_ScoredRows(objective, data, prediction, y[there]), owners[there], part, PERSONAL)
-    return found
-
-
-def _shifted(prediction: np.ndarray, offset: np.ndarray | None) -> np.ndarray:
-    return prediction if offset is None else prediction + offset
+        index = {name: m for m, name in enumerate(data.client_names)}
+        client = np.array([index.get(name, -1) for name in clients])
+        has_model = client >= 0  # clients that are held out wholly have no models
+        if has_model.any():
+            prediction = predict_by_client(objective, models, client[has_model], x[has_model], data.scale)
+            if offset is not None:
+                prediction = prediction + offset[has_model]
+            rows = _ScoredRows(objective, data, prediction, y[has_model])
+            scores += _score_split(rows, clients[has_model], split, PERSONAL)
+    return scores
 
 
 class _ScoredRows:
@@ -71,35 +73,40 @@ class _ScoredRows:
     def __init__(self, objective: Objective, data: FederatedData, prediction: np.ndarray, y: np.ndarray):
         self.data, self.y, self.prediction = data, y, prediction
         self.losses = compute_losses(objective, prediction, y)
-        told = expected_targets if data.task == "regression" else class_probabilities
-        self.told = told(objective, prediction)  # what is expected, or the chances of the classes
-
-    def figures(self, groups: Groups) -> dict[str, np.ndarray]:
-        """All figures, each of shape (G,)."""
-        y, told, task, prediction = self.y, self.told, self.data.task, self.prediction
-        if task == "regression":
-            more = {} if told is None else score_regression(np.asarray(y, float), told, groups)
-        elif task == "binary":
-            chance = None if told is None else told[:, 1]
-            more = score_binary(y, (prediction > 0).astype(int), prediction.astype(float), chance, groups)
+        if data.task == "regression":
+            self.expected = expected_targets(objective, prediction)
         else:
-            more = score_multiclass(y, prediction.argmax(axis=1), told, groups, len(self.data.classes))
-        own = {name: groups.mean(values) for name, values in self.losses.items() if name not in more}
-        return {"n": groups.sizes.astype(int), **own, **more}
+            self.expected = class_probabilities(objective, prediction)
+
+    def scores(self, groups: Groups) -> dict[str, np.ndarray]:
+        """Return all scores by name, each of shape (G,)."""
+        y, expected, prediction = self.y, self.expected, self.prediction
+        if self.data.task == "regression":
+            scores = {} if expected is None else score_regression(np.asarray(y, float), expected, groups)
+        elif self.data.task == "binary":
+            probability = None if expected is None else expected[:, 1]
+            label = (prediction > 0).astype(int)
+            scores = score_binary(y, label, prediction.astype(float), probability, groups)
+        else:
+            scores = score_multiclass(y, prediction.argmax(axis=1), expected, groups, len(self.data.classes))
+        losses = {name: groups.mean(values) for name, values in self.losses.items() if name not in scores}
+        return {"n": groups.sizes.astype(int), **losses, **scores}
 
 
-def _of_rows(rows: _ScoredRows, owners: np.ndarray | None, part: str, model: str) -> Iterator[dict[str, object]]:
-    """The rows of scores.csv of one set and one model: of all clients together, then of each."""
-    names, of = np.unique(np.full(len(rows.y), "") if owners is None else owners, return_inverse=True)
-    places = {str(name): g for g, name in enumerate(names)}
-    trained = [name for name in rows.data.client_names if name in places]
-    held = [name for name in places if name and name not in set(trained)]  # wholly
-    of_all, of_each = (rows.figures(Groups(*each)) for each in ((np.zeros(len(of), int), 1), (of, len(names))))
-    for client, figures in (("", of_all), *((name, of_each) for name in (*trained, *held))):
-        head: dict[str, object] = {"set": part, "model": model, "client": client}
-        head |= {"positive": str(rows.data.classes[1])} if rows.data.task == "binary" else {}
-        yield head | {name: _cell(values[places[client] if client else 0]) for name, values in figures.items()}
-
-
-def _cell(value: np.number) -> object:
-    return "" if np.isnan(value) else value.item()
+def _score_split(rows: _ScoredRows, clients: np.ndarray | None, split: str, model: str) -> Iterator[dict[str, object]]:
+    """Yield the rows of scores.csv of one set and one model: all clients together, then each client."""
+    n = len(rows.y)
+    names, row_group = np.unique(np.full(n, "") if clients is None else clients, return_inverse=True)
+    group = {str(name): g for g, name in enumerate(names)}
+    trained = [name for name in rows.data.client_names if name in group]
+    held_out = [name for name in group if name and name not in set(trained)]
+    together = rows.scores(Groups(np.zeros(n, int), 1))
+    by_client = rows.scores(Groups(row_group, len(names)))
+    for client in ("", *trained, *held_out):
+        row: dict[str, object] = {"set": split, "model": model, "client": client}
+        if rows.data.task == "binary":
+            row["positive"] = str(rows.data.classes[1])
+        for name, values in (by_client if client else together).items():
+            value = values[group[client] if client else 0]
+            row[name] = "" if np.isnan(value) else value.item()
+        yield row

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fcorun.metrics import INTEGER_COUNTERS, RENAMED, renamed
+from fcorun.metrics import INTEGER_COUNTERS
 from fcorun.system.files import read_regular_file
 
 if TYPE_CHECKING:
@@ -47,10 +47,9 @@ def csv_text(rows: Iterable[dict]) -> str:
 def read_rows(folder: Path) -> list[dict[str, float]]:
     """The rows of a folder's metrics.csv as it was written, counts as whole numbers; none where there is no file."""
     try:
-        told, *lines = csv.reader(io.StringIO(read_text(folder / "metrics.csv"), newline=""))
+        names, *lines = csv.reader(io.StringIO(read_text(folder / "metrics.csv"), newline=""))
     except (OSError, ValueError, csv.Error):
         return []
-    names = [RENAMED.get(name, name) for name in told]
     kinds = [int if name in INTEGER_COUNTERS else float for name in names]
     return [{n: kind(v) for n, kind, v in zip(names, kinds, line, strict=True)} for line in lines]
 
@@ -123,9 +122,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """A folder's summary.json, its metrics under the names they have now; empty where there is none to be read."""
-    found = read_json(folder / "summary.json")
-    return found | {kind: renamed(found[kind]) for kind in ("final", "best", "tail") if kind in found}
+    """Return a folder's summary.json; empty if the file is missing or cannot be read."""
+    return read_json(folder / "summary.json")
 
 
 def npz_bytes(arrays: dict[str, Any]) -> bytes:
@@ -212,7 +210,7 @@ def read_checkpoint(path: Path) -> tuple[list, int, float, list[dict]] | None:
         leaves = [found[f"leaf{i}"] for i in range(len(found))]
     except READ_ERRORS:
         return None
-    return leaves, about["round"], about["seconds"], [renamed(row) for row in about["rows"]]
+    return leaves, about["round"], about["seconds"], about["rows"]
 
 
 def frame_csv(frame: Any) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcorun.errors import UserError
-from fcorun.metrics import INTEGER_COUNTERS, RENAMED
+from fcorun.metrics import INTEGER_COUNTERS
 from fcorun.records import formats
 from fcorun.records.locks import is_abandoned
 
@@ -111,9 +111,7 @@ class Record:
         """A row an evaluation: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
         import pandas as pd
 
-        text = pd.read_csv(io.StringIO(formats.read_text(self.folder / "metrics.csv")), dtype=str).rename(
-            columns=RENAMED
-        )
+        text = pd.read_csv(io.StringIO(formats.read_text(self.folder / "metrics.csv")), dtype=str)
         # Python's float() is exact in any version of pandas
         return text.astype({name: int if name in INTEGER_COUNTERS else float for name in text})
 

@@ -9,7 +9,6 @@ from fcorun.errors import UserError, suggest_name
 from fcorun.metrics import (
     CATALOGUE,
     PERSONAL_PREFIX,
-    RENAMED,
     TEST_METRIC_REFUSAL,
     TEST_PREFIX,
     MetricCatalogue,
@@ -145,7 +144,6 @@ class RunTable:
             ]
             compared = [name for name in names if self.metrics[name].priority is not None and not self.loss_keys(name)]
             return self.metrics.default_metric(compared or names)
-        metric = RENAMED.get(metric, metric)
         if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
         judged = [name for name in self.tail_metrics if self.metrics[name].higher is not None]

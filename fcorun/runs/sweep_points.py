@@ -12,7 +12,7 @@ from typing import Literal
 from fcorun.config import Count, CurveAxis, FigureStyle
 from fcorun.errors import UserError
 from fcorun.experiment.experiment import Experiment
-from fcorun.metrics import CATALOGUE, RENAMED, aggregate
+from fcorun.metrics import CATALOGUE, aggregate
 from fcorun.records.folder import RunFolder
 from fcorun.records.record import Record
 from fcorun.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
@@ -91,7 +91,7 @@ def tail_value(point: SweepPoint, options: SweepOptions) -> float | None:
     metrics = point.experiment.metrics if point.experiment else CATALOGUE
     stopped = bool(record.summary.get("stopped"))
     tail = aggregate(record.rows, options.tail_rounds, metrics, stopped=stopped)["tail"]
-    return tail.get(RENAMED.get(options.metric, options.metric) if options.metric else metrics.default_metric(tail))
+    return tail.get(options.metric or metrics.default_metric(tail))
 
 
 def choose_search_metric(points: Sequence[SweepPoint], is_excluded: Callable[[str], bool]) -> str | None:

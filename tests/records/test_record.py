@@ -9,7 +9,6 @@ from pathlib import Path
 import filelock
 import numpy as np
 import pytest
-from fake_records import fake_record, fake_rows
 from helpers import FILES, Count, flat, identity, not_none, small
 
 from fcorun import Record, UserError, Watcher, load_records, run
@@ -256,17 +255,3 @@ def test_a_run_that_ends_while_one_looks_has_ended(monkeypatch):
 
     monkeypatch.setattr("fcorun.records.record.is_abandoned", ends)
     assert killed.status == {"status": "done"}
-
-
-def test_metrics_of_before_are_read_under_their_new_names(tmp_path):
-    new = fake_record("new", table=fake_rows(support_precision=0.5))
-    for name in ("metrics.csv", "summary.json"):
-        text = (new.folder / name).read_text()
-        (tmp_path / "old").mkdir(exist_ok=True)
-        (tmp_path / "old" / name).write_text(text.replace("support_", ""))
-    old = Record(tmp_path / "old")
-    assert "f1" in (old.folder / "metrics.csv").read_text().splitlines()[0].split(",")
-    assert old.rows == new.rows
-    assert list(old.metrics) == list(new.metrics)
-    assert old.summary["tail"] == new.summary["tail"]
-    assert {"support_f1", "support_precision"} <= set(old.summary["tail"])

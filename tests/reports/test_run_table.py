@@ -254,13 +254,6 @@ def test_figures_of_a_users_own_are_columns():
         runs.best_points("groups")
 
 
-def test_a_metric_may_be_asked_for_by_the_name_it_had():
-    fake_grid("s")
-    runs = build_table(load_records("s"))
-    assert runs.resolve_metric("f1") == "support_f1"
-    assert runs.resolve_metric("support_f1") == "support_f1"
-
-
 def test_a_metric_of_a_users_objective_judges():
     fake_deviances("s")
     runs = build_table(load_records("s"))
