@@ -1,4 +1,4 @@
-"""What the model of a record predicts for new rows."""
+"""Predictions of a record's model for new rows, with warnings on doubtful ones."""
 
 from copy import copy
 from typing import Any
@@ -11,226 +11,261 @@ from fcorun.models.estimator import clients_with_own_models, load_estimator
 from fcorun.records.record import Record
 from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
 from fcorun.tables.dataframe import require_finite_numbers
-from fcorun.tables.encoding import ENCODING_FILE as ENCODING
-from fcorun.tables.encoding import Encoding, read_encoding
+from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 
-_NAMED = 10  # columns, in a sentence
+_MAX_NAMES = 10  # names in a sentence
 
 
 def predict(
     record: Record, frame: Any, clients: np.ndarray | None = None, source: str = "the rows"
 ) -> tuple[Any, list[str]]:
-    """Predictions for new rows, and what a reader of them should know, a sentence each.
+    """Return predictions for new rows, and warnings about them, a sentence each.
 
-    The columns of the predictions, a row each, are ``row`` (from 1), ``client`` where that is known, ``prediction`` (a
-    number, or the label of a class) and ``probability_LABEL`` of each class; of a record with own models ``model``, own
-    or shared; of one standardized per_client ``scaling``, own or mean: of the client, or of all clients. Where anything
-    is doubtful of some row, a last column ``remarks`` says what, and is empty for the others: levels, clients and
-    numbers that training did not have, gaps that were filled.
+    The predictions have the columns ``row`` (from 1), ``client`` if clients are known, ``prediction`` (a number, or the
+    label of a class) and ``probability_LABEL`` of each class. For a record with own models, ``model`` is own or shared.
+    For standardize=per_client, ``scaling`` is own (of the client) or mean (of all clients). A last column ``warnings``
+    flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, gaps that were
+    filled. The column is left out if no row is doubtful.
 
     Args:
-        record: one that is done.
-        frame: the rows, a pandas.DataFrame with the record's features by name in any order, as raw as the record's data
-            were: standardization is part of the model. What else it has is ignored.
-        owner: the client of each row, text or None, shape (n,).
-        where: what errors call the rows.
+        record: a record that is done.
+        frame: the rows, a pandas.DataFrame with the record's features by name in any order, as raw as the record's
+            data: the model standardizes. Other columns are ignored.
+        clients: the client of each row, text or None, shape (n,).
+        source: the name of the rows in errors.
 
-    Raises UserError for features that are missing or no numbers, and as ``estimator`` does.
+    Raises UserError for features that are missing or no numbers, and as ``load_estimator``.
     """
     import pandas as pd
 
     shared = load_estimator(record)  # refuses a record that cannot predict
-    offset, frame = _offset(frame, record, source)
-    offset = offset if _same_order(shared, record) else -offset
-    of_rows: list[list[str]] = [[] for _ in range(len(frame))]
-    x, remarks = select_features(frame, record, source, of_rows)
-    clients = np.full(len(frame), None, object) if clients is None else clients
-    own, scaled = clients_with_own_models(record), [str(name) for name in record.scaling.get("client", ())]
-    known = {*own, *scaled}
-    of = np.array([name if name in known else "" for name in clients])  # no client is called that
+    offset, frame = _read_offset(frame, record, source)
+    if not _has_same_class_order(shared, record):
+        offset = -offset
+    row_warnings: list[list[str]] = [[] for _ in range(len(frame))]
+    x, column_warnings = select_features(frame, record, source, row_warnings)
+    if clients is None:
+        clients = np.full(len(frame), None, object)
+    with_model = clients_with_own_models(record)
+    with_scaling = [str(name) for name in record.scaling.get("client", ())]
+    known = {*with_model, *with_scaling}
+    known_client = np.array([name if name in known else "" for name in clients])  # no client has the name ""
     parts = []
-    for client in dict.fromkeys(of.tolist()):
-        rows = np.flatnonzero(of == client)
-        parts.append(
-            _by(load_estimator(record, client) if client else shared, x.iloc[rows], offset[rows]).set_index(rows)
-        )
-    out = pd.concat(parts).sort_index()
+    for client in dict.fromkeys(known_client.tolist()):
+        rows = np.flatnonzero(known_client == client)
+        model = load_estimator(record, client) if client else shared
+        parts.append(_predict_rows(model, x.iloc[rows], offset[rows]).set_index(rows))
+    predictions = pd.concat(parts).sort_index()
     if any(name is not None for name in clients):
-        out.insert(0, "client", clients)
-    out.insert(0, "row", np.arange(1, len(out) + 1))
-    for name, there, other in (("model", own, "shared"), ("scaling", scaled, "mean")):
-        if there:
-            out[name] = np.where(np.isin(of, there), "own", other)
-    said = [
-        *remarks,
-        *_of_unknown(clients, of == "", bool(own), bool(scaled), of_rows),
-        *_far(record, x, of_rows),
-        *([] if own or scaled else _new_clients(record, clients, of_rows)),
-        *_doubts(record, shared if "" in of else None, bool(own)),
+        predictions.insert(0, "client", clients)
+    predictions.insert(0, "row", np.arange(1, len(predictions) + 1))
+    if with_model:
+        predictions["model"] = np.where(np.isin(known_client, with_model), "own", "shared")
+    if with_scaling:
+        predictions["scaling"] = np.where(np.isin(known_client, with_scaling), "own", "mean")
+    is_unknown = known_client == ""
+    warnings = [
+        *column_warnings,
+        *_warn_unknown_clients(clients, is_unknown, bool(with_model), bool(with_scaling), row_warnings),
+        *_warn_out_of_range(record, x, row_warnings),
     ]
-    if any(of_rows):
-        out["remarks"] = ["; ".join(told) for told in of_rows]
-    return out, said
+    if not with_model and not with_scaling:
+        warnings += _warn_new_clients(record, clients, row_warnings)
+    warnings += _warn_about_model(record, shared if is_unknown.any() else None, bool(with_model))
+    if any(row_warnings):
+        predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
+    return predictions, warnings
 
 
 def select_features(
-    frame: Any, record: Record, where: str, of_rows: list[list[str]] | None = None
+    frame: Any, record: Record, source: str, row_warnings: list[list[str]] | None = None
 ) -> tuple[Any, list[str]]:
-    """The features of new rows as the record's data had them before standardization, a DataFrame of numbers in their
-    order, and what is said of the columns; of single rows, to their lists in ``of_rows``.
+    """Return the features of new rows before standardization, a DataFrame of numbers, and warnings on the columns.
 
-    Text is coded and gaps are filled as in the record. Where the record or the rows have no names, columns are taken in
+    Features are in the order of the record. Text is encoded and gaps are filled as in the record; warnings on single
+    rows are added to their lists in ``row_warnings``. If the record or the rows have no names, columns are taken in
     their order. Raises UserError.
     """
     import pandas as pd
 
-    told, target = record.summary["data"], record.config["data"].get("target")
-    encoding = _encoding(record)
-    names, count = told["feature_names"], told["features"]
-    if encoding and any(isinstance(column, str) for column in frame.columns):
+    data, target = record.summary["data"], record.config["data"].get("target")
+    encoding = _read_record_encoding(record)
+    has_names = any(isinstance(column, str) for column in frame.columns)
+    names = data["feature_names"]
+    if encoding and has_names:
         names = [column.name for column in encoding.columns]
+    warnings = []
     outcome = [name for name in frame.columns if name == target and name not in names]
-    remarks = [f"column '{target}' is the outcome: ignored"] if outcome else []
-    frame = frame.drop(columns=outcome)
+    if outcome:
+        warnings.append(f"column '{target}' is the outcome: ignored")
+        frame = frame.drop(columns=outcome)
     if names and any(isinstance(column, str) for column in frame.columns):
         missing = [name for name in names if name not in frame]
         if missing:
-            raise UserError(f"{where} lacks {_list(missing)}: give all features of the record, by name, in any order"
-                            f"{_instead(missing, list(map(str, frame.columns)), encoding)}")  # fmt: skip
+            raise UserError(
+                f"{source} lacks {_quote(missing)}: give all features of the record, by name, in any order"
+                f"{_suggest_columns(missing, list(map(str, frame.columns)), encoding)}"
+            )
         others = [name for name in frame.columns if name not in set(names)]
         if others:
-            remarks.append(f"ignored, for the record has no such features: {_list(others)}")
+            warnings.append(f"ignored, for the record has no such features: {_quote(others)}")
         frame = frame[names]
         if encoding:
-            found = encoding.apply(frame, remarks, where, of_rows).astype(float)
-            return pd.DataFrame(found, columns=encoding.feature_names), remarks
+            features = encoding.apply(frame, warnings, source, row_warnings).astype(float)
+            return pd.DataFrame(features, columns=encoding.feature_names), warnings
     else:
-        if frame.shape[1] != count:
-            raise UserError(f"{where} has {frame.shape[1]} columns of features, and the record has {count}: "
-                            f"give {'them by name' if names else 'as many'}")  # fmt: skip
-        remarks.append(
-            f"features of {where if names else 'the record'} have no names: columns are taken in their order"
-        )
-    x = [require_finite_numbers(frame[column], f"{where}: column '{column}'").astype(float) for column in frame.columns]
-    return pd.DataFrame(np.stack(x, axis=1), columns=names or None), remarks
+        if frame.shape[1] != data["features"]:
+            raise UserError(
+                f"{source} has {frame.shape[1]} columns of features, and the record has {data['features']}: "
+                f"give {'them by name' if names else 'as many'}"
+            )
+        unnamed = source if names else "the record"
+        warnings.append(f"features of {unnamed} have no names: columns are taken in their order")
+    columns = []
+    for name in frame.columns:
+        columns.append(require_finite_numbers(frame[name], f"{source}: column '{name}'").astype(float))
+    return pd.DataFrame(np.stack(columns, axis=1), columns=names or None), warnings
 
 
-def _instead(missing: list[str], there: list[str], encoding: Encoding | None) -> str:
-    """What else the columns that are ``missing`` may be among those that are ``there``, or how they are filled."""
-    like = {normalize_name(name): name for name in there}
-    meant = [f"'{like[normalize_name(name)]}' for '{name}'" for name in missing if normalize_name(name) in like]
-    filled = {c.name for c in encoding.columns if c.fill is not None or c.indicator} if encoding else set()
-    fills = [name for name in missing if name in filled and normalize_name(name) not in like]
-    told = [f"did you mean {abbreviate(meant)}?"] if meant else []
-    told += [f"where nothing is known, give an empty column, filled as in the record: {_list(fills)}"] if fills else []
-    return "".join(f"; {each}" for each in told)
+def _suggest_columns(missing: list[str], present: list[str], encoding: Encoding | None) -> str:
+    """Return what a user may do about ``missing`` columns: rename one that is ``present``, or give an empty one."""
+    similar = {normalize_name(name): name for name in present}
+    renames = []
+    for name in missing:
+        if normalize_name(name) in similar:
+            renames.append(f"'{similar[normalize_name(name)]}' for '{name}'")
+    can_be_empty = set()
+    if encoding:
+        can_be_empty = {column.name for column in encoding.columns if column.fill is not None or column.indicator}
+    fills = [name for name in missing if name in can_be_empty and normalize_name(name) not in similar]
+    text = ""
+    if renames:
+        text += f"; did you mean {abbreviate(renames)}?"
+    if fills:
+        text += f"; where nothing is known, give an empty column, filled as in the record: {_quote(fills)}"
+    return text
 
 
-def _list(names: list[str]) -> str:
-    return abbreviate([f"'{name}'" for name in names], _NAMED)
+def _quote(names: list[str]) -> str:
+    return abbreviate([f"'{name}'" for name in names], _MAX_NAMES)
 
 
-def _offset(frame: Any, record: Record, where: str) -> tuple[np.ndarray, Any]:
-    """What is added to the linear predictor of each row, shape (n,), and the rows without the columns that are no
-    features."""
-    told = record.config["data"]
-    column, aside = told.get("offset"), [name for name in (told.get("weight"), told.get("offset")) if name in frame]
+def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, Any]:
+    """Return the offset of each row, shape (n,), and the rows without the columns of weights and offsets.
+
+    An offset is added to the linear predictor. Raises UserError.
+    """
+    settings = record.config["data"]
+    column = settings.get("offset")
     if column and column not in frame:
-        raise UserError(f"{where} lacks '{column}', the offset of the record: give it, 0 for none")
-    rest = frame.drop(columns=aside)
+        raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
+    features = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
     if not column:
-        return np.zeros(len(frame)), rest
-    return require_finite_numbers(frame[column], f"{where}: column '{column}'").astype(float), rest
+        return np.zeros(len(frame)), features
+    return require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float), features
 
 
-def _same_order(model: Any, record: Record) -> bool:
-    """Whether the second of an estimator's classes, which are in order, is the positive one of its record too."""
-    told = record.summary["data"]["classes"]
-    return len(told) != 2 or str(model.classes_[1]) == told[1]
+def _has_same_class_order(model: Any, record: Record) -> bool:
+    """Return True unless the second of an estimator's two classes, which are sorted, is the record's negative one."""
+    classes = record.summary["data"]["classes"]
+    return len(classes) != 2 or str(model.classes_[1]) == classes[1]
 
 
-def _by(model: Any, x: Any, offset: np.ndarray) -> Any:
-    """What a model predicts for rows x, a DataFrame, with offsets ``offset`` (n,)."""
+def _predict_rows(model: Any, x: Any, offset: np.ndarray) -> Any:
+    """Return the predictions of a model for rows x, a DataFrame, with offsets (n,)."""
     import pandas as pd
 
     if offset.any():
         model = copy(model)
         model.intercept_ = model.intercept_ + (offset[:, None] if hasattr(model, "classes_") else offset)
-    x = x if hasattr(model, "feature_names_in_") else x.to_numpy()
-    found = {"prediction": model.predict(x)}
+    if not hasattr(model, "feature_names_in_"):
+        x = x.to_numpy()
+    columns = {"prediction": model.predict(x)}
     if hasattr(model, "predict_proba"):
-        found |= zip((f"probability_{label}" for label in model.classes_), model.predict_proba(x).T, strict=True)
-    return pd.DataFrame(found)
+        for label, probability in zip(model.classes_, model.predict_proba(x).T, strict=True):
+            columns[f"probability_{label}"] = probability
+    return pd.DataFrame(columns)
 
 
-def _of_unknown(owner: np.ndarray, unknown: np.ndarray, own: bool, scaled: bool, of_rows: list[list[str]]) -> list[str]:
-    """What is said of rows whose client the record does not know, where that makes a difference."""
-    if not unknown.any() or not (own or scaled):
+def _warn_unknown_clients(
+    clients: np.ndarray, is_unknown: np.ndarray, has_own_models: bool, has_own_scaling: bool,
+    row_warnings: list[list[str]]
+) -> list[str]:  # fmt: skip
+    """Return a warning on rows of clients without an own model or an own standardization, if others have these."""
+    if not is_unknown.any() or not (has_own_models or has_own_scaling):
         return []
-    named = [str(name) for name in dict.fromkeys(owner[unknown]) if name is not None]
-    whose = f"of clients that the record does not know ({_list(named)})" if named else "without a client"
-    taken = ["the shared model"] if own else []
-    taken += ["the means and deviations of all clients, which may be far from their own"] if scaled else []
-    rows = np.flatnonzero(unknown).tolist()
+    names = [str(name) for name in dict.fromkeys(clients[is_unknown]) if name is not None]
+    origin = f"of clients that the record does not know ({_quote(names)})" if names else "without a client"
+    substitutes = ["the shared model"] if has_own_models else []
+    if has_own_scaling:
+        substitutes.append("the means and deviations of all clients, which may be far from their own")
+    rows = np.flatnonzero(is_unknown).tolist()
     for row in rows:
-        of_rows[row].append("no client" if owner[row] is None else f"client '{owner[row]}' not in training")
+        name = clients[row]
+        row_warnings[row].append("no client" if name is None else f"client '{name}' not in training")
     get = "gets" if len(rows) == 1 else "get"
-    return [f"{_of_all(rows, owner)} {whose} and {get} {' and '.join(taken)}"]
+    return [f"{_count_rows(rows, clients)} {origin} and {get} {' and '.join(substitutes)}"]
 
 
-def _new_clients(record: Record, owner: np.ndarray, of_rows: list[list[str]]) -> list[str]:
-    """What is said of rows of clients on whose rows the one model was not trained."""
-    known = record.summary["data"].get("client_names", ())
-    rows = [row for row, name in enumerate(owner) if name is not None and name not in known] if known else []
+def _warn_new_clients(record: Record, clients: np.ndarray, row_warnings: list[list[str]]) -> list[str]:
+    """Return a warning on rows of clients whose rows the shared model was not trained on."""
+    trained = record.summary["data"].get("client_names", ())
+    if not trained:
+        return []
+    rows = [row for row, name in enumerate(clients) if name is not None and name not in trained]
     if not rows:
         return []
     for row in rows:
-        of_rows[row].append(f"client '{owner[row]}' not in training")
-    return [f"{_of_all(rows, owner)} of clients that training did not have "
-            f"({_list(list(dict.fromkeys(owner[rows])))}): how well the model does there is not known"]  # fmt: skip
-
-
-def _of_all(rows: list[int], owner: np.ndarray) -> str:
-    return f"{describe_rows(rows)} of {len(owner)} {'is' if len(rows) == 1 else 'are'}"
-
-
-def _far(record: Record, x: Any, of_rows: list[list[str]]) -> list[str]:
-    """What is said of numbers that lie further outside of those of training than a tenth of their range; records of
-    before do not know these."""
-    limits, encoding = record.summary["data"].get("limits"), _encoding(record)
-    if limits is None or encoding is None:
-        return []
-    told = []
-    for name, least, most in zip(encoding.feature_names, *limits, strict=True):
-        if any(name == column.name and column.kind == "number" for column in encoding.columns):
-            values, slack = x[name].to_numpy(), (most - least) / 10
-            rows = np.flatnonzero((values < least - slack) | (values > most + slack)).tolist()
-            for row in rows:
-                of_rows[row].append(f"{name} {values[row]:.6g} outside of {least:.6g} to {most:.6g}")
-            if rows:
-                others = f", and others in {describe_rows(rows[1:])}" if len(rows) > 1 else ""
-                told.append(f"'{name}' {values[rows[0]]:.6g} in {describe_rows(rows[:1])}{others} "
-                            f"(training: {least:.6g} to {most:.6g})")  # fmt: skip
-    if not told:
-        return []
+        row_warnings[row].append(f"client '{clients[row]}' not in training")
+    names = _quote(list(dict.fromkeys(clients[rows])))
     return [
-        f"far outside of what training had, where a model only extrapolates: {abbreviate(told, _NAMED)}; are they "
-        f"in the "
-        "same units?"
+        f"{_count_rows(rows, clients)} of clients that training did not have ({names}): how well the model does there "
+        "is not known"
     ]
 
 
-def _encoding(record: Record) -> Encoding | None:
-    """How columns became features; None of a record without named columns."""
-    return read_encoding(str(record.folder)) if (record.folder / ENCODING).is_file() else None
+def _count_rows(rows: list[int], clients: np.ndarray) -> str:
+    return f"{describe_rows(rows)} of {len(clients)} {'is' if len(rows) == 1 else 'are'}"
 
 
-def _doubts(record: Record, shared: Any, own: bool) -> list[str]:
-    """What is said of the model itself; ``shared`` is None where no row has it."""
-    said = []
-    if not own and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
-        said.append("the clients' own models were not kept (save_personal=false): the shared one predicts for all")
+def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) -> list[str]:
+    """Return a warning on numbers that lie outside of the training range by more than a tenth of its length."""
+    limits, encoding = record.summary["data"].get("limits"), _read_record_encoding(record)
+    if limits is None or encoding is None:
+        return []
+    numeric = {column.name for column in encoding.columns if column.kind == "number"}
+    examples = []
+    for name, least, largest in zip(encoding.feature_names, *limits, strict=True):
+        if name not in numeric:
+            continue
+        values, slack = x[name].to_numpy(), (largest - least) / 10
+        rows = np.flatnonzero((values < least - slack) | (values > largest + slack)).tolist()
+        for row in rows:
+            row_warnings[row].append(f"{name} {values[row]:.6g} outside of {least:.6g} to {largest:.6g}")
+        if rows:
+            others = f", and others in {describe_rows(rows[1:])}" if len(rows) > 1 else ""
+            value = f"'{name}' {values[rows[0]]:.6g} in {describe_rows(rows[:1])}"
+            examples.append(f"{value}{others} (training: {least:.6g} to {largest:.6g})")
+    if not examples:
+        return []
+    return [
+        "far outside of what training had, where a model only extrapolates: "
+        f"{abbreviate(examples, _MAX_NAMES)}; are they in the same units?"
+    ]
+
+
+def _read_record_encoding(record: Record) -> Encoding | None:
+    """Return the encoding of a record's columns; None for a record without named columns."""
+    return read_encoding(str(record.folder)) if (record.folder / ENCODING_FILE).is_file() else None
+
+
+def _warn_about_model(record: Record, shared: Any, has_own_models: bool) -> list[str]:
+    """Return warnings about the model itself; ``shared`` is None if no row is predicted by the shared model."""
+    warnings = []
+    if not has_own_models and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
+        warnings.append("the clients' own models were not kept (save_personal=false): the shared one predicts for all")
     if hasattr(shared, "coef_") and not np.any(shared.coef_):
-        said.append("the shared model is 0 but for its intercept: it predicts the same for every row")
-    reason = record.status.get("reason")
-    return [*said, *([f"of the record: {reason}"] if reason else [])]
+        warnings.append("the shared model is 0 but for its intercept: it predicts the same for every row")
+    if reason := record.status.get("reason"):
+        warnings.append(f"of the record: {reason}")
+    return warnings

@@ -157,13 +157,13 @@ class Record:
 
         An objective that is not fcorun's is imported from the folder ``trust``, or refused.
         """
-        made = import_module("fcorun.models.estimator").estimator  # a room above this one, so by name
+        made = import_module("fcorun.models.estimator").load_estimator  # a room above this one, so by name
         return made(self, client, trust)
 
     def encode(self, frame: Any) -> Any:
         """The features of rows of a table, a pandas.DataFrame, as ``estimator`` takes them: columns by name, text coded
         and gaps filled as in this record, not standardized. Raises UserError."""
-        return import_module("fcorun.models.predict").raw_features(frame, self, "the rows")[0]
+        return import_module("fcorun.models.predict").select_features(frame, self, "the rows")[0]
 
 
 def load_records(*roots: str | Path) -> list[Record]:

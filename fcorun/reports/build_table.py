@@ -1,4 +1,4 @@
-"""From records to a table."""
+"""The table of runs, read from records."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,159 +17,173 @@ _KINDS = ("final", "best", "tail")
 
 
 def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Path | None = None) -> RunTable:
-    """A row a record, in their order; failed, interrupted and running ones hold what is known of them.
+    """Return a table with a row for each record, in their order. Runs that are not done have empty cells.
 
-    Columns: folder (relative to ``root`` if that is given), algo, data, the keys that vary, status, reason, drawn
-    (whether the seed changes anything), falling (by which share the objective was still falling at the end; empty: by
-    none that matters), above (by which share the objective ended above the optimum, where that was worked out, for this
-    run or for another one on the same problem, and is more than a hundredth), certified (whether a baseline's solution
-    is), leaves_psi_out (where some do), rounds, final_METRIC, best_METRIC, tail_METRIC (the mean over the evaluations
-    of the last ``tail_rounds`` rounds; by default as many as the run was told), seconds (without set-up and
-    compilation), then the other counters (bytes_up, ...).
+    Columns: folder (relative to ``root``), algo, data, the varied keys, status, reason, then
+
+    - drawn: whether the seed changes anything;
+    - falling: the share by which the objective was still falling at the end; empty if it was flat;
+    - above: the share by which the objective ended above the optimum, if this run or another one on the same problem
+      computed the optimum, and the share is more than a hundredth;
+    - certified: whether a baseline's solution is certified;
+    - leaves_psi_out: whether the algorithm ignores the regularizer (only if some run does);
+    - rounds (rounds_done if the key ``rounds`` varies), final_METRIC, best_METRIC, tail_METRIC (the mean over the last
+      ``tail_rounds`` rounds, by default those of the run's own configuration);
+    - seconds (without set-up and compilation), and the other counters (bytes_up, ...).
+
     A key that an algorithm does not have is empty, and so is a counter that a record does not have.
     """
     import pandas as pd
 
     configs = load_configs(records)
     summaries = [read_summary(record.folder) for record in records]
-    metrics, varied = from_summaries(summaries), _varied(configs)
-    done = "rounds_done" if "rounds" in varied else "rounds"  # the key, where it varies, says how many were asked for
-    rows, names = [], {}
+    metrics, varied = from_summaries(summaries), _find_varied_keys(configs)
+    rounds = "rounds_done" if "rounds" in varied else "rounds"
+    rows: list[dict[str, Any]] = []
+    measured: dict[str, None] = {}
     for record, config, summary in zip(records, configs, summaries, strict=True):
-        status, found = record.status, _measured(record, summary, tail_rounds, metrics)
-        names |= dict.fromkeys(found["final"])
+        status, certificate = record.status, summary.get("certificate") or {}
+        values = _read_metrics(record, summary, tail_rounds, metrics)
+        measured |= dict.fromkeys(values["final"])
         label = dict(re.findall(r"(?:^|[\s,])(algo|data)=([^\s,]+)", str(status.get("label", ""))))
-        rows.append(
-            {
-                "folder": str(_under(record.folder, root)),
-                "algo": config.get("algo.name", label.get("algo")),
-                "data": config.get("data.name", label.get("data")),
-                **{key: config.get(_setting(key)) for key in varied},
-                "status": status.get("status", "unknown"),
-                "reason": status.get("reason", ""),
-                "drawn": summary.get("drawn"),
-                "falling": (summary.get("unfinished") or {}).get("fell"),
-                "above": _above(summary.get("certificate") or {}),
-                "certified": _certified(summary.get("certificate") or {}),
-                "leaves_psi_out": summary.get("leaves_psi_out"),
-                done: status.get("round") if status.get("status") == "running" else summary.get("round"),
-                "seconds": summary.get("seconds", {}).get("steady"),
-                **{name: summary.get(name) for name in COUNTERS[2:]},
-                **{f"{kind}_{name}": value for kind, values in found.items() for name, value in values.items()},
-            }
-        )
-    measured = [f"{kind}_{name}" for kind in _KINDS for name in metrics.sort(names)]
-    measured = [name for name in measured if any(name in row for row in rows)]
+        row = {
+            "folder": str(_relative_to(record.folder, root)),
+            "algo": config.get("algo.name", label.get("algo")),
+            "data": config.get("data.name", label.get("data")),
+            **{key: config.get(_config_key(key)) for key in varied},
+            "status": status.get("status", "unknown"),
+            "reason": status.get("reason", ""),
+            "drawn": summary.get("drawn"),
+            "falling": (summary.get("unfinished") or {}).get("fell"),
+            "above": certificate.get("above") if certificate.get("near") is False else None,
+            "certified": _is_certified(certificate),
+            "leaves_psi_out": summary.get("leaves_psi_out"),
+            rounds: status.get("round") if status.get("status") == "running" else summary.get("round"),
+            "seconds": summary.get("seconds", {}).get("steady"),
+            **{name: summary.get(name) for name in COUNTERS[2:]},
+        }
+        for kind, by_metric in values.items():
+            row |= {f"{kind}_{name}": value for name, value in by_metric.items()}
+        rows.append(row)
+    values_columns = [f"{kind}_{name}" for kind in _KINDS for name in metrics.sort(measured)]
+    values_columns = [name for name in values_columns if any(name in row for row in rows)]
     counters = [name for name in COUNTERS[2:] if "edge" not in name or any(row[name] is not None for row in rows)]
-    without = ("leaves_psi_out",) if any(row["leaves_psi_out"] for row in rows) else ()
-    ends = ("status", "reason", "drawn", "falling", "above", "certified", *without, done)
-    columns = ["folder", "algo", "data", *varied, *ends, *measured, "seconds", *counters]
+    end_columns = ["status", "reason", "drawn", "falling", "above", "certified"]
+    if any(row["leaves_psi_out"] for row in rows):
+        end_columns.append("leaves_psi_out")
+    columns = ["folder", "algo", "data", *varied, *end_columns, rounds, *values_columns, "seconds", *counters]
     frame: DataFrame = pd.DataFrame(rows, columns=columns)
-    for name in (done, *counters, *varied):
+    for name in (rounds, *counters, *varied):
         if all(type(row[name]) is int for row in rows if row[name] is not None):
             frame[name] = frame[name].astype("Int64")
-    longest = max([row[done] or 0 for row in rows if not is_baseline_row(row)], default=0)  # iterations are no rounds
-    tail = tail_rounds if tail_rounds is not None else _agreed(summaries, "tail_rounds")
+    tail = tail_rounds if tail_rounds is not None else _common_value(summaries, "tail_rounds")
+    longest = max([row[rounds] or 0 for row in rows if not is_baseline_row(row)], default=0)
     if tail is not None and longest:  # a run of 30 rounds has no last 100
         tail = min(tail, longest)
     titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
-    out = RunTable(
-        frame, metrics, titles, _of_each(frame, varied), tail_rounds=tail, cutoff=_agreed(summaries, "cutoff")
-    )
-    frame["above"] = _told(out, [_optimum(summary) for summary in summaries])
-    return out
+    cutoff = _common_value(summaries, "cutoff")
+    runs = RunTable(frame, metrics, titles, _varied_keys_by_algo(frame, varied), tail_rounds=tail, cutoff=cutoff)
+    frame["above"] = _share_above_optimum(runs, [_read_optimum(summary) for summary in summaries])
+    return runs
 
 
-def _above(certificate: dict[str, Any]) -> float | None:
-    """By which share a run ended above the optimum, unless it is there or nothing is known."""
-    return certificate.get("above") if certificate.get("near") is False else None
-
-
-def _optimum(summary: dict[str, Any]) -> float:
-    """The optimum's objective, as far as a run tells; nan where it does not."""
+def _read_optimum(summary: dict[str, Any]) -> float:
+    """Return the optimum of the objective if a run computed it, else nan."""
     certificate, last = summary.get("certificate") or {}, summary.get("final", {}).get("objective")
     if last is None:
         return float("nan")
     if certificate.get("near") is not None and certificate.get("above") is not None:
         return last / (1 + certificate["above"])
-    return last if _certified(certificate) else float("nan")
+    return last if _is_certified(certificate) else float("nan")
 
 
-def _told(runs: RunTable, optima: Sequence[float]) -> Any:
-    """The column ``above``, filled where another run tells the optimum; own models have other ones."""
+def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
+    """Return the column ``above``, filled from the optimum of another run on the same problem.
+
+    Runs with own models are left out: they have other optima.
+    """
     import numpy as np
 
     above, last = runs.column("above").copy(), runs.column("final_objective")
-    fits = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
+    eligible = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
     seeds = [key for key in SEED_KEYS[1:] if key in runs.frame]
-    for _, own in runs.frame.groupby([*runs.problem_keys("objective"), *seeds], dropna=False):
-        places = own.index.to_numpy()
-        if least := min((optima[place] for place in places if optima[place] == optima[place]), default=0.0):
-            shares = (last[places] - least) / abs(least)
-            far = fits[places] & np.isnan(above[places]) & (shares > NEAR_OPTIMUM)
-            above[places[far]] = shares[far]
+    for _, group in runs.frame.groupby([*runs.problem_keys("objective"), *seeds], dropna=False):
+        rows = group.index.to_numpy()
+        known = [optima[row] for row in rows if not np.isnan(optima[row])]
+        optimum = min(known, default=0.0)
+        if optimum:
+            shares = (last[rows] - optimum) / abs(optimum)
+            far = eligible[rows] & np.isnan(above[rows]) & (shares > NEAR_OPTIMUM)
+            above[rows[far]] = shares[far]
     return above
 
 
-def _certified(certificate: dict[str, Any]) -> bool | None:
-    """Whether a baseline's solution is certified; None for other runs."""
+def _is_certified(certificate: dict[str, Any]) -> bool | None:
+    """Return whether a baseline's solution is certified; None for other runs."""
     return None if "near" in certificate else certificate.get("certified")
 
 
 def load_configs(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The flat configurations of records. Where plug-ins of different code have one name, each has its digest behind
-    it, "mine (1a2b3c4d)", or its class's name if it is fcorun's: they are no seeds of one another."""
-    configs = [_held(record.flat_config) for record in records]
+    """Return the flat configurations of records, with names that tell plug-ins of different code apart.
+
+    If plug-ins of different code have one name, the digest of the code follows the name, "mine (1a2b3c4d)", or the
+    name of the class for one of fcorun's. Otherwise their runs would count as seeds of one another.
+    """
+    configs = []
+    for record in records:
+        config = record.flat_config
+        if config.get("reg.relative") is not None:  # replaces the strength
+            config = config | {"reg.strength": None}
+        configs.append(config)
     for section in IDENTITY_SECTIONS:
-        codes = [_code(record, config, section) for record, config in zip(records, configs, strict=True)]
-        of_name: dict[Any, set] = {}
+        codes = [_plugin_code(record, config, section) for record, config in zip(records, configs, strict=True)]
+        codes_of_name: dict[Any, set] = {}
         for config, code in zip(configs, codes, strict=True):
             if code is not None:
-                of_name.setdefault(config.get(f"{section}.name"), set()).add(code)
+                codes_of_name.setdefault(config.get(f"{section}.name"), set()).add(code)
         for config, code in zip(configs, codes, strict=True):
-            if code is not None and len(of_name[config.get(f"{section}.name")]) > 1:
-                path, digest = code
-                told = digest[:8] or path.rpartition(".")[2]
-                named = [key for key in (f"{section}.name", f"{section}.title") if key in config]
-                config |= {key: f"{config[key]} ({told})" for key in named}
+            if code is None or len(codes_of_name[config.get(f"{section}.name")]) == 1:
+                continue
+            path, digest = code
+            suffix = digest[:8] or path.rpartition(".")[2]
+            for key in (f"{section}.name", f"{section}.title"):
+                if key in config:
+                    config[key] = f"{config[key]} ({suffix})"
     return configs
 
 
-def _code(record: Record, config: dict[str, Any], section: str) -> tuple[str, str] | None:
-    """The class of a record's plug-in and the digest of its code, "" for one of fcorun; None where nothing says it."""
+def _plugin_code(record: Record, config: dict[str, Any], section: str) -> tuple[str, str] | None:
+    """Return the class of a record's plug-in and the digest of its code, "" for fcorun's; None without a class."""
     path = config.get(f"{section}.class")
     if path is None:
         return None
-    own = not str(path).startswith("fcorun.")
-    return str(path), str(record.plugins.get(section, {}).get("digest", "")) if own else ""
-
-
-def _held(config: dict[str, Any]) -> dict[str, Any]:
-    """A flat configuration with no strength where ``reg.relative`` replaces it; older records hold both."""
-    return config | {"reg.strength": None} if config.get("reg.relative") is not None else config
+    if str(path).startswith("fcorun."):
+        return str(path), ""
+    return str(path), str(record.plugins.get(section, {}).get("digest", ""))
 
 
 def sort_records(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:
-    """Records in the order of what was varied: by algorithm, those of ``first`` before others, by data, then by each
-    key."""
+    """Return records sorted by algorithm, those of ``first`` before others, then by data, then by each varied key."""
     records = list(records)
-    found = list(zip(records, load_configs(records), strict=True))
-    varied = _varied([config for _, config in found])
-    places = {algo: place for place, algo in enumerate(first)}
+    configs = load_configs(records)
+    varied = _find_varied_keys(configs)
+    position = {algo: i for i, algo in enumerate(first)}
 
-    def place(found: tuple[Record, dict[str, Any]]) -> tuple:
-        record, config = found
+    def sort_key(item: tuple[Record, dict[str, Any]]) -> tuple:
+        record, config = item
         algo, data = str(config.get("algo.name", "")), str(config.get("data.name", ""))
-        keys = [_rank(config.get(_setting(key))) for key in varied]
-        return (places.get(algo, len(places)), algo, data, keys, str(record.folder))
+        values = [_value_sort_key(config.get(_config_key(key))) for key in varied]
+        return (position.get(algo, len(position)), algo, data, values, str(record.folder))
 
-    return [record for record, _ in sorted(found, key=place)]
+    return [record for record, _ in sorted(zip(records, configs, strict=True), key=sort_key)]
 
 
 def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
-    """Each run once, a finished record before others; and of finished runs with the same configuration, of other code
-    or other content of the data, the one that was asked for last. How many of each kind that leaves out, in a sentence
-    a kind, or nothing."""
+    """Return each run once, and a sentence on the records that are left out, or "".
+
+    Of copies of one run, a finished record is kept. Of finished runs with the same configuration but other code or
+    other data, the last written one is kept.
+    """
     runs: dict[str, Record] = {}  # copies would count as several seeds
     for record in records:
         identity = record.status.get("identity") or str(record.folder)
@@ -177,78 +191,91 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
             runs[identity] = record
     newest: dict[str, Record] = {}
     for record in runs.values():
-        config = record.flat_config
-        told = sorted((key, repr(value)) for key, value in config.items() if key not in keys_outside_identity())
-        same = repr(told) if config and record.finished else str(record.folder)
-        if same not in newest or _when(newest[same]) < _when(record):
-            newest[same] = record
-    kept = set(map(id, newest.values()))
-    asides = []
+        settings = str(record.folder)
+        if record.finished and (config := record.flat_config):
+            ignored = keys_outside_identity()
+            settings = repr(sorted((key, repr(value)) for key, value in config.items() if key not in ignored))
+        if settings not in newest or _last_written(newest[settings]) < _last_written(record):
+            newest[settings] = record
+    sentences = []
     if copies := len(records) - len(runs):
-        asides.append(f"{copies} of {len(records)} records are of a run that another folder holds too: left out")
-    if others := len(runs) - len(newest):
-        rest = f"{len(runs)} {'other ' if copies else ''}records"
-        asides.append(f"{others} of {rest} are of other code or other data than one of the same configuration that was "
-                      "asked for later: left out")  # fmt: skip
-    return [record for record in records if id(record) in kept], "; ".join(asides)
+        sentences.append(f"{copies} of {len(records)} records are of a run that another folder holds too: left out")
+    if superseded := len(runs) - len(newest):
+        total = f"{len(runs)} {'other ' if copies else ''}records"
+        sentences.append(
+            f"{superseded} of {total} are of other code or other data than one of the same configuration that was "
+            "asked for later: left out"
+        )
+    kept = {id(record) for record in newest.values()}
+    return [record for record in records if id(record) in kept], "; ".join(sentences)
 
 
-def _when(record: Record) -> float:
-    """When a record was last written, or asked for, in seconds."""
+def _last_written(record: Record) -> float:
+    """Return when a record was last written or asked for, in seconds since the epoch."""
     try:
         return (record.folder / "status.json").stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _rank(value: Any) -> tuple[int, float, str]:
-    """Where a value stands among others of its key: none, then numbers, then text."""
-    number = isinstance(value, (int, float)) and value == value
-    return (0, 0.0, "") if value is None else (1, float(value), "") if number else (2, 0.0, str(value))
+def _value_sort_key(value: Any) -> tuple[int, float, str]:
+    """Return a key that sorts the values of a setting: none, then numbers, then text."""
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, (int, float)) and value == value:
+        return 1, float(value), ""
+    return 2, 0.0, str(value)
 
 
-def _measured(record: Record, summary: dict, tail_rounds: int | None, metrics: MetricCatalogue) -> dict[str, dict]:
-    """The final, best and tail values of a record by metric; those of a diverged one are no results, and empty."""
-    found = {kind: summary.get(kind, {}) for kind in _KINDS}
-    if tail_rounds is not None and found["tail"] and summary.get("tail_rounds") != tail_rounds:
+def _read_metrics(record: Record, summary: dict, tail_rounds: int | None, metrics: MetricCatalogue) -> dict[str, dict]:
+    """Return the final, best and tail values of a record by metric; None for those of a diverged run.
+
+    The values before a run diverged are in metrics.csv.
+    """
+    values = {kind: summary.get(kind, {}) for kind in _KINDS}
+    if tail_rounds is not None and values["tail"] and summary.get("tail_rounds") != tail_rounds:
         stopped = bool(summary.get("stopped"))
-        found["tail"] = aggregate(record.rows, tail_rounds, metrics, stopped=stopped)["tail"]
-    found["best"] = {name: best["value"] for name, best in found["best"].items()}
-    if summary.get("status") == "diverged":  # what it was before that is in metrics.csv
-        found = {kind: dict.fromkeys(values) for kind, values in found.items()}
-    return found
+        values["tail"] = aggregate(record.rows, tail_rounds, metrics, stopped=stopped)["tail"]
+    values["best"] = {name: best["value"] for name, best in values["best"].items()}
+    if summary.get("status") == "diverged":
+        values = {kind: dict.fromkeys(by_metric) for kind, by_metric in values.items()}
+    return values
 
 
-def _agreed(summaries: Iterable[dict], name: str) -> Any:
-    """What all summaries that have it say; None if they differ."""
+def _common_value(summaries: Iterable[dict], name: str) -> Any:
+    """Return the value that all summaries with this key agree on; None if they differ."""
     values = {summary[name] for summary in summaries if name in summary}
     return values.pop() if len(values) == 1 else None
 
 
-def _varied(configs: list[dict[str, Any]]) -> list[str]:
-    """The keys that take several values in these flat configurations, in the order of the configurations."""
-    values: dict[str, set] = {}
+def _find_varied_keys(configs: list[dict[str, Any]]) -> list[str]:
+    """Return the keys that take several values in flat configurations, in the order of the configurations.
+
+    A section whose name varies comes first, as ``reg`` for ``reg.name``. Algorithm and data have columns of their own.
+    """
+    values_of_key: dict[str, set] = {}
     for config in configs:
         for key, value in config.items():
-            values.setdefault(key, set()).add((value is None, type(value) is bool, value))
-    varied = [key for key, seen in values.items() if len(seen) > 1]
-    named = [section for section in IDENTITY_SECTIONS[2:] if f"{section}.name" in varied]
-    return named + [
-        key for key in varied if key.split(".")[-1] not in LABEL_KEYS and key not in keys_outside_identity()
-    ]
+            values_of_key.setdefault(key, set()).add((value is None, type(value) is bool, value))
+    varied = [key for key, values in values_of_key.items() if len(values) > 1]
+    sections = [section for section in IDENTITY_SECTIONS[2:] if f"{section}.name" in varied]
+    ignored = keys_outside_identity()
+    return sections + [key for key in varied if key.split(".")[-1] not in LABEL_KEYS and key not in ignored]
 
 
-def _of_each(frame: DataFrame, varied: list[str]) -> dict[str, list[str]]:
-    """The keys that vary among the runs of each algorithm, without seeds."""
-    return {
-        algo: [key for key in varied if key not in SEED_KEYS and len({str(v) for v in column_values(own[key])}) > 1]
-        for algo, own in frame.groupby("algo")
-    }
+def _varied_keys_by_algo(frame: DataFrame, varied: list[str]) -> dict[str, list[str]]:
+    """Return the keys that vary among the runs of each algorithm, without seeds."""
+    by_algo = {}
+    for algo, runs in frame.groupby("algo"):
+        by_algo[algo] = [
+            key for key in varied if key not in SEED_KEYS and len({str(v) for v in column_values(runs[key])}) > 1
+        ]
+    return by_algo
 
 
-def _setting(key: str) -> str:
+def _config_key(key: str) -> str:
     return f"{key}.name" if key in IDENTITY_SECTIONS else key
 
 
-def _under(folder: Path, root: Path | None) -> Path:
+def _relative_to(folder: Path, root: Path | None) -> Path:
     return folder.relative_to(root) if root is not None and folder.is_relative_to(root) else folder

@@ -1,4 +1,4 @@
-"""A table of runs: a row a run, its seeds folded to points, and the best point of each algorithm."""
+"""A table of runs, one a row; its points, with seeds folded; and the best point of each algorithm."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,23 +18,23 @@ from fcorun.metrics import (
 from fcorun.reports.seed_bands import ROUNDING_TOLERANCE, SEED_KINDS, seed_band, seeds_agree
 
 SEED_KEYS = ("seed", "data.seed")
-OBJECTIVE_SECTIONS = ("reg", "objective", "client_weighting")  # the sections that say what the objective is
-REGULARIZED_METRICS = ("objective", "suboptimality")  # depend on psi itself: of two strengths they do not compare
-# A pandas.DataFrame. Its own type hints call each look at a column a Series or a truth value or a frame.
+OBJECTIVE_SECTIONS = ("reg", "objective", "client_weighting")  # sections whose values define the objective
+REGULARIZED_METRICS = ("objective", "suboptimality")  # depend on psi: two strengths do not share them
+# A pandas.DataFrame. With its type hints, a column is a Series or a truth value or a frame.
 DataFrame = Any
 
 
 @dataclass(frozen=True)
 class RunTable:
-    """A row a run, and what is known of all of them.
+    """A table of runs with the columns of ``build_table``, and the properties that all runs share.
 
     Attributes:
-        frame: the columns of ``fcorun.reports.build_table.table``.
-        metrics: what is known of the metrics, those of users' own objectives too.
-        titles: what pictures call the algorithms.
-        varied: the keys that vary among the records of each algorithm, without seeds.
-        tail_rounds: how many rounds tail averages are over, None where the records do not agree.
-        cutoff: above which an entry counts as nonzero, None where they do not agree.
+        frame: the rows, a run each.
+        metrics: the metrics of the runs, with those that users' objectives declare.
+        titles: the names of algorithms in pictures.
+        varied_by_algo: the keys that vary among the runs of each algorithm, without seeds.
+        tail_rounds: the number of rounds that tail averages are over, None if the records do not agree.
+        cutoff: the value above which an entry counts as nonzero, None if the records do not agree.
     """
 
     frame: DataFrame
@@ -49,7 +49,7 @@ class RunTable:
 
     @property
     def varied_keys(self) -> list[str]:
-        """The keys that vary."""
+        """The keys that vary among the runs."""
         names = list(self.frame)
         return names[names.index("data") + 1 : names.index("status")]
 
@@ -60,186 +60,192 @@ class RunTable:
 
     @property
     def seed_kind(self) -> str:
-        """The word for the seeds of a band: seeds of data where the data vary, else of cohorts."""
+        """The kind of seeds that a band is over: seeds of data if the data vary, else seeds of cohorts."""
         return SEED_KINDS["data.seed" if "data.seed" in self.varied_keys else "seed"]
 
     def regularizer_keys(self) -> list[str]:
-        """The keys that vary and say what the objective is: of two of their values objectives do not compare."""
+        """Return the varied keys that define the objective: between two of their values objectives do not compare."""
         return [key for key in self.varied_keys if key.split(".")[0] in OBJECTIVE_SECTIONS]
 
     @property
     def data_keys(self) -> list[str]:
-        """The keys that say which data a run is on: the data set's name, and what varies of it but for its seed."""
+        """The keys that tell data apart: the name of the data set, and varied keys of ``data`` except its seed."""
         return ["data", *(key for key in self.varied_keys if key.startswith("data.") and key not in SEED_KEYS)]
 
     def problem_keys(self, metric: str) -> list[str]:
-        """The keys of points that are not compared by a metric: those of the data, and those of ``functions``."""
+        """Return the keys that tell problems apart: points on different problems are not compared by ``metric``."""
         return [*self.data_keys, *self.loss_keys(metric)]
 
     def loss_keys(self, metric: str) -> list[str]:
-        """The keys that vary and say which function a metric is: those of psi where it depends on that, of the
-        objective where it is a loss. A ridge is in no loss."""
+        """Return the varied keys that change the function which a metric evaluates.
+
+        These are all ``regularizer_keys`` for a metric that depends on psi, and those of the objective for a loss,
+        except the ridge, which is in no loss.
+        """
         if metric in REGULARIZED_METRICS:
             return self.regularizer_keys()
-        loss = self.metrics.depends_on_objective(metric)
-        return [
-            key
-            for key in self.regularizer_keys()
-            if loss and key.split(".")[0] == "objective" and key != "objective.ridge"
-        ]
+        if not self.metrics.depends_on_objective(metric):
+            return []
+        keys = [key for key in self.regularizer_keys() if key.split(".")[0] == "objective"]
+        return [key for key in keys if key != "objective.ridge"]
 
     def unequal_rounds(self, metric: str) -> list[int]:
-        """Of how many rounds runs are that are compared by a metric, where these differ; baselines have none."""
+        """Return the different numbers of rounds of runs that are compared by a metric; [] if all are equal.
+
+        Baselines do not count: they have no rounds.
+        """
         if "rounds" not in self.varied_keys:
             return []
-        groups = (
-            self.frame[self.has_rounds()]
-            .groupby(self.problem_keys(metric), sort=False, dropna=False)["rounds"]
-            .unique()
-        )
-        return sorted({int(n) for found in groups if len(found) > 1 for n in found})
+        runs = self.frame[self.has_rounds()]
+        by_problem = runs.groupby(self.problem_keys(metric), sort=False, dropna=False)["rounds"].unique()
+        return sorted({int(count) for counts in by_problem if len(counts) > 1 for count in counts})
 
     def has_rounds(self) -> Any:
-        """Which runs are done and had rounds: those of a baseline are iterations."""
+        """Return for each run whether it is done and had communication rounds, not a baseline's iterations."""
         import numpy as np
 
-        moved = np.nansum([self.column("bytes_up"), self.column("grad_evals")], axis=0) > 0
-        return moved & (self.frame["status"] == "done").to_numpy()
+        worked = np.nansum([self.column("bytes_up"), self.column("grad_evals")], axis=0) > 0
+        return worked & (self.frame["status"] == "done").to_numpy()
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Each row by column, None where it has no value."""
+        """Return each row by column, None for an empty cell."""
         columns = [column_values(self.frame[name]) for name in self.frame]
         return [dict(zip(self.frame, values, strict=True)) for values in zip(*columns, strict=True)]
 
     def take(self, positions: Sequence[int]) -> "RunTable":
-        """These rows only, numbered anew."""
+        """Return a table of the rows at these positions, with a new index."""
         return replace(self, frame=self.frame.iloc[list(positions)].reset_index(drop=True))
 
     def algo_title(self, algo: str) -> str:
-        """What pictures call an algorithm."""
+        """Return the name of an algorithm in pictures."""
         return self.titles.get(algo, algo)
 
     def axis_label(self, metric: str, tail: bool = False) -> str:
-        """What an axis calls a metric; with the rounds of its tail if asked, and if they are known."""
+        """Return the label of a metric's axis, with the rounds of the tail average if ``tail``."""
         return self.metrics[metric].axis_label(self.cutoff, self.tail_rounds if tail else None)
 
     def column(self, name: str) -> Any:
-        """A column of numbers as an array, nan where there are none."""
+        """Return a column of numbers as an array, nan where cells are empty or the column is missing."""
         import numpy as np
 
         return self.frame[name].to_numpy(float) if name in self.frame else np.full(len(self), np.nan)
 
     def tail_values(self, metric: str) -> Any:
-        """tail_METRIC of each run; where clients have no own models, what is personal is that of the global one."""
+        """Return tail_METRIC of each run.
+
+        For a personal metric, runs without own models have the value of the shared model.
+        """
         import numpy as np
 
         values = self.column(f"tail_{metric}")
         return np.where(np.isnan(values), self.column(f"tail_{global_name(metric)}"), values)
 
     def resolve_metric(self, metric: str | None) -> str:
-        """The metric to judge by: ``metric``, or the headline of what was measured. Raises UserError as ``best``."""
+        """Return the metric to judge by: ``metric``, or the default for the metrics that were measured.
+
+        Raises UserError for a metric that was not measured, that has no better direction, or that is of the test.
+        """
         if metric is None:
-            names = [
-                name for name in self.tail_metrics if not (self.regularizer_keys() and name in REGULARIZED_METRICS)
-            ]
+            names = self.tail_metrics
+            if self.regularizer_keys():
+                names = [name for name in names if name not in REGULARIZED_METRICS]
             compared = [name for name in names if self.metrics[name].priority is not None and not self.loss_keys(name)]
             return self.metrics.default_metric(compared or names)
         if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
-        judged = [name for name in self.tail_metrics if self.metrics[name].higher is not None]
-        if metric in self.tail_metrics and metric not in judged:
-            raise UserError(f"metric={metric} is better in no direction; choose one of {', '.join(judged)}")
-        if metric not in (judged or self.metrics.comparable):
-            raise UserError(
-                f"metric={metric} was not measured: {suggest_name(metric, judged or self.metrics.comparable)}"
-            )
+        measured = [name for name in self.tail_metrics if self.metrics[name].higher is not None]
+        if metric in self.tail_metrics and metric not in measured:
+            raise UserError(f"metric={metric} is better in no direction; choose one of {', '.join(measured)}")
+        choices = measured or self.metrics.comparable
+        if metric not in choices:
+            raise UserError(f"metric={metric} was not measured: {suggest_name(metric, choices)}")
         return metric
 
     def fallback_metric(self, metric: str) -> str:
-        """The metric if any of these runs has it, else the headline of what they have."""
+        """Return the metric if any of these runs measured it, else the default for what they measured."""
         import numpy as np
 
-        there = [name for name in self.tail_metrics if np.isfinite(self.tail_values(name)).any()]
-        return metric if metric in there or not there else self.metrics.default_metric(there)
+        measured = [name for name in self.tail_metrics if np.isfinite(self.tail_values(name)).any()]
+        return metric if metric in measured or not measured else self.metrics.default_metric(measured)
 
     def fold_seeds(self, metric: str) -> DataFrame:
-        """The runs with their seeds folded: a row for each algorithm, data set and setting of the other keys.
+        """Return the points: a row for each algorithm, data set and setting of the varied keys except seeds.
 
-        Columns: algo, data, the keys that vary but for the seeds, metric (the median over seeds of tail_METRIC), low
-        and high (the ends of its band, ``fcorun.reports.seed_bands``), the medians of the figures of structure that
-        go with it where there are any, seeds (how many are done), agree (whether these gave the same), status
-        (diverged if any seed is), rows (the places of the runs in the table).
+        Columns: algo, data, the varied keys except seeds; metric (the median over seeds of tail_METRIC), low and high
+        (the ends of its band, ``fcorun.reports.seed_bands``); the medians of the metrics of structure of the same
+        models if they were measured; seeds (the number of seeds that are done), agree (True if these gave equal
+        values), status (diverged if any seed is), rows (the positions of the runs in the table).
         """
         import numpy as np
         import pandas as pd
 
-        chief = [key for key in self.varied_keys if key not in SEED_KEYS]
-        shown = [name for name in structure_metrics(metric) if name in self.tail_metrics and name != metric]
-        named = ["algo", "data", *chief]
-        groups: dict[tuple, list[int]] = {}
-        for place, values in enumerate(zip(*(column_values(self.frame[name]) for name in named), strict=True)):
-            groups.setdefault(values, []).append(place)
-        tails = {name: self.tail_values(name) for name in (metric, *shown)}
-        statuses, found = list(self.frame["status"]), []
-        for values, places in groups.items():
-            has = [statuses[place] for place in places]
-            done = [place for place in places if statuses[place] == "done" and np.isfinite(tails[metric][place])]
-            status = "diverged" if "diverged" in has else "done" if done else Counter(has).most_common(1)[0][0]
-            low, middle, high = seed_band(tails[metric][done]) if done else (np.nan,) * 3
-            medians = [np.median(tails[name][done]) if done else np.nan for name in shown]
-            seeds = [len(done), seeds_agree(tails[metric][done])]
-            found.append([*values, middle, low, high, *medians, *seeds, status, places])
-        columns = [*named, "metric", "low", "high", *shown, "seeds", "agree", "status", "rows"]
-        return pd.DataFrame(found, columns=columns)
+        keys = ["algo", "data", *(key for key in self.varied_keys if key not in SEED_KEYS)]
+        structure = [name for name in structure_metrics(metric) if name in self.tail_metrics and name != metric]
+        runs_of_point: dict[tuple, list[int]] = {}
+        for run, values in enumerate(zip(*(column_values(self.frame[key]) for key in keys), strict=True)):
+            runs_of_point.setdefault(values, []).append(run)
+        tails = {name: self.tail_values(name) for name in (metric, *structure)}
+        statuses = list(self.frame["status"])
+        points = []
+        for values, runs in runs_of_point.items():
+            counts = Counter(statuses[run] for run in runs)
+            done = [run for run in runs if statuses[run] == "done" and np.isfinite(tails[metric][run])]
+            if "diverged" in counts:
+                status = "diverged"
+            elif done:
+                status = "done"
+            else:
+                status = counts.most_common(1)[0][0]
+            low, median, high = seed_band(tails[metric][done]) if done else (np.nan, np.nan, np.nan)
+            medians = [np.median(tails[name][done]) if done else np.nan for name in structure]
+            agree = seeds_agree(tails[metric][done])
+            points.append([*values, median, low, high, *medians, len(done), agree, status, runs])
+        columns = [*keys, "metric", "low", "high", *structure, "seeds", "agree", "status", "rows"]
+        return pd.DataFrame(points, columns=columns)
 
     def best_points(self, metric: str | None = None) -> DataFrame:
-        """The best point of each algorithm on each problem by the median over seeds of tail_METRIC, as ``points``.
+        """Return the best point of each algorithm on each problem by the median over seeds of tail_METRIC.
 
-        A problem is a data set, and where the metric depends on psi or the loss, one of these (``apart``). A point that
-        diverged with any seed is never best. ``tied`` holds the rows of each point that is as good to rounding; of
-        these the lowest objective is taken, where it compares, then the first in the order of the table. An algorithm
-        without a point that is done has a row that says so, and no numbers. ``metric`` is by default the headline of
-        what was measured. Raises UserError for a metric that is not there or is better in no direction.
+        The columns are those of ``fold_seeds`` and ``tied``: the rows of each point that is as good to rounding. Among
+        tied points the lowest objective wins, if objectives compare, then the order of the table. A point that diverged
+        with any seed is never best. An algorithm without a point that is done has a row with its status and no numbers.
+        Raises UserError as ``resolve_metric``.
         """
         import pandas as pd
 
         metric = self.resolve_metric(metric)
-        folded, apart = self.fold_seeds(metric), self.problem_keys(metric)
+        points, problem_keys = self.fold_seeds(metric), self.problem_keys(metric)
         rows = []
-        for _, group in folded.groupby(["algo", *apart], sort=False, dropna=False):
+        for _, group in points.groupby(["algo", *problem_keys], sort=False, dropna=False):
             done = group[(group["status"] == "done") & group["metric"].notna()]
             if len(done):
-                first, *others = self._top(done, metric)
-                rows.append(folded.loc[first].to_dict() | {"tied": [folded["rows"][other] for other in others]})
-            else:
-                has, first = set(group["status"]), group.iloc[0]
-                status = next((s for s in ("diverged", "failed", "interrupted", "running") if s in has), "unmeasured")
-                told = {name: first[name] for name in ("algo", *apart)}
-                rows.append(told | {"seeds": 0, "status": status, "rows": [], "tied": []})
-        return pd.DataFrame(rows, columns=[*folded.columns, "tied"])
+                best, *tied = self._find_best(done, metric)
+                rows.append(points.loc[best].to_dict() | {"tied": [points["rows"][point] for point in tied]})
+                continue
+            statuses, first = set(group["status"]), group.iloc[0]
+            by_severity = ("diverged", "failed", "interrupted", "running")
+            status = next((status for status in by_severity if status in statuses), "unmeasured")
+            row = {name: first[name] for name in ("algo", *problem_keys)}
+            rows.append(row | {"seeds": 0, "status": status, "rows": [], "tied": []})
+        return pd.DataFrame(rows, columns=[*points.columns, "tied"])
 
-    def _top(self, done: DataFrame, metric: str) -> list[Any]:
-        """Where the best of these points stand, those that are tied with the first after it."""
+    def _find_best(self, done: DataFrame, metric: str) -> list[Any]:
+        """Return the index of the best of these points, followed by the points that are tied with it."""
         import numpy as np
 
         best = done["metric"].max() if self.metrics[metric].higher else done["metric"].min()
         objective = self.column("tail_objective")
-        size = np.nanmax(np.abs(objective[done["rows"].loc[done["metric"].idxmin()]]), initial=0)
-        top = done[
-            np.isclose(
-                done["metric"],
-                best,
-                rtol=ROUNDING_TOLERANCE,
-                atol=ROUNDING_TOLERANCE * size if metric == "suboptimality" else 0,
-            )
-        ]
-        compare = "objective" in self.tail_metrics and all(
-            top[key].nunique(dropna=False) == 1 for key in self.regularizer_keys()
-        )
-        objective = objective if compare else np.zeros(len(self))
-        return sorted(top.index, key=lambda at: float(np.median(objective[top["rows"][at]])))
+        tolerance = 0.0
+        if metric == "suboptimality":  # a difference of objectives, which has their rounding
+            runs = done["rows"].loc[done["metric"].idxmin()]
+            tolerance = ROUNDING_TOLERANCE * np.nanmax(np.abs(objective[runs]), initial=0)
+        tied = done[np.isclose(done["metric"], best, rtol=ROUNDING_TOLERANCE, atol=tolerance)]
+        same_objective = all(tied[key].nunique(dropna=False) == 1 for key in self.regularizer_keys())
+        if "objective" not in self.tail_metrics or not same_objective:
+            objective = np.zeros(len(self))
+        return sorted(tied.index, key=lambda point: float(np.median(objective[tied["rows"][point]])))
 
 
 def column_values(column: Any) -> list:
-    """The values of a column, None where it has none."""
+    """Return the values of a column, None for an empty cell."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]

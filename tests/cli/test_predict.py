@@ -71,13 +71,13 @@ def test_what_training_did_not_have_is_said(applied):
     ]
     found = pd.read_csv(io.StringIO(out), keep_default_na=False)
     limits = f"outside of {rows.min():.6g} to {rows.max():.6g}; client 'north' not in training"
-    assert found["remarks"].tolist() == ["", f"u 0.5 {limits}", f"u 700 {limits}"]
-    assert list(found)[-1] == "remarks"
+    assert found["warnings"].tolist() == ["", f"u 0.5 {limits}", f"u 700 {limits}"]
+    assert list(found)[-1] == "warnings"
     most = rows.max() + 0.05 * np.ptp(rows)
     Path("new.csv").write_text(f"u,v\n{most},1\n")
     _, out, said = applied("here", "new.csv")
     assert said == []
-    assert "remarks" not in out
+    assert "warnings" not in out
 
 
 def test_one_row_into_a_file(applied):
@@ -99,7 +99,7 @@ def test_own_models_and_scalings(applied):
     assert found["model"].tolist() == ["own", "shared", "shared", "own"]
     assert found["scaling"].tolist() == ["own", "mean", "mean", "own"]
     assert found["client"].fillna("").tolist() == ["b", "z", "", "a"]
-    assert found["remarks"].fillna("").tolist() == ["", "client 'z' not in training", "no client", ""]
+    assert found["warnings"].fillna("").tolist() == ["", "client 'z' not in training", "no client", ""]
     assert said[0] == (
         "fcorun: 2 rows (2, 3) of 4 are of clients that the record does not know ('z') and get the shared model and "
         "the means and deviations of all clients, which may be far from their own"
@@ -211,9 +211,9 @@ def test_names_but_for_capitals_and_columns_that_may_be_empty(applied):
     assert code == 0
     assert any(line.startswith("fcorun: gaps are filled: 'bmi' by") and line.endswith("in row 1") for line in said)
     assert any("'M' in row 1 (did you mean 'm'?), 'x' in row 2: they are coded" in line for line in said)
-    remarks = pd.read_csv(io.StringIO(out))["remarks"].tolist()
-    assert "sex 'M' unknown, did you mean 'm'?: coded as none, which counts as 'f'; bmi empty: filled by" in remarks[0]
-    assert remarks[1] == "sex 'x' unknown: coded as none, which counts as 'f'"
+    warnings = pd.read_csv(io.StringIO(out))["warnings"].tolist()
+    assert "sex 'M' unknown, did you mean 'm'?: coded as none, which counts as 'f'; bmi empty: filled by" in warnings[0]
+    assert warnings[1] == "sex 'x' unknown: coded as none, which counts as 'f'"
     Path("new.csv").write_text("Age,sex\n50,m\n")
     lacks = "fcorun: new.csv lacks 'age', 'bmi': give all features of the record, by name, in any order"
     filled = "where nothing is known, give an empty column, filled as in the record: 'bmi'"

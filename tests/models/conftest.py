@@ -1,4 +1,4 @@
-"""A table of three hospitals with units, and records on it."""
+"""Fixtures: a table of three hospitals with features in their own units, and records on that table."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ SITES = ("Aachen", "Bonn", "Celle")
 
 @pytest.fixture
 def visits(tmp_path):
-    """A function that writes visits.csv, of 40 rows a site, for a task; the frame."""
+    """A function that writes visits.csv, 40 rows a site, for a task, and returns the frame."""
 
     def write(task="binary", path=tmp_path / "visits.csv"):
         rng = np.random.default_rng(5)
@@ -28,12 +28,12 @@ def visits(tmp_path):
 
 @pytest.fixture
 def trained(visits):
-    """A function that runs an algorithm on visits.csv for a task, and gives the record."""
+    """A function that runs an algorithm on visits.csv for a task, and returns the record."""
 
-    def go(task="binary", *more, algo="centralized"):
+    def train(task="binary", *more, algo="centralized"):
         visits(task)
-        given = ["data=table", "data.path=visits.csv", "data.target=y", "data.client=site", f"data.task={task}"]
-        few = ["rounds=3", "precision=float64", "batch_size=null"] if algo != "centralized" else []
-        return run(compose([f"algo={algo}", *given, *few, *more]))
+        data = ["data=table", "data.path=visits.csv", "data.target=y", "data.client=site", f"data.task={task}"]
+        few_rounds = ["rounds=3", "precision=float64", "batch_size=null"] if algo != "centralized" else []
+        return run(compose([f"algo={algo}", *data, *few_rounds, *more]))
 
-    return go
+    return train

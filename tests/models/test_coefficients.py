@@ -1,7 +1,6 @@
-"""Coefficients by name: of records, of old ones, in the features' own units, and of several runs."""
+"""Coefficients by feature: of records, in the features' own units, and of several runs."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from fcorun.models.coefficients import load_client_coefficients, load_coefficien
 from fcorun.reports.coefficient_summary import summarize_coefficients
 
 
-def patients(folder: Path, task: str = "regression") -> Path:
-    """A table whose features have names, means and units of their own; one of them is constant."""
+def write_patients(folder: Path, task: str = "regression") -> Path:
+    """Write a table whose features have names, means and units of their own; one feature is constant."""
     rng = np.random.default_rng(0)
     age, dose = rng.normal(60, 12, 90), rng.normal(0.02, 0.004, 90)
     score = 0.1 * age + 500 * dose + rng.normal(0, 1, 90)
@@ -30,48 +29,48 @@ def patients(folder: Path, task: str = "regression") -> Path:
     return folder / "patients.csv"
 
 
-def on_patients(task: str, *more: str, standardize: str = "pooled") -> Record:
-    patients(Path(), task)
+def run_on_patients(task: str, *more: str, standardize: str = "pooled") -> Record:
+    write_patients(Path(), task)
     given = ["data=table", "data.path=patients.csv", "data.target=y", "data.client=site", f"data.task={task}"]
     own = [*given, "data.validation=0", f"data.standardize={standardize}", "reg=none", "algo=centralized", *more]
     return run(compose(own), f"{task}-{standardize}")
 
 
-def told(record: Record) -> Any:
+def read_coefficients(record: Record) -> Any:
     return pd.read_csv(record.folder / "coefficients.csv", keep_default_na=False, na_values=[""])
 
 
 def test_values_are_those_of_the_solution():
     record = run(small(), "run")
-    found = told(record)
-    assert list(found) == ["parameter", "feature", "class", "value", "value_original"]
-    assert found["feature"].tolist()[:20] == [f"x{j}" for j in range(20)]
-    np.testing.assert_array_equal(found["value"][:20], record.solution["weights"].astype(float))
-    assert found["parameter"].tolist() == ["weights"] * 20 + ["bias"]
-    np.testing.assert_array_equal(found["value"], found["value_original"])
+    frame = read_coefficients(record)
+    assert list(frame) == ["parameter", "feature", "class", "value", "value_original"]
+    assert frame["feature"].tolist()[:20] == [f"x{j}" for j in range(20)]
+    np.testing.assert_array_equal(frame["value"][:20], record.solution["weights"].astype(float))
+    assert frame["parameter"].tolist() == ["weights"] * 20 + ["bias"]
+    np.testing.assert_array_equal(frame["value"], frame["value_original"])
 
 
 def test_original_units_are_those_of_scikit_learn():
-    found = told(on_patients("regression"))
+    table = read_coefficients(run_on_patients("regression"))
     frame = pd.read_csv("patients.csv")
     model = LinearRegression().fit(frame[["age", "dose"]], frame["y"])
     expected = dict(zip(["age", "dose"], model.coef_, strict=True)) | {"one": 0.0}
-    by = found.set_index("feature")["value_original"]
+    by = table.set_index("feature")["value_original"]
     for name, value in expected.items():
         assert by[name] == pytest.approx(value, rel=1e-5)
-    assert found["value_original"].iloc[-1] == pytest.approx(model.intercept_, rel=1e-5)
-    assert by["dose"] != pytest.approx(found.set_index("feature")["value"]["dose"], rel=0.1)
+    assert table["value_original"].iloc[-1] == pytest.approx(model.intercept_, rel=1e-5)
+    assert by["dose"] != pytest.approx(table.set_index("feature")["value"]["dose"], rel=0.1)
 
 
 def test_classes_have_a_row_each():
-    two = told(on_patients("binary"))
+    two = read_coefficients(run_on_patients("binary"))
     assert two["class"].unique().tolist() == ["well"]  # the odds are of the second class
     frame = pd.read_csv("patients.csv")
     model = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(
         (frame[["age", "dose"]] - frame[["age", "dose"]].mean()) / frame[["age", "dose"]].std(ddof=0), frame["y"]
     )
     np.testing.assert_allclose(two["value"][:2], model.coef_[0], rtol=1e-3)
-    three = told(on_patients("multiclass"))
+    three = read_coefficients(run_on_patients("multiclass"))
     assert three["class"].tolist() == ["x", "y", "z"] * 4
     solution = Record(Path("multiclass-pooled")).solution
     np.testing.assert_array_equal(three["value"][:9], np.ravel(solution["weights"]))
@@ -80,37 +79,32 @@ def test_classes_have_a_row_each():
 
 @pytest.mark.parametrize("task", ["regression", "multiclass"])
 def test_both_units_predict_alike(task):
-    """Standardized features with the trained values, raw ones with the original values: the same predictions."""
-    found = load_coefficients(on_patients(task))
+    """Standardized features with trained values and raw features with original values give the same predictions."""
+    coefficients = load_coefficients(run_on_patients(task))
     x = pd.read_csv("patients.csv")[["age", "dose", "one"]].to_numpy()
-    assert found.scaling is not None
-    assert found.original is not None
-    standard = (x - found.scaling.mean) * found.scaling.factor @ found.weights + found.bias
-    weights, intercept = found.original
+    assert coefficients.scaling is not None
+    assert coefficients.original is not None
+    standard = (x - coefficients.scaling.mean) * coefficients.scaling.factor @ coefficients.weights + coefficients.bias
+    weights, intercept = coefficients.original
     np.testing.assert_allclose(x @ weights + intercept, standard, rtol=1e-9, atol=1e-9)
 
 
-def test_without_an_intercept_the_units_bring_one():
-    found = told(on_patients("regression", "objective.intercept=false"))
-    assert found["parameter"].iloc[-1] == "bias"
-    assert found["value"].iloc[-1] == 0
-    assert found["value_original"].iloc[-1] != 0
+def test_standardization_gives_an_intercept_to_models_without_one():
+    frame = read_coefficients(run_on_patients("regression", "objective.intercept=false"))
+    assert frame["parameter"].iloc[-1] == "bias"
+    assert frame["value"].iloc[-1] == 0
+    assert frame["value_original"].iloc[-1] != 0
 
 
-def test_units_of_each_client_have_no_way_back():
-    found = told(on_patients("regression", standardize="per_client"))
-    assert found["value_original"].isna().all()
-    assert found["value"].notna().all()
+def test_clients_that_standardize_their_own_rows_have_no_common_units():
+    frame = read_coefficients(run_on_patients("regression", standardize="per_client"))
+    assert frame["value_original"].isna().all()
+    assert frame["value"].notna().all()
 
 
-def test_an_old_record_is_told_too():
-    record = on_patients("regression")
+def test_coefficients_of_a_record_are_those_of_its_file():
+    record = run_on_patients("regression")
     before = (record.folder / "coefficients.csv").read_text()
-    summary = json.loads((record.folder / "summary.json").read_text())
-    new = summary["data"]["standardized"]
-    scale = [1 / s if v else 0.0 for s, v in zip(new["scale_"], new["var_"], strict=True)]
-    summary["data"]["standardized"] = {"by": "pooled", "mean": new["mean_"], "scale": scale}
-    (record.folder / "summary.json").write_text(json.dumps(summary))
     (record.folder / "coefficients.csv").unlink()
     again = load_coefficients(Record(record.folder)).to_csv()
     a, b = (pd.read_csv(io.StringIO(text)) for text in (before, again))
@@ -120,9 +114,9 @@ def test_an_old_record_is_told_too():
 def test_matrices_are_named_by_row_and_column():
     own = ["data=lowrank", "data.rows=3", "data.columns=4", "data.rank=1", "data.clients=3", "data.samples=20"]
     record = run(compose([*own, "reg=nuclear", "rounds=3", "clients_per_round=null"]), "run")
-    found = told(record)
-    assert found["feature"][5] == "x1,1"
-    assert found["value"][5] == record.solution["weights"][1, 1]
+    frame = read_coefficients(record)
+    assert frame["feature"][5] == "x1,1"
+    assert frame["value"][5] == record.solution["weights"][1, 1]
 
 
 def test_other_models_are_refused(tmp_path):
@@ -145,7 +139,7 @@ def test_clients_of_their_own():
     np.testing.assert_array_equal(models[1].weights[:, 0], ditto.personal["weights"][1])
     local = run(compose([*HETEROGENEOUS, "algo=local", "rounds=3"]), "local")
     assert not (local.folder / "coefficients.csv").exists()  # its global model is where it started
-    with fails("none together", "--clients"):
+    with fails("no shared one", "--clients"):
         load_coefficients(local)
     with fails("no models of its clients' own", "leave --clients out"):
         load_client_coefficients(run(small(), "none"))
@@ -158,12 +152,12 @@ def test_several_runs_by_a_plain_loop():
     for strength in (0.05, 0.9):
         own = [r for r in records if r.config["reg"]["strength"] == strength]
         values = np.array([r.solution["weights"] for r in own], float)
-        part = frame[(frame["reg.strength"] == strength) & (frame["parameter"] == "weights")]
-        np.testing.assert_array_equal(part["chosen"], (np.abs(values) > 1e-4).mean(axis=0))
-        np.testing.assert_array_equal(part["median"], np.median(values, axis=0))
-        np.testing.assert_array_equal(part["min"], values.min(axis=0))
-        np.testing.assert_array_equal(part["max_original"], values.max(axis=0))
-        assert (part["runs"] == 3).all()
+        rows = frame[(frame["reg.strength"] == strength) & (frame["parameter"] == "weights")]
+        np.testing.assert_array_equal(rows["chosen"], (np.abs(values) > 1e-4).mean(axis=0))
+        np.testing.assert_array_equal(rows["median"], np.median(values, axis=0))
+        np.testing.assert_array_equal(rows["min"], values.min(axis=0))
+        np.testing.assert_array_equal(rows["max_original"], values.max(axis=0))
+        assert (rows["runs"] == 3).all()
     assert frame[frame["parameter"] == "bias"]["chosen"].isna().all()
     assert 0 < frame["chosen"].min() < 1 or frame["chosen"].nunique() > 1
     over, keys = summarize_coefficients(records, ["reg.strength"])

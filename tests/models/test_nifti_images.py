@@ -1,4 +1,4 @@
-"""Weights of voxels as images: what records keep, and what of clients' own models is made."""
+"""Weights of voxels as images: in records, and of clients' own models."""
 
 import nibabel
 import numpy as np
@@ -11,22 +11,22 @@ from fcorun.cli.commands import main
 from fcorun.models.coefficients import load_coefficients
 from fcorun.reports.pictures.coefficients import draw_model
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("separate_cache")
 
 
 @pytest.fixture
-def own_cache(tmp_path, monkeypatch):
+def separate_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
 
 
-def ran(tmp_path, *more: str, folder: str = "run") -> Record:
+def run_on_images(tmp_path, *more: str, folder: str = "run") -> Record:
     table = write_maps(tmp_path / "scans", classes=3 if "data.task=multiclass" in more else 2)
     own = ["data=nifti", f"data.path={table}", f"data.mask={tmp_path / 'scans/mask.nii.gz'}", "data.validation=0"]
     return run(compose([*own, "data.standardize=pooled", "rounds=40", "eval_every=20", *more]), folder)
 
 
 def test_a_record_keeps_mask_and_weights(tmp_path):
-    record = ran(tmp_path)
+    record = run_on_images(tmp_path)
     mask, weights = (nibabel.Nifti1Image.from_filename(record.folder / f"{n}.nii.gz") for n in ("mask", "weights"))
     np.testing.assert_array_equal(mask.get_fdata() > 0, head_mask())
     np.testing.assert_array_equal(weights.affine, AFFINE)
@@ -42,7 +42,7 @@ def test_a_record_keeps_mask_and_weights(tmp_path):
 
 @pytest.mark.drawn
 def test_a_map_is_drawn(tmp_path):
-    record = ran(tmp_path, "data.task=multiclass")
+    record = run_on_images(tmp_path, "data.task=multiclass")
     assert (record.folder / "brain.png").read_bytes().startswith(b"\x89PNG")
     assert nibabel.Nifti1Image.from_filename(record.folder / "weights.nii.gz").shape == (*SHAPE, 3)
     found = load_coefficients(record)
@@ -51,7 +51,7 @@ def test_a_map_is_drawn(tmp_path):
 
 
 def test_maps_of_clients_own_models(tmp_path):
-    record = ran(tmp_path, "algo=ditto")
+    record = run_on_images(tmp_path, "algo=ditto")
     assert main(["weights", "run", "--clients"]) == 0
     image = nibabel.Nifti1Image.from_filename(record.folder / "weights_by_client.nii.gz")
     assert image.shape == (*SHAPE, 3)
@@ -63,8 +63,12 @@ def test_maps_of_clients_own_models(tmp_path):
 
 
 def test_graph_net_knows_the_voxels(tmp_path):
-    smooth = ran(tmp_path, "reg=graph_net", "reg.strength=0.05", "reg.l1_ratio=0.02", "algo=centralized", folder="g")
-    rough = ran(tmp_path, "reg=elastic_net", "reg.strength=0.05", "reg.l1_ratio=0.02", "algo=centralized", folder="e")
+    smooth = run_on_images(
+        tmp_path, "reg=graph_net", "reg.strength=0.05", "reg.l1_ratio=0.02", "algo=centralized", folder="g"
+    )
+    rough = run_on_images(
+        tmp_path, "reg=elastic_net", "reg.strength=0.05", "reg.l1_ratio=0.02", "algo=centralized", folder="e"
+    )
 
     def roughness(record):
         image = nibabel.Nifti1Image.from_filename(record.folder / "weights.nii.gz").get_fdata()
@@ -78,13 +82,13 @@ def test_graph_net_knows_the_voxels(tmp_path):
 
     assert smooth.summary["certificate"]["certified"]
     assert roughness(smooth) < 0.5 * roughness(rough)
-    federated = ran(tmp_path, "reg=graph_net", "reg.strength=0.05", "algo=feddualavg", folder="f")
+    federated = run_on_images(tmp_path, "reg=graph_net", "reg.strength=0.05", "algo=feddualavg", folder="f")
     assert federated.status["status"] == "done"
 
 
 @pytest.mark.parametrize("reg", ["tv", "fused_lasso", "monotone"])
 def test_orders_are_no_grids(tmp_path, reg):
     with fails(f"reg={reg}", "order of the features", "reg=graph_net"):
-        ran(tmp_path, f"reg={reg}")
+        run_on_images(tmp_path, f"reg={reg}")
     with fails("reg=graph_net", "order of the features"):
-        ran(tmp_path, "reg=graph_net", "reg.graph=chain")
+        run_on_images(tmp_path, "reg=graph_net", "reg.graph=chain")

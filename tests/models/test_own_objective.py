@@ -1,4 +1,4 @@
-"""Objectives of a user's: scores and estimators claim what these say, and nothing else."""
+"""Objectives of a user: scores and estimators use only the methods that such an objective has."""
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ class Hinge(LinearModel):
 """
 
 
-def test_of_a_regression(trained, user_module, visits):
+def test_a_regression_without_response_has_no_estimator(trained, user_module, visits):
     user_module("mine", SOURCE)
     given = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
     record = trained("regression", "objective.class=mine.Counts", *given, algo="fedavg")
@@ -49,7 +49,7 @@ def test_of_a_regression(trained, user_module, visits):
         record.estimator()
 
 
-def test_of_classes(trained, user_module, visits):
+def test_a_classifier_without_probabilities_has_no_predict_proba(trained, user_module, visits):
     user_module("mine", SOURCE)
     given = ("data.standardize=pooled", "algo.client_lr=0.1", "algo.server_lr=1")
     record = trained("binary", "objective.class=mine.Hinge", *given, algo="fedavg")

@@ -1,4 +1,4 @@
-"""scores.csv: of which rows, by which model, and that they are those of the run."""
+"""scores.csv: its rows, and that its scores are those of the run."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,7 @@ def test_no_scores_without_held_out_rows_or_of_a_run_that_diverged():
 
 
 def test_the_test_changes_nothing_in_a_run(trained):
-    """A run with a test set never sees it: with other numbers there, all is the same but the scores of the test."""
+    """Other numbers in the test rows change nothing but the scores of the test."""
     first = trained("regression", "data.test=[Celle]", algo="fedavg")
     table = first.folder.parents[2] / "visits.csv"
     lines = table.read_text().splitlines()
