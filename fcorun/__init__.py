@@ -4,10 +4,10 @@ import fcorun
 config = fcorun.compose(["algo=feddualavg", "data=lasso", "rounds=100"])
 record = fcorun.run(config)                                             # one configuration
 points = fcorun.grid(config, {"algo.client_lr": [1e-4, 1e-3], "algo.server_lr": [0.3, 1.0]})
-records = fcorun.run_grid(points)                                       # one program for all
+records = fcorun.run_grid(points)                                       # one program for all points
 record.metrics, record.summary, record.solution, record.scores          # table, dict, arrays, table
 record.estimator().predict(x)                                           # a fitted object of scikit-learn
-fcorun.load_records("outputs")                                          # all that is on disk
+fcorun.load_records("outputs")                                          # all records below a folder
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fcorun.runs.job import Watcher
     from fcorun.runs.run import grid, run, run_grid
 
-_PLACES = {
+_MODULES = {
     "UserError": "errors",
     "Record": "records.record",
     "load_records": "records.record",
@@ -35,11 +35,11 @@ __all__ = ["Record", "UserError", "Watcher", "compose", "grid", "load_records", 
 
 
 def __getattr__(name: str):
-    """Public names are imported when they are first used, so that ``fcorun --help`` does not wait for JAX."""
+    """Import a public name on its first use, so that ``fcorun --help`` does not wait for JAX."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("fcorun")
-    if name in _PLACES:
-        return getattr(import_module(f"fcorun.{_PLACES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"fcorun.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'fcorun' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""The sections of a configuration that are plug-ins: the one table of them."""
+"""The table of the sections of a configuration, each of which names a plug-in."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,10 +10,10 @@ class ConfigSection:
     """A section of a configuration, whose ``class`` names its plug-in.
 
     Attributes:
-        kinds: of which classes the plug-in must be one, as dotted paths.
-        default: what the section holds where it is left out; None: it must be given.
+        base_class_paths: the classes that the plug-in must be an instance of one of, as dotted paths.
+        default: the values of a section that is left out; None for a section that must be given.
         grid: whether its real numbers may differ between the runs of one program.
-        meant: whether it is part of what a run is.
+        in_identity: whether it is part of a run's identity.
     """
 
     base_class_paths: tuple[str, ...]
@@ -23,9 +23,9 @@ class ConfigSection:
 
     @property
     def base_classes(self) -> tuple[type, ...]:
-        """The classes of ``kinds``."""
-        places = [kind.rpartition(".") for kind in self.base_class_paths]
-        return tuple(getattr(import_module(module), name) for module, _, name in places)
+        """The classes at ``base_class_paths``."""
+        paths = [path.rpartition(".") for path in self.base_class_paths]
+        return tuple(getattr(import_module(module), name) for module, _, name in paths)
 
 
 SECTIONS = {

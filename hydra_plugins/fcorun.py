@@ -1,7 +1,8 @@
-"""fcorun's multirun: a sweeper that knows zipped axes, a launcher that composes once for jobs that differ in numbers.
-Also the order of the folders of configuration files: the user's own, fcorun's, those of installed packages.
+"""fcorun's sweeps: a sweeper with zipped axes, and a launcher that composes jobs that differ in numbers only once.
 
-It lies here because this is where Hydra looks for plug-ins. What a sweep does is in fcorun.runs.sweep.
+Also the search path of configuration files: the user's own folder, fcorun's, those of installed packages.
+
+This file lies here because Hydra looks for its plug-ins in this folder. A sweep is run by ``fcorun.runs.sweep``.
 """
 
 import itertools
@@ -30,7 +31,7 @@ NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that 
 
 
 class FcorunSearchPath(SearchPathPlugin):
-    """The user's own folder of configuration files goes before fcorun's, those of installed packages after it."""
+    """The search path of configuration files: the user's own folder, fcorun's, those of installed packages."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         if folder := user_config_dir():
@@ -40,15 +41,17 @@ class FcorunSearchPath(SearchPathPlugin):
 
 
 class FcorunSweeper(Sweeper):
-    """The product of all axes. Arguments: see conf/hydra/sweeper/fcorun.yaml."""
+    """A sweep over the product of all axes. Arguments: see conf/hydra/sweeper/fcorun.yaml."""
 
     def __init__(self, zip: list | str | None = None, params: dict | None = None, also: list | None = None):
-        self.zip, self.params, self.also = zip or [], params or {}, also or []
+        self.zip = zip or []
+        self.params = params or {}
+        self.also = also or []
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         from hydra.core.plugins import Plugins
 
-        with read_write(config.hydra):  # so that every job is given the folder that this command line means
+        with read_write(config.hydra):  # every job is given the sweep folder of this command line
             folder = str(config.hydra.sweep.dir).replace("'", "\\'")
             config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{folder}'")
         self.parser = OverridesParser.create(config_loader=hydra_context.config_loader)
@@ -58,12 +61,12 @@ class FcorunSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         overrides = self.all_overrides(arguments)
-        axes = any(override.is_sweep_override() for override in overrides)
-        product = self.product_jobs(overrides) if axes or self.params or not self.also else []
-        return self.launcher.launch([*product, *self.additional_jobs(overrides)], initial_job_idx=0)
+        has_axes = any(override.is_sweep_override() for override in overrides)
+        jobs = self.product_jobs(overrides) if has_axes or self.params or not self.also else []
+        return self.launcher.launch([*jobs, *self.additional_jobs(overrides)], initial_job_idx=0)
 
     def all_overrides(self, arguments: list[str]) -> list[Override]:
-        """What the command line asks for, and what an experiment brings along that it does not mention."""
+        """Return the overrides of the command line, and those of its experiment with other keys. Raises UserError."""
         given = {override.key_or_group: override for override in self.parser.parse_overrides(arguments)}
         if "experiment" in given and given["experiment"].is_sweep_override():
             raise UserError(
@@ -73,165 +76,191 @@ class FcorunSweeper(Sweeper):
         return self.parser.parse_overrides([*arguments, *params])
 
     def additional_jobs(self, overrides: list[Override]) -> list[list[str]]:
-        """The overrides of each job that stands beside the product: what is fixed for all, and its own, with all
-        combinations of their values."""
+        """Return the overrides of each job outside of the product: the fixed overrides, and the job's own.
+
+        A job with several values of a key stands for all combinations of its values.
+        """
+        fixed = [o for o in overrides if not o.is_sweep_override()]
         jobs = []
         for job in self.also:
-            parsed = self.parser.parse_overrides(split_overrides(job))
-            keys = [override.key_or_group for override in parsed]
-            fixed = [o for o in overrides if not o.is_sweep_override()]
-            fixed = [o for o in fixed if not any(f"{o.key_or_group}.".startswith(f"{key}.") for key in keys)]
-            each = BasicSweeper.split_arguments(parsed, None)[0]
-            jobs += [[*(str(o.input_line) for o in fixed), *values] for values in each]
+            own = self.parser.parse_overrides(split_overrides(job))
+            own_keys = [override.key_or_group for override in own]
+            inherited = []
+            for override in fixed:
+                if not any(f"{override.key_or_group}.".startswith(f"{key}.") for key in own_keys):
+                    inherited.append(str(override.input_line))
+            jobs += [[*inherited, *values] for values in BasicSweeper.split_arguments(own, None)[0]]
         return jobs
 
     def product_jobs(self, overrides: list[Override]) -> list[list[str]]:
-        """The overrides of each job of the product. Raises UserError when zipped axes are none or differ in length."""
+        """Return the overrides of each job of the product of all axes. Zipped axes count as one.
+
+        Raises UserError for zipped axes that have no list of values, or lists of different lengths.
+        """
         for override in overrides:
             if override.is_sweep_override() and not override.is_discrete_sweep():
                 raise UserError(f"{override.input_line} is no list of values: give hydra/sweeper=optuna to search it")
-        axes = {o.get_key_element(): [v for (v,) in BasicSweeper.split_arguments([o], None)[0]] for o in overrides}
-        nested = bool(self.zip) and not isinstance(self.zip[0], str)
-        together = [list(group) for group in (self.zip if nested else [self.zip])]
-        units = {key: [[value] for value in values] for key, values in axes.items()}
-        zipped = list(itertools.chain(*together))
-        if isinstance(self.zip, str) or len(set(zipped)) < len(zipped):
+        values = {}  # of each key, as overrides
+        for override in overrides:
+            split = BasicSweeper.split_arguments([override], None)[0]
+            values[override.get_key_element()] = [value for (value,) in split]
+        axes = {key: [[value] for value in key_values] for key, key_values in values.items()}
+        is_nested = bool(self.zip) and not isinstance(self.zip[0], str)
+        groups = [list(group) for group in (self.zip if is_nested else [self.zip])]
+        zipped_keys = list(itertools.chain(*groups))
+        if isinstance(self.zip, str) or len(set(zipped_keys)) < len(zipped_keys):
             raise UserError(f"hydra.sweeper.zip={self.zip} must be a list of different keys: [KEY,KEY]")
-        for group in filter(None, together):
+        for group in filter(None, groups):
             for key in group:
-                if len(axes.get(key, [])) < 2:
+                if len(values.get(key, [])) < 2:
                     raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
-            lengths = {len(axes[key]) for key in group}
-            if len(lengths) > 1:
+            if len({len(values[key]) for key in group}) > 1:
                 raise UserError(f"hydra.sweeper.zip: {', '.join(group)} differ in length; give each as many values")
-            units[group[0]] = [list(values) for values in zip(*(axes[key] for key in group), strict=True)]
+            axes[group[0]] = [list(combination) for combination in zip(*(values[key] for key in group), strict=True)]
             for key in group[1:]:
-                del units[key]
-        return [list(itertools.chain(*parts)) for parts in itertools.product(*units.values())]
+                del axes[key]
+        return [list(itertools.chain(*combination)) for combination in itertools.product(*axes.values())]
 
 
 class FcorunLauncher(Launcher):
-    """Runs jobs that differ in numbers only as one program. Arguments: see conf/hydra/launcher/fcorun.yaml."""
+    """A launcher that runs jobs that differ in numbers only as one program.
+
+    Arguments: see conf/hydra/launcher/fcorun.yaml.
+    """
 
     def __init__(self, **options: Any):
         self.options = options
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.loader, self.task, self.config = hydra_context.config_loader, task_function, config
+        self.loader = hydra_context.config_loader
+        self.task = task_function
+        self.config = config
         self.parse = cache(OverridesParser.create().parse_override)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         points = self.make_points(job_overrides, initial_job_idx)
         if points and all(isinstance(point.error, UserError) for point in points):
             raise UserError("; ".join(dict.fromkeys(str(point.error) for point in points)))  # nothing is written
-        values = self.run_points(points)
-        returned = {place: value for point, value in zip(points, values, strict=True) for place in point.combinations}
+        values = {}
+        for point, value in zip(points, self.run_points(points), strict=True):
+            values |= dict.fromkeys(point.combinations, value)
         return [
-            JobReturn(overrides=o, status=JobStatus.COMPLETED, _return_value=returned[place])
-            for place, o in enumerate(job_overrides)
+            JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=values[position])
+            for position, overrides in enumerate(job_overrides)
         ]
 
     def run_points(self, points: list, part: bool = False) -> Sequence[float | None]:
-        """Run points and report on them; the value of each. Of a ``part`` of a search nothing is reported."""
+        """Run points, report on them, and return the value of each. For ``part`` of a search no report is made."""
         return self.task.sweep(points, self.config, self.options, part)  # type: ignore[attr-defined]
 
     def make_points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
-        """The points of a sweep that these overrides ask for; in ``places``, which of them each stands for."""
+        """Return the points of a sweep; ``combinations`` of a point lists the jobs that it stands for."""
         from fcorun.config import keys_outside_identity
         from fcorun.configuration.sweep_jobs import deduplicate
         from fcorun.runs.sweep_points import SweepPoint, merge_duplicates
 
         setup_globals()
         points: list[SweepPoint] = []
-        self.folder, self.ignored_keys = str(self.config.hydra.sweep.dir), keys_outside_identity()
-        self.compositions: dict = {}  # by what differs in more than numbers: its values, or an error
+        self.folder = str(self.config.hydra.sweep.dir)
+        self.ignored_keys = keys_outside_identity()
+        # by the overrides that are no numbers: a configuration and its plain values, or an error
+        self.compositions: dict = {}
         for job in deduplicate(job_overrides, self._compose):
-            settable, _ = self._split(job.overrides)
-            found = job.error or self._found(job.overrides)
-            point = self._point(found, settable, initial_job_idx + job.positions[0], job.overrides)
-            point.places = job.positions
-            if not isinstance(found, Exception):
-                point.remarks = job.explain_left_out(lambda group, config=found[0]: str(config[group].name))
+            numbers, _ = self._split(job.overrides)
+            composition = job.error or self._find_composition(job.overrides)
+            point = self._make_point(composition, numbers, initial_job_idx + job.positions[0], job.overrides)
+            point.combinations = job.positions
+            if not isinstance(composition, Exception):
+                point.warnings = job.explain_left_out(lambda group, config=composition[0]: str(config[group].name))
             points.append(point)
         return merge_duplicates(points)
 
     def _compose(self, overrides: list[str]) -> DictConfig:
-        """The configuration of some overrides, or of others that differ in numbers only; raises what Hydra raises."""
-        found = self._found(overrides)
-        if isinstance(found, Exception):
-            raise found
-        return found[0]
+        """Return a configuration with these overrides, except for numbers. Raises what Hydra raises."""
+        composition = self._find_composition(overrides)
+        if isinstance(composition, Exception):
+            raise composition
+        return composition[0]
 
-    def _found(self, overrides: list[str]) -> Any:
+    def _find_composition(self, overrides: list[str]) -> Any:
+        """Return the configuration and plain values of overrides that differ in numbers only, or the error."""
         from fcorun.configuration.sweep_jobs import compose_with_defaults
 
-        settable, key = self._split(overrides)
+        numbers, key = self._split(overrides)
         if key not in self.compositions:
             try:
                 config = compose_with_defaults(
-                    overrides, lambda given: self.loader.load_sweep_config(self.config, given)
+                    overrides, lambda current: self.loader.load_sweep_config(self.config, current)
                 )
-                self.compositions[key] = config, _plain(config, settable)
+                self.compositions[key] = config, _plain_values(config, numbers)
             except Exception as error:
                 self.compositions[key] = error
         return self.compositions[key]
 
     def _split(self, overrides: Sequence[str]) -> tuple[NumericOverrides, tuple]:
-        """The numbers among the overrides, and what says which other jobs share the rest."""
-        settable, names, rest = {}, [], []
+        """Return the overrides that are numbers, and a key that jobs share that differ in these numbers only."""
+        numbers = {}
+        number_keys, others = [], []
         for text in overrides:
             override = self.parse(text)
             value = override.value()
-            plain = override.package is None and not override.is_delete()
-            if plain and isinstance(value, (int, float)) and not isinstance(value, bool):
-                settable[override.key_or_group] = value
-                names.append(override.get_key_element())  # with its sign: a key that is added must not be there
+            is_plain = override.package is None and not override.is_delete()
+            if is_plain and isinstance(value, (int, float)) and not isinstance(value, bool):
+                numbers[override.key_or_group] = value
+                number_keys.append(override.get_key_element())  # with its sign: +KEY is an error if the key exists
             else:
-                rest.append(text)
-        return settable, (*sorted(rest), *sorted(names))
+                others.append(text)
+        return numbers, (*sorted(others), *sorted(number_keys))
 
-    def _point(self, found: Any, settable: NumericOverrides, number: int, overrides: list[str]) -> Any:
+    def _make_point(self, composition: Any, numbers: NumericOverrides, job_number: int, overrides: list[str]) -> Any:
+        """Return the point of a job from its composition, with its numbers set; or a point with the error."""
         from fcorun.configuration.hydra_errors import describe_hydra_error, is_user_error
         from fcorun.runs.sweep_points import SweepPoint
 
         text = " ".join(o for o in overrides if re.split("[.=]", o)[0] not in self.ignored_keys)
-        if isinstance(found, Exception):
-            return SweepPoint.from_error(text, self.folder, UserError(describe_hydra_error(found)))
-        config, values = found
+        if isinstance(composition, Exception):
+            return SweepPoint.from_error(text, self.folder, UserError(describe_hydra_error(composition)))
+        config, values = composition
         try:
             with read_write(config.hydra), open_dict(config.hydra):
-                config.hydra.job.num, config.hydra.job.id = number, str(number)
+                config.hydra.job.num = job_number
+                config.hydra.job.id = str(job_number)
                 config.hydra.overrides.task = overrides
-            for key, value in settable.items():
+            for key, value in numbers.items():
                 OmegaConf.update(config, key, value)
-            if "hydra:" in str(OmegaConf.to_container(config.hydra.sweep)):  # what that resolver reads, slow to set
+            if "hydra:" in str(OmegaConf.to_container(config.hydra.sweep)):  # read by that resolver, and slow to set
                 HydraConfig.instance().set_config(config)
-            return self.task.point(text, config, values and _changed(values, settable))  # type: ignore[attr-defined]
+            plain_values = values and _with_numbers(values, numbers)
+            return self.task.point(text, config, plain_values)  # type: ignore[attr-defined]
         except Exception as error:
-            if is_user_error(error) and not isinstance(error, UserError):  # a refusal stays what it is
+            if is_user_error(error) and not isinstance(error, UserError):  # a UserError is a sentence already
                 error = UserError(describe_hydra_error(error))
             return SweepPoint.from_error(text, self.folder, error)
 
 
-def _plain(config: DictConfig, settable: NumericOverrides) -> dict[str, Any] | None:
-    """The plain values of a configuration, if no others can change when these numbers are set to something else."""
+def _plain_values(config: DictConfig, numbers: NumericOverrides) -> dict[str, Any] | None:
+    """Return the plain values of a configuration; None if setting the numbers may change other values."""
     from fcorun.configuration.compose import to_plain_values
 
-    if any(key.count(".") > 1 or key.startswith("hydra.") for key in settable):
+    if any(key.count(".") > 1 or key.startswith("hydra.") for key in numbers):
         return None
-    names = {name for key in settable for name in key.split(".")}
+    names = {name for key in numbers for name in key.split(".")}
     raw: Any = OmegaConf.to_container(config)
-    for interpolation in re.findall(r"\$\{(.*?)\}", repr({key: raw[key] for key in raw if key != "hydra"})):
-        resolver, _, place = interpolation.rpartition(":")
-        if resolver not in ("", "oc.select") or "$" in place or names & set(re.split(r"\W+", place)):
+    text = repr({key: raw[key] for key in raw if key != "hydra"})
+    for interpolation in re.findall(r"\$\{(.*?)\}", text):
+        resolver, _, target = interpolation.rpartition(":")
+        if resolver not in ("", "oc.select") or "$" in target or names & set(re.split(r"\W+", target)):
             return None
     return to_plain_values(config)
 
 
-def _changed(values: dict[str, Any], settable: NumericOverrides) -> dict[str, Any]:
-    """Plain values with some numbers set."""
+def _with_numbers(values: dict[str, Any], numbers: NumericOverrides) -> dict[str, Any]:
+    """Return plain values with some numbers set."""
     values = dict(values)
-    for key, value in settable.items():
+    for key, value in numbers.items():
         section, _, name = key.rpartition(".")
-        values |= {section: values[section] | {name: value}} if section else {name: value}
+        if section:
+            values[section] = values[section] | {name: value}
+        else:
+            values[name] = value
     return values

@@ -1,6 +1,7 @@
-"""A search instead of a grid: optuna asks for points in batches, each a program, and is told what came out.
+"""A search instead of a grid: optuna suggests points in batches, each run as one program, and is given their results.
 
-It lies here because this is where Hydra looks for plug-ins. Hydra's own sweeper for optuna wants optuna below 3.
+This file lies here because Hydra looks for its plug-ins in this folder. Hydra's own sweeper for optuna requires a
+version of optuna below 3.
 """
 
 import itertools
@@ -18,12 +19,12 @@ from fcorun.errors import UserError
 from fcorun.reports.run_table import OBJECTIVE_SECTIONS, REGULARIZED_METRICS, SEED_KEYS
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
-_START = 8  # points before the first that follows from others; a power of two, as Sobol's points want it
+_INITIAL_POINTS = 8  # before the sampler uses results; a power of two, as Sobol's sequence needs
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a search goes: how many points, how many of them asked for together, and its seed."""
+    """The options of a search: its number of points, the points of a batch, and its seed."""
 
     n_trials: Count = 32
     batch: Count = 4
@@ -32,7 +33,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchAxis:
-    """A key and what it may be: a value of a list, or a number from ``low`` to ``high``."""
+    """A searched key with its values: those of a list, or the numbers from ``low`` to ``high``."""
 
     key: str
     values: tuple[str, ...] = ()
@@ -43,32 +44,38 @@ class SearchAxis:
 
     @classmethod
     def from_override(cls, override: Override) -> "SearchAxis":
-        """The axis that an override asks for; numbers in a list are taken in order. Raises UserError for an interval
-        that is none."""
-        key, sweep = override.get_key_element(), override.value()
+        """Return the axis of an override; numbers in a list are sorted. Raises UserError for an invalid interval."""
+        key = override.get_key_element()
+        sweep = override.value()
         if not isinstance(sweep, IntervalSweep):
             values = [value.partition("=")[2] for (value,) in BasicSweeper.split_arguments([override], None)[0]]
             try:
                 return cls(key, tuple(sorted(values, key=float)), ordered=True)
             except ValueError:
                 return cls(key, tuple(values))
-        low, high, log = sweep.start, sweep.end, "log" in sweep.tags
+        low, high = sweep.start, sweep.end
+        log = "log" in sweep.tags
         if low is None or high is None or not low < high:
             raise UserError(f"{override.input_line}: give an interval from a smaller number to a larger one")
         if log and low <= 0:
             raise UserError(f"{override.input_line}: give an interval that is logarithmic a positive lower end")
         return cls(key, low=low, high=high, log=log)
 
-    def value_at(self, share: float) -> Any:
-        """What lies at a share of the axis, from 0 to 1, in the terms of ``suggest``."""
+    def value_at(self, fraction: float) -> Any:
+        """Return the value at a fraction of the axis, from 0 to 1, in the form that optuna keeps it."""
         if self.values:
-            place = int(share * len(self.values))
-            return place if self.ordered else self.values[place]
-        found = self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
-        return min(max(round(found), self.low), self.high) if isinstance(self.low, int) else found
+            index = int(fraction * len(self.values))
+            return index if self.ordered else self.values[index]
+        if self.log:
+            value = self.low * (self.high / self.low) ** fraction
+        else:
+            value = self.low + fraction * (self.high - self.low)
+        if isinstance(self.low, int):
+            return min(max(round(value), self.low), self.high)
+        return value
 
     def suggest_override(self, trial: Any) -> str:
-        """What a trial of optuna's suggests, as an override; real numbers with four digits, as tables show them."""
+        """Return an optuna trial's suggestion as an override; real numbers have four digits, as in tables."""
         if self.ordered:
             value: Any = self.values[trial.suggest_int(self.key, 0, len(self.values) - 1)]
         elif self.values:
@@ -76,8 +83,8 @@ class SearchAxis:
         elif isinstance(self.low, int):
             value = trial.suggest_int(self.key, self.low, self.high, log=self.log)
         else:
-            found = float(f"{trial.suggest_float(self.key, self.low, self.high, log=self.log):.4g}")
-            value = min(max(found, self.low), self.high)
+            rounded = float(f"{trial.suggest_float(self.key, self.low, self.high, log=self.log):.4g}")
+            value = min(max(rounded, self.low), self.high)
         return f"{self.key}={value}"
 
 
@@ -89,78 +96,94 @@ class OptunaSweeper(FcorunSweeper):
         self.options = options
 
     def sweep(self, arguments: list[str]) -> Any:
-        how = self._checked()
-        axes, fixed = self._axes(arguments)
-        study, told = _study(how.seed, axes), 0
-        tried: dict[tuple[str, ...], tuple] = {}  # which run each job is: several may be the same one
-        points: dict[tuple, Any] = {}
-        while told < how.n_trials:
-            trials = [study.ask() for _ in range(min(how.batch, how.n_trials - told))]
-            asked = [[axis.suggest_override(trial) for axis in axes] for trial in trials]
-            jobs = [[(*own, *rest) for rest in fixed] for own in asked]
-            new = [job for job in dict.fromkeys(itertools.chain(*jobs)) if job not in tried]
-            for point in self.launcher.make_points([list(job) for job in new], len(tried)):
-                same = (point.folder, point.experiment and point.experiment.identity)
-                points.setdefault(same, point)
-                tried |= {new[place]: same for place in point.combinations}
+        options = self._check_options()
+        axes, seed_jobs = self._split_axes(arguments)
+        study = _create_study(options.seed, axes)
+        run_of_job: dict[tuple[str, ...], tuple] = {}  # several jobs may be the same run
+        points: dict[tuple, Any] = {}  # by their run
+        finished_trials = 0
+        while finished_trials < options.n_trials:
+            batch = min(options.batch, options.n_trials - finished_trials)
+            trials = [study.ask() for _ in range(batch)]
+            jobs_of_trials = []
+            for trial in trials:
+                suggestions = [axis.suggest_override(trial) for axis in axes]
+                jobs_of_trials.append([(*suggestions, *seed_job) for seed_job in seed_jobs])
+            new_jobs = [job for job in dict.fromkeys(itertools.chain(*jobs_of_trials)) if job not in run_of_job]
+            for point in self.launcher.make_points([list(job) for job in new_jobs], len(run_of_job)):
+                run = (point.folder, point.experiment and point.experiment.identity)
+                points.setdefault(run, point)
+                run_of_job |= {new_jobs[position]: run for position in point.combinations}
             if self.launcher.config.dry_run:
-                break  # what comes next depends on what comes out
-            self.launcher.run(list(points.values()), part=True)
-            costs = dict(zip(points, self._costs(list(points.values()), axes), strict=True))
-            for trial, own in zip(trials, jobs, strict=True):
-                found = [costs[tried[job]] for job in own]
-                study.tell(trial, inf if inf in found else median(found))
-            told += len(trials)
+                break  # later points depend on results
+            self.launcher.run_points(list(points.values()), part=True)
+            values = dict(zip(points, self._objective_values(list(points.values()), axes), strict=True))
+            for trial, jobs in zip(trials, jobs_of_trials, strict=True):
+                trial_values = [values[run_of_job[job]] for job in jobs]
+                study.tell(trial, inf if inf in trial_values else median(trial_values))
+            finished_trials += batch
             failed = [point.error is not None for point in points.values()]
             if all(failed) or (self.launcher.config.fail_fast and any(failed)):
                 break
-        return self.launcher.run(list(points.values()))
+        return self.launcher.run_points(list(points.values()))
 
-    def _costs(self, points: list, axes: list[SearchAxis]) -> list[float]:
-        """What to make small. The metric, if none is given, is chosen once, and the report goes by it too."""
+    def _objective_values(self, points: list, axes: list[SearchAxis]) -> list[float]:
+        """Return the values that the search minimises.
+
+        A metric that is not given is chosen once, and the report uses it too.
+        """
         from fcorun.runs.sweep_points import choose_search_metric, objective_values
 
         config = self.launcher.config
         if config.metric is None:
-            config.metric = choose_search_metric(points, lambda name: any(_depends(name, axis.key) for axis in axes))
+            config.metric = choose_search_metric(
+                points, lambda name: any(_is_incomparable(name, axis.key) for axis in axes)
+            )
         return objective_values(points, config.metric, config.tail_rounds)
 
-    def _checked(self) -> SearchOptions:
-        """How to search. Raises UserError for what only grids have, and for another launcher."""
-        for name, given in (("also", self.also), ("zip", self.zip)):
-            if given:
+    def _check_options(self) -> SearchOptions:
+        """Return the options of the search. Raises UserError for options of grids, and for another launcher."""
+        for name, value in (("also", self.also), ("zip", self.zip)):
+            if value:
                 raise UserError(f"hydra.sweeper.{name} is of grids: leave it out, or leave hydra/sweeper=optuna out")
         if not isinstance(self.launcher, FcorunLauncher):
             raise UserError("hydra/sweeper=optuna goes with hydra/launcher=fcorun: leave hydra/launcher out")
         return build(SearchOptions, self.options, "hydra.sweeper")
 
-    def _axes(self, arguments: list[str]) -> tuple[list[SearchAxis], list[tuple[str, ...]]]:
-        """What to search, and the rest of a job, once for each combination of seeds. Raises UserError:
-        nothing to, or a metric that does not compare it."""
+    def _split_axes(self, arguments: list[str]) -> tuple[list[SearchAxis], list[tuple[str, ...]]]:
+        """Return the searched axes, and the other overrides of a job, once for each combination of seeds.
+
+        Raises UserError if there is no axis, or if the metric does not compare the values of an axis.
+        """
         overrides = self.all_overrides(arguments)
         searched = [o for o in overrides if o.is_sweep_override() and o.get_key_element() not in SEED_KEYS]
-        rest = BasicSweeper.split_arguments([o for o in overrides if o not in searched], None)[0]
+        seed_jobs = BasicSweeper.split_arguments([o for o in overrides if o not in searched], None)[0]
         if not searched:
             raise UserError("hydra/sweeper=optuna has nothing to search: give KEY=VALUE,VALUE or an interval, such as "
                             "'algo.client_lr=tag(log,interval(1e-4,1e-1))'")  # fmt: skip
-        axes, metric = [SearchAxis.from_override(override) for override in searched], self.launcher.config.metric
+        axes = [SearchAxis.from_override(override) for override in searched]
+        metric = self.launcher.config.metric
         for axis in axes:
-            if metric and _depends(metric, axis.key):
+            if metric and _is_incomparable(str(metric), axis.key):
                 other = "val_accuracy" if axis.key == "objective" else "val_loss"
                 raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "
                                 f"compare: give metric={other}")  # fmt: skip
-        return axes, [tuple(job) for job in rest]
+        return axes, [tuple(job) for job in seed_jobs]
 
 
-def _depends(metric: str, key: str) -> bool:
-    """Whether a metric is another one at another value of a key, so that the two do not compare."""
-    penalised = metric in REGULARIZED_METRICS and key.partition(".")[0] in OBJECTIVE_SECTIONS
-    return penalised or (key == "objective" and metric.endswith("loss"))  # a ridge is in no loss
+def _is_incomparable(metric: str, key: str) -> bool:
+    """Return whether a metric measures something else at each value of a key, so that its values do not compare."""
+    if metric in REGULARIZED_METRICS and key.partition(".")[0] in OBJECTIVE_SECTIONS:
+        return True
+    return key == "objective" and metric.endswith("loss")  # an objective's ridge is no part of the loss
 
 
-def _study(seed: int, axes: list[SearchAxis]) -> Any:
-    """A study of optuna's in memory. It begins with points spread over the space, which finds more than random ones;
-    the sampler takes the axes together, and keeps the points of a batch apart."""
+def _create_study(seed: int, axes: list[SearchAxis]) -> Any:
+    """Return an optuna study in memory, whose first points are a Sobol sequence.
+
+    Such points, spread over the space, find better values than random ones. The sampler models the axes jointly and
+    keeps the points of a batch at a distance from each other. Raises UserError if optuna is not installed.
+    """
     try:
         import optuna
         from scipy.stats.qmc import Sobol
@@ -169,8 +192,10 @@ def _study(seed: int, axes: list[SearchAxis]) -> Any:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_START)
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_INITIAL_POINTS
+        )
     study = optuna.create_study(sampler=sampler)
-    for shares in Sobol(len(axes), rng=seed).random(_START):
-        study.enqueue_trial({axis.key: axis.value_at(share) for axis, share in zip(axes, shares, strict=True)})
+    for fractions in Sobol(len(axes), rng=seed).random(_INITIAL_POINTS):
+        study.enqueue_trial({axis.key: axis.value_at(fraction) for axis, fraction in zip(axes, fractions, strict=True)})
     return study

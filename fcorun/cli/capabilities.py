@@ -1,4 +1,4 @@
-"""What plug-ins need and can do, in a few words each, from what their classes say."""
+"""The requirements and capabilities of plug-ins, a few words each, read from their classes."""
 
 from typing import Any
 
@@ -9,84 +9,102 @@ from fcorun.config import build
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
 
-_SIDES = {"client": "clients", "server": "the server"}
+_SIDE_NAMES = {"client": "clients", "server": "the server"}
 
 
-def capabilities(group: str, found: ChoiceDoc) -> list[str]:
-    """What a choice needs and can do; nothing where its class cannot be imported."""
-    needs = [f"needs {key}" for key, about in found.keys.items() if about.value == "???"]
+def capabilities(group: str, choice: ChoiceDoc) -> list[str]:
+    """Return the requirements and capabilities of a choice.
+
+    For a class that cannot be imported, these are its required keys alone.
+    """
+    requirements = [f"needs {key}" for key, doc in choice.keys.items() if doc.value == "???"]
     try:
-        kind = plugin_class(group, found)
-        return needs if kind is None or group not in _OF else [*needs, *_OF[group](kind, found)]
+        cls = plugin_class(group, choice)
+        if cls is None or group not in _READERS:
+            return requirements
+        return [*requirements, *_READERS[group](cls, choice)]
     except UserError:
-        return needs
+        return requirements
 
 
-def _algo(kind: type, found: ChoiceDoc) -> list[str]:
+def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.algorithms.base import Algorithm, Baseline
 
-    if issubclass(kind, Baseline):
+    if issubclass(cls, Baseline):
         return ["baseline, in one place", "certified optimum"]
-    made: Algorithm = build(kind, _values(kind, "algo", found), "algo")
-    traits, sides = made.traits, made.traits.psi_sides
-    told = {
-        f"psi on {' and '.join(_SIDES[side] for side in sides)}": sides,
-        "leaves psi out": not sides,
-        f"needs the {' and '.join(traits.needs)} of reg": traits.needs,
-        "models of clients": made.has_personal_models,
-        "all clients in every round": not traits.partial,
-        "all data at once": traits.deterministic,
-        "mirror maps": traits.mirrored,
-        "topology=tree": traits.hierarchy == "some",
-        "needs topology=tree": traits.hierarchy == "only",
-        "exact": traits.exact == "composite",
-        "exact for psi = 0": traits.exact == "smooth",
-    }
-    return [words for words, true in told.items() if true]
+    algorithm: Algorithm = build(cls, _field_values(cls, "algo", choice), "algo")
+    traits = algorithm.traits
+    sides = traits.psi_sides
+    return _applicable(
+        {
+            f"psi on {' and '.join(_SIDE_NAMES[side] for side in sides)}": bool(sides),
+            "leaves psi out": not sides,
+            f"needs the {' and '.join(traits.needs)} of reg": bool(traits.needs),
+            "models of clients": algorithm.has_personal_models,
+            "all clients in every round": not traits.partial,
+            "all data at once": traits.deterministic,
+            "mirror maps": traits.mirrored,
+            "topology=tree": traits.hierarchy == "some",
+            "needs topology=tree": traits.hierarchy == "only",
+            "exact": traits.exact == "composite",
+            "exact for psi = 0": traits.exact == "smooth",
+        }
+    )
 
 
-def _reg(kind: type, found: ChoiceDoc) -> list[str]:
+def _regularizer(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.regularizers.base import Constraint
 
-    told = {
-        "constraint": issubclass(kind, Constraint),
-        "sparse": getattr(kind, "sparse", False),
-        "reg.relative": hasattr(kind, "strength_max") and "reg.relative" in found.keys,
-        "subgradient": hasattr(kind, "subgradient"),
-        "duality gap": hasattr(kind, "conjugate") and hasattr(kind, "dual_scale"),
-    }
-    return [_convex(kind), *(words for words, true in told.items() if true)]
+    words = _applicable(
+        {
+            "constraint": issubclass(cls, Constraint),
+            "sparse": getattr(cls, "sparse", False),
+            "reg.relative": hasattr(cls, "strength_max") and "reg.relative" in choice.keys,
+            "subgradient": hasattr(cls, "subgradient"),
+            "duality gap": hasattr(cls, "conjugate") and hasattr(cls, "dual_scale"),
+        }
+    )
+    return [_convexity(cls), *words]
 
 
-def _objective(kind: type, found: ChoiceDoc) -> list[str]:
-    told = {"client prox in closed form": hasattr(kind, "quadratic"), "rates auto": hasattr(kind, "curvature")}
-    return [_convex(kind), " and ".join(getattr(kind, "tasks", ())), *(words for words, true in told.items() if true)]
+def _objective(cls: type, choice: ChoiceDoc) -> list[str]:
+    words = _applicable(
+        {"client prox in closed form": hasattr(cls, "quadratic"), "rates auto": hasattr(cls, "curvature")}
+    )
+    return [_convexity(cls), " and ".join(getattr(cls, "tasks", ())), *words]
 
 
-def _mirror(kind: type, found: ChoiceDoc) -> list[str]:
+def _mirror_map(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.mirror_maps.euclidean import Euclidean
 
-    if issubclass(kind, Euclidean):
+    if issubclass(cls, Euclidean):
         return ["any reg"]
-    takes = getattr(kind, "pairs", {})
-    return [f"reg=none,{','.join(name for name, reg in _classes('reg').items() if reg in takes)}"]
+    supported = getattr(cls, "retrieve_functions", {})
+    names = [name for name, regularizer in _classes("reg").items() if regularizer in supported]
+    return [f"reg=none,{','.join(names)}"]
 
 
-def _data(kind: type, found: ChoiceDoc) -> list[str]:
+def _dataset(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.datasets.base import Dataset
 
-    told = {"reads files": "sources", "downloads what is missing": "fetch"}
-    return [words for words, name in told.items() if getattr(kind, name) is not getattr(Dataset, name)]
+    return _applicable(
+        {
+            "reads files": cls.sources is not Dataset.sources,  # type: ignore[attr-defined]
+            "downloads what is missing": cls.fetch is not Dataset.fetch,  # type: ignore[attr-defined]
+        }
+    )
 
 
-def _topology(kind: type, found: ChoiceDoc) -> list[str]:
+def _topology(cls: type, choice: ChoiceDoc) -> list[str]:
     from fcorun.communication.base import Topology
 
-    return ["edges: an algo for trees"] if kind.edge_rounds is not Topology.edge_rounds else []  # type: ignore[attr-defined]
+    has_edges = cls.edge_rounds is not Topology.edge_rounds  # type: ignore[attr-defined]
+    return ["edges: an algo for trees"] if has_edges else []
 
 
-def _tracker(kind: type, found: ChoiceDoc) -> list[str]:
-    return [f"needs pip install 'fcorun[{kind.pip_extra}]'"] if getattr(kind, "extra", "") else []
+def _tracker(cls: type, choice: ChoiceDoc) -> list[str]:
+    pip_extra = getattr(cls, "pip_extra", "")
+    return [f"needs pip install 'fcorun[{pip_extra}]'"] if pip_extra else []
 
 
 LEGENDS = {
@@ -95,36 +113,49 @@ LEGENDS = {
     "objective": "rates auto: the curvature of the losses has bounds, from which rates may be worked out",
     "mirror": "reg: the regularizers that it retrieves the primal with",
 }
-_OF = {"algo": _algo, "reg": _reg, "objective": _objective, "mirror": _mirror, "data": _data, "topology": _topology,
-       "tracker": _tracker}  # fmt: skip
+_READERS = {
+    "algo": _algorithm,
+    "reg": _regularizer,
+    "objective": _objective,
+    "mirror": _mirror_map,
+    "data": _dataset,
+    "topology": _topology,
+    "tracker": _tracker,
+}
 
 
-def _convex(kind: type) -> str:
-    """Whether a class itself says that it is convex."""
-    return {True: "convex", False: "not convex", None: "convex? not said"}[vars(kind).get("convex")]
+def _applicable(words: dict[str, bool]) -> list[str]:
+    """Return the words whose condition holds."""
+    return [word for word, holds in words.items() if holds]
+
+
+def _convexity(cls: type) -> str:
+    """Return what a class itself, apart from its parents, says about convexity."""
+    return {True: "convex", False: "not convex", None: "convex? not said"}[vars(cls).get("convex")]
 
 
 def _classes(group: str) -> dict[str, type | None]:
-    """The class of each choice of a group."""
-    found = {}
+    """Return the class of each choice of a group; None if it cannot be imported."""
+    classes = {}
     for name in find_choices(group):
         try:
-            found[name] = plugin_class(group, read_choice(group, name))
+            classes[name] = plugin_class(group, read_choice(group, name))
         except UserError:
-            found[name] = None
-    return found
+            classes[name] = None
+    return classes
 
 
-def _values(kind: type, section: str, found: ChoiceDoc) -> dict[str, Any]:
-    """Values for the fields of a class: those of its file, and 1 for what other keys are to say."""
-    given = {key.removeprefix(f"{section}."): about.value for key, about in found.keys.items()}
-    return {name: _value(text) for name, text in given.items() if name in kind.__dataclass_fields__}  # type: ignore[attr-defined]
+def _field_values(cls: type, section: str, choice: ChoiceDoc) -> dict[str, Any]:
+    """Return the values of a choice's file for the fields of its class, with 1 for values that other keys give."""
+    texts = {key.removeprefix(f"{section}."): doc.value for key, doc in choice.keys.items()}
+    field_names = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    return {name: _parse_value(text) for name, text in texts.items() if name in field_names}
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if "$" in text or text == "???":
         return 1.0
     try:
-        return float(text)  # 1e-3 is a text to YAML
+        return float(text)  # YAML reads 1e-3 as text
     except ValueError:
         return yaml.safe_load(text)

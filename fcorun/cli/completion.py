@@ -1,9 +1,9 @@
-"""What the tab key completes of the commands beside the running of experiments; keys and choices are Hydra's."""
+"""Tab completion of the commands; keys and choices of runs are completed by Hydra."""
 
 import contextlib
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from fcorun.cli import commands
 from fcorun.cli.key_docs import GROUPS, read_root_keys
@@ -11,36 +11,37 @@ from fcorun.configuration.search_path import find_choices
 
 
 def completions(line: str) -> tuple[list[str], bool]:
-    """What the last word of a command line may become, and whether that is all: where it may be a key or a choice of a
-    run as well, Hydra knows more."""
+    """Return the completions of a command line's last word, and whether they are all.
+
+    They are not all for a word that may also be a key or choice of a run, which Hydra completes.
+    """
     words = line.split()[1:]
-    last = words.pop() if words and not line[-1].isspace() else ""
+    last_word = words.pop() if words and not line[-1].isspace() else ""
     if words and words[0] not in commands.COMMANDS:
         return [], False
-    known = _following(words[0], last) if words else commands.COMMANDS
-    return [word for word in known if word.startswith(last)], bool(words)
+    candidates = _candidates(words[0], last_word) if words else commands.COMMANDS
+    return [word for word in candidates if word.startswith(last_word)], bool(words)
 
 
-def _following(command: str, last: str) -> Iterator[str]:
-    """What may follow a command; where nothing is known, shells complete names of files."""
-    if last.startswith("-"):
-        yield from _options(command)
-    elif command == "figure":
-        yield from find_choices("experiment")
-    elif command == "list":
-        yield from (*GROUPS, "experiment")
-    elif command == "help":
-        group, equals, _ = last.partition("=")
-        yield from (
-            (f"{group}={name}" for name in find_choices(group))
-            if equals
-            else (*GROUPS, "experiment", *read_root_keys())
-        )
+def _candidates(command: str, last_word: str) -> Iterable[str]:
+    """Return the words that may follow a command; without candidates, shells complete file names."""
+    if last_word.startswith("-"):
+        return _options(command)
+    if command == "figure":
+        return find_choices("experiment")
+    if command == "list":
+        return (*GROUPS, "experiment")
+    if command == "help":
+        group, equals, _ = last_word.partition("=")
+        if equals:
+            return [f"{group}={name}" for name in find_choices(group)]
+        return (*GROUPS, "experiment", *read_root_keys())
+    return ()
 
 
 def _options(command: str) -> list[str]:
-    """The options of a command, as its help tells them."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    """Return the options of a command, read from its help."""
+    help_text = io.StringIO()
+    with contextlib.redirect_stdout(help_text), contextlib.suppress(SystemExit):
         commands.main([command, "--help"])
-    return sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told.getvalue())))
+    return sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_text.getvalue())))

@@ -1,4 +1,4 @@
-"""What the command does once Hydra has composed: one run, or the points of a sweep."""
+"""The execution of what Hydra has composed: one run, or the points of a sweep."""
 
 import dataclasses
 import os
@@ -18,50 +18,59 @@ from fcorun.errors import UserError
 if TYPE_CHECKING:
     from fcorun.runs.sweep_points import SweepPoint
 
+# The keys of hosts that differ from host to host; the rest of the command must be the same on all of them.
+_HOST_KEYS = ("address", "count", "rank", "timeout", "gpus", "secret_file")
+
 
 def refuse_sweep_as_run(config: DictConfig) -> None:
-    """Raises UserError where an experiment brings axes along, and one run of the many is asked for."""
+    """Raise UserError if the command asks for a single run of an experiment that has axes."""
     hydra = HydraConfig.get()
     if hydra.mode != RunMode.RUN:
         return
-    given = {override_key(text) for text in hydra.overrides.task}
-    axes = [key for key in hydra.sweeper.get("params") or {} if key not in given]
-    if not axes and (hydra.sweeper.get("params") or not hydra.sweeper.get("also")):
+    given_keys = {override_key(text) for text in hydra.overrides.task}
+    params = hydra.sweeper.get("params") or {}
+    axes = [key for key in params if key not in given_keys]
+    if not axes and (params or not hydra.sweeper.get("also")):
         return
-    name = hydra.runtime.choices.get("experiment")
-    figure = f", or fcorun figure {name} for its picture" if config.get("figure") else ""
-    one = f"; for one run of it, give {', '.join(axes)}" if axes else ""
-    raise UserError(f"{f'experiment={name}' if name else 'hydra.sweeper'} is a sweep: give -m{figure}{one}")
+    experiment = hydra.runtime.choices.get("experiment")
+    source = f"experiment={experiment}" if experiment else "hydra.sweeper"
+    figure_advice = f", or fcorun figure {experiment} for its picture" if config.get("figure") else ""
+    run_advice = f"; for one run of it, give {', '.join(axes)}" if axes else ""
+    raise UserError(f"{source} is a sweep: give -m{figure_advice}{run_advice}")
 
 
 def join_other_hosts(hosts: Mapping[str, Any] | None, dry_run: bool) -> None:
-    """Come together with the other hosts, if there are any, before JAX begins to compute. On one that is not the first,
-    do what that one says to the end: raises SystemExit. Raises UserError as ``join`` does."""
+    """Connect to the other hosts, if several are configured, before JAX begins to compute.
+
+    On a follower this call executes the leader's commands to the end, and raises SystemExit. Raises UserError as
+    ``join_hosts`` does.
+    """
     from fcorun.system.cluster import resolve_hosts
     from fcorun.system.hosts import current_hosts
     from fcorun.system.rendezvous import join_hosts
     from fcorun.system.subprocess_guard import continue_in_child
 
-    asked = resolve_hosts(hosts)
-    if asked is None or current_hosts():
+    options = resolve_hosts(hosts)
+    if options is None or current_hosts():
         return
     if not hasattr(os, "fork"):
         raise UserError("several hosts need Linux or macOS: this system starts no process by fork; give hosts.count=1")
-    if dry_run:  # which the first one does alone
-        if asked.rank:
+    if dry_run:  # the leader alone prints what would be run
+        if options.rank:
             raise SystemExit(0)
         return
-    if asked.rank:
+    if options.rank:
         continue_in_child()
-    own = tuple(f"hosts.{key}=" for key in ("address", "count", "rank", "timeout", "gpus", "secret_file"))
-    if join_hosts(asked, [text for text in sys.argv[1:] if not text.lstrip("+").startswith(own)]).rank:
+    host_options = tuple(f"hosts.{key}=" for key in _HOST_KEYS)
+    command = [text for text in sys.argv[1:] if not text.lstrip("+").startswith(host_options)]
+    if join_hosts(options, command).rank:
         from fcorun.runs.hosts.follower import run_follower
 
         raise SystemExit(run_follower())
 
 
 def run_single(config: dict[str, Any], folder: Path) -> None:
-    """Run a configuration into a folder, or say what would be done."""
+    """Run a configuration into a folder; with ``dry_run``, print what would be done."""
     from fcorun.cli.console import Console
     from fcorun.experiment.prepare import prepare
     from fcorun.records.folder import RunFolder
@@ -72,33 +81,33 @@ def run_single(config: dict[str, Any], folder: Path) -> None:
 
     set_up_jax()
     with interruptible_at_once():
-        experiment = prepare(config)  # as ``run`` does again: what is wrong is said before others are waited for
+        experiment = prepare(config)  # ``run`` prepares again: here errors are raised before other hosts are awaited
         join_other_hosts(experiment.settings.hosts, experiment.settings.dry_run)
     verbose = config.get("verbose", True) is not False
     try:
-        shown = folder.relative_to(Path.cwd())
+        relative_folder = folder.relative_to(Path.cwd())
     except ValueError:
-        shown = folder
+        relative_folder = folder
     with Console(verbose) as console:
         if config.get("dry_run") is True:
             check_devices([experiment])
-            found = RunFolder(folder, experiment.identity).inspect(experiment.settings.force)
-            state = {"finished": "done", "resume": "goes on", "new": "to run"}[found]
-            console.out.print(f"{experiment.label}: {state} ({shown})")
+            folder_state = RunFolder(folder, experiment.identity).inspect(experiment.settings.force)
+            text = {"finished": "done", "resume": "goes on", "new": "to run"}[folder_state]
+            console.out.print(f"{experiment.label}: {text} ({relative_folder})")
             remove_empty_folders(folder)
             return
-        run(config, shown, console)
+        run(config, relative_folder, console)
 
 
 def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None) -> "SweepPoint":
-    """A point of a sweep from its composed configuration, and its plain values if they are known."""
+    """Return a point of a sweep from its composed configuration, and from its plain values if they are known."""
     from fcorun.experiment.prepare import prepare
     from fcorun.runs.sweep_points import SweepPoint
     from fcorun.system.interruption import interruptible_at_once
 
     with interruptible_at_once():
         experiment = prepare(values or to_plain_values(config))
-    KNOWN_RUN_IDS[id(config)] = experiment.identity[:8]
+    KNOWN_RUN_IDS[id(config)] = experiment.identity[:8]  # for the resolver ${run_id:} in the folder's name
     try:
         folder = Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir)
     finally:
@@ -109,8 +118,10 @@ def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None
 def run_points(
     points: list, config: DictConfig, launcher: dict[str, Any], part: bool = False
 ) -> tuple[int, Sequence[float | None]]:
-    """Run a sweep: the exit code, and the tail average of the metric for each point. Of a ``part`` of a search nothing
-    is reported."""
+    """Run a sweep; return the exit code, and the tail average of the metric for each point.
+
+    For ``part`` of a search no report is made, and no values are returned.
+    """
     from fcorun.cli.console import SweepConsole
     from fcorun.cli.html_report import write_report
     from fcorun.config import build, keys_outside_identity
@@ -121,15 +132,16 @@ def run_points(
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
-    root = {f.name: config[f.name] for f in dataclasses.fields(SweepOptions) if f.name in keys_outside_identity()}
-    executor: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
-    build(SweepOptions, executor, "hydra.launcher")  # says the right name of a key that is wrong
-    options = build(SweepOptions, root | executor)
+    option_names = [field.name for field in dataclasses.fields(SweepOptions)]
+    root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
+    launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
+    build(SweepOptions, launcher_values, "hydra.launcher")  # names a wrong key as it was given
+    options = build(SweepOptions, root_values | launcher_values)
     hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
     if options.executor != "inline":
         require_single_host(f"hydra.launcher.executor={options.executor}", hosts)
     for point in points:
-        if isinstance(point.error, UnknownMetric):  # it is that of all points: said once, and nothing is written
+        if isinstance(point.error, UnknownMetric):  # the same error for all points: raised once, before any is written
             raise point.error
     join_other_hosts(hosts, options.dry_run)
     with SweepConsole(options.verbose) as console:
@@ -142,7 +154,7 @@ def run_points(
 
 
 def remove_empty_folders(folder: Path) -> None:
-    """Take back the folder that Hydra made, and those above it under the current one, where they are empty."""
+    """Remove the folder that Hydra made, and its parents below the current folder, as far as they are empty."""
     for path in (folder, *(parent for parent in folder.parents if Path.cwd() in parent.parents)):
         try:
             path.rmdir()

@@ -1,4 +1,4 @@
-"""What ``fcorun report`` makes for the commands: comments on keys, and the page that sweeps and figures leave."""
+"""The report page that commands write: the comments on its keys, and the page of a sweep or figure."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,26 +14,28 @@ REPORT_FILE = "report.html"
 
 
 def key_comments(records: Iterable[Record]) -> dict[str, str]:
-    """What the configuration files say of the keys of these records, those of several choices together."""
-    found = {key: {about.comment} for key, about in read_root_keys().items()}
+    """Return the comments of configuration files on the keys of some records, joined over their choices."""
+    comments = {key: {doc.comment} for key, doc in read_root_keys().items()}
     configs = [record.flat_config for record in records]
     for group in SECTIONS:
         names = {str(config.get(f"{group}.name")) for config in configs}
         for name in sorted(names & {*find_choices(group)}):
-            for key, about in read_choice(group, name).keys.items():
-                found.setdefault(key, set()).add(about.comment)
-    return {key: "; or: ".join(sorted(filter(None, told))) for key, told in found.items()}
+            for key, doc in read_choice(group, name).keys.items():
+                comments.setdefault(key, set()).add(doc.comment)
+    return {key: "; or: ".join(sorted(filter(None, texts))) for key, texts in comments.items()}
 
 
-def write_report(folder: Path, places: Iterable[Path] = ()) -> list[str]:
-    """Write the page of a folder into it, with the records at ``places`` that lie elsewhere; return the sentences to
-    print about it."""
+def write_report(folder: Path, record_folders: Iterable[Path] = ()) -> list[str]:
+    """Write the report page of a folder into it; return the sentences to print about it.
+
+    The page shows the records in and under the folder, and those in ``record_folders``.
+    """
     from fcorun.reports.page.build import build_page
 
     try:
-        found = {record.folder.resolve(): record for record in load_records(folder)}
-        more = [Record(place) for place in places if place.resolve() not in found]
-        records = [*found.values(), *(record for record in more if record.status)]
+        inside = {record.folder.resolve(): record for record in load_records(folder)}
+        outside = [Record(path) for path in record_folders if path.resolve() not in inside]
+        records = [*inside.values(), *(record for record in outside if record.status)]
         write_atomically(folder / REPORT_FILE, build_page([folder], records, comments=key_comments(records)))
     except (UserError, OSError) as error:
         return [f"{REPORT_FILE} was not made: {error}"]

@@ -1,8 +1,8 @@
-"""What Hydra composes of a command line, and its run or sweep."""
+"""The run or sweep of a command line, composed and started by Hydra."""
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +20,31 @@ from fcorun.configuration.sweep_jobs import compose_with_defaults
 from fcorun.errors import UserError
 from fcorun.system.interruption import interruptible_at_once
 
-_HYDRA: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
+_VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
 
 
 def run_sweep_command(arguments: list[str]) -> None:
-    """``fcorun -m`` with these arguments, in this process. What goes wrong is said; raises KeyboardInterrupt."""
-    given, sys.argv = sys.argv, [sys.argv[0], "-m", *arguments]
+    """Run ``fcorun -m`` with some arguments in this process, and print its errors. Raises KeyboardInterrupt."""
+    argv = sys.argv
+    sys.argv = [argv[0], "-m", *arguments]
     try:
-        sys.argv[1:] = normalize_overrides(sys.argv[1:])
-        failures = compose_and_run()
+        try:
+            sys.argv[1:] = normalize_overrides(sys.argv[1:])
+            failures = compose_and_run()
+        except UserError as error:
+            failures = [error]
         for error in failures:
             if not isinstance(error, SystemExit):
-                report_error(error)
-    except UserError as error:
-        failures = [error]
-        report_error(error)
+                report_error(error)  # reads debug=true from sys.argv
     finally:
-        sys.argv = given
+        sys.argv = argv
     if any(isinstance(error, KeyboardInterrupt) for error in failures):
         raise KeyboardInterrupt
 
 
-def _with(arguments: list[str], command: Callable[[], Any]) -> None:
-    sys.argv[1:] = arguments
-    command()
-
-
 def compose_and_run() -> list[BaseException]:
-    """Have Hydra compose what the command line asks for, and run it; what went wrong."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes errors on instead of printing them
+    """Have Hydra compose the command line, and run it; return the errors."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
     register_resolvers()
     failures: list[BaseException] = []
 
@@ -74,19 +70,25 @@ def compose_and_run() -> list[BaseException]:
         return values
 
     task.__module__ = "fcorun.cli.main"
-    task.sweep, task.point = sweep, make_point  # type: ignore[attr-defined]
+    task.sweep, task.point = sweep, make_point  # type: ignore[attr-defined] # called by the launcher
     try:
-        command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_HYDRA)(task)
-        compose_with_defaults(sys.argv[1:], lambda arguments: _with(arguments, command))
+        command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
+
+        def run_hydra(arguments: list[str]) -> None:
+            sys.argv[1:] = arguments
+            command()
+
+        compose_with_defaults(sys.argv[1:], run_hydra)
         if {"--cfg", "-c"} & {argument.partition("=")[0] for argument in sys.argv}:
             print("# fcorun help KEY explains a key")
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
-        if isinstance(error, BrokenPipeError) and not failures:  # the reader of --help or --cfg has seen enough
+        if isinstance(error, BrokenPipeError) and not failures:  # the reader of --help or --cfg has gone away
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        if isinstance(error, OSError) and not isinstance(error, HydraException) and not failures:  # Hydra makes folders
+        if isinstance(error, OSError) and not isinstance(error, HydraException) and not failures:
+            # raised when Hydra makes the folder of a run
             error = UserError(f"hydra.run.dir: cannot write {error.filename} ({error.strerror}); choose another folder")
         if error not in failures:
             failures.append(error)

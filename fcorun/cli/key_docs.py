@@ -1,4 +1,4 @@
-"""What keys and choices mean, from the comments in the configuration files and the types of the plug-ins."""
+"""The documentation of keys and choices, from the comments in configuration files and the types of plug-ins."""
 
 import re
 import types
@@ -16,31 +16,39 @@ from fcorun.errors import UserError
 from fcorun.sections import SECTIONS
 from fcorun.sources.catalogue import read_source
 
-# Groups of choices, and where their keys stand.
+# The section that holds the keys of each config group.
 GROUPS = {name: name for name in SECTIONS} | {"hydra/launcher": "hydra.launcher", "hydra/sweeper": "hydra.sweeper"}
-_LABELS = {
+_LABEL_COMMENTS = {
     "name": "what the choice is called in records, tables and folders",
     "class": "the dotted path of the plug-in's class, a dataclass that Python can import from this folder",
     "title": "what pictures call it",
     "natural": "numbers that suit these data, from which other keys take their defaults",
 }
-_USUAL = {  # what plug-ins of many kinds mean by a key
+_COMMON_COMMENTS = {  # keys that many plug-ins have
     "algo.client_lr": "the clients' learning rate",
     "algo.server_lr": "the server's learning rate",
     "reg.strength": "how much psi weighs",
 }
-_TYPES = {float: "a number", int: "a whole number", str: "text", bool: "true or false", type(None): "null", Any: "any"}
-_SEVERAL = {float: "numbers", int: "whole numbers", str: "texts"}
+_TYPE_NAMES = {
+    float: "a number",
+    int: "a whole number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+    Any: "any",
+}
+_PLURAL_TYPE_NAMES = {float: "numbers", int: "whole numbers", str: "texts"}
+_IDENTITY_MARKS = ("outside identity", "default outside identity")  # no part of a type
 
 
 @dataclass(frozen=True)
 class KeyDoc:
-    """A key as one file has it.
+    """The documentation of a key in one file.
 
     Attributes:
-        comment: what the file says of it on its line.
-        value: as it is written there.
-        kind: its type and condition in words, where they are known.
+        comment: the comment on the key's line.
+        value: the text of its value.
+        type_text: its type and conditions in words; "" if they are not known.
     """
 
     comment: str
@@ -50,143 +58,169 @@ class KeyDoc:
 
 @dataclass(frozen=True)
 class ChoiceDoc:
-    """A choice of a group: what its file says at its head, and its keys by full name."""
+    """The documentation of a choice: the header comment of its file, and its keys by full name."""
 
     description: str
     keys: dict[str, KeyDoc]
 
 
 def read_root_keys() -> dict[str, KeyDoc]:
-    """The keys of conf/config.yaml that are of no choice."""
-    hints, found = type_hints(Settings), {}
-    for name, comment, value in _lines(Path(packaged_config_dir(), "config.yaml"), ""):
-        section, _, last = name.rpartition(".")
-        of = _hints(section, SECTIONS[section].base_class_paths[0]) if section in SECTIONS else hints
-        if name != "defaults":
-            found[name] = KeyDoc(comment, value, _kind(of.get(last), comment))
-    return found
+    """Return the keys of conf/config.yaml, which belong to no choice."""
+    root_hints = type_hints(Settings)
+    docs = {}
+    for key, comment, value in _read_lines(Path(packaged_config_dir(), "config.yaml"), ""):
+        if key == "defaults":
+            continue
+        section, _, name = key.rpartition(".")
+        hints = _class_hints(section, SECTIONS[section].base_class_paths[0]) if section in SECTIONS else root_hints
+        docs[key] = KeyDoc(comment, value, _type_text(hints.get(name), comment))
+    return docs
 
 
 def read_default_choices() -> dict[str, str]:
-    """The choice of each group where none is given."""
-    told = yaml.safe_load(Path(packaged_config_dir(), "config.yaml").read_text(encoding="utf-8"))["defaults"]
-    return {group.split()[-1]: name for item in told if isinstance(item, dict) for group, name in item.items()}
+    """Return the choice that each group has by default."""
+    config = yaml.safe_load(Path(packaged_config_dir(), "config.yaml").read_text(encoding="utf-8"))
+    choices = {}
+    for item in config["defaults"]:
+        if isinstance(item, dict):
+            choices |= {group.split()[-1]: name for group, name in item.items()}
+    return choices
 
 
 def read_choice(group: str, name: str) -> ChoiceDoc:
-    """A choice of a group, with what its file takes over from others."""
-    path, keys = find_choices(group)[name], {}
-    values: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    """Return the documentation of a choice, including keys that its file inherits from other files."""
+    path = find_choices(group)[name]
+    section = GROUPS.get(group, group)
+    text = path.read_text(encoding="utf-8")
+    values: Any = yaml.safe_load(text) or {}
+    docs: dict[str, KeyDoc] = {}
     for base in values.get("defaults", ()):
         if isinstance(base, str) and base in find_choices(group):
-            keys |= read_choice(group, base).keys
-    text = path.read_text(encoding="utf-8")
-    prefix = "" if "@package _global_" in text else f"{GROUPS.get(group, group)}."
-    own = {name: (comment, value) for name, comment, value in _lines(path, prefix)}
-    section = GROUPS.get(group, group)
-    hints = _hints(section, own.get(f"{section}.class", ("", ""))[1])
-    for name, (comment, value) in own.items():
-        first, _, last = name.rpartition(".")
-        if name.startswith(("defaults", "hydra.", "figure")) and not section.startswith("hydra"):
+            docs |= read_choice(group, base).keys
+    prefix = "" if "@package _global_" in text else f"{section}."
+    lines = {key: (comment, value) for key, comment, value in _read_lines(path, prefix)}
+    hints = _class_hints(section, lines.get(f"{section}.class", ("", ""))[1])
+    for key, (comment, value) in lines.items():
+        if key.startswith(("defaults", "hydra.", "figure")) and not section.startswith("hydra"):
             continue
-        known = keys.get(name, KeyDoc(_LABELS.get(last, "") if first == section else "", ""))
-        said = comment or known.comment
-        if (usual := _USUAL.get(name)) and not said.startswith(usual):
-            said = "; ".join(filter(None, [usual, said]))
-        keys[name] = KeyDoc(said, value, _kind(hints.get(last) if first == section else None, said) or known.kind)
-    return ChoiceDoc(header_comment(path), _with_defaults(section, keys))
+        parent, _, field = key.rpartition(".")
+        is_own_field = parent == section
+        inherited = docs.get(key, KeyDoc(_LABEL_COMMENTS.get(field, "") if is_own_field else "", ""))
+        comment = _with_common_comment(key, comment or inherited.comment)
+        type_text = _type_text(hints.get(field) if is_own_field else None, comment)
+        docs[key] = KeyDoc(comment, value, type_text or inherited.type_text)
+    return ChoiceDoc(header_comment(path), _with_class_defaults(section, docs))
 
 
-def plugin_class(group: str, found: ChoiceDoc) -> type | None:
-    """The class that a choice names; None where it names none, or another key says which. Raises UserError for one
-    that cannot be imported."""
+def _with_common_comment(key: str, comment: str) -> str:
+    """Return a comment with the common comment on its key in front, unless it begins with that."""
+    common = _COMMON_COMMENTS.get(key)
+    if common is None or comment.startswith(common):
+        return comment
+    return "; ".join(filter(None, [common, comment]))
+
+
+def plugin_class(group: str, choice: ChoiceDoc) -> type | None:
+    """Return the class that a choice names; None if it names none, or if another key determines it.
+
+    Raises UserError for a class that cannot be imported.
+    """
     key = f"{GROUPS.get(group, group)}.class"
-    path = found.keys[key].value if key in found.keys else ""
-    return locate_user_class(path, key) if path and "$" not in path else None
+    class_path = choice.keys[key].value if key in choice.keys else ""
+    return locate_user_class(class_path, key) if class_path and "$" not in class_path else None
 
 
-def source_text(group: str, found: ChoiceDoc) -> str:
-    """Where a choice's class says that it comes from; empty where it has none, or does not say so."""
+def source_text(group: str, choice: ChoiceDoc) -> str:
+    """Return the source that a choice's class cites; "" if the choice has no class."""
     try:
-        kind = plugin_class(group, found)
-        return read_source(kind).text if kind else ""
+        cls = plugin_class(group, choice)
+        return read_source(cls).text if cls else ""
     except UserError as error:
         return f"not known: {error}"
 
 
 def format_default(value: str) -> str:
-    """A key's value as it is written, in words where it is none or that of another key."""
+    """Return a key's value as text, in words for a required value and for the value of another key."""
     if value == "???":
         return "none, it must be given"
     return re.sub(r"\$\{oc\.select:([^,}]+),([^}]+)\}", r"that of \1, else \2", value)
 
 
-def _with_defaults(section: str, keys: dict[str, KeyDoc]) -> dict[str, KeyDoc]:
-    """The keys, and those fields of the class that no file holds, with their defaults."""
-    path = keys[f"{section}.class"].value if f"{section}.class" in keys else ""
-    hints = _hints(section, path)
-    known, own = keys | read_root_keys(), fields(locate_user_class(path, "")) if hints else ()
-    found = {field.name: field.default for field in own if field.init}
-    for name, default in found.items():
-        if (key := f"{section}.{name}") not in known and default is not MISSING:
-            written = yaml.safe_dump(default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
-            keys[key] = KeyDoc(_USUAL.get(key, ""), written, _kind(hints.get(name), ""))
-    return keys
+def _with_class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, KeyDoc]:
+    """Return the keys of a choice, and the fields of its class that no file holds, with their defaults."""
+    class_path = docs[f"{section}.class"].value if f"{section}.class" in docs else ""
+    hints = _class_hints(section, class_path)
+    if not hints:
+        return docs
+    documented = docs | read_root_keys()
+    docs = dict(docs)
+    for field in fields(locate_user_class(class_path, "")):
+        key = f"{section}.{field.name}"
+        if not field.init or field.default is MISSING or key in documented:
+            continue
+        value = yaml.safe_dump(field.default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
+        docs[key] = KeyDoc(_COMMON_COMMENTS.get(key, ""), value, _type_text(hints.get(field.name), ""))
+    return docs
 
 
-def _lines(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
-    """Each key of a file with its prefix, the comment on its line, and its value as it is written."""
+def _read_lines(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each key of a file with its prefix, the comment on its line, and the text of its value."""
     text = path.read_text(encoding="utf-8")
     root: Any = yaml.compose(text)
     if isinstance(root, yaml.MappingNode):
-        yield from _below(root, prefix, text)
+        yield from _read_mapping(root, prefix, text)
 
 
-def _below(node: yaml.MappingNode, prefix: str, text: str) -> Iterator[tuple[str, str, str]]:
+def _read_mapping(node: yaml.MappingNode, prefix: str, text: str) -> Iterator[tuple[str, str, str]]:
     lines = text.splitlines()
     for key, value in node.value:
-        block = isinstance(value, yaml.CollectionNode) and not value.flow_style
-        mark = key.end_mark if block else value.end_mark
-        comment = re.search(r"#\s*(.*)", lines[mark.line][mark.column :]) if mark.line < len(lines) else None
-        written = "" if block else " ".join(text[value.start_mark.index : value.end_mark.index].split())
-        if not block or comment:
-            yield prefix + key.value, comment[1] if comment else "", written
-        if block and isinstance(value, yaml.MappingNode):
-            yield from _below(value, f"{prefix}{key.value}.", text)
+        is_block = isinstance(value, yaml.CollectionNode) and not value.flow_style
+        end = key.end_mark if is_block else value.end_mark
+        comment = re.search(r"#\s*(.*)", lines[end.line][end.column :]) if end.line < len(lines) else None
+        value_text = "" if is_block else " ".join(text[value.start_mark.index : value.end_mark.index].split())
+        if not is_block or comment:
+            yield prefix + key.value, comment[1] if comment else "", value_text
+        if is_block and isinstance(value, yaml.MappingNode):
+            yield from _read_mapping(value, f"{prefix}{key.value}.", text)
 
 
-def _hints(section: str, path: str) -> dict[str, Any]:
-    """The types of the fields of the class that a choice names, if it can be found."""
-    if not path or "$" in path or section not in SECTIONS:
+def _class_hints(section: str, class_path: str) -> dict[str, Any]:
+    """Return the types of the fields of a section's class; none if the class cannot be imported."""
+    if not class_path or "$" in class_path or section not in SECTIONS:
         return {}
     try:
-        return type_hints(locate_user_class(path, f"{section}.class"))
+        return type_hints(locate_user_class(class_path, f"{section}.class"))
     except UserError:
         return {}
 
 
-def _kind(hint: Any, comment: str) -> str:
-    """A type in words, or nothing where it is not known, or where a comment names all that there is to choose from."""
-    words = _words(hint) if hint is not None else ""
-    return "" if all(word in comment for word in words.split(" or ")) else words
+def _type_text(hint: Any, comment: str) -> str:
+    """Return a type in words; "" if it is not known, or if the comment names all allowed values."""
+    if hint is None:
+        return ""
+    text = _describe_type(hint)
+    return "" if all(word in comment for word in text.split(" or ")) else text
 
 
-def _words(hint: Any) -> str:
-    """A type and its conditions in words.
+def _describe_type(hint: Any) -> str:
+    """Return a type and its conditions in words.
 
-    >>> _words(Annotated[float, "or auto", "positive"])
+    >>> _describe_type(Annotated[float, "or auto", "positive"])
     'a number, positive, or auto'
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        marks = [mark for mark in args[1:] if mark not in ("outside identity", "default outside identity", "or auto")]
-        return ", ".join([_words(args[0]), *marks, *(["or auto"] if "or auto" in args else [])])
+        conditions = [mark for mark in args[1:] if mark not in (*_IDENTITY_MARKS, "or auto")]
+        parts = [_describe_type(args[0]), *conditions]
+        if "or auto" in args:
+            parts.append("or auto")
+        return ", ".join(parts)
     if origin in (Union, types.UnionType):
-        return " or ".join(_words(arg) for arg in sorted(args, key=lambda arg: arg is type(None)))
+        return " or ".join(_describe_type(arg) for arg in sorted(args, key=lambda arg: arg is type(None)))
     if origin is Literal:
         return " or ".join(str(arg) for arg in args)
     if origin is list:
-        return f"a list of {_SEVERAL.get(args[0], _words(args[0]))}"
+        return f"a list of {_PLURAL_TYPE_NAMES.get(args[0], _describe_type(args[0]))}"
     if origin is dict or hint is dict:
         return "a mapping"
-    return _TYPES.get(hint, str(hint))
+    return _TYPE_NAMES.get(hint, str(hint))

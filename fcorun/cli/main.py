@@ -21,11 +21,11 @@ from fcorun.system.interruption import interruptible
 
 
 def main() -> None:
-    """The command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
+    """Run the command ``fcorun``. Exits with 2 for bad input, 1 for a failure, 130 when interrupted."""
     code: Any = 0
     warnings.formatwarning = format_warning
     try:
-        _command()
+        _run_command()
     except SystemExit as end:
         code = end.code or 0
         raise
@@ -34,7 +34,7 @@ def main() -> None:
         raise
     except BaseException:
         code = 1
-        if current_hosts():  # leaving them ends this process
+        if current_hosts():  # their shutdown ends this process before Python prints the traceback
             import traceback
 
             traceback.print_exc()
@@ -43,8 +43,8 @@ def main() -> None:
         shutdown(code)
 
 
-def _command() -> None:
-    folder, arguments = _own_folder(sys.argv[1:])
+def _run_command() -> None:
+    config_dir, arguments = _split_config_dir(sys.argv[1:])
     if arguments == ["--version"]:
         from importlib.metadata import version
 
@@ -53,53 +53,63 @@ def _command() -> None:
     if not arguments:
         print(_short_help())
         return
-    if completing := arguments[0] in ("-sc", "--shell-completion") and any("query=" in word for word in arguments):
-        folder, whole = _completed(os.environ.get("COMP_LINE", ""))
-        if whole:
+    is_completion_option = arguments[0] in ("-sc", "--shell-completion")
+    is_completing = is_completion_option and any("query=" in word for word in arguments)
+    if is_completing:
+        config_dir, is_complete = _print_completions(os.environ.get("COMP_LINE", ""))
+        if is_complete:
             return
     if arguments[0] in commands.COMMANDS:
-        sys.exit(commands.main([arguments[0], *(["--config-dir", folder] if folder else []), *arguments[1:]]))
+        config_option = ["--config-dir", config_dir] if config_dir else []
+        sys.exit(commands.main([arguments[0], *config_option, *arguments[1:]]))
     if not re.search("[=~]|^-", arguments[0]):
-        known = suggest_name(arguments[0], commands.COMMANDS)
-        sys.exit(report_error(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {known}")))
+        suggestion = suggest_name(arguments[0], commands.COMMANDS)
+        sys.exit(report_error(UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {suggestion}")))
     try:
-        with use_config_dir(folder), interruptible():
+        with use_config_dir(config_dir), interruptible():
             sys.argv[1:] = normalize_overrides(arguments)
-            if not completing:
+            if not is_completing:
                 warn_overridden()
             failures = compose_and_run()
     except UserError as error:
         failures = [error]
-    if failures:
-        sys.exit(max([int(e.code or 0) if isinstance(e, SystemExit) else report_error(e) for e in failures]))
+    codes = [int(error.code or 0) if isinstance(error, SystemExit) else report_error(error) for error in failures]
+    if codes:
+        sys.exit(max(codes))
 
 
-def _completed(line: str) -> tuple[str | None, bool]:
-    """Print what the tab key may complete of a command line that is one of a command's; the folder that --config-dir
-    names on it, if there is one, and whether that is all."""
+def _print_completions(line: str) -> tuple[str | None, bool]:
+    """Print the completions of a command line.
+
+    Return the folder of its --config-dir, if that exists, and whether Hydra has no further completions.
+    """
     from fcorun.cli.completion import completions
 
-    folder, words = _own_folder(line.split(" "))
-    folder = folder if folder and Path(folder).is_dir() else None
-    with use_config_dir(folder):
-        found, whole = completions(" ".join(words))
-    print(*found, sep="\n", end="\n" if found else "")
-    return folder, whole
+    config_dir, words = _split_config_dir(line.split(" "))
+    if config_dir and not Path(config_dir).is_dir():
+        config_dir = None
+    with use_config_dir(config_dir or None):
+        candidates, is_complete = completions(" ".join(words))
+    print(*candidates, sep="\n", end="\n" if candidates else "")
+    return config_dir, is_complete
 
 
-def _own_folder(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """What --config-dir names, and the other arguments."""
-    folder, others, given = None, [], iter(arguments)
-    for argument in given:
+def _split_config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """Return the folder that --config-dir names, and the other arguments."""
+    config_dir = None
+    others = []
+    remaining = iter(arguments)
+    for argument in remaining:
         name, equals, value = argument.partition("=")
         if name in ("--config-dir", "-cd"):
-            folder = value if equals else next(given, "")
+            config_dir = value if equals else next(remaining, "")
         else:
             others.append(argument)
-    return folder, others
+    return config_dir, others
 
 
 def _short_help() -> str:
-    """The examples of ``fcorun --help``, without the choices and keys."""
-    help = yaml.safe_load(Path(packaged_config_dir(), "hydra", "help", "fcorun.yaml").read_text(encoding="utf-8"))
-    return f"{help['header']}  fcorun --help                                        choices, and the most used keys"
+    """Return the examples of ``fcorun --help``, without the choices and keys."""
+    help_file = Path(packaged_config_dir(), "hydra", "help", "fcorun.yaml")
+    header = yaml.safe_load(help_file.read_text(encoding="utf-8"))["header"]
+    return f"{header}  fcorun --help                                        choices, and the most used keys"

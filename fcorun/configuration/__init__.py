@@ -1,1 +1,1 @@
-"""From the command line and configuration files to plain values, by Hydra."""
+"""The configuration: from the command line and files to plain values, by Hydra."""

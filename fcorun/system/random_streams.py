@@ -1,4 +1,4 @@
-"""Independent streams of random numbers, each known by a seed and names."""
+"""Independent streams of random numbers, each identified by a seed and names."""
 
 import hashlib
 
@@ -6,6 +6,6 @@ import numpy as np
 
 
 def random_stream(seed: int, *names: object) -> np.random.Generator:
-    """Random numbers that depend on ``seed`` and ``names`` alone, so that no draw shifts another one's numbers."""
+    """Return a generator that depends on ``seed`` and ``names`` alone, so that no stream shifts another."""
     digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
