@@ -1,4 +1,4 @@
-"""How Sphinx makes the site: sphinx-build -W docs site. No network is needed, neither here nor to read it."""
+"""Configuration of Sphinx: sphinx-build -W docs site. Neither building nor reading the site needs a network."""
 
 import re
 import sys
@@ -29,14 +29,14 @@ napoleon_custom_sections = [("Optional methods", "params_style")]
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # the notebook has its outputs; a test makes them anew
+nb_execution_mode = "off"  # the notebook contains its outputs; a test recomputes them
 
 
-def plain(app, what, name, obj, options, lines: list[str]) -> None:
-    """Docstrings are plain text: norms, stars and underscores in them are no marks of reStructuredText."""
-    for at, line in enumerate(lines):
+def escape_docstring(app, what, name, obj, options, lines: list[str]) -> None:
+    """Escape norms, stars and underscores, since docstrings are plain text and not reStructuredText."""
+    for index, line in enumerate(lines):
         parts = re.split(r"(``.+?``)", line)
-        lines[at] = "".join(p if p.startswith("``") else re.sub(r"([|*\\`]|_(?=\W|$))", r"\\\1", p) for p in parts)
+        lines[index] = "".join(p if p.startswith("``") else re.sub(r"([|*\\`]|_(?=\W|$))", r"\\\1", p) for p in parts)
 
 
 def inline_math(writer, node) -> None:
@@ -48,8 +48,8 @@ def block_math(writer, node) -> None:
 
 
 def _math(writer, node, block: bool) -> None:
-    """A formula as MathML, which browsers show without a script."""
-    # docutils puts the index of a letter with an accent below it, but not that of a group
+    """Write a formula as MathML, which browsers show without a script."""
+    # docutils sets the index of an accented letter below the letter; a group prevents that
     text = re.sub(r"(\\(?:bar|hat|tilde) ?(?:\\[a-z]+|\w))(?=[_^])", r"{\1{}}", node.astext())
     writer.body.append(tex2mathml(text, as_block=block))
     raise SkipNode
@@ -57,5 +57,5 @@ def _math(writer, node, block: bool) -> None:
 
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
-    app.connect("autodoc-process-docstring", plain, priority=100)
+    app.connect("autodoc-process-docstring", escape_docstring, priority=100)
     app.connect("builder-inited", lambda app: reference.write(Path(app.srcdir)))

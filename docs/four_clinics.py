@@ -9,8 +9,8 @@
 # %% [markdown]
 # # From Python: a sparse model of four clinics
 #
-# The Wisconsin table of breast masses, which scikit-learn has, is dealt out to four simulated clinics of different
-# sizes. Which features does a federated model need, and is it as good as a model of all rows together?
+# scikit-learn's Wisconsin table of breast masses is partitioned among four simulated clinics of different sizes. Which
+# features does a federated model need, and is it as good as a model trained on all rows in one place?
 
 # %%
 import os
@@ -33,8 +33,8 @@ table.to_csv("masses.csv", index=False)
 table.groupby("clinic")["target"].value_counts().unstack()
 
 # %% [markdown]
-# A configuration is what the command line would give; `compose` fills in the rest. A quarter of each clinic's rows is
-# for the test, which nothing sees but the scores at the end.
+# `compose` takes the keys of the command line and adds the defaults. A quarter of each clinic's rows is the test split,
+# which only the scores at the end read.
 
 # %%
 config = fcorun.compose(
@@ -47,7 +47,8 @@ config = fcorun.compose(
 config["algo"]
 
 # %% [markdown]
-# Five strengths of the l1 norm, as fractions of the smallest one that leaves no feature, as one program:
+# Five strengths of the l1 norm, computed as one program. `reg.relative` is a fraction of the smallest strength at which
+# all coefficients are 0:
 
 # %%
 fractions = [0.3, 0.1, 0.03, 0.01, 0.003]
@@ -58,7 +59,7 @@ for fraction, record in zip(fractions, records, strict=True):
     print(f"{fraction:5}  {record.summary['final']['density'] * 30:4.0f} of 30 features   AUC {test['auc']:.3f}")
 
 # %% [markdown]
-# The rows of a record are a table:
+# The metrics of a record are a table:
 
 # %%
 figure, axis = plt.subplots(figsize=(5, 3), layout="constrained")
@@ -68,7 +69,7 @@ axis.set(xlabel="round", ylabel="mean training loss (nats)", yscale="log")
 axis.legend(title="reg.relative", fontsize="small")
 plt.show()
 # %% [markdown]
-# The largest coefficients of the third, as trained, on standardized columns; `value_original` is in the columns' units:
+# The largest coefficients of the third record: `value` on standardized columns, `value_original` in the columns' units:
 
 # %%
 chosen = records[2]
@@ -78,7 +79,7 @@ weights = weights.sort_values("value", key=abs, ascending=False)
 weights[["feature", "value", "value_original"]].head(6).round(3)
 
 # %% [markdown]
-# The same problem solved on all rows together, to a certified optimum. So near have 300 rounds come to it:
+# The certified optimum of the same problem on all rows in one place, compared with the objective after 300 rounds:
 
 # %%
 baseline = fcorun.compose(
@@ -92,7 +93,7 @@ optimum = fcorun.run(baseline).summary["final"]["objective"]
 print(f"objective {chosen.summary['final']['objective']:.4f} with clients, {optimum:.4f} on all rows together")
 
 # %% [markdown]
-# `estimator()` is the model as a fitted estimator of scikit-learn, for rows that `encode` has coded as the record did:
+# `estimator()` returns a fitted scikit-learn estimator for rows encoded by `encode`:
 
 # %%
 model = chosen.estimator()

@@ -1,29 +1,32 @@
-"""Pieces of Markdown, as MyST reads it."""
+"""Pieces of Markdown for MyST."""
 
 import re
 from pathlib import Path
 
 
 def marked(text: str) -> str:
-    """Plain text as Markdown that shows it as it is; what stands between double backticks is code."""
-    parts = re.split(r"``(.+?)``", " ".join(text.split()))
-    return "".join(f"`{p}`" if at % 2 else re.sub(r"([\\`*_{}\[\]<>#|$~])", r"\\\1", p) for at, p in enumerate(parts))
+    """Escape plain text for Markdown; text between double backticks becomes code."""
+    escaped = ""
+    for index, part in enumerate(re.split(r"``(.+?)``", " ".join(text.split()))):
+        is_code = index % 2 == 1
+        escaped += f"`{part}`" if is_code else re.sub(r"([\\`*_{}\[\]<>#|$~])", r"\\\1", part)
+    return escaped
 
 
 def short(path: Path) -> str:
-    """The end of a path, from the folder of the package or of the configuration files on."""
+    """Return the end of a path, from the folder of the package or of the configuration files on."""
     parts = path.resolve().parts
-    at = max(len(parts) - 1 - parts[::-1].index(top) for top in ("fcorun", "conf") if top in parts)
-    return "/".join(parts[at:])
+    start = max(len(parts) - 1 - parts[::-1].index(top) for top in ("fcorun", "conf") if top in parts)
+    return "/".join(parts[start:])
 
 
 def listing(path: Path | str, language: str) -> list[str]:
     return [f"````{language}", Path(path).read_text(encoding="utf-8").rstrip(), "````", ""]
 
 
-def documented(directive: str, what: str, *options: str) -> list[str]:
-    """What autodoc makes of an object."""
-    return ["```{eval-rst}", f".. {directive}:: {what}", *(f"   {option}" for option in options), "```", ""]
+def documented(directive: str, name: str, *options: str) -> list[str]:
+    """Return the directive with which autodoc documents an object."""
+    return ["```{eval-rst}", f".. {directive}:: {name}", *(f"   {option}" for option in options), "```", ""]
 
 
 def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -32,7 +35,7 @@ def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def tree(names: list[str]) -> list[str]:
-    """The hidden list of the pages below."""
+    """Return a hidden table of contents of the pages below."""
     return ["```{toctree}", ":hidden:", *names, "```", ""]
 
 

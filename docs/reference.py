@@ -1,6 +1,6 @@
-"""The pages of docs/reference, from configuration files, docstrings and the command itself, at each build.
+"""Generate the pages of docs/reference from configuration files, docstrings and the command, at each build.
 
-What it writes is not kept in git. It reads what ``fcorun help`` and ``fcorun list`` read.
+The pages are not committed. The generator reads the sources of ``fcorun help`` and ``fcorun list``.
 """
 
 import contextlib
@@ -46,18 +46,19 @@ TITLES = {
 }
 _choice_of, _root_keys = cache(read_choice), cache(read_root_keys)
 DOCS = Path(__file__).parent
-PAGED = ("algo",)  # each of these choices has a page of its own
+PAGED = ("algo",)  # groups with a page for each choice
 CONTRACTS = ("algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "networks", "trackers")
 PUBLIC = ("compose", "run", "grid", "run_grid", "load_records", "Record", "Watcher", "UserError")
 
 
 def write(docs: Path) -> None:
-    """Write the pages into ``docs``/reference; those that are the same stay as they are, others there go."""
-    folder, found = docs / "reference", dict(pages())
+    """Write the pages into ``docs``/reference; leave unchanged pages untouched, and delete other files."""
+    folder = docs / "reference"
+    texts = dict(pages())
     for path in folder.rglob("*.md") if folder.is_dir() else ():
-        if str(path.relative_to(folder)) not in found:
+        if str(path.relative_to(folder)) not in texts:
             path.unlink()
-    for name, text in found.items():
+    for name, text in texts.items():
         path = folder / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def write(docs: Path) -> None:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Each page: its place in docs/reference, and its text."""
+    """Yield the path in docs/reference and the text of each page."""
     groups = [group for group in GROUPS if group in TITLES]
     yield "index.md", _index(groups)
     for group in groups:
@@ -78,8 +79,8 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "python.md", _python()
     yield "contracts.md", _contracts()
     yield "sources.md", _sources()
-    yield "contributing.md", _beside("CONTRIBUTING.md")
-    yield "changelog.md", _beside("CHANGELOG.md")
+    yield "contributing.md", _repository_page("CONTRIBUTING.md")
+    yield "changelog.md", _repository_page("CHANGELOG.md")
 
 
 def _page(group: str) -> str:
@@ -89,48 +90,54 @@ def _page(group: str) -> str:
 def _index(groups: list[str]) -> str:
     more = {"keys": "Keys", "commands": "Commands", "gallery": "Gallery of figures", "python": "From Python",
             "contracts": "Contracts of plug-ins", "sources": "Sources, as BibTeX"}  # fmt: skip
-    lines = ["# Reference", "", "Made from the configuration files, the docstrings and the command itself.", ""]
+    lines = ["# Reference", "", "Generated from the configuration files, the docstrings and the command itself.", ""]
     lines += [f"- [{TITLES[group]}]({_page(group)}.md): `{group}=`" for group in groups]
     lines += [f"- [{title}]({name}.md)" for name, title in more.items()]
     return joined(lines, "", tree([*map(_page, groups), *(name for name in more if name != "gallery")]))
 
 
 def _group(group: str) -> str:
-    """The page of a shelf: a table of its choices, then these, or links to their pages."""
-    found = {name: _choice_of(group, name) for name in find_choices(group)}
+    """Return the page of a group: a table of its choices, then the choices or links to their pages."""
+    choices = {name: _choice_of(group, name) for name in find_choices(group)}
     rows = [
         (f"[{name}]({_place(group, name)})", marked(each.description), marked(", ".join(capabilities(group, each))))
-        for name, each in found.items()
+        for name, each in choices.items()
     ]
     default = read_default_choices().get(group)
-    said = f"`{group}={default}` where none is given. " if default in found else ""
+    default_note = f"The default is `{group}={default}`. " if default in choices else ""
     legend = f"{marked(LEGENDS[group]).capitalize()}." if group in LEGENDS else ""
     lines = [f"# {TITLES[group]}", ""]
-    lines += [f"`fcorun list {group}` lists them, `fcorun help {group}=NAME` explains one. {said}{legend}", ""]
-    lines += table((group, "what it is", "needs and can"), rows)
-    if general := [(f"`{key}`", *_told(about)) for key, about in _root_keys().items() if key.startswith(f"{group}.")]:
-        lines += ["Keys of all of them:", "", *table(("key", "default", "meaning"), general)]
+    lines += [
+        f"`fcorun list {group}` lists the choices, `fcorun help {group}=NAME` explains one. {default_note}{legend}",
+        "",
+    ]
+    lines += table((group, "description", "requirements and capabilities"), rows)
+    if general := [
+        (f"`{key}`", *_describe_key(about)) for key, about in _root_keys().items() if key.startswith(f"{group}.")
+    ]:
+        lines += ["Keys of all choices:", "", *table(("key", "default", "meaning"), general)]
     if group in PAGED:
         lines += ["## Notation", "", (DOCS / "equations" / "notation.md").read_text(encoding="utf-8")]
-        return joined(lines, tree([f"{group}-{name}" for name in found]))
-    return joined(lines, *(_choice(group, name, "##") for name in found))
+        return joined(lines, tree([f"{group}-{name}" for name in choices]))
+    return joined(lines, *(_choice(group, name, "##") for name in choices))
 
 
 def _choice(group: str, name: str, level: str) -> list[str]:
-    """A choice: what it is, its keys, its mathematics, what its class says, and its code."""
-    found, path = _choice_of(group, name), find_choices(group)[name]
-    lines = [f"{level} {group}={name}", "", marked(found.description), ""]
-    if able := capabilities(group, found):
-        lines += [f"Needs and can: {marked(', '.join(able))}.", ""]
-    kind = plugin_class(group, found)
+    """Return the section of a choice: description, keys, mathematics, class documentation, and code."""
+    choice = _choice_of(group, name)
+    path = find_choices(group)[name]
+    lines = [f"{level} {group}={name}", "", marked(choice.description), ""]
+    if able := capabilities(group, choice):
+        lines += [f"Requirements and capabilities: {marked(', '.join(able))}.", ""]
+    kind = plugin_class(group, choice)
     source = read_source(kind) if kind else None
     if source and source.text:
         links = " ".join(f"[\\[{entry.key}\\]](sources.md#{entry.key})" for entry in source.entries)
         lines += [f"Source: {marked(source.text)}. {links}", ""]
-    keys = [(f"`{key}`", *_told(about)) for key, about in found.keys.items()]
+    keys = [(f"`{key}`", *_describe_key(about)) for key, about in choice.keys.items()]
     lines += table(("key", "default", "meaning"), keys)
     if kind and (equations := DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").is_file():
-        lines += [f"{level}# The mathematics", "", "[What the symbols mean](algo.md#notation).", ""]
+        lines += [f"{level}# The mathematics", "", "[Notation](algo.md#notation).", ""]
         lines += [equations.read_text(encoding="utf-8"), ""]
     if kind and (file := getsourcefile(kind)):
         lines += documented("autoclass", f"{kind.__module__}.{kind.__qualname__}", ":no-index:")
@@ -139,12 +146,12 @@ def _choice(group: str, name: str, level: str) -> list[str]:
 
 
 def _place(group: str, name: str) -> str:
-    """Where a choice is, seen from the other pages."""
+    """Return the link to a choice from the other pages."""
     return f"{group}-{name}.md" if group in PAGED else f"{_page(group)}.md#{_anchor(group, name)}"
 
 
-def _told(about: KeyDoc) -> tuple[str, str]:
-    """A key's default and meaning."""
+def _describe_key(about: KeyDoc) -> tuple[str, str]:
+    """Return a key's default and meaning."""
     default = format_default(about.value)
     shown = marked(default) if default != about.value or not default else f"`{default}`"
     kind = f" ({marked(about.type_text)})" if about.type_text else ""
@@ -156,7 +163,7 @@ def _anchor(group: str, name: str) -> str:
 
 
 def _keys() -> str:
-    rows = [(f"`{key}`", *_told(about)) for key, about in _root_keys().items() if about.value]
+    rows = [(f"`{key}`", *_describe_key(about)) for key, about in _root_keys().items() if about.value]
     lines = ["# Keys of every run", "", "`fcorun KEY=VALUE ...`; `fcorun help KEY` explains one, `fcorun --cfg job` "
              "prints all with their values.", "", *table(("key", "default", "meaning"), rows)]  # fmt: skip
     for name, kind in (("figure", spec.Figure), ("figure.claims", spec.Claim)):
@@ -174,7 +181,7 @@ def _commands() -> str:
     lines = [
         "# Commands",
         "",
-        "`fcorun KEY=VALUE ...` makes a run, `fcorun -m KEY=VALUE,VALUE ...` a sweep. The others:",
+        "`fcorun KEY=VALUE ...` makes a run, `fcorun -m KEY=VALUE,VALUE ...` a sweep. Other commands:",
         "",
     ]
     for name in COMMANDS:
@@ -184,7 +191,7 @@ def _commands() -> str:
 
 
 def _printed(call: Callable[[], object]) -> str:
-    """What a call prints on a terminal of 100 columns without colours."""
+    """Return the output of a call on a terminal of 100 columns without colours."""
     with (
         patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}),
         contextlib.redirect_stdout(io.StringIO()) as out,
@@ -198,9 +205,9 @@ def _gallery() -> str:
     lines = [
         "# Gallery of figures",
         "",
-        "Each is a file in `conf/experiment`, is made by `fcorun figure NAME`, and says of",
+        "Each figure is a file in `conf/experiment`. `fcorun figure NAME` makes the figure and tests its claims.",
     ]
-    lines += ["each claim whether it holds. [Figures](../guide/figures.md) tells how, with times and verdicts.", ""]
+    lines += ["[Figures](../guide/figures.md) documents the command, with times and verdicts.", ""]
     for name, path in spec.list_figures().items():
         figure = yaml.safe_load(path.read_text(encoding="utf-8"))["figure"]
         title, head = marked(figure["title"]), marked(_choice_of("experiment", name).description)
@@ -209,7 +216,7 @@ def _gallery() -> str:
             lines += [f"![{title}](../{name}.png)", ""]
         lines += ["```text", f"fcorun figure {name}", "```", ""]
         if runs := figure.get("runs"):
-            lines += [f"It is drawn from the runs of [{marked(runs)}](#{runs.replace('_', '-')}).", ""]
+            lines += [f"The figure uses the runs of [{marked(runs)}](#{runs.replace('_', '-')}).", ""]
         claims = figure.get("claims", [])
         lines += ["Claims:", ""] * bool(claims)
         lines += [f"- {marked(claim['says'])}" + _note(claim.get("note")) for claim in claims]
@@ -224,7 +231,12 @@ def _note(text: str | None) -> str:
 
 
 def _python() -> str:
-    lines = ["# From Python", "", "What `import fcorun` gives. [From Python](../guide/python.md) shows it at work.", ""]
+    lines = [
+        "# From Python",
+        "",
+        "The public names of `import fcorun`. [From Python](../guide/python.md) shows an example.",
+        "",
+    ]
     for name in PUBLIC:
         kind = "function" if name.islower() else "class"
         members = [":members:"] * (name in ("Record", "Watcher"))
@@ -236,7 +248,7 @@ def _contracts() -> str:
     lines = ["# Contracts of plug-ins", "", "[A new plug-in](../guide/plugins.md) shows how to write one.", ""]
     for room in CONTRACTS:
         lines += [f"## fcorun.{room}.base", "", *documented("automodule", f"fcorun.{room}.base", ":members:")]
-    lines += ["## What methods are given", ""]
+    lines += ["## Arguments of an algorithm's functions", ""]
     for kind in ("problem.problem.Problem", "problem.problem.Batch", "problem.vector.Vector"):
         lines += documented("autoclass", f"fcorun.{kind}", ":members:", ":no-index:")
     return joined(
@@ -250,12 +262,12 @@ def _home(name: str) -> str:
     return f"{getattr(fcorun, name).__module__}.{name}"
 
 
-def _beside(name: str) -> str:
-    """A page that lies beside docs/, its links seen from docs/reference; of a file of no page its name."""
+def _repository_page(name: str) -> str:
+    """Return a page of the repository's root with links from docs/reference; a file without a page keeps its name."""
     pages = {"README.md": "../index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 
-    def link(found: re.Match[str]) -> str:
-        text, target = found.groups()
+    def link(match: re.Match[str]) -> str:
+        text, target = match.groups()
         if target.startswith("http") or target in pages:
             return f"[{text}]({pages.get(target, target)})"
         return f"[{text}](../{target[5:]})" if target.startswith("docs/") else f"{text} (`{target}`)"
@@ -274,11 +286,11 @@ def _sources() -> str:
                 used.setdefault(entry.key, []).append(link)
             if source.text.startswith(UNPUBLISHED):
                 without.append(f"- {link}: {marked(source.text)}")
-    lines = ["# Sources", "", "`fcorun cite DIR` prints those of the records in `DIR`.", ""]
+    lines = ["# Sources", "", "`fcorun cite DIR` prints the sources of the records in `DIR`.", ""]
     for key, entry in load_catalogue().items():
         lines += [f"## {key}", "", marked(entry.label) + (f": {', '.join(used[key])}" if key in used else ""), ""]
         lines += ["```bibtex", entry.text, "```", ""]
-    return joined(lines, "## Without a paper of their own", "", without)
+    return joined(lines, "## Plug-ins without a paper", "", without)
 
 
 if __name__ == "__main__":

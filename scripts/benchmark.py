@@ -1,6 +1,6 @@
-"""The figures of docs/measurements.md: ratios, measured in one run on one machine, compile time apart.
+"""Measure the tables of docs/measurements.md and docs/scale.md, in one session on one machine, without compile time.
 
-Times are the least of several repetitions, taken in turns, since what else runs on the machine only ever adds.
+Times are minima over several alternating repetitions, since other load on the machine only adds time.
 """
 
 import argparse
@@ -17,18 +17,18 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Print the rows of a Markdown table as they are measured."""
-    told = "\n".join(f"  {name:9} {(bench.__doc__ or '').strip()}" for name, bench in BENCHMARKS.items())
+    """Measure the benchmarks and print each row of a Markdown table when it is measured."""
+    summaries = "\n".join(f"  {name:9} {(bench.__doc__ or '').strip()}" for name, bench in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog=f"benchmarks:\n{told}", formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, epilog=f"benchmarks:\n{summaries}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; default: all of them")
-    asked = parser.parse_args().names or list(BENCHMARKS)
-    unknown = [name for name in asked if name not in BENCHMARKS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the benchmarks to run (default: all)")
+    chosen = parser.parse_args().names or list(BENCHMARKS)
+    unknown = [name for name in chosen if name not in BENCHMARKS]
     if unknown:
         parser.exit(2, f"there is no benchmark '{unknown[0]}': {suggest_name(unknown[0], BENCHMARKS)}\n")
-    print("| what | time | ratio or parts |\n| --- | --- | --- |")
-    for name in asked:
+    print("| measured | time | ratio or parts |\n| --- | --- | --- |")
+    for name in chosen:
         for line in BENCHMARKS[name]():
             print(line, flush=True)
 

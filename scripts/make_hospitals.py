@@ -1,16 +1,17 @@
-"""Make a table of six hospitals to try fcorun on: python scripts/make_hospitals.py [--rows 200] [--out hospitals.csv]
+"""Generate a table of six hospitals to try fcorun: python scripts/make_hospitals.py [--rows 200] [--out hospitals.csv]
 
-One row a stay of a patient. The outcome is `readmitted` (yes, no), within 30 days of leaving. Features have units, text
-and gaps, hospitals differ in size, in whom they treat and in what they record: Lys writes no bmi. Beside the table,
-`new_patients.csv` has three more stays without outcome, one of them with gaps. The numbers depend on the seed alone.
+The table has one row for each stay of a patient. The outcome is `readmitted` (yes, no), within 30 days after discharge.
+Features have units, text and missing values. Hospitals differ in size, in their patients and in the recorded features:
+Lys records no bmi. `new_patients.csv` has three more stays without outcome, one of them with missing values. The
+numbers depend on the seed alone.
 
-The true model is logistic and the same in all hospitals, in the columns' own units; what it does not name has
+The true model is logistic and equal in all hospitals, in the columns' own units. Features that the formula omits have
 coefficient 0:
 
     log odds = -1 + 0.05 (age - 65) + 0.01 (creatinine - 90) + 0.015 (crp - 30) - 0.03 (haemoglobin - 130)
                + 0.4 prior_stays + 0.9 [smoker = current] + 0.8 [ward = cardiology] - 0.5 [ward = surgery]
 
-Gaps fall where they may, whatever the value: in creatinine 4 %, haemoglobin 6 %, crp 15 %, smoker 8 % of the rows.
+Values are missing completely at random: in creatinine 4 %, haemoglobin 6 %, crp 15 %, smoker 8 % of the rows.
 """
 
 import argparse
@@ -24,18 +25,19 @@ WARDS = ("cardiology", "geriatrics", "medicine", "neurology", "surgery")
 SMOKER = ("current", "former", "never")
 INTERCEPT = -1.0
 CENTRES = {"age": 65.0, "creatinine": 90.0, "crp": 30.0, "haemoglobin": 130.0, "prior_stays": 0.0}
-TRUTH = {  # by feature as fcorun names it, in the column's own unit
+TRUTH = {  # by the feature names of fcorun, in the columns' own units
     **{"age": 0.05, "creatinine": 0.01, "crp": 0.015, "haemoglobin": -0.03, "prior_stays": 0.4},
     **{"smoker=current": 0.9, "ward=cardiology": 0.8, "ward=surgery": -0.5},
 }
-GAPS = {"creatinine": 0.04, "haemoglobin": 0.06, "crp": 0.15, "smoker": 0.08}
+MISSING = {"creatinine": 0.04, "haemoglobin": 0.06, "crp": 0.15, "smoker": 0.08}
 
 
-def stays(hospital: str, rows: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Complete rows of one hospital."""
-    older = rng.normal(0, 4)  # a hospital's own case mix
-    sex, day = rng.choice(["F", "M"], rows), np.datetime64("2024-01-01") + rng.integers(0, 365, rows)
-    age = np.clip(rng.normal(66 + older, 14, rows), 18, 99).round()
+def generate_stays(hospital: str, rows: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Generate complete rows of one hospital."""
+    age_shift = rng.normal(0, 4)  # the hospital's case mix
+    sex = rng.choice(["F", "M"], rows)
+    day = np.datetime64("2024-01-01") + rng.integers(0, 365, rows)
+    age = np.clip(rng.normal(66 + age_shift, 14, rows), 18, 99).round()
     return pd.DataFrame(
         {
             "patient": [f"{hospital[:2].upper()}{number:05}" for number in rng.permutation(100_000)[:rows]],
@@ -59,45 +61,47 @@ def stays(hospital: str, rows: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def log_odds(table: pd.DataFrame) -> np.ndarray:
-    """Of readmission, by the true model, of complete rows."""
-    found = np.full(len(table), INTERCEPT)
+    """Return the log odds of readmission by the true model, for complete rows."""
+    odds = np.full(len(table), INTERCEPT)
     for name, coefficient in TRUTH.items():
         column, _, level = name.partition("=")
-        found += coefficient * ((table[column] == level) if level else (table[column] - CENTRES[column]))
-    return found
+        odds += coefficient * ((table[column] == level) if level else (table[column] - CENTRES[column]))
+    return odds
 
 
-def make(rows: int = 200, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The table of six hospitals with ``rows`` rows each on average, and three new patients without outcome."""
+def make_tables(rows: int = 200, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the table of six hospitals, with ``rows`` rows each on average, and three new patients without outcome."""
     rng = np.random.default_rng(seed)
-    table = pd.concat([stays(name, round(rows * size), rng) for name, size in HOSPITALS.items()], ignore_index=True)
-    chance = 1 / (1 + np.exp(-log_odds(table)))
-    table["readmitted"] = np.where(rng.random(len(table)) < chance, "yes", "no")
-    for name, share in GAPS.items():
+    table = pd.concat(
+        [generate_stays(name, round(rows * size), rng) for name, size in HOSPITALS.items()], ignore_index=True
+    )
+    probability = 1 / (1 + np.exp(-log_odds(table)))
+    table["readmitted"] = np.where(rng.random(len(table)) < probability, "yes", "no")
+    for name, share in MISSING.items():
         table[name] = table[name].mask(rng.random(len(table)) < share)
     table["bmi"] = table["bmi"].mask(table["hospital"] == "Lys")
-    new = pd.concat([stays(name, 1, rng) for name in ("Basel", "Ghent", "Thun")], ignore_index=True)
+    new = pd.concat([generate_stays(name, 1, rng) for name in ("Basel", "Ghent", "Thun")], ignore_index=True)
     new.loc[2, "crp"], new.loc[2, "smoker"] = np.nan, None
     return table, new
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=200, help="of a hospital on average (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=200, help="rows of a hospital on average (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("hospitals.csv"), help="default: %(default)s")
-    asked = parser.parse_args()
-    if asked.rows < 10:
-        parser.error(f"--rows {asked.rows} is too few: give at least 10")
-    table, new = make(asked.rows, asked.seed)
+    arguments = parser.parse_args()
+    if arguments.rows < 10:
+        parser.error(f"--rows {arguments.rows} is too few: give at least 10")
+    table, new = make_tables(arguments.rows, arguments.seed)
     try:
-        table.to_csv(asked.out, index=False)
-        new.to_csv(asked.out.with_name("new_patients.csv"), index=False)
+        table.to_csv(arguments.out, index=False)
+        new.to_csv(arguments.out.with_name("new_patients.csv"), index=False)
     except OSError as error:
-        parser.error(f"--out {asked.out}: {error.strerror or error}; choose another place")
+        parser.error(f"--out {arguments.out}: {error.strerror or error}; choose another path")
     yes = (table["readmitted"] == "yes").mean()
-    print(f"{asked.out}: {len(table)} stays in {len(HOSPITALS)} hospitals, {100 * yes:.0f} % readmitted; beside it "
-          f"new_patients.csv with {len(new)}")  # fmt: skip
+    print(f"{arguments.out}: {len(table)} stays in {len(HOSPITALS)} hospitals, {100 * yes:.0f} % readmitted; "
+          f"new_patients.csv: {len(new)} new patients")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Time the prox of the nuclear norm by several methods: python scripts/nuclear_prox.py
+"""Measure the prox of the nuclear norm by several methods: python scripts/nuclear_prox.py
 
-3,136 float32 matrices of 32 x 32, half of their singular values above the threshold: by one program in one batch, and
-as fcorun runs them, by a program a core, each scanning over batches of 28. Every method takes its turn and the best of
-several turns counts; the processor's time is of all cores together. LAPACK in batches is timed in one program only, for
-jaxlib 0.10 may hang when two run it side by side.
+The input is 3,136 float32 matrices of 32 x 32, with half of their singular values above the threshold. One measurement
+is one program with one batch; the other, as fcorun runs, is one program for each core, which scans over batches of 28.
+The methods alternate, and the minimum counts. Processor time is the sum over all cores. Batched LAPACK is measured in
+one program only, since jaxlib 0.10 may hang in two programs at once.
 """
 
 import sys
@@ -21,50 +21,55 @@ from fcorun.system.machine import available_cores
 N, COUNT, WIDTH, T = 32, 3136, 28, 3.0
 
 
-def from_eigenvectors(z, values, vectors):
+def prox_from_eigenvectors(z, values, vectors):
     s = jnp.sqrt(jnp.maximum(values, 0))
     return (z @ vectors * jnp.where(s > T, 1 - T / s, 0)) @ vectors.T
 
 
-def from_svd(u, s, vt):
+def prox_from_svd(u, s, vt):
     return u * jnp.maximum(s - T, 0) @ vt
 
 
-def refined(z, steps):
-    """As if z itself held the eigenvectors of the step before: what Ogita and Aishima's refinement costs."""
-    gram, x = z.T @ z, z
+def refine_eigenvectors(z, steps):
+    """Refine z as if it held approximate eigenvectors, which measures the cost of Ogita and Aishima's method."""
+    gram = z.T @ z
+    x = z
     for _ in range(steps):
-        r, s = jnp.eye(N) - x.T @ x, x.T @ (gram @ x)
+        r = jnp.eye(N) - x.T @ x
+        s = x.T @ (gram @ x)
         values = jnp.diag(s) / (1 - jnp.diag(r))
-        apart = values[None, :] - values[:, None]
-        near = jnp.abs(apart) < 1e-3 * jnp.abs(values).max()
-        x = x + x @ jnp.where(near, r / 2, (s + values * r) / jnp.where(near, 1, apart))
-    return from_eigenvectors(z, values, x)
+        difference = values[None, :] - values[:, None]
+        close = jnp.abs(difference) < 1e-3 * jnp.abs(values).max()
+        x = x + x @ jnp.where(close, r / 2, (s + values * r) / jnp.where(close, 1, difference))
+    return prox_from_eigenvectors(z, values, x)
 
 
-svd_alone = sequential_vmap(lambda z: tuple(jnp.linalg.svd(z)))
-eigh_alone = sequential_vmap(lambda g: tuple(jnp.linalg.eigh(g)))
+sequential_svd = sequential_vmap(lambda z: tuple(jnp.linalg.svd(z)))
+sequential_eigh = sequential_vmap(lambda g: tuple(jnp.linalg.eigh(g)))
 METHODS = {
-    "LAPACK SVD, batch": lambda z: from_svd(*jnp.linalg.svd(z)),
-    "LAPACK SVD, one at a time": lambda z: from_svd(*svd_alone(z)),
-    "eigh of Gram, batch": lambda z: from_eigenvectors(z, *jnp.linalg.eigh(z.T @ z)),
-    "eigh of Gram, one at a time": lambda z: from_eigenvectors(z, *eigh_alone(z.T @ z)),
+    "LAPACK SVD, batch": lambda z: prox_from_svd(*jnp.linalg.svd(z)),
+    "LAPACK SVD, one at a time": lambda z: prox_from_svd(*sequential_svd(z)),
+    "eigh of Gram, batch": lambda z: prox_from_eigenvectors(z, *jnp.linalg.eigh(z.T @ z)),
+    "eigh of Gram, one at a time": lambda z: prox_from_eigenvectors(z, *sequential_eigh(z.T @ z)),
     "polar and sign iterations (fcorun)": lambda z: threshold_singular_values(z, T),
-    "refined eigenvectors, 1 step": lambda z: refined(z, 1),
-    "refined eigenvectors, 2 steps": lambda z: refined(z, 2),
+    "refined eigenvectors, 1 step": lambda z: refine_eigenvectors(z, 1),
+    "refined eigenvectors, 2 steps": lambda z: refine_eigenvectors(z, 2),
     "one matrix product": lambda z: z @ z,
 }
 
 
-def matrices():
+def make_matrices():
     rng = np.random.default_rng(0)
     left, right = (np.linalg.qr(rng.standard_normal((COUNT, N, N)))[0] for _ in range(2))
-    above, below = T + rng.uniform(0.2, 1.2, (COUNT, N // 2)), T * rng.uniform(0.05, 1, (COUNT, N // 2))
+    above = T + rng.uniform(0.2, 1.2, (COUNT, N // 2))
+    below = T * rng.uniform(0.05, 1, (COUNT, N // 2))
     return (left * np.concatenate([above, below], 1)[:, None] @ right).astype(np.float32)
 
 
 def main(turns=7):
-    z, count, calls = matrices(), available_cores(), {}
+    z = make_matrices()
+    count = available_cores()
+    calls = {}
     pool = ThreadPoolExecutor(count)
     parts = z[: len(z) // (count * WIDTH) * count * WIDTH].reshape(count, -1, WIDTH, N, N)
     for name, method in METHODS.items():

@@ -1,8 +1,8 @@
-"""Regenerate the figures of papers; the same as fcorun figure.
+"""Reproduce the figures of papers, as fcorun figure does.
 
-python scripts/reproduce.py                         # what there is
-python scripts/reproduce.py fco_fig3a fco_fig3b     # these
-python scripts/reproduce.py all --fast              # smaller versions, a minute each at most
+python scripts/reproduce.py                         # lists the figures
+python scripts/reproduce.py fco_fig3a fco_fig3b     # two figures
+python scripts/reproduce.py all --fast              # smaller versions of all figures, a minute each at most
 python scripts/reproduce.py fco_fig5 data.root=/scans data.subjects=[1,2]   # overrides for every run
 """
 

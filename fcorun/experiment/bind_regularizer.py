@@ -96,7 +96,7 @@ def warn_of_feature_order(reg: Regularizer, objective: Objective, data: Federate
         cure = "reg.groups={NAME: [0, 1]} puts features together by their numbers"
         if data.encoding is not None:
             cure = "without reg.group_size, a group is a column"
-        return [f"reg={name}: groups are blocks of {reg.block} consecutive features, whether these belong "  # type: ignore[attr-defined]
+        return [f"reg={name}: groups are blocks of {reg.block_size} consecutive features, whether these belong "  # type: ignore[attr-defined]
                 f"together or not: {cure}"]  # fmt: skip
     sizes = np.bincount(bound.group_of)  # type: ignore[attr-defined]
     large = [f"'{bound.names[group]}' ({sizes[group]})" for group in np.flatnonzero(sizes > 1)]  # type: ignore[attr-defined]

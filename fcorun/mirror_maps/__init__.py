@@ -1,4 +1,4 @@
-"""Mirror maps h, one a file."""
+"""Mirror maps h, one in each file."""
 
 from fcorun.mirror_maps.base import MirrorMap
 from fcorun.mirror_maps.diagonal import Diagonal

@@ -45,16 +45,17 @@ def _simplex(mirror, z, t, psi):
 
 
 def _l1_ball(mirror, z, t, psi):
-    d, size = mirror.diagonal(z), jnp.abs(z)
+    d = mirror.diagonal(z)
+    size = jnp.abs(z)
     outside = jnp.maximum(size - size.max() - simplex_threshold(size, psi.radius, 1 / d), 0)
     return jnp.where((size / d).sum() <= psi.radius, z, jnp.sign(z) * outside) / d
 
 
 def _l2_ball(mirror, z, t, psi):
-    """z / (d + theta) with theta >= 0 such that its norm is at most the radius.
+    """Return z / (d + theta) with the smallest theta >= 0 for which its norm is at most the radius.
 
-    Newton's method on 1 / norm - 1 / radius, which is concave and rising: from the left it never goes too far (Conn,
-    Gould and Toint, Trust-Region Methods, 2000, section 7.3).
+    The function 1 / norm - 1 / radius of theta is concave and increasing, so Newton's method from the left never
+    overshoots (Conn, Gould and Toint, Trust-Region Methods, 2000, section 7.3).
     """
     d = mirror.diagonal(z)
 
@@ -62,19 +63,20 @@ def _l2_ball(mirror, z, t, psi):
         theta, _, count = state
         squares = (z / (d + theta)) ** 2
         square = squares.sum()
-        rise = (jnp.sqrt(square) / psi.radius - 1) * square / (squares / (d + theta)).sum()
-        return theta + jnp.where(square > 0, jnp.maximum(rise, 0), 0), theta, count + 1
+        increment = (jnp.sqrt(square) / psi.radius - 1) * square / (squares / (d + theta)).sum()
+        return theta + jnp.where(square > 0, jnp.maximum(increment, 0), 0), theta, count + 1
 
-    def rising(state):
-        return (state[0] - state[1] > 4 * jnp.finfo(z.dtype).eps * state[0]) & (state[2] < 50)
+    def unfinished(state):
+        theta, previous, count = state
+        return (theta - previous > 4 * jnp.finfo(z.dtype).eps * theta) & (count < 50)
 
     start = jnp.maximum(jnp.sqrt((z**2).sum()) / psi.radius - d.max(), 0)
-    return psi.project(z / (d + lax.while_loop(rising, step, (start, start - 1, 0))[0]))
+    return psi.project(z / (d + lax.while_loop(unfinished, step, (start, start - 1, 0))[0]))
 
 
 @dataclass(frozen=True)
 class Diagonal(MirrorMap):
-    """h(w) = w' D w / 2 with D = diag(weights); in a matrix a weight is that of a row. Without weights, ones."""
+    """h(w) = w' D w / 2 with D = diag(weights), by default ones; a matrix has one weight for each row."""
 
     source = "textbook"
 
@@ -87,7 +89,7 @@ class Diagonal(MirrorMap):
     }
 
     def diagonal(self, w):
-        """The weight of each entry of w."""
+        """Return the weight of each entry of w."""
         if self.weights is None:
             return jnp.ones_like(w)
         if len(self.weights) != len(w):

@@ -23,9 +23,9 @@ def _l1(mirror, z, t, psi):
 
 @dataclass(frozen=True)
 class Entropy(MirrorMap):
-    """h(w) = sum_i w_i ln w_i - w_i, on w >= 0; with the simplex it makes exponentiated gradients.
+    """h(w) = sum_i w_i ln w_i - w_i, on w >= 0; with the simplex, methods become exponentiated gradient methods.
 
-    w is positive, and without a simplex it starts at ones.
+    All entries of w are positive. Without a simplex w starts at ones.
     """
 
     source = "@kivinen1997"
@@ -39,12 +39,12 @@ class Entropy(MirrorMap):
 
     def supports(self, psi):
         if isinstance(psi, Box) and isinstance(psi.upper, float) and psi.upper <= 0:
-            raise UserError(f"mirror=entropy is for positive w, and reg.upper={psi.upper:g} allows none; raise it")
+            raise UserError(f"mirror=entropy needs positive w, and reg.upper={psi.upper:g} allows none; raise it")
         return super().supports(psi)
 
     def domain_contains(self, psi):
-        low = psi.lower if isinstance(psi, Box) else None
-        return isinstance(psi, (Simplex, Nonneg, L1Nonneg)) or (low is not None and low >= 0)
+        lower = psi.lower if isinstance(psi, Box) else None
+        return isinstance(psi, (Simplex, Nonneg, L1Nonneg)) or (lower is not None and lower >= 0)
 
     def to_dual(self, w):
         return jnp.log(w)

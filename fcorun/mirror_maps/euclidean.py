@@ -7,7 +7,7 @@ from fcorun.mirror_maps.base import MirrorMap
 
 @dataclass(frozen=True)
 class Euclidean(MirrorMap):
-    """h(w) = ||w||_2^2 / 2: the dual space is the primal one, and retrieving is the prox."""
+    """h(w) = ||w||_2^2 / 2: the dual space equals the primal space, and ``retrieve`` is the prox."""
 
     source = "textbook"
 

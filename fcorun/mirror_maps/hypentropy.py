@@ -26,7 +26,7 @@ def _l1_clipped(mirror, z, t, psi):
 
 @dataclass(frozen=True)
 class HypEntropy(MirrorMap):
-    """h(w) = sum_i w_i arcsinh(w_i / beta) - sqrt(w_i^2 + beta^2): entropy for w of both signs."""
+    """h(w) = sum_i w_i arcsinh(w_i / beta) - sqrt(w_i^2 + beta^2), an entropy for w of both signs."""
 
     source = "@ghai2020"
 

@@ -15,10 +15,10 @@ from fcorun.regularizers.l1_box import L1Nonneg
 
 @dataclass(frozen=True)
 class PNorm(MirrorMap):
-    """h(w) = ||w||_p^2 / 2 with 1 < p <= 2, over all entries of a parameter; its conjugate is ||z||_q^2 / 2.
+    """h(w) = ||w||_p^2 / 2 with 1 < p <= 2, over all entries of a parameter; the conjugate is ||z||_q^2 / 2.
 
-    Without p, 2 ln d / (2 ln d - 1) for d entries, with which h is strongly convex in the l1 norm at the cost of a
-    factor ln d.
+    The default of p is 2 ln d / (2 ln d - 1) for d entries, which makes h strongly convex in the l1 norm up to a factor
+    ln d.
     """
 
     source = "@gentile2003"
@@ -33,13 +33,13 @@ class PNorm(MirrorMap):
 
     def __post_init__(self):
         if isinstance(self.p, float) and not 1 < self.p <= 2:
-            raise UserError(f"mirror.p={self.p:g} must be above 1 and at most 2; or null, for what suits l1")
+            raise UserError(f"mirror.p={self.p:g} must be above 1 and at most 2; or null, which suits l1")
 
     def exponent(self, size: int):
-        """p, for a parameter of so many entries."""
+        """Return p for a parameter of ``size`` entries."""
         if self.p is not None:
             return self.p
-        log = math.log(max(size, math.e))  # p <= 2 also for one entry or two
+        log = math.log(max(size, math.e))  # keeps p <= 2 for one or two entries
         return 2 * log / (2 * log - 1)
 
     def to_dual(self, w):
@@ -51,7 +51,7 @@ class PNorm(MirrorMap):
 
 
 def _gradient(v, p):
-    """The gradient of ||v||_p^2 / 2. It is homogeneous, so powers are taken of entries of at most 1."""
+    """Return the gradient of ||v||_p^2 / 2, computed for entries scaled to at most 1, since it is homogeneous."""
     largest = jnp.abs(v).max()
     size = jnp.abs(v) / jnp.where(largest > 0, largest, 1)
     norm = jnp.maximum((size**p).sum(), 1) ** (1 / p)

@@ -13,7 +13,7 @@ from fcorun.regularizers.nuclear import Nuclear, svd
 class SpectralHypEntropy(MirrorMap):
     """h(W) = sum_i s_i arcsinh(s_i / beta) - sqrt(s_i^2 + beta^2) over the singular values s of a matrix W.
 
-    Retrieving with the nuclear norm lowers the singular values of the dual.
+    ``retrieve`` with the nuclear norm shrinks the singular values of the dual.
     """
 
     source = "@ghai2020"
@@ -23,12 +23,12 @@ class SpectralHypEntropy(MirrorMap):
     retrieve_functions = {Nuclear: lambda mirror, z, t, psi: mirror.to_primal(z, t * psi.strength)}
 
     def to_dual(self, w):
-        return _on_singular_values(lambda s: jnp.arcsinh(s / self.beta), w)
+        return _map_singular_values(lambda s: jnp.arcsinh(s / self.beta), w)
 
-    def to_primal(self, z, less=0.0):
-        return _on_singular_values(lambda s: self.beta * jnp.sinh(jnp.maximum(s - less, 0)), z)
+    def to_primal(self, z, threshold=0.0):
+        return _map_singular_values(lambda s: self.beta * jnp.sinh(jnp.maximum(s - threshold, 0)), z)
 
 
-def _on_singular_values(function, w):
-    u, s, vt = svd(w.reshape(w.shape[0], -1))  # a vector is a matrix of one column
+def _map_singular_values(function, w):
+    u, s, vt = svd(w.reshape(w.shape[0], -1))  # treats a vector as a matrix of one column
     return ((u * function(s)[None]) @ vt).reshape(w.shape)

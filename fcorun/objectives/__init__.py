@@ -1,4 +1,4 @@
-"""Objectives f, one a file."""
+"""Objectives f, one in each file."""
 
 from fcorun.objectives.base import LinearModel, Objective
 from fcorun.objectives.gamma import Gamma

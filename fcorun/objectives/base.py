@@ -1,4 +1,4 @@
-"""What an objective f is to fcorun: a model and the mean loss of its predictions."""
+"""The contract of an objective f: a model and the mean loss of its predictions."""
 
 import math
 from abc import ABC, abstractmethod
@@ -23,15 +23,15 @@ class Objective(ABC):
     """An objective plug-in: a frozen dataclass that turns examples into predictions and predictions into losses.
 
     Attributes:
-        ridge: adds ridge / 2 times the squared norm of the regularised parameters to every client's loss. Part of the
-            losses f, not of psi: client proxes and bounds on the curvature know of it.
-        tasks: the kinds of targets it fits: "regression", "binary", "multiclass".
-        convex: whether the mean loss is convex in the parameters, so that there is one optimum to measure against. Not
-            inherited: of a class that does not say so itself it is not known (None), and no optimum of it is certified.
-        regularized: the parameters psi acts on. The others (the intercept) are trained, never regularised.
-        metrics: what is known of the figures that ``scores`` gives, beside loss and accuracy: with
-            Metric("auc", higher=True), train_auc, val_auc and those of own models are metrics like any other.
-        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
+        ridge: adds ridge / 2 times the squared norm of the regularised parameters to every client's loss. The ridge is
+            part of the losses f, not of psi: client proxes and curvature bounds include it.
+        tasks: the supported kinds of targets: "regression", "binary", "multiclass".
+        convex: whether the mean loss is convex in the parameters. Not inherited: for a class that does not declare
+            ``convex`` the answer is unknown (None), and fcorun certifies no optimum.
+        regularized: the parameters that psi acts on. Other parameters (the intercept) are trained, never regularised.
+        metrics: declarations of the metrics that ``scores`` returns in addition to the accuracy. Metric("auc",
+            higher=True) declares train_auc, val_auc and the metrics of personal models.
+        source: the source of the plug-in, see fcorun.sources.catalogue. Not inherited.
     """
 
     tasks: ClassVar[tuple[str, ...]]
@@ -44,65 +44,67 @@ class Objective(ABC):
 
     @abstractmethod
     def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter, from that of an example, (d,) or that of a matrix.
+        """Return the shape of each parameter, given the shape of an example, (d,) or that of a matrix.
 
-        ``classes`` is 0 for a regression; more than two make one column a class.
+        ``classes`` is 0 for a regression; more than two classes have one column each.
         """
 
     def initial_parameters(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Where to start from, before the regularizer and the mirror map have their say: zeros."""
+        """Return the start, zeros, to which the regularizer and the mirror map are applied afterwards."""
         return {name: np.zeros(shape) for name, shape in shapes.items()}
 
     @abstractmethod
     def predict(self, params: Params, x: Float[Array, " n d"]) -> Float[Array, " n *outputs"]:
-        """Predictions (n,) or (n, classes) of the examples x (n, d), matrices raveled."""
+        """Return predictions (n,) or (n, classes) for examples x (n, d); matrices are raveled."""
 
     @abstractmethod
     def loss(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> Float[Array, " n"]:
-        """The loss of each example, shape (n,). The engine takes (weighted) means of it."""
+        """Return the loss of each example, (n,). The engine takes (weighted) means."""
 
     def scores(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> dict[str, Float[Array, " n"]]:
-        """Further figures of each example, shape (n,), to be averaged: {"accuracy": ...}."""
+        """Return further metrics of each example, each (n,), to be averaged: {"accuracy": ...}."""
         return {}
 
     def resolve_auto(self, targets: np.ndarray) -> Self:
-        """Return the same objective with numbers for its fields that are "auto", from the training targets (N,), which
-        are less their offsets."""
+        """Return a copy in which numbers replace "auto", given the training targets minus offsets, (N,)."""
         return self
 
     @property
     def has_curvature_bound(self) -> bool:
-        """Whether bounds on the curvature of its losses are known, wherever the parameters are."""
+        """Whether bounds on the curvature of the losses hold for all parameters."""
         return hasattr(self, "curvature")
 
     def check_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
-        """Raise ValueError, with what would do, if it is not for targets y (N,) to train on, y_val to validate on."""
+        """Raise ValueError, with the fix, if the training targets y (N,) or validation targets y_val do not fit."""
         return
 
     def final_warning(self, final: Mapping[str, float]) -> str:
-        """What a user should know of a run that ended with these metrics, or nothing."""
+        """Return a warning about a run that ended with these metrics, or an empty text."""
         return ""
 
     # Optional, for a duality gap: conjugate(u, y), the convex conjugate of loss(., y) at u, shape (n,).
-    # Optional, for scores and predictions: probabilities(prediction) of the classes, (n, classes), see Logistic; of a
-    # regression response(prediction), what is expected of the target, (n,), see LeastSquares.
-    # Optional, for steps that are "auto": curvature(features, outputs, weight=None), see LinearModel.
+    # Optional, for scores and predictions: probabilities(prediction) of the classes, (n, classes), see Logistic; for a
+    # regression response(prediction), the expected target, (n,), see LeastSquares.
+    # Optional, for "auto" steps: curvature(features, outputs, weight=None), see LinearModel.
     # Optional, for client proxes in closed form: quadratic(features, y, weight=None), see LeastSquares.
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearModel(Objective):
-    """Predictions ``<x, weights> + bias``, one column of weights a class if there are more than two.
+    """A linear model with predictions ``<x, weights> + bias``; more than two classes have one column of weights each.
 
     Attributes:
-        intercept: whether there is a bias.
+        intercept: whether the model has a bias.
     """
 
     intercept: bool = True
 
     @abstractmethod
     def second_derivative(self, outputs: int) -> tuple[float, float]:
-        """Bounds on that of an example's loss in its prediction; of several outputs, on its eigenvalues; inf: none."""
+        """Return bounds on the second derivative of an example's loss in its prediction; inf for no upper bound.
+
+        For several outputs, the bounds are on the eigenvalues of the Hessian in the outputs.
+        """
 
     @property
     def has_curvature_bound(self):
@@ -119,33 +121,34 @@ class LinearModel(Objective):
         return prediction + params["bias"][None] if self.intercept else prediction
 
     def design(self, features: np.ndarray) -> np.ndarray:
-        """The examples (n, d), with a feature of ones if there is an intercept."""
+        """Return the design matrix: the examples (n, d), with a column of ones for the intercept."""
         return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
 
     def curvature(self, features: np.ndarray, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
-        """Bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
+        """Return bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
 
-        ``weight`` (n,) is what each loss is multiplied by in the mean; None: 1.
+        ``weight`` (n,) multiplies each loss in the mean; None: 1.
         """
         x = scale_by_root_weight(self.design(features), weight)
         n, d = x.shape
         eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
         low, high = self.second_derivative(outputs)
-        least = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
-        return low * least + (0 if self.intercept else self.ridge), high * float(eigenvalues[-1]) + self.ridge
+        smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
+        smallest_ridge = 0 if self.intercept else self.ridge  # the ridge does not act on the intercept
+        return low * smallest + smallest_ridge, high * float(eigenvalues[-1]) + self.ridge
 
 
 def is_linear_model(kind: type) -> bool:
-    """Whether predictions of an objective of this class are ``<x, weights> + bias``."""
+    """Return whether predictions of an objective of this class are ``<x, weights> + bias``."""
     return issubclass(kind, LinearModel) and kind.predict is LinearModel.predict
 
 
 def scale_by_root_weight(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Rows of x (n, ...) times the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
+    """Multiply rows of x (n, ...) by the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
     return x if weight is None else x * np.sqrt(weight).reshape(-1, *[1] * (x.ndim - 1))
 
 
 def logistic_conjugate(u: jax.Array, y: jax.Array) -> jax.Array:
-    """The conjugate of p -> log(1 + exp(p)) - y p at u: the negative entropy of u + y, which lies in [0, 1]."""
+    """Return the conjugate of p -> log(1 + exp(p)) - y p at u: the negative entropy of u + y, which lies in [0, 1]."""
     v = jnp.clip(u + y, 0, 1)
     return jax.scipy.special.xlogy(v, v) + jax.scipy.special.xlogy(1 - v, 1 - v)

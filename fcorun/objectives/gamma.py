@@ -12,8 +12,9 @@ from fcorun.objectives.log_link import LogLink, extended_exp_conjugate
 class Gamma(LogLink):
     """Mean of half the unit deviance of positive targets y, with a log link: y / m - 1 - log(y / m), m = exp(p).
 
-    p = x'w + b (McCullagh and Nelder, Generalized Linear Models, 1989, chapter 8). scikit-learn's GammaRegressor
-    minimises the same and alpha / 2 ||w||^2: that is ``ridge``. ``ceiling`` is the largest ratio y / m expected.
+    The predictions are p = x'w + b (McCullagh and Nelder, Generalized Linear Models, 1989, chapter 8). scikit-learn's
+    GammaRegressor minimises the same loss; its penalty alpha / 2 ||w||^2 is ``ridge``. ``ceiling`` is the largest
+    expected ratio y / m.
     """
 
     source = "textbook"
@@ -23,17 +24,17 @@ class Gamma(LogLink):
     metrics = (*LogLink.metrics, Metric("beyond", label="share of ratios beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
-        least = min(part.min() for part in (y, y_val) if len(part))
-        if least <= 0:
+        smallest = min(split.min() for split in (y, y_val) if len(split))
+        if smallest <= 0:
             raise ValueError(
-                f"the targets hold {least:g}, and must be positive: mend them, or choose another objective"
+                f"the targets contain {smallest:g}, and must be positive: correct them, or choose another objective"
             )
 
     def exponent(self, prediction, y):
         return jnp.log(y) - prediction
 
-    def half_deviance(self, grown, prediction, y):
-        return grown - 1 - self.exponent(prediction, y)
+    def half_deviance(self, exp_value, prediction, y):
+        return exp_value - 1 - self.exponent(prediction, y)
 
     def conjugate(self, u, y):
         return extended_exp_conjugate(1 - u, self.ceiling) + 1 + u * jnp.log(y)

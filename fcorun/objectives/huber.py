@@ -13,12 +13,11 @@ from fcorun.objectives.base import LinearModel
 class Huber(LinearModel):
     """Mean of Huber's function of the residual r: r^2 / 2 up to |r| = delta, delta |r| - delta^2 / 2 beyond.
 
-    The scale is given, by delta, where
-    scikit-learn's HuberRegressor estimates it together with the weights.
+    The scale is fixed by delta. scikit-learn's HuberRegressor estimates the scale together with the weights.
 
     Attributes:
-        delta: in units of the target; 1.345 times the deviation of the noise loses 5 % to least squares where the noise
-            is normal.
+        delta: the threshold, in units of the target. For normal noise, 1.345 times the standard deviation of the noise
+            has 95 % of the efficiency of least squares.
     """
 
     source = "@huber1964"

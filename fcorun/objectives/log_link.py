@@ -1,4 +1,4 @@
-"""Losses with a log link, and exp, as they have it, continued by a parabola, which bounds its curvature."""
+"""Losses with a log link, whose exp is continued by a parabola, which bounds the curvature."""
 
 import math
 from abc import abstractmethod
@@ -15,25 +15,26 @@ from fcorun.objectives.base import LinearModel
 
 
 def extended_exp(p: jax.Array, ceiling: float | None) -> jax.Array:
-    """exp(p); where that is more than ``ceiling``, its Taylor polynomial of second order there, which bends no more.
+    """Compute exp(p) up to ``ceiling``, and beyond it the Taylor polynomial of second order at log(ceiling).
 
-    It is convex, and both its derivatives are continuous.
+    The function is convex with continuous first and second derivatives, and its curvature is at most ``ceiling``.
     """
     if ceiling is None:
         return jnp.exp(p)
-    edge = math.log(ceiling)
-    over = jnp.maximum(p - edge, 0)
-    return jnp.where(p <= edge, jnp.exp(jnp.minimum(p, edge)), ceiling * (1 + over + over**2 / 2))
+    log_ceiling = math.log(ceiling)
+    excess = jnp.maximum(p - log_ceiling, 0)
+    parabola = ceiling * (1 + excess + excess**2 / 2)
+    return jnp.where(p <= log_ceiling, jnp.exp(jnp.minimum(p, log_ceiling)), parabola)
 
 
 def extended_exp_conjugate(v: jax.Array, ceiling: float | None) -> jax.Array:
-    """The convex conjugate of ``growth`` at v >= 0: v log v - v up to the ceiling, a parabola beyond."""
+    """Return the conjugate of ``extended_exp`` at v >= 0: v log v - v up to the ceiling, a parabola beyond."""
     v = jnp.maximum(v, 0)
     if ceiling is None:
         return xlogy(v, v) - v
-    over = jnp.maximum(v / ceiling - 1, 0)
-    beyond = ceiling * ((1 + over) * math.log(ceiling) + over**2 / 2 - 1)
-    return jnp.where(v <= ceiling, xlogy(v, v) - v, beyond)
+    excess = jnp.maximum(v / ceiling - 1, 0)
+    parabola = ceiling * ((1 + excess) * math.log(ceiling) + excess**2 / 2 - 1)
+    return jnp.where(v <= ceiling, xlogy(v, v) - v, parabola)
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,11 @@ class LogLink(LinearModel):
     """Mean of half the unit deviance of targets y, whose means are exp(p) for predictions p.
 
     Attributes:
-        ceiling: the largest value of exp that is expected. Beyond it exp goes on as its parabola, so that a loss bends
-            so much at most, whatever p, and steps may be "auto"; the optimum is that of the deviance where no row is
-            beyond, and the metric ``beyond`` is the share of rows that are. None: exp, which no bound holds for.
-        grows: what exp gives in the deviance, in a word.
+        ceiling: the largest expected value of exp. Beyond the ceiling exp is continued by a parabola, so that the
+            smoothness constant of a loss is at most the ceiling, and steps may be "auto". The metric ``beyond`` is the
+            share of rows beyond the ceiling. If it is 0, the optimum is that of the deviance. None: exp everywhere,
+            without a bound on the curvature.
+        exp_name: a word for the value of exp in the deviance, such as "mean".
     """
 
     ceiling: Positive | None = None
@@ -58,11 +60,11 @@ class LogLink(LinearModel):
 
     @abstractmethod
     def exponent(self, prediction: jax.Array, y: jax.Array) -> jax.Array:
-        """What exp is taken of, (n,)."""
+        """Return the argument of exp in the deviance, (n,)."""
 
     @abstractmethod
-    def half_deviance(self, grown: jax.Array, prediction: jax.Array, y: jax.Array) -> jax.Array:
-        """Half the unit deviance, (n,), where exp of ``exponent`` is ``grown``."""
+    def half_deviance(self, exp_value: jax.Array, prediction: jax.Array, y: jax.Array) -> jax.Array:
+        """Return half the unit deviance, (n,), given ``exp_value``, the exp of ``exponent``."""
 
     def second_derivative(self, outputs):
         return 0.0, float("inf") if self.ceiling is None else self.ceiling
@@ -71,24 +73,21 @@ class LogLink(LinearModel):
         return self.half_deviance(extended_exp(self.exponent(prediction, y), self.ceiling), prediction, y)
 
     def scores(self, prediction, y):
-        grown = jnp.exp(self.exponent(prediction, y))
+        exp_value = jnp.exp(self.exponent(prediction, y))
         error = jnp.abs(y - jnp.exp(prediction))
-        found = {"deviance": 2 * self.half_deviance(grown, prediction, y), "absolute_error": error}
+        scores = {"deviance": 2 * self.half_deviance(exp_value, prediction, y), "absolute_error": error}
         if self.ceiling is not None:
-            found["beyond"] = (grown > self.ceiling).astype(prediction.dtype)
-        return found
+            scores["beyond"] = (exp_value > self.ceiling).astype(prediction.dtype)
+        return scores
 
     def response(self, prediction):
         return jnp.exp(prediction)
 
     def final_warning(self, final):
         share = final.get("train_beyond", 0.0)
+        if not share:
+            return ""
         return (
-            (
-                f"{share:.2%} of the rows ended with a {self.exp_name} beyond objective.ceiling={self.ceiling:g}, "
-                f"where "
-                "the loss is no longer half the deviance: raise it"
-            )
-            if share
-            else ""
+            f"{share:.2%} of the rows ended with a {self.exp_name} beyond objective.ceiling={self.ceiling:g}, "
+            "where the loss is no longer half the deviance: raise it"
         )

@@ -10,14 +10,14 @@ from fcorun.objectives.base import LinearModel, logistic_conjugate
 
 @dataclass(frozen=True)
 class Logistic(LinearModel):
-    """Mean cross entropy: of a sigmoid for two classes, of a softmax (one column of weights a class) for more."""
+    """Mean cross entropy of a sigmoid for two classes, of a softmax (one column of weights for each class) for more."""
 
     source = "textbook"
     convex = True
     tasks = ("binary", "multiclass")
 
     def second_derivative(self, outputs):
-        return 0.0, 0.25 if outputs == 1 else 0.5  # of a softmax: Boehning (Ann. Inst. Stat. Math. 1992)
+        return 0.0, 0.25 if outputs == 1 else 0.5  # softmax: Boehning (Ann. Inst. Stat. Math. 1992)
 
     def loss(self, prediction, y):
         if prediction.ndim == 1:

@@ -16,10 +16,11 @@ from fcorun.objectives.logistic import Logistic
 class MLP(Objective):
     """Mean cross entropy of a network of ReLU layers: of a sigmoid for two classes, of a softmax for more.
 
-    Its parameters are ``weights1``, ``bias1``, ``weights2``, .. from the examples to the output. It is not convex.
+    The parameters are ``weights1``, ``bias1``, ``weights2``, ... from the examples to the output. The loss is not
+    convex.
 
     Attributes:
-        hidden: units of each hidden layer.
+        hidden: the number of units of each hidden layer.
     """
 
     source = "textbook"
@@ -35,19 +36,22 @@ class MLP(Objective):
 
     @property
     def regularized(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The matrices of weights."""
+        """The weight matrices."""
         return tuple(f"weights{layer + 1}" for layer in range(len(self.hidden) + 1))
 
     def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:
-        """Of each matrix (units before, units after) and bias; the last ones of a single output are (units,) and ()."""
-        found, units = {}, math.prod(features)
-        for layer, after in enumerate([*((n,) for n in self.hidden), (classes,) if classes > 2 else ()], start=1):
-            found |= {f"weights{layer}": (units, *after), f"bias{layer}": after}
-            units = math.prod(after)
-        return found
+        """Return the shapes of weights (units in, units out) and biases; a single output has (units,) and ()."""
+        output = (classes,) if classes > 2 else ()
+        units_in = math.prod(features)
+        shapes = {}
+        for layer, units_out in enumerate([*((units,) for units in self.hidden), output], start=1):
+            shapes[f"weights{layer}"] = (units_in, *units_out)
+            shapes[f"bias{layer}"] = units_out
+            units_in = math.prod(units_out)
+        return shapes
 
     def initial_parameters(self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Weights uniform on [-a, a] with a^2 = 6 / (units before + units after), after Glorot and Bengio; biases 0."""
+        """Draw weights from [-a, a] with a^2 = 6 / (units in + units out) (Glorot and Bengio); set biases to 0."""
 
         def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
             if name not in self.regularized:

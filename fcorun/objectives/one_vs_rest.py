@@ -1,4 +1,4 @@
-"""One logistic regression a class."""
+"""One logistic regression for each class."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from fcorun.objectives.base import LinearModel
 
 @dataclass(frozen=True)
 class OneVsRest(LinearModel):
-    """Mean over examples of sum_k log(1 + exp(-b_k p_k)), b_k = 1 for the example's class and -1 for the others.
+    """Mean over examples of sum_k log(1 + exp(-b_k p_k)), b_k = 1 for the example's class and -1 for other classes.
 
-    The classes share nothing but the examples.
+    The classes' models share the examples, and no parameters.
     """
 
     source = "equation (21) of @pathak2020"
@@ -23,13 +23,13 @@ class OneVsRest(LinearModel):
         return 0.0, 0.25
 
     def loss(self, prediction, y):
-        there = jnp.take_along_axis(prediction, y[:, None], axis=1)[:, 0]
-        return jax.nn.softplus(prediction).sum(axis=1) - there
+        own_class = jnp.take_along_axis(prediction, y[:, None], axis=1)[:, 0]
+        return jax.nn.softplus(prediction).sum(axis=1) - own_class
 
     def scores(self, prediction, y):
         return {"accuracy": (prediction.argmax(axis=1) == y).astype(prediction.dtype)}
 
     def probabilities(self, prediction):
-        """Those of each class against the rest, divided by their sum (Zadrozny and Elkan, KDD 2002)."""
-        each = jax.nn.sigmoid(prediction)
-        return each / each.sum(axis=1, keepdims=True)
+        """Return each class's probability against the rest, normalised to sum 1 (Zadrozny and Elkan, KDD 2002)."""
+        against_rest = jax.nn.sigmoid(prediction)
+        return against_rest / against_rest.sum(axis=1, keepdims=True)

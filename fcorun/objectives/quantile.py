@@ -10,26 +10,27 @@ from fcorun.metrics import Metric
 from fcorun.objectives.base import LinearModel
 
 _NORMAL_RANGE = 1.349  # the interquartile range of a standard normal distribution
-_SHARE = 0.1  # of the spread: our choice
+_SMOOTHING_FRACTION = 0.1  # of the spread: our choice
 
 
 @dataclass(frozen=True)
 class Quantile(LinearModel):
     """Mean of the Moreau envelope of the pinball loss of the residual r = y - p, of width h.
 
-    The pinball loss is level * r for r > 0 and (level - 1) * r else. Its
-    envelope min_s pinball(s) + (r - s)^2 / (2 h) is r^2 / (2 h) within the band -h (1 - level) <= r <= h level, and
-    linear beyond, h level^2 / 2 or h (1 - level)^2 / 2 below the pinball loss: Huber's function for level 1/2.
+    The pinball loss is level * r for r > 0 and (level - 1) * r otherwise. Its envelope
+    min_s pinball(s) + (r - s)^2 / (2 h) is r^2 / (2 h) within the band -h (1 - level) <= r <= h level. Outside the band
+    the envelope is linear, h level^2 / 2 or h (1 - level)^2 / 2 below the pinball loss. For level 1/2 it is Huber's
+    function.
 
-    What that brings: the mean pinball loss of the optimum is at most h max(level, 1 - level)^2 / 2 above the least
-    one; and with an intercept that is not regularised, the share of targets that are at most p plus h level, the upper
-    end of the band, is at least level, and of those below its lower end at most level.
+    At the optimum the mean pinball loss is at most h max(level, 1 - level)^2 / 2 above the minimum. With an intercept,
+    which is not regularised, the share of targets up to p + h level, the upper end of the band, is at least ``level``,
+    and the share of targets below the lower end is at most ``level``.
 
     Attributes:
-        level: which quantile, between 0 and 1.
-        smoothing: h, in units of the target. Losses bend 1 / h at most: the smaller, the slower. "auto" is a tenth of
-            the spread of the training targets, their interquartile range over 1.349, which is the standard deviation
-            of normal ones, so that units change nothing.
+        level: the quantile, between 0 and 1.
+        smoothing: the width h, in units of the target. The smoothness constant of a loss is 1 / h, so a smaller h makes
+            runs slower. "auto" is a tenth of the spread of the training targets, independent of their unit. The spread
+            is the interquartile range over 1.349, which for normal targets is the standard deviation.
     """
 
     source = "@koenker1978"
@@ -51,7 +52,7 @@ class Quantile(LinearModel):
             return self
         low, high = np.quantile(targets, (0.25, 0.75))
         spread = (high - low) / _NORMAL_RANGE or targets.std() or 1.0
-        return replace(self, smoothing=float(_SHARE * spread))
+        return replace(self, smoothing=float(_SMOOTHING_FRACTION * spread))
 
     @property
     def has_curvature_bound(self):
@@ -61,21 +62,23 @@ class Quantile(LinearModel):
         return 0.0, 1 / self.smoothing
 
     def loss(self, prediction, y):
-        r, h = y - prediction, self.smoothing
-        near = jnp.clip(r, -h * (1 - self.level), h * self.level)  # r - s for the s of the envelope
-        return near**2 / (2 * h) + self._pinball(r - near)
+        r = y - prediction
+        h = self.smoothing
+        clipped = jnp.clip(r, -h * (1 - self.level), h * self.level)  # r - s for the minimiser s of the envelope
+        return clipped**2 / (2 * h) + self._pinball(r - clipped)
 
     def _pinball(self, r):
         return jnp.maximum(self.level * r, (self.level - 1) * r)
 
     def scores(self, prediction, y):
-        r, h = y - prediction, self.smoothing
-        within = (r >= -h * (1 - self.level)) & (r <= h * self.level)
+        r = y - prediction
+        h = self.smoothing
+        in_band = (r >= -h * (1 - self.level)) & (r <= h * self.level)
         return {
             "pinball": self._pinball(r),
             "absolute_error": jnp.abs(r),
             "coverage": (r <= 0).astype(prediction.dtype),
-            "smoothed": within.astype(prediction.dtype),
+            "smoothed": in_band.astype(prediction.dtype),
         }
 
     def conjugate(self, u, y):
@@ -83,5 +86,7 @@ class Quantile(LinearModel):
 
     def final_warning(self, final):
         share = final.get("train_smoothed", 0.0)
+        if share <= 0.1:
+            return ""
         return (f"{share:.0%} of the residuals are within objective.smoothing={self.smoothing:g}, and the share of "
-                "targets at most p may be off its level by as much: lower it") if share > 0.1 else ""  # fmt: skip
+                "targets at most p may be off its level by as much: lower it")  # fmt: skip

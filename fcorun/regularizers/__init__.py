@@ -1,4 +1,4 @@
-"""Regularizers psi, one prox a file, or one family."""
+"""Regularizers psi, one prox or one family of proxes in each file."""
 
 from fcorun.regularizers.affine import Affine, Halfspace
 from fcorun.regularizers.balls import L1Ball, L2Ball, LInfBall

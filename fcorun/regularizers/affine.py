@@ -12,7 +12,7 @@ from fcorun.regularizers.base import Constraint
 
 @dataclass(frozen=True)
 class Halfspace(Constraint):
-    """<normal, w> <= bound, w's entries in one row; without a ``normal``, ones: sum_i w_i <= bound."""
+    """The half-space <normal, w> <= bound over all entries of w; without a ``normal``, sum_i w_i <= bound."""
 
     source = "textbook"
 
@@ -33,13 +33,13 @@ class Halfspace(Constraint):
     def project(self, z):
         normal = np.ones(z.size) if self.normal is None else np.asarray(self.normal)
         norm = float(np.linalg.norm(normal))
-        a = jnp.asarray(normal / norm, z.dtype).reshape(z.shape)
-        return z - jnp.maximum((a * z).sum() - self.bound / norm, 0) * a
+        unit_normal = jnp.asarray(normal / norm, z.dtype).reshape(z.shape)
+        return z - jnp.maximum((unit_normal * z).sum() - self.bound / norm, 0) * unit_normal
 
 
 @dataclass(frozen=True)
 class Affine(Constraint):
-    """matrix w = target, w's entries in one column; without a ``matrix``, one row of ones: sum_i w_i = target."""
+    """The subspace matrix w = target over all entries of w as a vector; without a ``matrix``, sum_i w_i = target."""
 
     source = "textbook"
 
@@ -56,13 +56,15 @@ class Affine(Constraint):
     def check(self, shape):
         size = math.prod(shape)
         if any(len(row) != size for row in self.matrix or []):
-            raise ValueError(f"the rows of reg.matrix have not {size} entries each; give one for each entry")
+            raise ValueError(
+                f"the rows of reg.matrix must have {size} entries each, one for each entry of the parameter"
+            )
         matrix, inverse = self.matrices(size)
         if not np.allclose(matrix @ (inverse @ self.target), self.target):
             raise ValueError("no w solves reg.matrix w = reg.target; leave out the rows that contradict the others")
 
     def matrices(self, size: int):
-        """The matrix and its pseudo-inverse."""
+        """Return the matrix and its pseudo-inverse for a parameter of ``size`` entries."""
         matrix = np.ones((1, size)) if self.matrix is None else np.asarray(self.matrix)
         return matrix, np.linalg.pinv(matrix)
 

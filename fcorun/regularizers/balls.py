@@ -11,7 +11,7 @@ from fcorun.regularizers.simplex import simplex_threshold
 
 @dataclass(frozen=True)
 class L1Ball(Constraint):
-    """||w||_1 <= radius."""
+    """The l1 ball ||w||_1 <= radius."""
 
     source = "@duchi2008"
 
@@ -34,7 +34,7 @@ class L1Ball(Constraint):
 
 @dataclass(frozen=True)
 class L2Ball(Constraint):
-    """||w||_2 <= radius."""
+    """The l2 ball ||w||_2 <= radius."""
 
     source = "textbook"
 
@@ -44,8 +44,8 @@ class L2Ball(Constraint):
     across_clients = {"radius": "min"}
 
     def project(self, z):
-        top = jnp.maximum(jnp.abs(z).max(), jnp.finfo(z.dtype).tiny)  # lest squares overflow
-        norm = top * jnp.sqrt(((z / top) ** 2).sum())
+        largest = jnp.maximum(jnp.abs(z).max(), jnp.finfo(z.dtype).tiny)
+        norm = largest * jnp.sqrt(((z / largest) ** 2).sum())  # scaled, so that squares do not overflow
         return z * jnp.where(norm > self.radius, self.radius / norm, 1)
 
     def dual_scale(self, v):
@@ -57,7 +57,7 @@ class L2Ball(Constraint):
 
 @dataclass(frozen=True)
 class LInfBall(Constraint):
-    """max_i |w_i| <= radius."""
+    """The l-infinity ball max_i |w_i| <= radius."""
 
     source = "textbook"
 

@@ -1,4 +1,4 @@
-"""What a regularizer psi is to fcorun: a value, a prox, and the structure it is there to make."""
+"""The contract of a regularizer psi: a value, a prox, and the structure that psi promotes."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -18,37 +18,38 @@ Real = Float[Array, ""] | float
 class Regularizer(ABC):
     """A regularizer plug-in: a frozen dataclass of its numbers. Each method takes one parameter array, of any shape.
 
-    Two fields are known to fcorun by name, where a regularizer has them: ``strength``, and ``relative``, the strength
-    as a fraction of the smallest one at which 0 is optimal (which needs ``strength_max``). The others have defaults:
+    fcorun treats two optional fields specially: ``strength``, and ``relative``, the strength as a fraction of the
+    smallest strength at which 0 is optimal. ``relative`` requires ``strength_max``.
 
     Attributes:
-        apply_to: the parameters that psi acts on, each by itself; None: those that the objective names.
-        per_client: a list of one value a client for some of the numbers, {"radius": [1.0, 2.5, ...]}.
-        applied_by: whose steps apply psi: those of the clients, those of the server, or both.
-        factors: what the penalties of single features are multiplied by, {"age": 0.0, "3": 2.0}, by a feature's name or
-            its number from 0; the others have 1. Before it acts, names have become numbers. 0 leaves a feature free.
-        separable: whether psi is a sum over features, or over groups of them, each of which takes its factor: then
-            its methods multiply by ``factor(w)``. Not inherited.
-        across_clients: the numbers that may differ from client to client, and which one the problem as a whole has:
-            their "mean" in a sum of penalties, their "min" or "max" in an intersection of constraints.
-        convex: whether psi is convex, so that there is one optimum to measure against. Not inherited: of a class that
-            does not say so itself it is not known (None), and no optimum with it is certified.
-        sparse: whether it is there to make entries 0, the more of them the larger its ``strength``.
-        ordered: whether psi goes by the order of the entries, which voxels of images do not have.
-        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
+        apply_to: the parameters that psi acts on, each separately; None: the parameters that the objective names.
+        per_client: one value for each client of some numbers, {"radius": [1.0, 2.5, ...]}.
+        applied_by: the steps that apply psi: those of the clients, those of the server, or both.
+        factors: the factors of single features' penalties, {"age": 0.0, "3": 2.0}, by a feature's name or its number
+            from 0; other features have factor 1. 0 leaves a feature unpenalised. Names are replaced by numbers before
+            psi is evaluated.
+        separable: whether psi is a sum over features, or over groups of features. The methods of a separable psi
+            multiply each term by ``factor(w)``. Not inherited.
+        across_clients: the numbers that may differ between clients, and the reduction to the number of the problem as a
+            whole: "mean" for a sum of penalties, "min" or "max" for an intersection of constraints.
+        convex: whether psi is convex. Not inherited: for a class that does not declare ``convex`` the answer is unknown
+            (None), and fcorun certifies no optimum.
+        sparse: whether psi sets entries to 0, more entries for a larger ``strength``.
+        ordered: whether psi depends on the order of the entries. Voxels of images have no order.
+        source: the source of the plug-in, see fcorun.sources.catalogue. Not inherited.
 
-    Where a class has further methods, they are found by name.
+    fcorun finds the optional methods by name.
 
     Optional methods:
-        check(shape): raises ValueError, with what would do, if psi cannot act on a parameter of this shape.
-        on_graph(neighbours): psi on a graph of the d features, those next to each, shape (d, k), d for none; called
-            where data are images, whose voxels are neighbours when they share a face.
-        on_groups(group_of, names): psi on groups of the d features, the group of each, (d,), and the groups' names;
-            called where the fields ``groups`` or the columns of a table say which features belong together.
-        subgradient(w): one element of the subdifferential, of w's shape.
-        strength_max(gradient): the smallest strength at which 0 is optimal, given the gradient of F at w = 0.
-        dual_scale(v), conjugate(v): the largest s in [0, 1] with conjugate(s v) finite, and the convex conjugate of
-            psi; they give the centralized solver a duality gap.
+        check(shape): raise ValueError, with the fix, if psi cannot act on a parameter of this shape.
+        on_graph(neighbours): return psi on a graph of the d features. ``neighbours`` (d, k) lists the neighbours of
+            each feature, padded by d. Called for images, whose voxels are neighbours if they share a face.
+        on_groups(group_of, names): return psi on groups of the d features, with the group of each feature (d,) and the
+            groups' names. Called if the field ``groups`` or the columns of a table group the features.
+        subgradient(w): return one element of the subdifferential, of w's shape.
+        strength_max(gradient): return the smallest strength at which 0 is optimal, given the gradient of F at w = 0.
+        dual_scale(v), conjugate(v): return the largest s in [0, 1] with conjugate(s v) finite, and the convex conjugate
+            of psi at v. The centralized solver needs both for a duality gap.
     """
 
     apply_to: list[str] | None = None
@@ -65,77 +66,77 @@ class Regularizer(ABC):
 
     @property
     def strength_or_none(self) -> float | None:
-        """Its ``strength``; None where it has none."""
+        """The field ``strength``; None for a class without it."""
         return getattr(self, "strength", None)
 
     @property
     def relative_or_none(self) -> float | None:
-        """Its ``relative``; None where it has none, or is given by its strength."""
+        """The field ``relative``; None for a class without it, or if ``strength`` sets the strength."""
         return getattr(self, "relative", None)
 
     def with_value(self, field_name: str, value: float) -> Self:
-        """The same with a value for its strength, or its radius."""
+        """Return a copy with another strength or radius."""
         relative = {"relative": None} if field_name == "strength" and hasattr(self, "relative") else {}
         return replace(self, **{field_name: float(value)}, **relative)
 
     @property
     def largest_factor(self) -> float:
-        """No feature's factor is more."""
-        return max([1.0, *(self.factors or {}).values()])  # those that are not named have 1
+        """The largest factor of a feature."""
+        return max([1.0, *(self.factors or {}).values()])  # features without a factor have 1
 
     @property
     def has_free_features(self) -> bool:
-        """Whether it leaves a feature unpenalised."""
+        """Whether a feature is unpenalised."""
         return 0.0 in (self.factors or {}).values()
 
     def factor(self, w: jax.Array) -> jax.Array | float:
-        """The factor of each feature, shaped to multiply w (features, ...); 1 where all have that."""
+        """Return the factor of each feature, shaped to multiply w (features, ...); 1 if all factors are 1."""
         if not self.factors:
             return 1.0
         return jnp.asarray(self.feature_factors(len(w)).reshape(-1, *[1] * (w.ndim - 1)), w.dtype)
 
     def feature_factors(self, features: int) -> np.ndarray:
-        """Return the factor of each of so many features, (features,)."""
-        found = np.ones(features)
+        """Return the factor of each feature, (features,)."""
+        factors = np.ones(features)
         for number, factor in (self.factors or {}).items():
-            found[int(number)] = factor
-        return found
+            factors[int(number)] = factor
+        return factors
 
     @abstractmethod
     def value(self, w: Float[Array, "*shape"]) -> Float[Array, ""]:
-        """psi(w), a scalar; inf outside the domain."""
+        """Return psi(w), a scalar; inf outside the domain."""
 
     @abstractmethod
     def prox(self, z: Float[Array, "*shape"], t: Real) -> Float[Array, "*shape"]:
-        """argmin_w t psi(w) + ||w - z||^2 / 2, of z's shape; t >= 0 is a scalar."""
+        """Return argmin_w t psi(w) + ||w - z||^2 / 2, of z's shape; t >= 0 is a scalar."""
 
     def structure(self, w: Float[Array, "*shape"], cutoff: Real) -> dict[str, Float[Array, ""]]:
-        """Scalar figures of the structure of w; an entry counts as nonzero when its magnitude exceeds ``cutoff``."""
+        """Return scalar metrics of the structure of w; an entry is nonzero if its magnitude exceeds ``cutoff``."""
         return {"density": jnp.mean(jnp.abs(w) > cutoff, dtype=w.dtype)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint(Regularizer):
-    """The indicator of a closed convex set: 0 in it, inf outside. Its prox is the projection, whatever t is.
+    """The indicator of a closed convex set: 0 in the set, inf outside. The prox is the projection for every t.
 
     Attributes:
-        tolerance: how far a point may lie outside, as a share of its norm or of 1 if that is more, and count as in it.
+        tolerance: the distance from the set up to which a point counts as feasible, as a fraction of max(1, its norm).
     """
 
     tolerance: ClassVar[float] = 1e-4
 
     @abstractmethod
     def project(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """The nearest point of the set, of z's shape."""
+        """Return the nearest point of the set, of z's shape."""
 
     def violation(self, w: Float[Array, "*shape"]) -> Float[Array, ""]:
-        """The distance ||w - project(w)||_2 from the set, a scalar."""
+        """Return the distance ||w - project(w)||_2 from the set, a scalar."""
         return jnp.sqrt(((w - self.project(w)) ** 2).sum())
 
     def value(self, w):
         norm = jnp.sqrt((w**2).sum())
-        near = (self.violation(w) <= self.tolerance * jnp.maximum(1, norm)) & jnp.isfinite(norm)
-        return jnp.where(near, 0.0, jnp.inf).astype(w.dtype)
+        feasible = (self.violation(w) <= self.tolerance * jnp.maximum(1, norm)) & jnp.isfinite(norm)
+        return jnp.where(feasible, 0.0, jnp.inf).astype(w.dtype)
 
     def prox(self, z, t):
         return self.project(z)
@@ -145,11 +146,12 @@ class Constraint(Regularizer):
 
 
 def divide_by_factor(size: jax.Array, factor: jax.Array | float, if_unpenalised: float) -> jax.Array:
-    """Magnitudes over their factors; ``free`` where the factor is 0 and the magnitude is not."""
-    there = jnp.asarray(factor) > 0
-    return jnp.where(there, size / jnp.where(there, factor, 1), jnp.where(size > 0, if_unpenalised, 0.0))
+    """Divide magnitudes by their factors; return ``if_unpenalised`` for a nonzero magnitude with factor 0."""
+    penalised = jnp.asarray(factor) > 0
+    unpenalised_value = jnp.where(size > 0, if_unpenalised, 0.0)
+    return jnp.where(penalised, size / jnp.where(penalised, factor, 1), unpenalised_value)
 
 
 def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:
-    """S(z, t) = sign(z) max(|z| - t, 0)."""
+    """Compute S(z, t) = sign(z) max(|z| - t, 0)."""
     return jnp.sign(z) * jnp.maximum(jnp.abs(z) - t, 0)

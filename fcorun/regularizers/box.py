@@ -10,7 +10,7 @@ from fcorun.regularizers.base import Constraint
 
 @dataclass(frozen=True)
 class Box(Constraint):
-    """lower <= w_i <= upper; None: no bound on that side."""
+    """The box lower <= w_i <= upper; None: no bound on that side."""
 
     source = "textbook"
 
@@ -29,7 +29,7 @@ class Box(Constraint):
 
 @dataclass(frozen=True)
 class Nonneg(Constraint):
-    """w_i >= 0."""
+    """The positive orthant w_i >= 0."""
 
     source = "textbook"
     convex = True
@@ -39,8 +39,8 @@ class Nonneg(Constraint):
 
 
 def check_bounds(lower, upper):
-    """Raise UserError where a lower bound is above the upper one; traced bounds pass."""
+    """Raise UserError if the lower bound exceeds the upper one. Traced bounds pass."""
     if isinstance(lower, float) and isinstance(upper, float) and lower > upper:
         raise UserError(
-            f"reg.lower={lower:g} is above reg.upper={upper:g}: nothing is between; lower the one or raise the other"
+            f"reg.lower={lower:g} is above reg.upper={upper:g}, so no w is feasible; lower the one or raise the other"
         )

@@ -1,4 +1,4 @@
-"""A budget inside a box."""
+"""A budget constraint in a box."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fcorun.regularizers.box import check_bounds
 
 @dataclass(frozen=True)
 class Budget(Constraint):
-    """sum_i w_i <= budget, over all entries of a parameter, and lower <= w_i <= upper; None: no bound on that side."""
+    """sum_i w_i <= budget over all entries of a parameter, and lower <= w_i <= upper; None: no bound on that side."""
 
     source = "textbook"
 
@@ -34,27 +34,30 @@ class Budget(Constraint):
             )
 
     def project(self, z):
-        inside = jnp.clip(z, self.lower, self.upper)
-        top = z.max()  # taken off lest large z lose digits
-        spent = jnp.clip(z - top - self._price(z - top, -top), self.lower, self.upper)
-        return jnp.where(inside.sum() <= self.budget, inside, spent)
+        clipped = jnp.clip(z, self.lower, self.upper)
+        largest = z.max()  # subtracted, so that large z lose no digits
+        on_budget = jnp.clip(z - largest - self._multiplier(z - largest, -largest), self.lower, self.upper)
+        return jnp.where(clipped.sum() <= self.budget, clipped, on_budget)
 
-    def _price(self, z, low):
-        """theta >= low with sum_i clip(z_i - theta) = budget: Newton's method, or bisection where that leaves the
-        bracket."""
+    def _multiplier(self, z, low):
+        """Find the multiplier theta >= low with sum_i clip(z_i - theta) = budget.
+
+        Takes Newton steps, and a bisection step whenever Newton's leaves the bracket.
+        """
         high = (z.sum() - self.budget) / z.size if self.lower is None else jnp.asarray(-self.lower, z.dtype)
 
         def step(state):
             theta, _, low, high, count = state
             w = jnp.clip(z - theta, self.lower, self.upper)
             excess = w.sum() - self.budget
-            low, high = jnp.where(excess > 0, theta, low), jnp.where(excess > 0, high, theta)
+            low = jnp.where(excess > 0, theta, low)
+            high = jnp.where(excess > 0, high, theta)
             newton = theta + excess / (w == z - theta).sum()
             new = jnp.where((newton > low) & (newton <= high), newton, (low + high) / 2)
             return new, theta, low, high, count + 1
 
-        def moving(state):
-            theta, last, _, _, count = state
-            return (jnp.abs(theta - last) > 2 * jnp.finfo(z.dtype).eps * jnp.abs(theta)) & (count < 100)
+        def unfinished(state):
+            theta, previous, _, _, count = state
+            return (jnp.abs(theta - previous) > 2 * jnp.finfo(z.dtype).eps * jnp.abs(theta)) & (count < 100)
 
-        return lax.while_loop(moving, step, (low, jnp.full_like(low, jnp.inf), low, high, 0))[0]
+        return lax.while_loop(unfinished, step, (low, jnp.full_like(low, jnp.inf), low, high, 0))[0]

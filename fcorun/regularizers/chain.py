@@ -1,4 +1,4 @@
-"""The prox of what a chain charges for its rises and falls: total variation and monotonicity are cases of it."""
+"""The prox of a penalty on the rises and falls along a chain, which includes total variation and monotonicity."""
 
 import jax
 import jax.numpy as jnp
@@ -6,66 +6,71 @@ from jax import lax
 
 
 def chain_prox(z: jax.Array, rise: jax.Array | float, fall: jax.Array | float) -> jax.Array:
-    """argmin_w sum_i rise (w_(i+1) - w_i)_+ + fall (w_i - w_(i+1))_+ + ||w - z||^2 / 2, column by column.
+    """Compute argmin_w sum_i rise (w_(i+1) - w_i)_+ + fall (w_i - w_(i+1))_+ + ||w - z||^2 / 2, column by column.
 
-    ``fall`` may be infinite: w is then nondecreasing.
+    ``fall`` may be infinite, which makes w nondecreasing.
     """
     columns = z.reshape(z.shape[0], -1)
-    return jax.vmap(lambda column: _column(column, rise, fall), 1, 1)(columns).reshape(z.shape)
+    return jax.vmap(lambda column: _column_prox(column, rise, fall), 1, 1)(columns).reshape(z.shape)
 
 
-def _column(z, rise, fall):
-    """Divide and conquer (Hochbaum, J. ACM 2001; Chambolle and Darbon, Int. J. Comput. Vis. 2009).
+def _column_prox(z, rise, fall):
+    """Compute the prox of one column by divide and conquer.
 
-    On a piece, either w is constant, and then it is the piece's mean ``level``; or {w > level} is the solution of a
-    problem in 0 and 1, which dynamic programming solves exactly, and its borders divide the piece for good. Between
-    pieces the dual is known, ``fall`` or ``-rise``, and goes to the pieces' ends. Every pass divides all pieces.
+    Hochbaum (J. ACM 2001); Chambolle and Darbon (Int. J. Comput. Vis. 2009). The entries are divided into pieces of
+    consecutive entries. On a piece, either w is constant and equals the piece's mean ``level``, or the set {w > level}
+    solves a binary problem. Dynamic programming solves the binary problem exactly, and the borders of the set divide
+    the piece for good. Between two pieces the dual variable is known, ``fall`` or ``-rise``, and enters the pieces'
+    ends. Every pass divides all pieces.
 
-    Condat's and the taut string method are faster on one vector, but their branches and moving pointers make a
-    ``vmap`` slow. Here a pass is four scans of one or two operations each, and some seven passes divide random data:
-    7 ms for 49 vectors of 1000 on a CPU. Larger bodies, and ``associative_scan``, take twice that.
+    Condat's method and the taut string method are faster on one vector, but their branches and moving pointers make a
+    ``vmap`` slow. Here a pass is four scans of one or two operations each, and random data need about seven passes: 7
+    ms for 49 vectors of 1000 on a CPU. Larger scan bodies, and ``associative_scan``, take twice as long.
     """
     zero = jnp.zeros((), z.dtype)
 
     def divide(state):
-        end, dual, _, _ = state  # where pieces end, the dual there (else 0)
-        start, before = jnp.append(True, end[:-1]), jnp.append(zero, dual[:-1])
+        is_end, dual, _, _ = state  # the ends of pieces, and the dual variable at the ends (else 0)
+        is_start = jnp.append(True, is_end[:-1])
+        dual_before = jnp.append(zero, dual[:-1])
 
-        def rest(carry, at):  # sum, number and largest size of the entries of the piece from here on
-            entry, end = at
-            total, size, top = (jnp.where(end, 0, value) for value in carry)
-            carry = entry + total, 1 + size, jnp.maximum(jnp.abs(entry), top)
+        def accumulate(carry, inputs):  # sum, number and largest magnitude of the piece's entries from here to its end
+            entry, end = inputs
+            total, count, largest = (jnp.where(end, 0, value) for value in carry)
+            carry = entry + total, 1 + count, jnp.maximum(jnp.abs(entry), largest)
             return carry, carry
 
-        total, size, top = lax.scan(rest, (zero, zero, zero), (z - dual, end), reverse=True)[1]
-        level = _fill(start, (before + total) / size, zero)
-        # A gain within rounding of nothing divides no piece: equal entries stay exactly equal.
-        slack = _fill(start, 8 * jnp.finfo(z.dtype).eps * top, zero)
+        total, count, largest = lax.scan(accumulate, (zero, zero, zero), (z - dual, is_end), reverse=True)[1]
+        level = _fill(is_start, (dual_before + total) / count, zero)
+        # A gain within rounding error of 0 divides no piece, so equal entries stay exactly equal.
+        slack = _fill(is_start, 8 * jnp.finfo(z.dtype).eps * largest, zero)
 
-        def message(flow, at):  # what w > level gains on the entries up to here, as far as the next one cares
-            gain, low, high = at
+        def message(flow, inputs):  # the gain of w > level on the entries so far, clipped to what the next entry uses
+            gain, low, high = inputs
             flow = jnp.clip(flow + gain, low, high)
             return flow, flow
 
-        bounds = jnp.where(end, dual, -rise), jnp.where(end, dual, fall)
-        flow = lax.scan(message, zero, (z - level, *bounds))[1]
+        low = jnp.where(is_end, dual, -rise)
+        high = jnp.where(is_end, dual, fall)
+        flow = lax.scan(message, zero, (z - level, low, high))[1]
         gain = jnp.append(zero, flow[:-1]) + z - level - dual
-        up = jnp.where(end, gain > 0, gain > fall + slack)
-        down = jnp.where(end, gain <= 0, gain < -rise - slack)
+        up = jnp.where(is_end, gain > 0, gain > fall + slack)
+        down = jnp.where(is_end, gain <= 0, gain < -rise - slack)
         above = _fill(up | down, up, jnp.array(False), reverse=True)
-        new = ~end & (above != jnp.append(above[1:], False))
-        dual = jnp.where(new, jnp.where(above, fall, -rise), dual)
-        return end | new, dual, level, new.any()
+        new_end = ~is_end & (above != jnp.append(above[1:], False))
+        dual = jnp.where(new_end, jnp.where(above, fall, -rise), dual)
+        return is_end | new_end, dual, level, new_end.any()
 
-    whole = jnp.arange(len(z)) == len(z) - 1
-    return lax.while_loop(lambda state: state[3], divide, (whole, jnp.zeros_like(z), z, jnp.array(True)))[2]
+    one_piece = jnp.arange(len(z)) == len(z) - 1
+    return lax.while_loop(lambda state: state[3], divide, (one_piece, jnp.zeros_like(z), z, jnp.array(True)))[2]
 
 
-def _fill(known, values, first, reverse=False):
-    """Each entry's last known value."""
+def _fill(known, values, initial, reverse=False):
+    """Return each entry's last known value, ``initial`` before the first one."""
 
-    def step(carry, at):
-        carry = jnp.where(at[0], at[1], carry)
+    def step(carry, inputs):
+        is_known, value = inputs
+        carry = jnp.where(is_known, value, carry)
         return carry, carry
 
-    return lax.scan(step, first, (known, values), reverse=reverse)[1]
+    return lax.scan(step, initial, (known, values), reverse=reverse)[1]

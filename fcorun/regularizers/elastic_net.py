@@ -26,8 +26,9 @@ class ElasticNet(Regularizer):
 
     def value(self, w):
         factor = self.factor(w)
-        least, squares = (factor * jnp.abs(w)).sum(), (factor * w**2).sum()
-        return self.strength * (self.l1_ratio * least + (1 - self.l1_ratio) / 2 * squares)
+        l1 = (factor * jnp.abs(w)).sum()
+        squares = (factor * w**2).sum()
+        return self.strength * (self.l1_ratio * l1 + (1 - self.l1_ratio) / 2 * squares)
 
     def prox(self, z, t):
         strength = t * self.strength * self.factor(z)

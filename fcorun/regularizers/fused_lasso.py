@@ -10,17 +10,17 @@ from fcorun.regularizers.base import Regularizer, soft_threshold
 from fcorun.regularizers.chain import chain_prox
 from fcorun.regularizers.tv import count_pieces, tv_subgradient
 
-_HALVINGS = 60  # of an interval, which leave nothing of it but rounding
+_BISECTIONS = 60  # enough to shrink an interval to rounding error
 
 
 @dataclass(frozen=True)
 class FusedLasso(Regularizer):
-    """psi(w) = strength * ||w||_1 + strength_tv * sum_i |w_(i+1) - w_i|, each column of a matrix by itself.
+    """psi(w) = strength * ||w||_1 + strength_tv * sum_i |w_(i+1) - w_i|, for each column of a matrix.
 
-    Its prox is the soft threshold of that of the total variation.
+    The prox is the soft threshold of the prox of the total variation.
 
     Attributes:
-        strength_tv: None: as strength, whichever value that takes.
+        strength_tv: the strength of the total variation; None: equal to ``strength``.
     """
 
     source = "@tibshirani2005; the prox as in @friedman2007"
@@ -34,7 +34,7 @@ class FusedLasso(Regularizer):
 
     @property
     def tv_strength(self):
-        """The strength of the total variation."""
+        """The strength of the total variation, with None resolved."""
         return self.strength if self.strength_tv is None else self.strength_tv
 
     def value(self, w):
@@ -51,14 +51,14 @@ class FusedLasso(Regularizer):
         if self.strength_tv is not None:
             return jnp.abs(chain_prox(gradient, self.strength_tv, self.strength_tv)).max()
 
-        def halve(_, limits):  # by bisection: the larger the common strength, the smaller what is left
-            low, high = limits
+        def bisect(_, interval):  # the larger the common strength, the smaller the residual of the total variation
+            low, high = interval
             middle = (low + high) / 2
-            enough = jnp.abs(chain_prox(gradient, middle, middle)).max() <= middle
-            return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+            is_enough = jnp.abs(chain_prox(gradient, middle, middle)).max() <= middle
+            return jnp.where(is_enough, low, middle), jnp.where(is_enough, middle, high)
 
-        limits = (jnp.zeros((), gradient.dtype), jnp.abs(gradient).max())
-        return lax.fori_loop(0, _HALVINGS, halve, limits)[1]
+        interval = (jnp.zeros((), gradient.dtype), jnp.abs(gradient).max())
+        return lax.fori_loop(0, _BISECTIONS, bisect, interval)[1]
 
     def structure(self, w, cutoff):
         return super().structure(w, cutoff) | {"pieces": count_pieces(w, cutoff)}

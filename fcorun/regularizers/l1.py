@@ -11,7 +11,7 @@ from fcorun.regularizers.base import Regularizer, divide_by_factor, soft_thresho
 
 @jax.custom_jvp
 def log_cosh(a):
-    """The logarithm of the hyperbolic cosine, for any a without overflow; its derivative is taken as tanh(a)."""
+    """Compute log(cosh(a)) without overflow; the derivative is defined as tanh(a)."""
     return jnp.logaddexp(a, -a) - jnp.log(2.0)
 
 
@@ -41,11 +41,14 @@ class L1(Regularizer):
     def subgradient(self, w):
         return self.strength * self.factor(w) * jnp.sign(w)
 
-    def smoothed_value(self, w, law, rho):
-        """psi with |u| replaced by rho log cosh(u / rho), or by Huber's function: u^2 / (2 rho) up to rho, and
-        |u| - rho / 2 beyond. Both bend strength / rho at most, times the largest factor."""
+    def smoothed_value(self, w, smoothing, rho):
+        """Return psi with |u| replaced by a smooth function.
+
+        ``smoothing`` "logcosh" is rho log cosh(u / rho). "huber" is u^2 / (2 rho) up to rho, and |u| - rho / 2 beyond.
+        Both have the smoothness constant strength / rho times the largest factor.
+        """
         factor = self.factor(w)
-        if law == "logcosh":
+        if smoothing == "logcosh":
             return self.strength * rho * jnp.sum(factor * log_cosh(w / rho))
         size = jnp.abs(w)
         return self.strength * jnp.sum(factor * jnp.where(size <= rho, w**2 / (2 * rho), size - rho / 2))

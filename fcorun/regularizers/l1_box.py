@@ -1,4 +1,4 @@
-"""The l1 norm on a box around 0, and on the positive orthant."""
+"""The l1 norm on a box that contains 0, and on the positive orthant."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from fcorun.regularizers.box import check_bounds
 
 @dataclass(frozen=True)
 class L1Box(Constraint):
-    """psi(w) = strength * ||w||_1 where lower <= w_i <= upper, inf elsewhere; None: no bound on that side.
+    """psi(w) = strength * ||w||_1 for lower <= w_i <= upper, inf otherwise; None: no bound on that side.
 
-    The box must hold 0: then its prox is that of the l1 norm, clipped.
+    The box must contain 0. Then the prox is the soft threshold, clipped to the box.
     """
 
     source = "textbook"
@@ -32,7 +32,7 @@ class L1Box(Constraint):
         check_bounds(self.lower, self.upper)
         if (isinstance(self.lower, float) and self.lower > 0) or (isinstance(self.upper, float) and self.upper < 0):
             raise UserError(
-                f"the box of reg.lower={self.lower} and reg.upper={self.upper} must hold 0; "
+                f"the box of reg.lower={self.lower} and reg.upper={self.upper} must contain 0; "
                 "give reg.lower <= 0 <= reg.upper, or reg=box"
             )
 
@@ -46,14 +46,15 @@ class L1Box(Constraint):
         return self.project(soft_threshold(z, t * self.strength))
 
     def strength_max(self, gradient):
-        up = 0.0 if self.upper is None else jnp.where(self.upper > 0, 0.0, jnp.inf)
-        down = 0.0 if self.lower is None else jnp.where(self.lower < 0, 0.0, jnp.inf)
-        return jnp.maximum(jnp.maximum(-gradient - up, gradient - down).max(), 0)
+        # inf for a side of 0 on which no w is feasible: then gradients towards that side need no penalty
+        blocked_above = 0.0 if self.upper is None else jnp.where(self.upper > 0, 0.0, jnp.inf)
+        blocked_below = 0.0 if self.lower is None else jnp.where(self.lower < 0, 0.0, jnp.inf)
+        return jnp.maximum(jnp.maximum(-gradient - blocked_above, gradient - blocked_below).max(), 0)
 
 
 @dataclass(frozen=True)
 class L1Nonneg(Constraint):
-    """psi(w) = strength * ||w||_1 where w_i >= 0, inf elsewhere."""
+    """psi(w) = strength * ||w||_1 for w_i >= 0, inf otherwise."""
 
     source = "textbook"
 

@@ -11,7 +11,7 @@ from fcorun.regularizers.simplex import simplex_threshold
 
 @dataclass(frozen=True)
 class LInf(Regularizer):
-    """psi(w) = strength * max_i |w_i|. Its prox clips at the threshold of the l1 ball of radius t * strength."""
+    """psi(w) = strength * max_i |w_i|. The prox clips at the threshold of the l1 ball of radius t * strength."""
 
     source = "textbook"
 

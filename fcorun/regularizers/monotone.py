@@ -1,4 +1,4 @@
-"""Monotone vectors, and those in a box."""
+"""Monotone vectors, and monotone vectors in a box."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from fcorun.regularizers.chain import chain_prox
 
 
 def isotonic_regression(z, decreasing: bool):
-    """The nearest monotone point, column by column: isotonic regression."""
+    """Return the nearest monotone point, column by column."""
     sign = -1 if decreasing else 1
     return sign * chain_prox(sign * z, 0.0, jnp.inf)
 
 
 @dataclass(frozen=True)
 class Monotone(Constraint):
-    """w_1 <= w_2 <= ... along axis 0, each column of a matrix by itself; ``decreasing``: w_1 >= w_2 >= ..."""
+    """w_1 <= w_2 <= ... along axis 0, for each column of a matrix; ``decreasing``: w_1 >= w_2 >= ..."""
 
     source = "textbook"
 
@@ -32,9 +32,9 @@ class Monotone(Constraint):
 
 @dataclass(frozen=True)
 class MonotoneBox(Constraint):
-    """Monotone, as in Monotone, and lower <= w_i <= upper; None: no bound on that side.
+    """w_1 <= w_2 <= ... as in Monotone, and lower <= w_i <= upper; None: no bound on that side.
 
-    The nearest monotone point, clipped, is the nearest point of both.
+    The projection is the nearest monotone point, clipped to the box.
     """
 
     source = "textbook"

@@ -11,7 +11,7 @@ from fcorun.regularizers.nuclear import check_matrix, singular_values, svd
 
 @dataclass(frozen=True)
 class NuclearBall(Constraint):
-    """psi(W) = 0 where the singular values of W sum to at most ``radius``, and infinity elsewhere."""
+    """psi(W) = 0 if the singular values of W sum to at most ``radius``, inf otherwise."""
 
     source = "textbook"
 
@@ -26,7 +26,9 @@ class NuclearBall(Constraint):
     def project(self, z):
         u, s, vt = svd(z)
         excess = (jnp.cumsum(s) - self.radius) / jnp.arange(1, len(s) + 1, dtype=s.dtype)
-        shrunk = jnp.maximum(s - excess.max(), 0)  # what the sum of the largest k exceeds by, at its best k
+        shrunk = jnp.maximum(
+            s - excess.max(), 0
+        )  # the threshold is the largest over k of (sum of the k largest - radius) / k
         return jnp.where(s.sum() > self.radius, (u * shrunk[None]) @ vt, z)
 
     def structure(self, w, cutoff):

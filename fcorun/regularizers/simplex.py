@@ -11,7 +11,7 @@ from fcorun.regularizers.base import Constraint
 
 @dataclass(frozen=True)
 class Simplex(Constraint):
-    """w >= 0 and sum_i w_i = total, over all entries of a parameter."""
+    """The simplex w >= 0 and sum_i w_i = total, over all entries of a parameter."""
 
     source = "@duchi2008"
 
@@ -30,23 +30,24 @@ class Simplex(Constraint):
 
 
 def simplex_threshold(z, total, weight=1.0):
-    """theta with sum_i weight_i max(z_i - max(z) - theta, 0) = total; max(z) is taken off lest large z lose digits.
+    """Find theta with sum_i weight_i max(z_i - max(z) - theta, 0) = total.
 
-    Michelot (J. Optim. Theory Appl. 1986), which is Newton's method: from below it rises to theta, an entry that it
-    has passed is out for good, and it is exact once none is. It takes some six passes over z; sorting z takes longer.
+    Subtracting max(z) keeps the digits of large z. The method of Michelot (J. Optim. Theory Appl. 1986) is Newton's
+    method: theta rises from below, entries below theta stay inactive, and theta is exact once no further entry becomes
+    inactive. The method takes about six passes over z; sorting z takes longer.
     """
     weight = jnp.asarray(weight, z.dtype)
     weight = weight if weight.ndim == 0 else jnp.broadcast_to(weight, z.shape).ravel()
-    z = z.ravel() - z.max()  # a vector: over short rows XLA's loops take a CPU several times as long
+    z = z.ravel() - z.max()  # as a vector: XLA's loops over short rows take a CPU several times as long
 
     def solve(active):
         return (jnp.where(active, weight * z, 0).sum() - total) / jnp.where(active, weight, 0).sum()
 
     def step(state):
-        theta, count, _ = state
+        theta, active_count, _ = state
         active = z >= theta
-        return jnp.maximum(theta, solve(active)), active.sum(), count
+        return jnp.maximum(theta, solve(active)), active.sum(), active_count
 
-    # The largest entry alone must not give more than total: a bound that spares passes where z is large.
+    # The term of the largest entry is at most total: a lower bound of theta that saves passes for large z.
     theta = jnp.maximum(solve(z <= 0), -total / weight.min())
     return lax.while_loop(lambda state: state[1] < state[2], step, (theta, z.size, z.size + 1))[0]

@@ -11,7 +11,7 @@ from fcorun.regularizers.chain import chain_prox
 
 @dataclass(frozen=True)
 class TV(Regularizer):
-    """psi(w) = strength * sum_i |w_(i+1) - w_i|, each column of a matrix by itself."""
+    """psi(w) = strength * sum_i |w_(i+1) - w_i|, for each column of a matrix."""
 
     source = "@rudin1992"
 
@@ -35,11 +35,11 @@ class TV(Regularizer):
 
 
 def tv_subgradient(w):
-    """D' sign(D w), D taking differences along axis 0."""
-    none = jnp.zeros_like(w[:1])
-    return -jnp.diff(jnp.sign(jnp.diff(w, axis=0)), axis=0, prepend=none, append=none)
+    """Return D' sign(D w), where D takes differences along axis 0."""
+    zero_row = jnp.zeros_like(w[:1])
+    return -jnp.diff(jnp.sign(jnp.diff(w, axis=0)), axis=0, prepend=zero_row, append=zero_row)
 
 
 def count_pieces(w, cutoff):
-    """The number of constant pieces, of a matrix that of a column on average."""
+    """Count the constant pieces of a vector; for a matrix, average the count over columns."""
     return 1 + jnp.mean((jnp.abs(jnp.diff(w, axis=0)) > cutoff).sum(0), dtype=w.dtype)

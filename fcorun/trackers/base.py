@@ -1,4 +1,4 @@
-"""What a tracker is to fcorun: it is told of a record once, when that is complete."""
+"""The contract of a tracker: it receives each record once, when the record is complete."""
 
 import os
 import sys
@@ -17,10 +17,12 @@ from fcorun.records.record import Record
 
 @dataclass(frozen=True)
 class Tracker(ABC):
-    """A tracker plug-in: a frozen dataclass of where it writes to. No part of what a run is.
+    """A tracker plug-in: a frozen dataclass with the destination. No part of a run's identity.
 
-    ``modules`` are the modules that it imports, ``extra`` the extra of fcorun that installs them; without them it
-    cannot be made, so that a run is refused before it begins and not when it ends.
+    Attributes:
+        required_modules: the modules that the tracker imports. Without them the constructor raises UserError, so that a
+            run is refused before it starts.
+        pip_extra: the extra of fcorun that installs the modules.
     """
 
     required_modules: ClassVar[tuple[str, ...]] = ()
@@ -36,44 +38,46 @@ class Tracker(ABC):
 
     @abstractmethod
     def log(self, record: Record) -> None:
-        """Show a complete record: configuration, rows, summary, status, files."""
+        """Send a complete record: configuration, rows, summary, status, files."""
 
 
 def log_to_tracker(tracker: Tracker, folder: RunFolder) -> None:
-    """Tell a tracker of the record that is complete in ``folder``. Where that fails, the record's run.log says why."""
+    """Send the complete record in ``folder`` to a tracker; write a failure of the tracker into the record's run.log."""
     try:
         tracker.log(Record(folder.path))
     except Exception as error:
         text = "".join(traceback.format_exception(error)).rstrip()
         folder.log(f"the tracker failed\n{text}")
-        _warn(type(tracker).__name__)
+        _warn_once(type(tracker).__name__)
 
 
 @cache
-def _warn(name: str) -> None:
-    """Say once in a process that a tracker fails."""
+def _warn_once(name: str) -> None:
+    """Warn once in a process that a tracker fails."""
     print(
-        f"fcorun: the tracker {name} failed; run.log of the records says why, and the records are whole",
+        f"fcorun: the tracker {name} failed; run.log of the records has the error, and the records are complete",
         file=sys.stderr,
     )
 
 
 def run_name(record: Record) -> str:
-    """What a run is called: ALGORITHM-IDENTITY."""
+    """Return the name of a run, ALGORITHM-IDENTITY."""
     return f"{record.config['algo']['name']}-{str(record.status['identity'])[:8]}"
 
 
 def flat_parameters(record: Record) -> dict[str, str | float | int | bool]:
-    """The configuration with dotted keys, no values as text."""
+    """Return the configuration with dotted keys; None becomes "null"."""
     return {key: "null" if value is None else value for key, value in record.flat_config.items()}
 
 
 def iterate_scalars(record: Record) -> Iterator[tuple[str, float, int, float]]:
-    """Name, value, round and time (seconds since 1970) of all that was measured, then final and tail averages."""
+    """Yield name, value, round and time (seconds since 1970) of every metric, then of final and tail averages."""
     rows = record.rows
     start = os.path.getmtime(record.folder / "metrics.csv") - (rows[-1]["seconds"] if rows else 0)
     for row in rows:
-        yield from ((k, v, int(row["round"]), start + row["seconds"]) for k, v in row.items() if k != "round")
+        for name, value in row.items():
+            if name != "round":
+                yield name, value, int(row["round"]), start + row["seconds"]
     for kind in ("final", "tail"):
         for name, value in record.summary[kind].items():
             yield f"{kind}_{name}", value, int(rows[-1]["round"]), start + rows[-1]["seconds"]

@@ -1,4 +1,4 @@
-"""No tracker: the record is all there is."""
+"""No tracker."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fcorun.trackers.base import Tracker
 
 @dataclass(frozen=True)
 class NoTracker(Tracker):
-    """Does nothing."""
+    """A tracker that ignores records."""
 
     def log(self, record):
         pass

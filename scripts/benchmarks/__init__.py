@@ -1,1 +1,1 @@
-"""What `benchmark.py` measures: a file each, with functions that print rows of a table as they are measured."""
+"""The benchmarks of `benchmark.py`, one file for each subject, with generators that yield rows of a table."""

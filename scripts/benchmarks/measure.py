@@ -1,6 +1,6 @@
-"""How the benchmarks measure: an engine, alone or in threads, and a command from the shell.
+"""Tools of the benchmarks: time an engine, alone or in threads, and a command from the shell.
 
-Times are the least of several repetitions, taken in turns, since what else runs on the machine only ever adds.
+Times are minima over several alternating repetitions, since other load on the machine only adds time.
 """
 
 import os
@@ -20,34 +20,34 @@ FCORUN = [sys.executable, "-m", "fcorun"]
 RATES = [1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3, 2e-3], [0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]  # 49 points
 
 
-def in_turns(repetitions: int, **tasks: Callable[[], float]) -> dict[str, float]:
-    """The least seconds of each task, which times itself, over rounds of all of them."""
-    found = dict.fromkeys(tasks, float("inf"))
+def minimum_times(repetitions: int, **tasks: Callable[[], float]) -> dict[str, float]:
+    """Run the tasks alternately; return the minimum of the seconds that each task returns."""
+    minima = dict.fromkeys(tasks, float("inf"))
     for _ in range(repetitions):
         for name, task in tasks.items():
-            found[name] = min(found[name], task())
-    return found
+            minima[name] = min(minima[name], task())
+    return minima
 
 
 def make_engine(*overrides: str) -> tuple[Engine, list]:
-    """An engine, and the numbers of its configuration."""
+    """Return an engine, and the numbers of its configuration."""
     experiment = prepare(compose(["algo=feddualavg", "data=lasso", "verbose=false", *overrides]))
     return build_engine(experiment, load_data(experiment)), [experiment.numbers()]
 
 
 def engine_seconds(engine: Engine, points: list) -> Callable[[], float]:
-    """Seconds of all rounds of an engine, with the evaluation at their end and without compiling."""
+    """Return a function that times all rounds of a compiled engine, with the evaluation at their end."""
 
     def run() -> float:
-        shots = list(engine.run(points))
-        return shots[-1].seconds - shots[0].seconds
+        snapshots = list(engine.run(points))
+        return snapshots[-1].seconds - snapshots[0].seconds
 
     run()
     return run
 
 
 def in_threads(engine: Engine, points: list) -> Callable[[], float]:
-    """Seconds of a grid, cut into as many batches of one width as there are cores, each in a thread."""
+    """Return a function that times a grid, divided into one batch for each core, each in a thread."""
     parts = os.cpu_count() or 1
     width = -(-len(points) // parts)
     batches = [(points[i : i + width] + points[-1:] * width)[:width] for i in range(0, len(points), width)]
@@ -62,12 +62,12 @@ def in_threads(engine: Engine, points: list) -> Callable[[], float]:
     return run
 
 
-def rates(numbers: dict) -> list[dict]:
-    """The numbers of a configuration at each of the 49 pairs of rates."""
+def with_rates(numbers: dict) -> list[dict]:
+    """Return the numbers of a configuration at each of the 49 pairs of rates."""
     return [{**numbers, "algo": {"client_lr": c, "server_lr": s}} for c in RATES[0] for s in RATES[1]]
 
 
-# Runs a command from a process that is small itself, for the kernel counts what a child inherits before it begins.
+# Runs a command from a small process, since the kernel counts memory that a child inherits before its program starts.
 MEASURE = """
 import os, sys, time
 begun = time.perf_counter()
@@ -79,15 +79,15 @@ sys.exit(bool(status))
 """
 
 
-def shell(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
-    """Seconds of a command, and the peak memory in MiB of the largest of its processes."""
-    return costs(command, folder, cache)[:2]
+def run_command(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
+    """Run a command; return its seconds, and the peak memory in MiB of its largest process."""
+    return measure_command(command, folder, cache)[:2]
 
 
-def costs(command: list[str], folder: Path, cache: Path) -> tuple[float, float, float]:
-    """The same, and seconds of the processor."""
+def measure_command(command: list[str], folder: Path, cache: Path) -> tuple[float, float, float]:
+    """Run a command; return its seconds, the peak memory in MiB of its largest process, and processor seconds."""
     environment = os.environ | {"FCORUN_CACHE": str(cache)}
     measured = [sys.executable, "-S", "-c", MEASURE, *command]
-    found = subprocess.run(measured, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=True)
-    seconds, memory, processor = map(float, found.stdout.split())
+    completed = subprocess.run(measured, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=True)
+    seconds, memory, processor = map(float, completed.stdout.split())
     return seconds, memory, processor

@@ -1,4 +1,4 @@
-"""Rounds of an engine: against the same by hand, in a grid, and many cheap ones."""
+"""Rounds of an engine: compared with hand-written code, in a grid, and many cheap rounds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.measure import engine_seconds, in_threads, in_turns, make_engine, rates
+from benchmarks.measure import engine_seconds, in_threads, make_engine, minimum_times, with_rates
 from fcorun.configuration.compose import compose
 from fcorun.engine.engine import Engine
 from fcorun.experiment.build import build_engine, load_data
@@ -15,7 +15,7 @@ from fcorun.experiment.prepare import prepare
 
 
 def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
-    """FedDualAvg for LASSO as one would write it in JAX for this problem alone."""
+    """Return a function that times FedDualAvg for LASSO, hand-written in JAX for this problem alone."""
     x, y = jnp.asarray(engine.federation.data.x), jnp.asarray(engine.federation.data.y)
 
     def client(state, rows, x, y):
@@ -48,7 +48,7 @@ def hand_written(engine: Engine, rate: float, strength: float, rounds: int) -> C
 
 
 def numpy_loop(engine: Engine, rate: float, strength: float, rounds: int) -> Callable[[], float]:
-    """The same in NumPy, one client after another."""
+    """Return a function that times FedDualAvg for LASSO in NumPy, one client after another."""
     x, y = engine.federation.data.x, engine.federation.data.y
 
     def run() -> float:
@@ -73,11 +73,11 @@ def numpy_loop(engine: Engine, rate: float, strength: float, rounds: int) -> Cal
 
 
 def one_round() -> Iterator[str]:
-    """One round of lasso with all 64 clients, batches of 10, one epoch."""
+    """Measure a round of lasso with all 64 clients, minibatches of 10, one epoch."""
     rounds = 50
     engine, points = make_engine("clients_per_round=null", f"rounds={rounds}", f"eval_every={rounds}")
     rate, strength = points[0]["algo"]["client_lr"], points[0]["reg"]["strength"]
-    found = in_turns(
+    found = minimum_times(
         7,
         fcorun=engine_seconds(engine, points),
         jax=hand_written(engine, rate, strength, rounds),
@@ -90,21 +90,21 @@ def one_round() -> Iterator[str]:
 
 
 def grid() -> Iterator[str]:
-    """A grid of 49 rates as one program, in as many threads as cores, against single runs."""
+    """Measure a grid of 49 pairs of rates in one program for each core, and single runs."""
     for clients in ("10", "null"):
         rounds = 50
         engine, points = make_engine(f"clients_per_round={clients}", f"rounds={rounds}", f"eval_every={rounds}")
-        many = rates(points[0])
+        many = with_rates(points[0])
         single = make_engine(f"clients_per_round={clients}", f"rounds={rounds}", f"eval_every={rounds}")[0]
-        found = in_turns(5, single=engine_seconds(single, points), grid=in_threads(engine, many))
+        found = minimum_times(5, single=engine_seconds(single, points), grid=in_threads(engine, many))
         each = found["grid"] / len(many)
         who = "10 of 64 clients" if clients == "10" else "all 64 clients"
         yield f"| a round, {who}: single run | {found['single'] / rounds * 1e3:.2f} ms | {found['single'] / each:.1f} |"
-        yield f"| a round, {who}: each of a 49-point grid | {each / rounds * 1e3:.3f} ms | 1 |"
+        yield f"| a round, {who}: a point of a 49-point grid | {each / rounds * 1e3:.3f} ms | 1 |"
 
 
 def fedgd() -> Iterator[str]:
-    """34,000 rounds of FedGD with 25 clients, float64, as figure 3 of the FedSplit paper needs; without evaluations."""
+    """Measure 34,000 rounds of FedGD with 25 clients in float64, as for figure 3 of the FedSplit paper."""
     for data, rows in (("least_squares", 5000), ("least_squares_conditioned", 200)):
         rounds = 34_000
         fixed = ("algo=fedgd", f"data={data}", "objective.intercept=false", "algo.step=1e-3")

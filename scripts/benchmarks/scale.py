@@ -11,53 +11,55 @@ from statistics import median
 import jax
 import numpy as np
 
-from benchmarks.measure import FCORUN, in_turns, make_engine, shell
+from benchmarks.measure import FCORUN, make_engine, minimum_times, run_command
 from fcorun.engine.devices import Devices
 from fcorun.system.machine import available_cores, use_cores_as_devices
 
 use_cores_as_devices()  # before anything is computed
 
 CLIENTS = (64, 256, 1024, 4096)
-FEW = available_cores()  # one on each device: their rows take no memory to speak of
+FEW = available_cores()  # one on each device, with negligible rows
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "scale.png"
-ONCE, CHUNKS, CORES = "all clients at once", "in chunks, one device", "in chunks, each core a device"
+ONCE, CHUNKS, CORES = "all clients at once", "in chunks, one device", "in chunks, one device for each core"
 
 
 def scale() -> Iterator[str]:
-    """Rounds of `lasso` with 64 to 4,096 clients, all of them in each; draws docs/scale.png."""
-    ways = [(way, clients) for clients in CLIENTS for way in (ONCE, CHUNKS, CORES)]  # whose rows are the same
-    found = in_turns(8, **{f"{way}/{clients}": _rounds(way, clients) for way, clients in ways})
+    """Measure rounds of `lasso` with all of 64 to 4,096 clients; draw docs/scale.png."""
+    ways = [
+        (way, clients) for clients in CLIENTS for way in (ONCE, CHUNKS, CORES)
+    ]  # consecutive measurements share the rows
+    found = minimum_times(8, **{f"{way}/{clients}": _rounds(way, clients) for way, clients in ways})
     seconds = {(way, clients): found[f"{way}/{clients}"] / clients * 64 for way, clients in ways}
     for way, clients in ways:
-        told = f"{seconds[way, clients] * 1e3:.2f} ms | {seconds[way, clients] / seconds[way, CLIENTS[0]]:.2f}"
-        yield f"| a round of {clients} clients, {way}, per 64 clients | {told} |"
+        ratio = seconds[way, clients] / seconds[way, CLIENTS[0]]
+        time_ms = seconds[way, clients] * 1e3
+        yield f"| a round of {clients} clients, {way}, per 64 clients | {time_ms:.2f} ms | {ratio:.2f} |"
     memory = {clients: _memory(clients) for clients in (FEW, *CLIENTS)}
     yield f"| peak memory of a run of {FEW} clients | {memory[FEW]:.0f} MiB | |"
     for clients in CLIENTS:
         more = (memory[clients] - memory[FEW]) / (_rows(clients) - _rows(FEW))
-        told = f"{memory[clients]:.0f} MiB | {more:.2f} times the rows, both beyond those of {FEW}"
-        yield f"| peak memory of a run of {clients} clients | {told} |"
+        yield f"| peak memory of a run of {clients} clients | {memory[clients]:.0f} MiB | {more:.2f} |"
     _draw(seconds, memory)
 
 
 def _memory(clients: int) -> float:
-    """MiB that a run on all cores takes at the most, the median of three with empty caches."""
-    found = []
+    """Return the peak MiB of a run on all cores, the median of three with empty caches."""
+    peaks = []
     for _ in range(3):
         with tempfile.TemporaryDirectory() as top:
             given = ["data=lasso", f"data.clients={clients}", "clients_per_round=null", "verbose=false", "rounds=2"]
             command = [*FCORUN, "algo=feddualavg", *given, "devices=all", "hydra.run.dir=run"]
-            found.append(shell(command, Path(top), Path(top, "cache"))[1])
-    return median(found)
+            peaks.append(run_command(command, Path(top), Path(top, "cache"))[1])
+    return median(peaks)
 
 
 def _rows(clients: int) -> float:
-    """MiB of the rows for training and validation."""
+    """Return the MiB of the rows for training and validation."""
     return clients * (128 + 32) * 1024 * 4 / 2**20
 
 
 def _rounds(way: str, clients: int) -> Callable[[], float]:
-    """Seconds of a round within a stretch of eight or more, without evaluation and compiling."""
+    """Return a function that times a round in a segment of eight or more, without evaluation and compilation."""
     count = max(8, 1024 // clients)
     at_once = str(clients) if way == ONCE else "auto"
     given = (f"data.clients={clients}", f"rounds={count}", f"eval_every={count}", f"clients_at_once={at_once}")
@@ -95,5 +97,7 @@ def _draw(seconds: dict, memory: dict) -> None:
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
-    figure.suptitle(f"FedDualAvg on LASSO, 128 rows of 1,024 features a client, {os.cpu_count()} cores", fontsize=10)
+    figure.suptitle(
+        f"FedDualAvg on LASSO, 128 rows of 1,024 features for each client, {os.cpu_count()} cores", fontsize=10
+    )
     figure.savefig(PICTURE, dpi=150)

@@ -1,4 +1,4 @@
-"""The choice of a strength, and stability selection, from the shell."""
+"""Selection of a strength, and stability selection, from the shell."""
 
 import contextlib
 import tempfile
@@ -8,19 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import FCORUN, shell
+from benchmarks.measure import FCORUN, run_command
 from fcorun.configuration.compose import compose
 from fcorun.runs.run import run
 
 
 def select() -> Iterator[str]:
-    """50 strengths x 5 folds of lasso, 300 rounds with 10 of 64 clients, and the same runs one by one."""
+    """Measure 50 strengths x 5 folds of lasso, 300 rounds with 10 of 64 clients, and the runs one by one."""
     base = ["algo=feddualavg", "data=lasso", "rounds=300", "verbose=false"]
     with tempfile.TemporaryDirectory() as top, contextlib.chdir(top):
-        found = [shell([*FCORUN, "select", *base, f"out=out{i}"], Path(top), Path(top, f"cache{i}")) for i in range(2)]
+        found = [
+            run_command([*FCORUN, "select", *base, f"out=out{i}"], Path(top), Path(top, f"cache{i}")) for i in range(2)
+        ]
         best, memory = min(found)
         config, times = compose(base), []
-        for i, strength in enumerate((0.1, 0.01, 0.03, 0.3)):  # the first one warms up
+        for i, strength in enumerate((0.1, 0.01, 0.03, 0.3)):  # the first run fills the caches
             begun = time.perf_counter()
             run(config | {"reg": config["reg"] | {"strength": strength}}, f"alone{i}")
             times.append(time.perf_counter() - begun)
@@ -31,7 +33,7 @@ def select() -> Iterator[str]:
 
 
 def stability() -> Iterator[str]:
-    """Stability selection with 100 halves x 20 strengths on a table of 6 hospitals x 200 x 60."""
+    """Measure stability selection: 100 halves x 20 strengths on a table of 6 hospitals x 200 x 60."""
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(6), 200)
     x = rng.standard_normal((1200, 60)) + 0.5 * rng.standard_normal((6, 60))[owner]
@@ -40,7 +42,7 @@ def stability() -> Iterator[str]:
         np.savez(Path(top, "hospitals.npz"), X=x, y=y, client=owner)
         command = [*FCORUN, "stability", "algo=feddualavg", "data=table", "verbose=false"]
         command += ["data.path=hospitals.npz", "data.standardize=pooled"]
-        found = [shell([*command, f"out=out{i}"], Path(top), Path(top, f"cache{i}")) for i in range(2)]
+        found = [run_command([*command, f"out=out{i}"], Path(top), Path(top, f"cache{i}")) for i in range(2)]
     seconds, memory = min(found)
     what = "100 halves x 20 strengths, 6 hospitals x 200 x 60, 500 rounds: `fcorun stability`"
     yield f"| {what} | {seconds:.1f} s, peak {memory:.0f} MiB | |"

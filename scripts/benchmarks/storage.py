@@ -1,4 +1,4 @@
-"""What stays on disk: rows that do against rows in memory, and clients' states in a file against none."""
+"""Rows on disk compared with rows in memory, and client states in a file compared with stateless clients."""
 
 import json
 import tempfile
@@ -7,26 +7,26 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import FCORUN, costs
+from benchmarks.measure import FCORUN, measure_command
 
 ROWS, FEATURES, CLIENTS = 200_000, 500, 200
 
 
 def disk() -> Iterator[str]:
-    """A table of 200,000 rows of 500 features, 400 MB, which also fits into memory, on disk and in memory."""
+    """Measure a table of 200,000 rows of 500 features (400 MB) on disk and in memory."""
     asked = ["algo=feddualavg", "data=table", "data.path=rows", "reg=l1", "reg.strength=0.01", "algo.client_lr=0.001"]
     asked += ["clients_per_round=50", "batch_size=32", "local_steps=10", "rounds=200", "eval_every=20"]
     ways = {f"data.resident={way}": [*asked, f"data.resident={way}"] for way in ("true", "false")}
     with tempfile.TemporaryDirectory() as top:
         _write_rows(Path(top, "rows"))
-        found = _in_turns(Path(top), ways)
+        found = _minimum_costs(Path(top), ways)
     base = found["data.resident=true"]["steady"]
     for way, each in found.items():
-        yield f"| 200 rounds on {ROWS:,} x {FEATURES}, `{way}` | {_told(each)} | {each['steady'] / base:.1f} |"
+        yield f"| 200 rounds on {ROWS:,} x {FEATURES}, `{way}` | {_describe(each)} | {each['steady'] / base:.1f} |"
 
 
 def states() -> Iterator[str]:
-    """200 rounds of `lasso_million` with 10^4 and 10^6 clients, whose states lie in a file or who have none."""
+    """Measure 200 rounds of `lasso_million` with 10^4 and 10^6 clients, with states in a file and without states."""
     asked = ["data=lasso_million", "rounds=200"]
     ways = {
         f"{algo}, 10^{power} clients": [f"algo={algo}", *asked, f"data.clients={10**power}"]
@@ -34,24 +34,27 @@ def states() -> Iterator[str]:
         for power in (4, 6)
     }
     with tempfile.TemporaryDirectory() as top:
-        found = _in_turns(Path(top), ways)
+        found = _minimum_costs(Path(top), ways)
     for way, each in found.items():
-        yield f"| 200 rounds, {way} | {_told(each)} | {200 / each['steady']:.0f} rounds a second |"
+        yield f"| 200 rounds, {way} | {_describe(each)} | {200 / each['steady']:.0f} rounds a second |"
 
 
-def _told(each: dict[str, float]) -> str:
+def _describe(each: dict[str, float]) -> str:
     return (f"{each['steady']:.1f} s; the command {each['processor']:.1f} s of the processor, "
             f"peak {each['memory']:.0f} MiB")  # fmt: skip
 
 
-def _in_turns(top: Path, ways: dict[str, list[str]], repetitions: int = 3) -> dict[str, dict[str, float]]:
-    """Of each command the least seconds, "steady" of its rounds with their evaluations and of the "processor", and the
-    least peak "memory" in MiB; what compiles first does not count."""
+def _minimum_costs(top: Path, ways: dict[str, list[str]], repetitions: int = 3) -> dict[str, dict[str, float]]:
+    """Run the commands alternately; return the minima of each.
+
+    "steady" are the seconds of the rounds with their evaluations, "processor" the processor seconds, "memory" the peak
+    in MiB. The first turn, which compiles, does not count.
+    """
     found: dict[str, dict[str, float]] = {}
     for turn in range(repetitions + 1):
         for number, (way, asked) in enumerate(ways.items()):
             folder = f"run{turn}-{number}"
-            _, memory, processor = costs(
+            _, memory, processor = measure_command(
                 [*FCORUN, *asked, "verbose=false", f"hydra.run.dir={folder}"], top, top / "cache"
             )
             steady = json.loads((top / folder / "summary.json").read_text(encoding="utf-8"))["seconds"]["steady"]
@@ -62,7 +65,7 @@ def _in_turns(top: Path, ways: dict[str, list[str]], repetitions: int = 3) -> di
 
 
 def _write_rows(folder: Path) -> None:
-    """A linear model in which every tenth feature counts, as a folder of .npy files."""
+    """Write a folder of .npy files with a linear model in which every tenth feature is relevant."""
     rng, true = np.random.default_rng(0), np.arange(FEATURES) % 10 == 0
     folder.mkdir()
     x = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float32, (ROWS, FEATURES))
