@@ -38,20 +38,23 @@ def test_an_unknown_benchmark_is_one_sentence():
 
 
 def test_hospitals_are_readable_and_made_by_the_model_that_is_documented(tmp_path):
-    """A logistic regression of many complete rows comes to the true coefficients, 0 for what is not named."""
-    made = runpy.run_path(str(SCRIPTS / "make_hospitals.py"))
-    table, new = made["make"](rows=3000, seed=3)
+    """A logistic regression on many complete rows finds the true coefficients, 0 for features outside the model."""
+    script_globals = runpy.run_path(str(SCRIPTS / "make_hospitals.py"))
+    table, new = script_globals["make_tables"](rows=3000, seed=3)
+    truth = script_globals["TRUTH"]
     table = table.drop(columns="bmi").dropna()
     table.to_csv(tmp_path / "h.csv", index=False)
     data = Table(str(tmp_path / "h.csv"), "readmitted", client="hospital", task="binary", validation=0.0,
                  standardize="pooled", ignore=["patient", "admitted"]).load()  # fmt: skip
-    # the references are those of the true model, whose levels have coefficient 0
-    kept = [name not in ("smoker=never", "ward=medicine") for name in data.features]
-    fit = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(data.x[:, kept], data.y)
-    scale = np.array((data.standardized or {})["scale_"])[kept]
-    for name, found, spread in zip(np.array(data.features)[kept], fit.coef_[0] / scale, scale, strict=True):
-        assert abs(found - made["TRUTH"].get(name, 0.0)) < 0.12 / spread, name
-    assert all(name in data.features for name in made["TRUTH"])
+    # the reference levels, with coefficient 0 in the true model
+    without_references = [name not in ("smoker=never", "ward=medicine") for name in data.features]
+    fit = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(data.x[:, without_references], data.y)
+    scale = np.array((data.standardized or {})["scale_"])[without_references]
+    for name, coefficient, spread in zip(
+        np.array(data.features)[without_references], fit.coef_[0] / scale, scale, strict=True
+    ):
+        assert abs(coefficient - truth.get(name, 0.0)) < 0.12 / spread, name
+    assert all(name in data.features for name in truth)
     assert new.shape == (3, 16)
     assert "readmitted" not in new
     assert new.isna().any(axis=1).sum() == 1
