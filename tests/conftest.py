@@ -106,6 +106,12 @@ def elsewhere(session_cache, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # without the current folder, as a command
 
 
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """An empty cache for this test."""
+    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
     """Runs leave an empty picture and sweeps none, which takes no time, but where pictures are looked at."""

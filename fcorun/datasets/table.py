@@ -289,8 +289,8 @@ class Table(Dataset):
                 raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
                                 "disk: give pooled, or none")  # fmt: skip
             x, by = standardize_per_client(x, owner, held)
-            clients = tuple([*names, ""][m] for m in by["owner"])
-            return x, ClientScalings(clients, by["rows"], by["mean"], by["deviation"]).to_dict()
+            clients = tuple([*names, ""][m] for m in by["client_index"])
+            return x, ClientScalings(clients, by["n_rows"], by["mean"], by["deviation"]).to_dict()
         found = Scaling.fit(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
         return found.transform(x), found.to_dict()
 

@@ -1,4 +1,4 @@
-"""Files with named columns: which of them are target, client and features."""
+"""Named columns: which of them are the target, the client and the features."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +11,14 @@ from fcorun.errors import UserError, suggest_name
 from fcorun.tables.npz import names_as_text
 from fcorun.tables.parsed_rows import ParsedRows
 
+_MAX_LISTED = 30  # an error lists all columns of a file with no more than these
+
 
 def check_unique_names(names: Sequence[str], where: str) -> None:
-    """Raises UserError, which begins with ``where``, where two columns have the same name."""
-    for twice in (name for name, count in Counter(names).items() if count > 1):
-        raise UserError(f"{where}: two columns are called '{twice}': rename or drop one")
+    """Raise UserError, which begins with ``where``, if two columns have the same name."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(f"{where}: two columns are called '{name}': rename or drop one")
 
 
 def select_features(
@@ -25,39 +28,47 @@ def select_features(
     ignore: Sequence[str] | None,
     only: Sequence[str] | None,
 ) -> list[str]:
-    """The columns that are features, in the order of the file. Raises UserError for names that are none."""
-    there = [name for name in frame.columns if name not in taken]
+    """Return the columns that are features, in the order of the file.
+
+    ``taken`` are the target and the client. Raises UserError for names in ``ignore`` or ``only`` that are no columns.
+    """
+    available = [name for name in frame.columns if name not in taken]
     for option, names in (("ignore", ignore), ("only", only)):
         for name in names or ():
-            if name not in there:
-                if name in taken:
-                    raise UserError(
-                        f"data.{option}: '{name}' is the target or the client, and no feature; leave it out"
-                    )
-                raise UserError(f"data.{option}: {path} has no column '{name}'; {suggest_columns(name, frame[there])}")
-    return [name for name in there if name not in (ignore or ()) and (only is None or name in only)]
+            if name in taken:
+                raise UserError(f"data.{option}: '{name}' is the target or the client, and no feature; leave it out")
+            if name not in available:
+                suggestion = suggest_columns(name, frame[available])
+                raise UserError(f"data.{option}: {path} has no column '{name}'; {suggestion}")
+    ignored = set(ignore or ())
+    return [name for name in available if name not in ignored and (only is None or name in only)]
 
 
 def split_columns(frame: Any, path: str, target: str | None, client: str | None, *, features: list[str]) -> ParsedRows:
-    """A data frame as target, clients and features. Raises UserError for a column that is missing or has gaps."""
+    """Split a data frame into target, clients and features.
+
+    Raises UserError for a target or client that is missing or has gaps, and for a feature without a name.
+    """
     if target is None:
         raise UserError(f"data.target has no value: name the column of {path} to predict, {suggest_columns('', frame)}")
     if target == client:
         raise UserError(f"data.client={client} is data.target too: name two different columns")
     for option, column in (("target", target), ("client", client)):
-        if column is not None and column not in frame:
+        if column is None:
+            continue
+        if column not in frame:
             raise UserError(
                 f"data.{option}={column}: there is no such column in {path}; {suggest_columns(column, frame)}"
             )
-        if column is not None and frame[column].isna().any():
+        if frame[column].isna().any():
             row = int(frame[column].isna().to_numpy().argmax()) + 1
             raise UserError(f"data.{option}={column}: row {row} of {path} has no value there; fill it in or drop it")
-    unnamed = next((c for c in features if c.startswith("Unnamed: ")), None)
-    if unnamed:
-        raise UserError(
-            f"data.path={path}: column {unnamed.split()[-1]} (from 0) has no name and may be a saved row number; "
-            "name it or drop it (in pandas: to_csv(..., index=False))"
-        )
+    for name in features:
+        if name.startswith("Unnamed: "):
+            raise UserError(
+                f"data.path={path}: column {name.split()[-1]} (from 0) has no name and may be a saved row number; "
+                "name it or drop it (in pandas: to_csv(..., index=False))"
+            )
     return ParsedRows(
         x=np.empty((len(frame), 0)),
         y=to_plain_array(frame[target]),
@@ -67,13 +78,15 @@ def split_columns(frame: Any, path: str, target: str | None, client: str | None,
 
 
 def suggest_columns(name: str, frame: Any) -> str:
-    """The end of a sentence about a column that is not there: the nearest ones, and all of them if they are few."""
+    """Return the end of an error about a missing column: similar names, or all names of a file with few columns."""
     names = list(frame.columns)
-    return suggest_name(name, names if len(names) <= 30 else get_close_matches(name, names, n=10, cutoff=0))
+    if len(names) > _MAX_LISTED:
+        names = get_close_matches(name, names, n=10, cutoff=0)
+    return suggest_name(name, names)
 
 
 def to_plain_array(series: Any) -> np.ndarray:
-    """A column without missing values as numbers, booleans or text."""
+    """Return a column without missing values as an array of numbers, booleans or text, shape (N,)."""
     from pandas.api import types
 
     if types.is_bool_dtype(series.dtype):

@@ -1,4 +1,4 @@
-"""What a column of a table holds: numbers, levels, or what cannot be a feature."""
+"""Columns of a table: numbers, levels, or values that cannot become a feature."""
 
 import re
 from typing import Any, Literal
@@ -9,21 +9,22 @@ from fcorun.errors import UserError
 
 ColumnKind = Literal["number", "levels"]
 
-MAX_LEVELS = 100  # more, or more than half as many as rows, are names of something
-_FEW_ROWS = 20  # of fewer, nothing is said about how many levels there are
+MAX_LEVELS = 100  # a column with more levels, or with more than half as many as rows, holds names of rows or persons
+_FEW_ROWS = 20  # the share of levels is not checked in a table with fewer rows
 _DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
 _LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
 _WITH_UNIT = r"\s*(?P<before>[€$£¥]?)\s*[<>]?=?\s*(?P<number>[+-]?\d+(?:[.,]\d+)*)\s*(?P<unit>[^\s\d.,:/+-].*?|)\s*"
-_FEW_NUMBERS = 5  # so many different ones before one unit may be names: 3 months, 6 months, 12 months
-_COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # of which the comma may be that of decimals
-_TRUTH = {"true": 1.0, "false": 0.0}
+_FEW_NUMBERS = 5  # up to so many different numbers before one unit may be names: 3 months, 6 months, 12 months
+_COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # the comma may be a decimal comma
+_MOSTLY_NUMBERS = 0.2  # a text column with this share of cells like numbers is taken for numbers with mistakes
+_TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 
 
 def is_missing(series: Any) -> np.ndarray:
-    """Where a column has no value, or blanks only, shape (N,)."""
+    """Return a mask of the cells that are empty or blank, shape (N,)."""
     from pandas.api import types
 
-    if _plain(series):
+    if _has_numpy_numbers(series):
         return np.isnan(series.to_numpy())
     empty = series.isna().to_numpy()
     if types.is_numeric_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
@@ -32,38 +33,41 @@ def is_missing(series: Any) -> np.ndarray:
 
 
 def coerce_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A column as numbers of a real dtype, NaN in gaps, and where it holds something else, both of shape (N,).
+    """Return a column as real numbers, NaN in gaps, and a mask of the cells that are no numbers, both of shape (N,).
 
-    True and False are 1 and 0, as text too, in a column that has nothing else.
+    True and False are 1 and 0. Their names as text count as well if the column has nothing else.
     """
     from pandas.api import types
 
-    if _plain(series) or types.is_numeric_dtype(series.dtype):
-        values = series.to_numpy() if _plain(series) else series.to_numpy(dtype=float, na_value=np.nan)
+    if _has_numpy_numbers(series):
+        values = series.to_numpy()
         return values, np.zeros(len(values), bool)
-    there = ~is_missing(series)
-    text = series.astype(str).where(there)
-    found: Any = parse_numbers(text, errors="coerce")
-    bad = there & found.isna().to_numpy()
-    if bad.any():
-        truth = _truth(text)
-        if (truth.notna().to_numpy() | ~there).all():
-            return truth.to_numpy(dtype=float), np.zeros(len(bad), bool)
-    return found.to_numpy(dtype=float), bad
+    if types.is_numeric_dtype(series.dtype):
+        values = series.to_numpy(dtype=float, na_value=np.nan)
+        return values, np.zeros(len(values), bool)
+    present = ~is_missing(series)
+    text = series.astype(str).where(present)
+    numbers: Any = parse_numbers(text, errors="coerce")
+    not_numeric = present & numbers.isna().to_numpy()
+    if not_numeric.any():
+        truth = _parse_truth_values(text)
+        if (truth.notna().to_numpy() | ~present).all():
+            return truth.to_numpy(dtype=float), np.zeros(len(not_numeric), bool)
+    return numbers.to_numpy(dtype=float), not_numeric
 
 
 def parse_numbers(text: Any, errors: Literal["raise", "coerce"] = "raise") -> Any:
-    """Return a pandas.Series of text as numbers, each the one that Python's float() reads, whole numbers as integers.
+    """Return a pandas.Series of text as the numbers that Python's float() reads, whole numbers as integers.
 
     Text that is no number is NaN if ``errors`` is "coerce"; else it raises ValueError.
     """
     import pandas as pd
 
-    found: Any = pd.to_numeric(text, errors=errors)
-    if found.dtype.kind == "f":  # whose last bits pandas before 3.1 gets wrong
-        there = found.notna()
-        found[there] = text[there].astype(float)
-    return found
+    numbers: Any = pd.to_numeric(text, errors=errors)
+    if numbers.dtype.kind == "f":  # pandas before 3.1 gets the last bits wrong
+        present = numbers.notna()
+        numbers[present] = text[present].astype(float)
+    return numbers
 
 
 def exact_float_options() -> dict[str, Any]:
@@ -75,94 +79,112 @@ def exact_float_options() -> dict[str, Any]:
 
 
 def require_numbers(series: Any, where: str) -> np.ndarray:
-    """A column as numbers, NaN in gaps, shape (N,). Raises UserError, which begins with ``where``."""
-    values, bad = coerce_numbers(series)
-    if bad.any():
-        row, others = _culprit(series, values, bad)
-        made = "true or false, as the others are" if others == "truth" else "a number"
-        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it {made}")
+    """Return a column as numbers, NaN in gaps, shape (N,). Raises UserError, which begins with ``where``."""
+    values, not_numeric = coerce_numbers(series)
+    if not_numeric.any():
+        row, others = _find_offending_cell(series, values, not_numeric)
+        wanted = "true or false, as the others are" if others == "truth" else "a number"
+        raise UserError(f"{where} holds '{series.iloc[row]}' in row {row + 1}: make it {wanted}")
     return values
 
 
-def _truth(text: Any) -> Any:
-    """1 where a column of text says true, 0 where it says false, NaN elsewhere."""
-    return text.str.strip().str.casefold().map(_TRUTH)
+def _parse_truth_values(text: Any) -> Any:
+    """Return 1 for each "true" in a column of text, 0 for each "false", and NaN for all else."""
+    return text.str.strip().str.casefold().map(_TRUTH_VALUES)
 
 
-def _culprit(series: Any, values: np.ndarray, bad: np.ndarray) -> tuple[int, Literal["truth", "commas", ""]]:
-    """The place of the cell for which a column is not one of numbers, and what the others are that would be: truth
-    values, or numbers with decimal commas; ``values`` and ``bad`` are those of ``as_numbers``.
+def _find_offending_cell(
+    series: Any, values: np.ndarray, not_numeric: np.ndarray
+) -> tuple[int, Literal["truth", "commas", ""]]:
+    """Return the row of the cell that keeps a column from being numeric, and the kind of the other cells.
 
-    One such cell keeps all others as text, which are as they should be and not to be named.
+    The other cells may be truth values ("truth") or numbers with decimal commas ("commas"). They are text because of
+    that one cell alone, and an error should not name them. ``values`` and ``not_numeric`` come from
+    ``coerce_numbers``.
     """
-    there = ~is_missing(series)
-    text = series.astype(str).where(there)
-    truth = _truth(text).notna().to_numpy()
-    if truth.any() and truth.sum() >= (there & ~bad).sum():
-        neither = bad & ~truth
-        return int((neither if neither.any() else there & ~truth).argmax()), "truth"
-    odd = bad & ~text.str.fullmatch(_COMMA_NUMBER).to_numpy(dtype=bool, na_value=False)
-    whole = np.isnan(values) | (values == np.floor(values))  # a point of decimals beside them makes commas no such
-    if odd.any() and (bad & ~odd).any() and whole.all():
-        return int(odd.argmax()), "commas"
-    return int(bad.argmax()), ""
+    present = ~is_missing(series)
+    text = series.astype(str).where(present)
+    is_truth = _parse_truth_values(text).notna().to_numpy()
+    if is_truth.any() and is_truth.sum() >= (present & ~not_numeric).sum():
+        candidates = not_numeric & ~is_truth
+        if not candidates.any():
+            candidates = present & ~is_truth
+        return int(candidates.argmax()), "truth"
+    has_comma = text.str.fullmatch(_COMMA_NUMBER).to_numpy(dtype=bool, na_value=False)
+    without_comma = not_numeric & ~has_comma
+    # decimal points in other cells mean that the commas are no decimal commas
+    all_whole = (np.isnan(values) | (values == np.floor(values))).all()
+    if without_comma.any() and (not_numeric & has_comma).any() and all_whole:
+        return int(without_comma.argmax()), "commas"
+    return int(not_numeric.argmax()), ""
 
 
 def to_level_names(series: Any) -> np.ndarray:
-    """A column as the names of its levels, shape (N,), of objects: text, or None in gaps. 3.0 is "3"."""
-    empty = is_missing(series)
-    found = [None if gap else _name(value) for value, gap in zip(series.tolist(), empty, strict=True)]
-    return np.array(found, dtype=object)
-
-
-def _name(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    """Return the level of each cell, an object array of text, None in gaps, shape (N,). The level of 3.0 is "3"."""
+    names = []
+    for value, missing in zip(series.tolist(), is_missing(series), strict=True):
+        if missing:
+            names.append(None)
+        elif isinstance(value, float) and value.is_integer():
+            names.append(str(int(value)))
+        else:
+            names.append(str(value).strip())
+    return np.array(names, dtype=object)
 
 
 def infer_kinds(frame: Any, where: str, clients: np.ndarray | None) -> dict[str, ColumnKind]:
-    """What each column of a pandas.DataFrame holds; ``clients`` names that of each row, shape (N,), if they are known.
+    """Return the kind of each column of a pandas.DataFrame. Raises UserError as ``infer_kind``.
 
-    Raises UserError as ``kind_of``.
+    ``clients`` has the name of each row's client, shape (N,), or is None where clients are not known.
     """
     return {name: infer_kind(frame[name], where, clients) for name in frame}
 
 
 def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKind:
-    """What a column holds, known from all of its rows.
+    """Infer the kind of a column from all of its rows.
 
-    Raises UserError for dates, and for numbers among which there is text.
+    Raises UserError for dates, for numbers with text among them, and for numbers with a unit.
     """
+    import pandas as pd
     from pandas.api import types
 
-    if _plain(series):
+    if _has_numpy_numbers(series):
         return "number"
     column = f"{where}: column '{series.name}'"
     leave = f"data.ignore=[{series.name}] leaves it out"
     dates = f"give numbers instead, such as days since a date or the year; {leave}"
     if types.is_datetime64_any_dtype(series.dtype) or types.is_timedelta64_dtype(series.dtype):
         raise UserError(f"{column} holds dates or times: {dates}")
-    if isinstance(series.dtype, _categorical()):
+    if isinstance(series.dtype, pd.CategoricalDtype):
         return "levels"
-    values, bad = coerce_numbers(series)
-    if not bad.any():
+    values, not_numeric = coerce_numbers(series)
+    if not not_numeric.any():
         return "number"
-    there = ~is_missing(series)
-    text = series[there].astype(str)
+
+    def describe_cell(row: int) -> str:
+        client = "" if clients is None else f" (client {clients[row]})"
+        return f"'{series.iloc[row]}' in row {row + 1}{client}"
+
+    present = ~is_missing(series)
+    text = series[present].astype(str)
     if holds_dates(series):
         raise UserError(f"{column} holds dates ('{text.iloc[0]}'): {dates}")
-    if (text.str.fullmatch(_LIKE_A_NUMBER) | ~bad[there]).mean() >= 0.2:
-        row, others = _culprit(series, values, bad)
-        value, client = str(series.iloc[row]), "" if clients is None else f" (client {clients[row]})"
-        commas = not others and "," in value and re.fullmatch(_LIKE_A_NUMBER, value)
-        point = ", with a point for its decimals and none for thousands," if commas else ""
-        what, made = ("true and false", "one of them") if others == "truth" else ("numbers", f"a number{point}")
-        raise UserError(f"{column} holds {what}, but '{value}' in row {row + 1}{client}: make it {made} or leave it "
-                        f"empty, or give levels names that are no numbers; {leave}")  # fmt: skip
-    if unit := _unit_of(text):
-        row = int((there & series.astype(str).str.contains(unit, regex=False).to_numpy(dtype=bool)).argmax())
-        value, client = str(series.iloc[row]), "" if clients is None else f" (client {clients[row]})"
-        raise UserError(f"{column} holds numbers with the unit '{unit}', such as '{value}' in row {row + 1}{client}: "
-                        f"write the numbers alone, all in one unit, or give levels names that begin with no number; "
+    if (text.str.fullmatch(_LIKE_A_NUMBER) | ~not_numeric[present]).mean() >= _MOSTLY_NUMBERS:
+        row, others = _find_offending_cell(series, values, not_numeric)
+        value = str(series.iloc[row])
+        if others == "truth":
+            content, wanted = "true and false", "one of them"
+        else:
+            content, wanted = "numbers", "a number"
+            if not others and "," in value and re.fullmatch(_LIKE_A_NUMBER, value):
+                wanted += ", with a point for its decimals and none for thousands,"
+        raise UserError(f"{column} holds {content}, but {describe_cell(row)}: make it {wanted} or leave it empty, or "
+                        f"give levels names that are no numbers; {leave}")  # fmt: skip
+    if unit := _common_unit(text):
+        with_unit = series.astype(str).str.contains(unit, regex=False).to_numpy(dtype=bool)
+        row = int((present & with_unit).argmax())
+        raise UserError(f"{column} holds numbers with the unit '{unit}', such as {describe_cell(row)}: write the "
+                        "numbers alone, all in one unit, or give levels names that begin with no number; "
                         f"{leave}")  # fmt: skip
     return "levels"
 
@@ -172,40 +194,37 @@ def holds_dates(series: Any) -> bool:
     return bool(series[~is_missing(series)].astype(str).str.fullmatch(_DATE).mean() > 0.5)
 
 
-def _unit_of(text: Any) -> str:
-    """Return the unit that most cells of a column of text give a number in, of many different ones; empty for none."""
-    parts = text.str.extract(f"^{_WITH_UNIT}$")
-    units = (parts["before"] + parts["unit"])[parts["number"].notna()]
+def _common_unit(text: Any) -> str:
+    """Return the unit behind or before the numbers of most cells of a column of text.
+
+    Returns "" where no unit is that common, or where it stands beside few different numbers.
+    """
+    matches = text.str.extract(f"^{_WITH_UNIT}$")
+    units = (matches["before"] + matches["unit"])[matches["number"].notna()]
     units = units[units != ""]
     if not len(units):
         return ""
     unit = str(units.mode().iloc[0])
-    same = parts["number"][units.index[units == unit]]
-    return unit if 2 * len(same) >= len(text) and same.nunique() > _FEW_NUMBERS else ""
+    numbers = matches["number"][units.index[units == unit]]
+    return unit if 2 * len(numbers) >= len(text) and numbers.nunique() > _FEW_NUMBERS else ""
 
 
 def check_level_count(name: str, n_levels: int, n_rows: int, where: str) -> None:
-    """Refuse a column of text with so many levels in so many rows that they name rows, persons or numbers."""
-    if n_levels > MAX_LEVELS or (n_rows >= _FEW_ROWS and n_levels > n_rows / 2):
-        names = "names rows or persons"
-        if n_levels < n_rows:
-            names = (
-                f"names rows, data.group={name} if it names persons or other groups of rows, which then stay together"
-            )
-        raise UserError(
-            f"{where}: column '{name}' has {n_levels} levels in {n_rows} training rows, more than {MAX_LEVELS} or "
-            f"half of "
-            f"the rows: data.ignore=[{name}] leaves it out if it {names}; else group its levels, or write numbers "
-            "without units"
+    """Raise UserError for a column of text with so many levels that they must name rows, persons or numbers."""
+    if n_levels <= MAX_LEVELS and (n_rows < _FEW_ROWS or n_levels <= n_rows / 2):
+        return
+    condition = "names rows or persons"
+    if n_levels < n_rows:
+        condition = (
+            f"names rows, data.group={name} if it names persons or other groups of rows, which then stay together"
         )
+    raise UserError(
+        f"{where}: column '{name}' has {n_levels} levels in {n_rows} training rows, more than {MAX_LEVELS} or half of "
+        f"the rows: data.ignore=[{name}] leaves it out if it {condition}; else group its levels, or write numbers "
+        "without units"
+    )
 
 
-def _plain(series: Any) -> bool:
-    """Whether a column has numbers of NumPy's, booleans among them."""
+def _has_numpy_numbers(series: Any) -> bool:
+    """Return whether a column has a NumPy dtype of numbers or booleans."""
     return isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub"
-
-
-def _categorical() -> type:
-    import pandas as pd
-
-    return pd.CategoricalDtype

@@ -1,4 +1,4 @@
-"""CSV and TSV as data frames: which sign parts the columns, and which the decimals."""
+"""CSV and TSV files as data frames: the separator of the columns, and the decimal sign of the numbers."""
 
 import bz2
 import gzip
@@ -13,20 +13,20 @@ from fcorun.tables.columns import ColumnKind, exact_float_options, parse_numbers
 from fcorun.tables.missing_tokens import find_missing_tokens, restore_level_columns
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-_NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # whose comma, if any, may be of decimals
-_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"  # or of thousands
-_POINTED_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*"
+_NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # a comma may be a decimal comma
+_COMMA_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"  # or separate thousands
+_POINT_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*"
 
 
 @dataclass
 class ParsedTable:
-    """A table as it is read from a file.
+    """A table as read from a file.
 
     Attributes:
         frame: a pandas.DataFrame.
-        commas: the columns that were read with decimal commas.
-        words: by column, which words for nothing are in it (``fcorun.tables.missing_tokens``).
-        unread: by column, whose values are numbers with commas, why those are not read as of decimals.
+        decimal_comma_columns: the columns whose commas were read as decimal commas.
+        missing_tokens: by column, the tokens for missing values in it (``fcorun.tables.missing_tokens``).
+        unparsed_columns: by column whose numbers have commas, the reason why these were not read as decimal commas.
     """
 
     frame: Any
@@ -38,57 +38,74 @@ class ParsedTable:
 def read_csv_text(
     file: Path, ending: str, target: str | None, client: str | None, kinds: Mapping[str, ColumnKind] | None = None
 ) -> ParsedTable:
-    """The table of a CSV or TSV file.
+    """Read a CSV or TSV file.
 
-    A .csv file whose first line has semicolons and no commas, those within quotes apart, is parted by semicolons.
-    Commas in numbers are decimal where that is certain: no number of the file has a point, of decimals or thousands,
-    and some number cannot be one with thousands (0,5 or 12,25, but not 1,234). Elsewhere they stay, as text. A column
-    ``client`` stays as it is, and so does a text ``target`` of a file that is parted by other signs and whose features
-    have no commas. Words such as NA are gaps among numbers and names among text; ``kinds`` are those of columns that
-    are known.
+    The separator of a .csv file is the semicolon if its first line has semicolons and no commas outside quotes, else
+    the comma.
+
+    Commas in numbers are read as decimal commas where that is certain: no number of the file has a point, and some
+    number cannot have a separator of thousands (0,5 or 12,25, but not 1,234). Elsewhere such columns stay text. The
+    column ``client`` always stays text. A text ``target`` stays text in a file without semicolons whose features have
+    no commas.
+
+    Tokens such as NA are missing values among numbers and names among text. ``kinds`` are the known kinds of columns.
     """
     import pandas as pd
 
-    sep = detect_separator(file, ending)
+    options: Any = {"sep": detect_separator(file, ending), "index_col": False, "low_memory": False}
+    options |= exact_float_options()
+    dtypes: Any = {client: str} if client else None  # a client "007" keeps its name
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-        how: Any = {"sep": sep, "index_col": False, "low_memory": False, **exact_float_options()}
-        types: Any = {client: str} if client else None  # so that a client "007" keeps its name
-        frame: Any = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=[""], **how)
-        words = find_missing_tokens(frame, client)
-        written = {name: frame[name] for name in words}
-        if words:  # numbers beside them are read as those of other columns are
-            again: Any = pd.read_csv(file, usecols=list(words), **how)
-            for name in words:
-                frame[name] = again[name]
-        commas, unread = _decimals(file, frame, target, client, how)
-    restore_level_columns(frame, written, target, kinds or {})
-    return ParsedTable(frame, commas, words, unread)
+        frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **options)
+        tokens = find_missing_tokens(frame, client)
+        original = {name: frame[name] for name in tokens}
+        if tokens:  # the numbers beside tokens are read as the numbers of other columns
+            reread: Any = pd.read_csv(file, usecols=list(tokens), **options)
+            for name in tokens:
+                frame[name] = reread[name]
+        converted, unparsed = _convert_decimal_commas(file, frame, target, client, options)
+    restore_level_columns(frame, original, target, kinds or {})
+    return ParsedTable(frame, converted, tokens, unparsed)
 
 
-def _decimals(
-    file: Path, frame: Any, target: str | None, client: str | None, how: dict[str, Any]
+def _convert_decimal_commas(
+    file: Path, frame: Any, target: str | None, client: str | None, options: dict[str, Any]
 ) -> tuple[list[str], dict[str, str]]:
-    """Read the columns with decimal commas as numbers; their names, or by name why points for thousands forbid it."""
+    """Convert the columns with decimal commas to numbers, in place.
+
+    Returns the names of the converted columns, and by name the reason why points for thousands forbid the conversion.
+    """
     import pandas as pd
 
-    found = _with_commas(frame.drop(columns=[client], errors="ignore") if client else frame)
-    if not found or (how["sep"] != ";" and list(found) == [target]) or not _decimal(found):
+    candidates = _columns_with_commas(frame.drop(columns=[client], errors="ignore") if client else frame)
+    if not candidates or not _has_certain_decimal_comma(candidates):
         return [], {}
-    numbers = frame.select_dtypes("number").columns
-    pointed = _pointed(pd.read_csv(file, dtype=str, **how)[numbers])
-    if pointed:
-        other = next((name for name, values in pointed.items() if _by_thousands(values)), None)
-        return [], {} if other is None else {
-            str(name): _unread(str(name), values, other, pointed[other].iloc[0]) for name, values in found.items()
-        }
-    for name, values in found.items():
+    if options["sep"] != ";" and list(candidates) == [target]:
+        return [], {}
+
+    text = pd.read_csv(file, dtype=str, **options)
+    with_points = {}
+    for name in frame.select_dtypes("number").columns:
+        values = text[name][text[name].str.contains(".", regex=False, na=False)]
+        if len(values):
+            with_points[str(name)] = values
+    if with_points:
+        for other, values in with_points.items():
+            if values.str.fullmatch(_POINT_THOUSANDS).all():
+                return [], {
+                    str(name): _explain_unparsed(str(name), column, other, values.iloc[0])
+                    for name, column in candidates.items()
+                }
+        return [], {}
+
+    for name, values in candidates.items():
         frame[name] = parse_numbers(values.str.replace(",", "."))
-    return [str(name) for name in found], {}
+    return [str(name) for name in candidates], {}
 
 
 def read_header(file: Path, ending: str) -> list[str]:
-    """The names in the first line of a CSV or TSV file, as they are written."""
+    """Return the column names in the first line of a CSV or TSV file, as written."""
     import pandas as pd
 
     sep = detect_separator(file, ending)
@@ -96,47 +113,39 @@ def read_header(file: Path, ending: str) -> list[str]:
 
 
 def detect_separator(file: Path, ending: str) -> str:
-    """What parts the columns of a CSV or TSV file."""
+    """Return the separator of the columns of a CSV or TSV file."""
     if ending == ".tsv":
         return "\t"
     with _OPEN.get(file.suffix.lower(), open)(file, "rb") as content:
-        head = re.sub(rb'"[^"]*"', b"", content.readline())
-    return ";" if b";" in head and b"," not in head else ","
+        first_line = re.sub(rb'"[^"]*"', b"", content.readline())
+    return ";" if b";" in first_line and b"," not in first_line else ","
 
 
-def _with_commas(frame: Any) -> dict[str, Any]:
-    """The columns all of whose values are whole numbers or have one comma, at least one of them, as text."""
+def _columns_with_commas(frame: Any) -> dict[str, Any]:
+    """Return the text columns of numbers without points, at least one of them with a comma."""
     from pandas.api import types
 
-    found = {}
+    columns = {}
     for name in frame.columns:
         if not types.is_numeric_dtype(frame[name].dtype):
             values = frame[name].dropna().astype(str)
             if values.str.contains(",", regex=False).any() and values.str.fullmatch(_NUMBER).all():
-                found[name] = values
-    return found
+                columns[name] = values
+    return columns
 
 
-def _decimal(found: dict[str, Any]) -> bool:
-    """Whether a comma in these columns cannot be one of thousands."""
-    commas = (values[values.str.contains(",", regex=False)] for values in found.values())
-    return any(not values.str.fullmatch(_THOUSANDS).all() for values in commas)
+def _has_certain_decimal_comma(columns: dict[str, Any]) -> bool:
+    """Return whether some comma in these columns cannot separate thousands."""
+    for values in columns.values():
+        with_comma = values[values.str.contains(",", regex=False)]
+        if not with_comma.str.fullmatch(_COMMA_THOUSANDS).all():
+            return True
+    return False
 
 
-def _pointed(text: Any) -> dict[str, Any]:
-    """The values with a point, by the columns of a frame of text that have some."""
-    found = {name: text[name][text[name].str.contains(".", regex=False, na=False)] for name in text}
-    return {str(name): values for name, values in found.items() if len(values)}
-
-
-def _by_thousands(values: Any) -> bool:
-    """Whether the points in these numbers, as text, may be of thousands."""
-    return bool(values.str.fullmatch(_POINTED_THOUSANDS).all())
-
-
-def _unread(name: str, values: Any, other: str, pointed: str) -> str:
-    """Why the commas of a column stay, whose values are text: what is ``pointed`` in the column ``other``."""
-    comma = values[values.str.contains(",", regex=False)]
-    return (f"column '{name}' holds '{comma.iloc[0]}' in row {comma.index[0] + 1}, and commas are not read as those of "
-            f"decimals beside points as of thousands, '{pointed.strip()}' in column '{other}': write '{other}' without "
-            f"them, or make '{name}' a number with points for its decimals")  # fmt: skip
+def _explain_unparsed(name: str, values: Any, other: str, with_point: str) -> str:
+    """Explain why the commas of a column stay text: the number ``with_point`` in the column ``other``."""
+    with_comma = values[values.str.contains(",", regex=False)]
+    return (f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}, and commas are not read "
+            f"as decimal commas beside points that separate thousands, '{with_point.strip()}' in column '{other}': "
+            f"write '{other}' without them, or '{name}' with decimal points")  # fmt: skip

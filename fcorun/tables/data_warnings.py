@@ -1,5 +1,8 @@
-"""What a user should know of a table before it is used: names that are almost alike, features that look like names,
-commas that were taken for those of decimals, a target that looks like classes, columns that say nothing, splits."""
+"""Warnings about a table before it is used, each a sentence in a list, which is empty where nothing is doubtful.
+
+They are about similar names, identifiers among the features, decimal commas, missing values, a target that looks like
+classes, constant features, and splits.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,47 +11,54 @@ import numpy as np
 
 from fcorun.system.machine import free_device_memory
 
-_SHOWN = 3  # of a kind, or of rows
-# numbers that stand for gaps in many files
-_CODES = np.array(
+_SHOWN = 3  # names or rows that a warning lists
+_FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target of two values
+# numbers that stand for missing values in many files: -9, and 77 to 999999 with both signs
+_MISSING_CODES = np.array(
     [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
 )
-_SHARE = 0.1  # of the free memory, for columns that may number the rows
+_MEMORY_SHARE = 0.1  # of the free memory, for columns that may be identifiers
 
 
 def warn_similar_names(what: str, names: Iterable) -> list[str]:
-    """A remark on names that differ in capitals or spaces only."""
+    """Return a warning about names that differ in capitals or spaces only; ``what`` says what they name."""
     groups: dict[str, list[str]] = {}
     for name in names:
         if isinstance(name, str):
             groups.setdefault(normalize_name(name), []).append(name)
-    found = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
-    if not found:
+    similar = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    if not similar:
         return []
-    return [f"{what} {abbreviate(found)} differ in capitals or spaces only: if they are the same, write them alike"]
+    return [f"{what} {abbreviate(similar)} differ in capitals or spaces only: if they are the same, write them alike"]
 
 
 def normalize_name(name: str) -> str:
-    """A name but for its capitals and spaces."""
+    """Return a name in lower case and without repeated spaces."""
     return " ".join(name.split()).casefold()
 
 
 def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
-    """A remark on the columns of x (N, d), which may stay on disk, that hold another whole number in every row, from 20
-    rows on."""
-    differ = 256.0**x.dtype.itemsize if x.dtype.kind in "iu" else np.inf
-    if not 20 <= len(x) <= differ:
+    """Return a warning about the columns of x (N, d) that hold a different whole number in every row.
+
+    The rows may stay on disk. Fewer than 20 rows are not searched.
+    """
+    n_distinct = 256.0**x.dtype.itemsize if x.dtype.kind in "iu" else np.inf
+    if not _FEW_ROWS <= len(x) <= n_distinct:
         return []
-    first = np.asarray(x[:20])
-    columns = np.array([column for column in range(x.shape[1]) if _all_apart(first[:, column])], int)
-    if len(columns):
-        with np.errstate(invalid="ignore"):  # of what is not finite, which others tell
-            span = x.max(axis=0)[columns].astype(float) - x.min(axis=0)[columns]
-        columns = columns[span >= len(x) - 1]
-    at_once = max(1, int(free_device_memory() * _SHARE) // (len(x) * x.dtype.itemsize))  # each time, all rows are read
-    groups = [columns[start : start + at_once] for start in range(0, len(columns), at_once)]
-    found = [column for group in groups for column, own in zip(group, x[:, group].T, strict=True) if _all_apart(own)]
-    names = [f"'{features[column]}'" if features else f"column {column} (from 0)" for column in found]
+    first_rows = np.asarray(x[:_FEW_ROWS])
+    candidates = np.array([j for j in range(x.shape[1]) if _are_distinct_integers(first_rows[:, j])], int)
+    if len(candidates):
+        with np.errstate(invalid="ignore"):  # infinite values are reported elsewhere
+            widths = x.max(axis=0)[candidates].astype(float) - x.min(axis=0)[candidates]
+        candidates = candidates[widths >= len(x) - 1]
+    # each step reads all rows, of as many columns as fit into memory
+    columns_at_once = max(1, int(free_device_memory() * _MEMORY_SHARE) // (len(x) * x.dtype.itemsize))
+    names = []
+    for start in range(0, len(candidates), columns_at_once):
+        step = candidates[start : start + columns_at_once]
+        for column, values in zip(step, x[:, step].T, strict=True):
+            if _are_distinct_integers(values):
+                names.append(_column_name(column, features))
     if not names:
         return []
     return [
@@ -56,8 +66,17 @@ def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
     ]
 
 
+def _are_distinct_integers(values: np.ndarray) -> bool:
+    return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+
+
+def _column_name(column: int, features: Sequence[str]) -> str:
+    """Return the quoted name of a column, or its number where columns have no names."""
+    return f"'{features[column]}'" if features else f"column {column} (from 0)"
+
+
 def warn_decimal_commas(columns: Sequence[str]) -> list[str]:
-    """A remark on the columns whose commas were taken for those of decimals."""
+    """Return a warning about the columns whose commas were read as decimal commas."""
     if not columns:
         return []
     return [
@@ -65,54 +84,68 @@ def warn_decimal_commas(columns: Sequence[str]) -> list[str]:
     ]
 
 
-def warn_missing_tokens(words: Mapping[str, Sequence[str]], frame: Any) -> list[str]:
-    """Remarks on the words for nothing, by column of a pandas.DataFrame, that are levels, and that became gaps."""
+def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list[str]:
+    """Return warnings about tokens such as NA that became levels, and about tokens that became gaps.
+
+    ``tokens`` has the tokens in the file by column of ``frame``, a pandas.DataFrame.
+    """
     levels, gaps = [], []
-    for name, found in words.items():
-        called, level = " and ".join(map(repr, found)), frame[name].isin(found).any()
-        (levels if level else gaps).append((repr(name), called))
-    told = []
+    for name, column_tokens in tokens.items():
+        quoted = " and ".join(map(repr, column_tokens))
+        if frame[name].isin(column_tokens).any():
+            levels.append(f"column {name!r} has the level {quoted}")
+        else:
+            gaps.append(f"{quoted} is read as a gap in column {name!r}")
+    warnings = []
     if levels:
-        each = [f"column {name} has the level {called}" for name, called in levels]
-        told.append(f"{abbreviate(each)}: if that means that nothing is known, leave the cells empty")
+        warnings.append(f"{abbreviate(levels)}: if that means that nothing is known, leave the cells empty")
     if gaps:
-        told.append(abbreviate([f"{called} is read as a gap in column {name}" for name, called in gaps]))
-    return told
+        warnings.append(abbreviate(gaps))
+    return warnings
 
 
 def warn_two_valued_target(y: np.ndarray) -> list[str]:
-    """A remark on a target of a regression that has two values only, from 20 rows on."""
-    if len(y) < 20 or len(np.unique(y)) != 2:
+    """Return a warning about a target of a regression, shape (N,), with two values only, from 20 rows on."""
+    if len(y) < _FEW_ROWS or len(np.unique(y)) != 2:
         return []
     return ["the target has two values only: if they are classes, give data.task=binary"]
 
 
 def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
-    """Return a remark on the columns of x (N, d) whose least or largest value is a number that often stands for a gap,
-    such as -999, and lies farther from all others than these do from each other. Rows on disk are not looked at."""
+    """Return a warning about the columns of x (N, d) with a code for missing values, such as -999.
+
+    A number is taken for a code if many files use it as one, and if it lies farther from all other values than these
+    lie from each other. Rows on disk are not searched.
+    """
     if not isinstance(x, np.ndarray) or len(x) < 2:
         return []
-    edges = np.isin(x.min(axis=0), _CODES) | np.isin(x.max(axis=0), _CODES)
-    told = []
-    for place in np.flatnonzero(edges).tolist():
-        coded = np.isin(x[:, place], _CODES)
-        others, codes = x[~coded, place].astype(float), np.unique(x[coded, place]).astype(float)
+    descriptions = []
+    has_extreme_code = np.isin(x.min(axis=0), _MISSING_CODES) | np.isin(x.max(axis=0), _MISSING_CODES)
+    for column in np.flatnonzero(has_extreme_code).tolist():
+        values = x[:, column]
+        is_code = np.isin(values, _MISSING_CODES)
+        others = values[~is_code].astype(float)
         if not len(others):
             continue
         low, high = others.min(), others.max()
-        far = [code for code in codes if max(low - code, code - high) > high - low]
-        if far and high > low:
-            rows = np.flatnonzero(np.isin(x[:, place], far)).tolist()
-            name = f"'{features[place]}'" if features else f"column {place} (from 0)"
-            called = " and ".join(f"{code:g}" for code in far)
-            told.append(f"{name} has {called} in {describe_rows(rows)}, all others lie between {low:g} and {high:g}")
-    return [f"{abbreviate(told)}: if that means that nothing is known, leave the cells empty"] if told else []
+        codes = np.unique(values[is_code]).astype(float)
+        far_codes = [code for code in codes if max(low - code, code - high) > high - low]
+        if far_codes and high > low:
+            rows = np.flatnonzero(np.isin(values, far_codes)).tolist()
+            code_text = " and ".join(f"{code:g}" for code in far_codes)
+            descriptions.append(f"{_column_name(column, features)} has {code_text} in {describe_rows(rows)}, all "
+                                f"others lie between {low:g} and {high:g}")  # fmt: skip
+    if not descriptions:
+        return []
+    return [f"{abbreviate(descriptions)}: if that means that nothing is known, leave the cells empty"]
 
 
-def warn_positive_class(classes: Sequence, given: object) -> list[str]:
-    """Return a remark that names the class coefficients speak for, the second, unless it was ``given`` or is 1 of 0 and
-    1, or true."""
-    if given is not None or list(classes) in ([0, 1], ["0", "1"], [False, True]):
+def warn_positive_class(classes: Sequence, positive: object) -> list[str]:
+    """Return a sentence that names the positive class, the second of two.
+
+    Nothing is said where the option ``positive`` names the class, or where the class is 1 of 0 and 1, or True.
+    """
+    if positive is not None or list(classes) in ([0, 1], ["0", "1"], [False, True]):
         return []
     first, second = classes
     return [f"of the classes '{first}' and '{second}', coefficients above 0 and probabilities speak for '{second}'; "
@@ -122,53 +155,53 @@ def warn_positive_class(classes: Sequence, given: object) -> list[str]:
 def warn_constant_features(
     x: np.ndarray, features: Sequence[str] = (), columns: Mapping[str, str] | None = None
 ) -> list[str]:
-    """A remark on the features of the training rows x (N, d) that have one value; ``columns`` are those that they are
-    made of, by feature, where these may be left out."""
+    """Return a warning about the features of the training rows x (N, d) that have one value.
+
+    ``columns`` has the column of each feature by the feature's name, where the user can leave columns out.
+    """
     if len(x) < 2:
         return []
-    same = np.flatnonzero(x.min(axis=0) == x.max(axis=0)).tolist()
-    if not same:
+    constant = np.flatnonzero(x.min(axis=0) == x.max(axis=0)).tolist()
+    if not constant:
         return []
-    names = [f"'{features[place]}'" if features else f"column {place} (from 0)" for place in same]
-    of = list(dict.fromkeys((columns or {})[features[place]] for place in same)) if features and columns else []
-    cure = f"; data.ignore=[{','.join(of[:_SHOWN])}] leaves it out" if of else "" if features else (
-        "; leave it out of the file")  # fmt: skip
-    return [
-        f"one value in all training rows of {abbreviate(names)}: nothing can be learned from that, but it counts in "
-        f"density and may be chosen{cure}"
-    ]
+    if not features:
+        advice = "; leave it out of the file"
+    elif columns:
+        names = list(dict.fromkeys(columns[features[j]] for j in constant))
+        advice = f"; data.ignore=[{','.join(names[:_SHOWN])}] leaves it out"
+    else:
+        advice = ""
+    listed = abbreviate([_column_name(j, features) for j in constant])
+    return [f"one value in all training rows of {listed}: nothing can be learned from that, but it counts in density "
+            f"and may be chosen{advice}"]  # fmt: skip
 
 
 def warn_nothing_held_out(fraction: float, sizes: np.ndarray) -> list[str]:
-    """A remark on a fraction of each client's rows, of ``sizes`` (M,), that is none of them."""
+    """Return a warning about a fraction of each client's rows, of ``sizes`` (M,), that rounds down to no row."""
     if not fraction:
         return []
-    least = int(np.ceil(1 / fraction - 1e-9))
-    return [f"data.validation={fraction} holds out no row, for every client has fewer than {least} rows (the largest "
+    needed = int(np.ceil(1 / fraction - 1e-9))
+    return [f"data.validation={fraction} holds out no row, for every client has fewer than {needed} rows (the largest "
             f"{sizes.max()}): nothing is measured on held-out rows; give more, or a list of clients"]  # fmt: skip
 
 
 def warn_scaled_by_held_out_rows(clients: Sequence[str]) -> list[str]:
-    """A remark on clients without training rows whose features are standardized by each client."""
+    """Return a warning about clients without training rows, where each client standardizes its features."""
     if not clients:
         return []
     return [f"data.standardize=per_client: {abbreviate(list(map(repr, clients)))} without training rows are scaled "
             "by the mean and deviation of their own held-out rows, which a new row would not have"]  # fmt: skip
 
 
-def _all_apart(values: np.ndarray) -> bool:
-    return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+def abbreviate(items: Sequence[str], shown: int = _SHOWN) -> str:
+    """Return the first items, and the number of the others: "a, b, c and 4 more"."""
+    more = len(items) - shown
+    return ", ".join(items[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
-def abbreviate(found: Sequence[str], shown: int = _SHOWN) -> str:
-    """The first few, and how many more there are."""
-    more = len(found) - shown
-    return ", ".join(found[:shown]) + (f" and {more} more" if more > 0 else "")
-
-
-def describe_rows(places: Sequence[int]) -> str:
-    """How many rows, and the numbers of the first, from 1; ``places`` are from 0, in order."""
-    first = ", ".join(str(place + 1) for place in places[:_SHOWN])
-    if len(places) == 1:
+def describe_rows(rows: Sequence[int]) -> str:
+    """Return the number of rows and the first few of them, counted from 1; ``rows`` are indices in order."""
+    first = ", ".join(str(row + 1) for row in rows[:_SHOWN])
+    if len(rows) == 1:
         return f"row {first}"
-    return f"{len(places)} rows ({first}{', ...' if len(places) > _SHOWN else ''})"
+    return f"{len(rows)} rows ({first}{', ...' if len(rows) > _SHOWN else ''})"

@@ -1,4 +1,4 @@
-"""Files of new rows as data frames, whatever is in their columns."""
+"""Files of new rows as data frames, without assumptions about their columns."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,67 +26,69 @@ from fcorun.tables.readers import (
 def read_dataframe(
     path: str, client: str | None = None, n_features: int = 0, kinds: Mapping[str, ColumnKind] | None = None
 ) -> tuple[Any, np.ndarray | None]:
-    """The rows of a file as a pandas.DataFrame without looking at what they are, and the client of each row, text or
-    None, shape (n,); None where the file does not say.
+    """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
-    ``client`` names a column of a CSV, TSV or Parquet file. Of .npz and HDF5 files X and client are taken; their
-    columns and those of LIBSVM files are numbered from 0 on, the latter to ``features`` at least, for lines leave out
-    what is 0.
-    ``kinds`` are those of the record's columns: words such as NA are gaps among numbers, and levels among text.
+    The second value is None where the file names no clients. Values are not checked.
+
+    Args:
+        path: the file. The columns of .npz, HDF5 and LIBSVM files are numbered from 0.
+        client: the column of clients of a file with named columns. Of .npz and HDF5 files it is the array client.
+        n_features: the least number of columns of a LIBSVM file, whose lines leave zeros out.
+        kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text.
+
     Raises UserError for a file that is missing, empty or cannot be read.
     """
     import pandas as pd
 
     file = find_file(path, "")
-    ending, owner = detect_ending(file, path), None
+    ending = detect_ending(file, path)
+    clients = None
     try:
         if ending in LIBSVM_ENDINGS:
             x = read_libsvm(file, path)[0]
             frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(n_features - x.shape[1], 0)))))
         elif ending in (".npz", *HDF5_ENDINGS):
-            frame, owner = _without_names(file, ending, path)
+            frame, clients = _read_array_file(file, ending, path)
         else:
             frame = read_named_columns(file, ending, None, client, kinds=kinds)[0].frame
-            frame.columns = [str(c) for c in frame.columns]
-            owner = frame.pop(client) if client in frame else None
+            frame.columns = [str(name) for name in frame.columns]
+            clients = frame.pop(client) if client in frame else None
     except READ_ERRORS as error:
         raise explain_damage(path, ending, error) from error
     if not len(frame):
         raise UserError(f"{path}: the file has no rows; give one with data")
-    return frame, None if owner is None else _names(owner)
+    if clients is None:
+        return frame, None
+    names, present = np.full(len(clients), None, object), clients.notna().to_numpy()
+    names[present] = names_as_text(to_plain_array(clients[present].infer_objects())).astype(object)
+    return frame, names
 
 
-def _without_names(file: Path, ending: str, path: str) -> tuple[Any, Any]:
+def _read_array_file(file: Path, ending: str, path: str) -> tuple[Any, Any]:
+    """Return the array X of an .npz or HDF5 file as a DataFrame, and the array client as a Series or None."""
     import h5py
     import pandas as pd
 
-    with file.open("rb") as data:
+    with file.open("rb") as stream:
         if ending in HDF5_ENDINGS:
-            with h5py.File(data) as given:
-                arrays = {name: read_hdf5_dataset(given[name]) for name in ("X", "client") if name in given}
+            with h5py.File(stream) as content:
+                arrays = {name: read_hdf5_dataset(content[name]) for name in ("X", "client") if name in content}
         else:
-            given = np.load(data, allow_pickle=False)
-            arrays = {name: given[name] for name in ("X", "client") if name in given.files}
+            content = np.load(stream, allow_pickle=False)
+            arrays = {name: content[name] for name in ("X", "client") if name in content.files}
     arrays = {name: widen(values) for name, values in arrays.items()}
-    x, owner = arrays.get("X"), arrays.get("client")
+    x, clients = arrays.get("X"), arrays.get("client")
     if x is None or x.ndim != 2:
         raise UserError(f"{path}: there is no matrix 'X'; save the rows as X, of shape (rows, features)")
-    return pd.DataFrame(x), None if owner is None else pd.Series(
-        owner.astype(str) if owner.dtype.kind == "S" else owner
-    )
-
-
-def _names(owner: Any) -> np.ndarray:
-    """Names of clients as the reader of tables has them, None where there is none."""
-    found, there = np.full(len(owner), None, object), owner.notna().to_numpy()
-    found[there] = names_as_text(to_plain_array(owner[there].infer_objects())).astype(object)
-    return found
+    if clients is None:
+        return pd.DataFrame(x), None
+    return pd.DataFrame(x), pd.Series(clients.astype(str) if clients.dtype.kind == "S" else clients)
 
 
 def require_finite_numbers(series: Any, where: str) -> np.ndarray:
-    """A column as finite numbers. Raises UserError, beginning with ``where``."""
-    found = require_numbers(series, where)
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
-        row = int((~np.isfinite(found)).argmax()) + 1
+    """Return a column as finite numbers, shape (N,). Raises UserError, which begins with ``where``."""
+    values = require_numbers(series, where)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int((~np.isfinite(values)).argmax()) + 1
         raise UserError(f"{where} is missing or infinite in row {row}; fill it in or drop the row")
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""How the columns of a table become features: the same for training, validation and new rows."""
+"""The encoding of a table's columns as features: the same for training, validation and new rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,8 +13,9 @@ from fcorun.records.formats import read_json
 from fcorun.tables.columns import ColumnKind, is_missing, require_numbers, to_level_names
 from fcorun.tables.data_warnings import abbreviate, describe_rows, normalize_name
 
-ENCODING_FILE = "encoding.json"  # of a record
-_NAMED = 10  # columns or levels in a remark
+ENCODING_FILE = "encoding.json"  # in the folder of a record
+_SHOWN = 10  # columns or levels that a warning lists
+_MAX_SUGGESTIONS = 30  # similar names are suggested for a table with no more columns
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,12 @@ class Column:
     """A column of a table, and the features that are made of it.
 
     Attributes:
-        name: of the column, and of the feature that a column of numbers is.
-        kind: "number", or "levels" of text, one feature "NAME=LEVEL" each, which is 1 where a row has that level.
-        levels: those of the training rows, in order. Of two, the first is the reference and has no feature; of more,
-            all have one, since a penalty would act on what differs from the reference, whichever that is.
-        fill: what stands for a gap; None: nothing does.
-        indicator: whether a last feature "NAME=missing" is 1 where there is a gap; levels are all 0 there.
+        name: the name of the column, and of the feature of a column of numbers.
+        kind: "number", or "levels" of text. A level has a feature "NAME=LEVEL", which is 1 in the rows of that level.
+        levels: the levels of the training rows, in order. Of two levels, the first is the reference and has no
+            feature. Of more, all have one, since a penalty would act on the difference from a reference.
+        fill: the value in place of a gap, or None where gaps are not filled.
+        indicator: whether a last feature "NAME=missing" is 1 in the rows with a gap. All levels are 0 there.
     """
 
     name: str
@@ -43,16 +44,20 @@ class Column:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of its features."""
-        own = (self.name,) if self.kind == "number" else tuple(f"{self.name}={level}" for level in self.encoded_levels)
-        return (*own, f"{self.name}=missing") if self.indicator else own
+        """The names of the column's features."""
+        names = [f"{self.name}={level}" for level in self.encoded_levels]
+        if self.kind == "number":
+            names = [self.name]
+        if self.indicator:
+            names.append(f"{self.name}=missing")
+        return tuple(names)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The columns that are used, in the order of their features; made by ``fcorun.tables.encode.fit``.
+    """The columns that become features, in order; made by ``fcorun.tables.encode.fit_encoding``.
 
-    A record keeps it as encoding.json. Columns of a table that it does not name are no features.
+    A record has its encoding in encoding.json. Other columns of a table are no features.
     """
 
     columns: tuple[Column, ...]
@@ -64,26 +69,27 @@ class Encoding:
 
     @property
     def column_of_feature(self) -> dict[str, str]:
-        """The name of the column that each feature is made of."""
+        """The name of each feature's column, by the name of the feature."""
         return {name: column.name for column in self.columns for name in column.features}
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> "Encoding":
-        """What ``noted`` gave. Raises KeyError, TypeError or ValueError where it is none."""
-        return cls(tuple(Column(**{**each, "levels": tuple(each["levels"])}) for each in told["columns"]))
+    def from_dict(cls, noted: Mapping[str, Any]) -> "Encoding":
+        """Return the encoding that ``to_dict`` noted. Raises KeyError, TypeError or ValueError for anything else."""
+        return cls(tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in noted["columns"]))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, fit for JSON: each column with its kind, levels, fill and features."""
-        told = [asdict(c) | {"levels": list(c.levels)} for c in self.columns]
-        return {"columns": told, "features": list(self.feature_names)}
+        """Return the columns and the names of the features as plain values, fit for JSON."""
+        columns = [asdict(column) | {"levels": list(column.levels)} for column in self.columns]
+        return {"columns": columns, "features": list(self.feature_names)}
 
     def check_columns(self, names: Sequence[str], where: str) -> None:
-        """Raises UserError, which begins with ``where``, for a column that is not among these."""
-        there = set(names)
-        if lost := [column.name for column in self.columns if column.name not in there]:
-            hint = suggest_name(lost[0], names) if len(names) <= 30 else "columns go by their names"
+        """Raise UserError, which begins with ``where``, if a column of the encoding is not in ``names``."""
+        available = set(names)
+        absent = [column.name for column in self.columns if column.name not in available]
+        if absent:
+            hint = suggest_name(absent[0], names) if len(names) <= _MAX_SUGGESTIONS else "columns go by their names"
             raise UserError(
-                f"{where}: there is no column {abbreviate(list(map(repr, lost)))} to make features of; {hint}"
+                f"{where}: there is no column {abbreviate(list(map(repr, absent)))} to make features of; {hint}"
             )
 
     def apply(
@@ -93,34 +99,38 @@ class Encoding:
         where: str = "data",
         row_warnings: list[list[str]] | None = None,
     ) -> np.ndarray:
-        """The features of the rows of a pandas.DataFrame, shape (rows, features), of a real dtype.
+        """Return the features of the rows of a pandas.DataFrame, shape (N, d), of a real dtype.
 
-        Columns are found by name. What a user should know of these rows is added to ``remarks``: gaps that were
-        filled, and levels that no training row has; and what is to be known of a single row to its list in ``of_rows``.
-        Raises UserError, which begins with ``where``, for a column that is not there, a value that is no finite number,
-        and a gap that nothing is known to fill with.
+        Columns are found by name. Filled gaps and levels that no training row has are appended to ``warnings``, and
+        for each of their rows to its list in ``row_warnings``.
+
+        Raises UserError, which begins with ``where``, for a missing column, a value that is no finite number, and a
+        gap without a fill.
         """
         self.check_columns([str(name) for name in frame], where)
         filled: list[str] = []
         unseen: list[str] = []
-        parts = []
+        features = []
         for column in self.columns:
             if column.kind == "number":
-                found, empty = _numbers(column, frame[column.name], where)
+                values, gaps = _encode_numbers(column, frame[column.name], where)
             else:
-                found, empty, new = _levels(column, frame[column.name], where)
-                unseen += _unseen(column, new, row_warnings)
-            filled += _filled(column, empty, row_warnings)
-            parts += [*found, empty] if column.indicator else found
+                values, gaps, unseen_rows = _encode_levels(column, frame[column.name], where)
+                unseen += _warn_unseen_levels(column, unseen_rows, row_warnings)
+            filled += _describe_filled(column, gaps, row_warnings)
+            features += values
+            if column.indicator:
+                features.append(gaps)
         if warnings is not None:
-            warnings += [f"gaps are filled: {abbreviate(filled, _NAMED)}"] if filled else []
+            if filled:
+                warnings.append(f"gaps are filled: {abbreviate(filled, _SHOWN)}")
             warnings += unseen
-        x = np.stack(parts, axis=1) if parts else np.empty((len(frame), 0))
+        x = np.stack(features, axis=1) if features else np.empty((len(frame), 0))
         return x.astype(np.int8) if x.dtype == bool else x
 
 
 def read_encoding(folder: str) -> Encoding:
-    """That of a record. Raises UserError where it has none."""
+    """Read the encoding of a record. Raises UserError for a record without one."""
     try:
         return Encoding.from_dict(read_json(Path(folder) / ENCODING_FILE))
     except (ValueError, KeyError, TypeError) as error:
@@ -131,82 +141,100 @@ def read_encoding(folder: str) -> Encoding:
 
 
 def read_kinds(folder: str) -> dict[str, ColumnKind]:
-    """What the columns of a record's table hold, by name; of a record without named columns nothing."""
-    there = (Path(folder) / ENCODING_FILE).is_file()
-    return {column.name: column.kind for column in read_encoding(folder).columns} if there else {}
+    """Return the kinds of a record's columns by name, none for a record without named columns."""
+    if not (Path(folder) / ENCODING_FILE).is_file():
+        return {}
+    return {column.name: column.kind for column in read_encoding(folder).columns}
 
 
 def check_finite(values: np.ndarray, name: str, where: str) -> None:
-    """Raises UserError for an infinite value in the column ``name`` of numbers, shape (N,); NaN are gaps."""
+    """Raise UserError for an infinite value in the column ``name`` of numbers, shape (N,); NaN are gaps."""
     if np.isinf(values).any():
         row = int(np.isinf(values).argmax()) + 1
         raise UserError(f"{where}: column '{name}' is infinite in row {row}; mend it or drop the row")
 
 
-def _numbers(column: Column, series: Any, where: str) -> tuple[list[np.ndarray], np.ndarray]:
-    """The feature of a column of numbers, and where it has gaps."""
+def _encode_numbers(column: Column, series: Any, where: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the feature of a column of numbers in a list, and the mask of its gaps, shape (N,)."""
     values = require_numbers(series, f"{where}: column '{column.name}'")
     if values.dtype.kind != "f":
         return [values], np.zeros(len(values), bool)
     check_finite(values, column.name, where)
-    empty = _empty(column, np.isnan(values), where)
-    return [
-        np.where(empty, np.float64(column.fill or 0), values).astype(values.dtype) if empty.any() else values
-    ], empty
+    gaps = np.isnan(values)
+    _check_fillable(column, gaps, where)
+    if gaps.any():
+        values = np.where(gaps, np.float64(column.fill or 0), values).astype(values.dtype)
+    return [values], gaps
 
 
-def _levels(column: Column, series: Any, where: str) -> tuple[list[np.ndarray], np.ndarray, dict[str, list[int]]]:
-    """The features of a column of levels, where it has gaps, and the rows of levels that training has not."""
-    empty = _empty(column, is_missing(series), where)
-    values = np.where(empty, column.fill, to_level_names(series)) if column.fill is not None else to_level_names(series)
-    new: dict[str, list[int]] = {}
+def _encode_levels(
+    column: Column, series: Any, where: str
+) -> tuple[list[np.ndarray], np.ndarray, dict[str, list[int]]]:
+    """Return the features of a column of levels, the mask of its gaps, and the rows of each unseen level.
+
+    A level is unseen if no training row has it.
+    """
+    gaps = is_missing(series)
+    _check_fillable(column, gaps, where)
+    values = to_level_names(series)
+    if column.fill is not None:
+        values = np.where(gaps, column.fill, values)
+    unseen_rows: dict[str, list[int]] = {}
     for row, value in enumerate(values.tolist()):
         if value is not None and value not in column.levels:
-            new.setdefault(value, []).append(row)
-    return [(values == level).astype(np.int8) for level in column.encoded_levels], empty, new
+            unseen_rows.setdefault(value, []).append(row)
+    return [(values == level).astype(np.int8) for level in column.encoded_levels], gaps, unseen_rows
 
 
-def _unseen(column: Column, new: Mapping[str, list[int]], of_rows: list[list[str]] | None) -> list[str]:
-    """A remark on levels that no training row has, by their rows, whose lists in ``of_rows`` say so too."""
-    if not new:
-        return []
-    like, told = {normalize_name(level): level for level in column.levels}, []
-    reference = f"'{next(iter(column.levels))}'" if len(column.levels) <= 2 else ""
-    for level, rows in sorted(new.items()):
-        meant = f"did you mean '{like[normalize_name(level)]}'?" if normalize_name(level) in like else ""
-        told.append(f"'{level}' in {describe_rows(rows)}{meant and f' ({meant})'}")
-        coded = f"coded as none{reference and f', which counts as {reference}'}"
-        _to_rows(of_rows, rows, f"{column.name} '{level}' unknown{meant and f', {meant}'}: {coded}")
-    same = f", as {reference} is" if reference else ""
-    return [
-        f"column '{column.name}' has levels that no training row has, {abbreviate(told, _NAMED)}: they are coded "
-        f"as none "
-        f"of its levels, with 0{same}"
-    ]
-
-
-def _filled(column: Column, empty: np.ndarray, of_rows: list[list[str]] | None) -> list[str]:
-    """What is said of the gaps of a column, where they are filled; their rows' lists in ``of_rows`` say so too."""
-    rows = np.flatnonzero(empty).tolist()
-    if not rows:
-        return []
-    by = "" if column.fill is None else f"{column.fill:.6g}" if column.kind == "number" else f"'{column.fill}'"
-    ways = [f"filled by {by}"] if by else []
-    ways += ["marked as missing"] if column.indicator else []
-    _to_rows(of_rows, rows, f"{column.name} empty: {' and '.join(ways)}")
-    return [f"'{column.name}' by {by} in {describe_rows(rows)}"] if by else []
-
-
-def _to_rows(of_rows: list[list[str]] | None, rows: list[int], told: str) -> None:
-    if of_rows is not None:
-        for row in rows:
-            of_rows[row].append(told)
-
-
-def _empty(column: Column, empty: np.ndarray, where: str) -> np.ndarray:
-    """The gaps of a column, if they can be filled. Raises UserError where they cannot."""
-    if empty.any() and column.fill is None and not column.indicator:
-        row = int(empty.argmax()) + 1
+def _check_fillable(column: Column, gaps: np.ndarray, where: str) -> None:
+    """Raise UserError for gaps in a column without a fill."""
+    if gaps.any() and column.fill is None and not column.indicator:
+        row = int(gaps.argmax()) + 1
         raise UserError(f"{where}: column '{column.name}' is missing in row {row}, and nothing is known to fill it in, "
                         "for training had data.missing=refuse: fill it in or drop the row")  # fmt: skip
-    return empty
+
+
+def _warn_unseen_levels(
+    column: Column, unseen_rows: Mapping[str, list[int]], row_warnings: list[list[str]] | None
+) -> list[str]:
+    """Return a warning about the unseen levels of a column, and append one to the list of each of their rows."""
+    if not unseen_rows:
+        return []
+    levels_by_name = {normalize_name(level): level for level in column.levels}
+    reference = f"'{next(iter(column.levels))}'" if len(column.levels) <= 2 else ""
+    coding = f"coded as none, which counts as {reference}" if reference else "coded as none"
+    descriptions = []
+    for level, rows in sorted(unseen_rows.items()):
+        description = f"'{level}' in {describe_rows(rows)}"
+        row_warning = f"{column.name} '{level}' unknown"
+        similar = levels_by_name.get(normalize_name(level))
+        if similar is not None:
+            description += f" (did you mean '{similar}'?)"
+            row_warning += f", did you mean '{similar}'?"
+        descriptions.append(description)
+        _append_to_rows(row_warnings, rows, f"{row_warning}: {coding}")
+    coded_as = f", as {reference} is" if reference else ""
+    return [f"column '{column.name}' has levels that no training row has, {abbreviate(descriptions, _SHOWN)}: they are "
+            f"coded as none of its levels, with 0{coded_as}"]  # fmt: skip
+
+
+def _describe_filled(column: Column, gaps: np.ndarray, row_warnings: list[list[str]] | None) -> list[str]:
+    """Return a description of the filled gaps of a column, and append a warning to the list of each of their rows."""
+    rows = np.flatnonzero(gaps).tolist()
+    if not rows:
+        return []
+    treatments = []
+    fill = None
+    if column.fill is not None:
+        fill = f"{column.fill:.6g}" if column.kind == "number" else f"'{column.fill}'"
+        treatments.append(f"filled by {fill}")
+    if column.indicator:
+        treatments.append("marked as missing")
+    _append_to_rows(row_warnings, rows, f"{column.name} empty: {' and '.join(treatments)}")
+    return [] if fill is None else [f"'{column.name}' by {fill} in {describe_rows(rows)}"]
+
+
+def _append_to_rows(row_warnings: list[list[str]] | None, rows: list[int], warning: str) -> None:
+    if row_warnings is not None:
+        for row in rows:
+            row_warnings[row].append(warning)

@@ -1,4 +1,4 @@
-"""Columns that say which rows belong together, which split a row is of, and which fold."""
+"""Columns that name the group, the split and the fold of each row."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from fcorun.tables.npz import names_as_text
 from fcorun.tables.parsed_rows import ParsedRows
 
 SPLITS = ("train", "validation", "test")
+_MANY_VALUES = 100  # a text column with more values may name groups
 
 
 def attach_groups_and_splits(
     rows: ParsedRows, path: str, group: str | None, split: str | None, fold: str | None
 ) -> ParsedRows:
-    """Return the rows with what these columns say of them, which are no features.
+    """Return the rows with the groups, splits and folds of these columns, which stop being features.
 
-    Raises UserError for a column that is missing, a row without a group or a split, and another word than ``SPLITS``.
+    Raises UserError for a missing column, a row without a group or split, and a split that is not one of ``SPLITS``.
     """
-    columns = {
-        option: name for option, name in (("group", group), ("split", split), ("fold", fold)) if name is not None
-    }
+    options = {"group": group, "split": split, "fold": fold}
+    columns = {option: name for option, name in options.items() if name is not None}
     if not columns:
         return rows
     frame = rows.frame if rows.metadata is None else rows.metadata
-    assert frame is not None  # of files without columns ``read`` tells
+    assert frame is not None  # ``read_table`` refuses these options for files without names
     values = {}
     for option, name in columns.items():
         if name not in frame:
@@ -47,30 +47,31 @@ def attach_groups_and_splits(
                             "are no features; give one")  # fmt: skip
         rows = replace(rows, frame=frame)
     if "split" in values:
-        marks = split_masks(values["split"], f"data.split={split}", path, (rows.validation, rows.test))
-        rows = replace(rows, validation=marks[0], test=marks[1])
+        marked = (rows.validation, rows.test)
+        validation, test = split_masks(values["split"], f"data.split={split}", path, marked)
+        rows = replace(rows, validation=validation, test=test)
     return replace(rows, group=values.get("group"), fold=values.get("fold"))
 
 
 def column_as_text(series: Any) -> np.ndarray:
-    """Return a column as text, "" where it has no value, (N,)."""
-    found, there = np.full(len(series), "", object), series.notna().to_numpy()
-    found[there] = np.char.strip(names_as_text(to_plain_array(series[there].infer_objects())))
-    return found.astype(str)
+    """Return a column as text, "" where it has no value, shape (N,)."""
+    text, present = np.full(len(series), "", object), series.notna().to_numpy()
+    text[present] = np.char.strip(names_as_text(to_plain_array(series[present].infer_objects())))
+    return text.astype(str)
 
 
 def split_masks(
     split: Shaped[np.ndarray, " N"], option: str, path: str, marked: tuple[np.ndarray | None, np.ndarray | None]
 ) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
-    """Return which rows are of validation and which of the test, (N,) each, by the words of ``SPLITS``.
+    """Return the masks of the validation and the test rows, shape (N,) each, from a column of names in ``SPLITS``.
 
-    Raises UserError, which begins with ``option``, for other words, and where the file marks rows by arrays too.
+    Raises UserError, which begins with ``option``, for other names, and where the file already has ``marked`` rows.
     """
     if marked != (None, None):
         raise UserError(f"{option}: {path} marks its rows by the arrays validation and test: leave data.split out")
-    others = ~np.isin(split, SPLITS)
-    if others.any():
-        row = int(others.argmax())
+    unknown = ~np.isin(split, SPLITS)
+    if unknown.any():
+        row = int(unknown.argmax())
         raise UserError(f"{option}: row {row + 1} of {path} has '{split[row]}'; write train, validation or test")
     if not (split == "train").any():
         raise UserError(f"{option}: no row of {path} is marked train; leave some to train on")
@@ -78,7 +79,7 @@ def split_masks(
 
 
 def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
-    """Draw a number from [0, 1) for each group, and return that of each row's, (N,).
+    """Draw a number from [0, 1) for each group, and return the number of each row's group, shape (N,).
 
     The number depends on the state of ``rng`` and on the group's name alone: other groups do not change it.
     """
@@ -89,83 +90,96 @@ def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Gener
 
 
 def check_groups_intact(
-    group: Shaped[np.ndarray, " N"], part: Shaped[np.ndarray, " N"], option: str, column: str
+    group: Shaped[np.ndarray, " N"], label: Shaped[np.ndarray, " N"], option: str, column: str
 ) -> None:
-    """Raise UserError, which begins with ``option``, where a group of ``column`` has rows of two parts, (N,)."""
-    if (found := _first_across(group, part)) is not None:
-        name, one, other = found
-        raise UserError(f"{option}: group '{name}' of data.group={column} has rows of '{one}' and of '{other}': mark "
-                        "all rows of a group alike, or leave data.group out")  # fmt: skip
+    """Raise UserError, which begins with ``option``, where rows of one group have two labels, such as two splits.
+
+    ``group`` and ``label`` have shape (N,); ``column`` is the column of groups.
+    """
+    if (mixed := _find_mixed_group(group, label)) is not None:
+        name, first, second = mixed
+        raise UserError(f"{option}: group '{name}' of data.group={column} has rows of '{first}' and of '{second}': "
+                        "mark all rows of a group alike, or leave data.group out")  # fmt: skip
 
 
 def warn_groups_across_clients(
-    group: Shaped[np.ndarray, " N"], owner: Int[np.ndarray, " N"], names: Sequence[str], column: str, keep: bool
+    group: Shaped[np.ndarray, " N"],
+    client_index: Int[np.ndarray, " N"],
+    client_names: Sequence[str],
+    column: str,
+    keep: bool,
 ) -> list[str]:
-    """Say what happens to groups that have rows of several clients. Raise UserError unless they are to be kept."""
-    if (found := _first_across(group, owner)) is None:
+    """Return a warning about groups with rows of several clients. Raise UserError for such groups unless ``keep``."""
+    if (mixed := _find_mixed_group(group, client_index)) is None:
         return []
-    clients = [([*names, ""][m] or "nobody") for m in found[1:]]
-    first = f"'{found[0]}' has rows of client {clients[0]} and of client {clients[1]}"
+    name, *indices = mixed
+    first, second = ([*client_names, ""][index] or "nobody" for index in indices)
+    example = f"'{name}' has rows of client {first} and of client {second}"
     if not keep:
-        raise UserError(f"data.group={column}: group {first}: if these are two groups, name them apart, such as "
-                        f"{clients[0]}-{found[0]}; if they are one, data.group_across=keep holds it out at all of its "
+        raise UserError(f"data.group={column}: group {example}: if these are two groups, name them apart, such as "
+                        f"{first}-{name}; if they are one, data.group_across=keep holds it out at all of its "
                         "clients at once")  # fmt: skip
-    pairs = np.unique(np.stack([np.unique(group, return_inverse=True)[1], owner]), axis=1)
-    count = int((np.bincount(pairs[0]) > 1).sum())
-    return [f"data.group={column}: {count} groups have rows of several clients ({first}): data.group_across=keep holds "
-            "such a group out at all of its clients at once, where a client is held out wholly too"]  # fmt: skip
+    group_index = np.unique(group, return_inverse=True)[1]
+    pairs = np.unique(np.stack([group_index, client_index]), axis=1)
+    n_across = int((np.bincount(pairs[0]) > 1).sum())
+    return [f"data.group={column}: {n_across} groups have rows of several clients ({example}): data.group_across=keep "
+            "holds such a group out at all of its clients at once, where a client is held out wholly too"]  # fmt: skip
 
 
-def _first_across(group: np.ndarray, part: np.ndarray) -> tuple[Any, Any, Any] | None:
-    """A group with rows of two parts, and these; None where there is none."""
-    order = np.lexsort((part, group))
-    group, part = group[order], part[order]
-    across = (group[1:] == group[:-1]) & (part[1:] != part[:-1])
-    if not across.any():
+def _find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:
+    """Return the first group whose rows have two labels, and these labels; None where no group is mixed."""
+    order = np.lexsort((label, group))
+    group, label = group[order], label[order]
+    mixed = (group[1:] == group[:-1]) & (label[1:] != label[:-1])
+    if not mixed.any():
         return None
-    row = int(across.argmax())
-    return group[row], part[row], part[row + 1]
+    row = int(mixed.argmax())
+    return group[row], label[row], label[row + 1]
 
 
 def summarize_groups(
     group: Shaped[np.ndarray, " N"], column: str, validation: Bool[np.ndarray, " N"], test: Bool[np.ndarray, " N"]
 ) -> list[str]:
-    """Say how many groups there are, how many of them are held out, and which names are almost alike."""
-    parts = [f"{len(np.unique(group[held])):,} with {held.sum():,} rows for {name}"
-             for name, held in (("validation", validation), ("the test", test)) if held.any()]  # fmt: skip
+    """Return sentences on the numbers of groups and of held-out groups, and on groups with similar names."""
+    held_out = []
+    for split, mask in (("validation", validation), ("the test", test)):
+        if mask.any():
+            held_out.append(f"{len(np.unique(group[mask])):,} with {mask.sum():,} rows for {split}")
     names = np.unique(group)
-    said = f"data.group={column}: the rows of each of {len(names):,} groups stay together"
-    alike = warn_similar_names(f"data.group={column}: groups", names.tolist())
-    return [said + (f"; held out are {' and '.join(parts)}" if parts else ""), *alike]
+    summary = f"data.group={column}: the rows of each of {len(names):,} groups stay together"
+    if held_out:
+        summary += f"; held out are {' and '.join(held_out)}"
+    return [summary, *warn_similar_names(f"data.group={column}: groups", names.tolist())]
 
 
 def suggest_group_columns(frame: Any, columns: Sequence[str], client: str | None) -> list[str]:
-    """Say which of these columns, which are no features, may name groups of rows, such as the patients of visits.
+    """Return a hint about columns, none of them a feature, that may name groups of rows, such as patients of visits.
 
-    Their values are text, but for dates, or whole numbers; they repeat; and each of them is of one client, or there are
-    more than 100 of text or half as many as rows.
+    Such a column holds repeated text other than dates, or repeated whole numbers. Either each value belongs to one
+    client, or the values are text and more than 100 or than half of the rows.
     """
-    found = []
+    candidates = []
     for name in columns:
         series = frame[name]
-        if series.isna().any() or not _may_name(series):
+        if series.isna().any() or not _may_name_groups(series):
             continue
         values = column_as_text(series)
-        count = len(np.unique(values))
-        within = client is not None and _first_across(values, frame[client].astype(str).to_numpy()) is None
-        clients = 1 if client is None else frame[client].nunique()
-        many = series.dtype.kind not in "iu" and (count > 100 or count > len(values) / 2)
-        if count < len(values) and ((within and count > 2 * clients) or many):
-            found.append((name, count))
-    if not found:
+        n_values = len(np.unique(values))
+        n_clients = 1 if client is None else frame[client].nunique()
+        within_clients = client is not None and _find_mixed_group(values, frame[client].astype(str).to_numpy()) is None
+        is_text = series.dtype.kind not in "iu"
+        many = is_text and (n_values > _MANY_VALUES or n_values > len(values) / 2)
+        if n_values < len(values) and ((within_clients and n_values > 2 * n_clients) or many):
+            candidates.append((name, n_values))
+    if not candidates:
         return []
-    each = [f"'{name}' has {count:,} values in {len(frame):,} rows" for name, count in found]
-    return [f"{abbreviate(each)}: if rows with one value belong together, as the visits of a patient do, "
-            f"data.group={found[0][0]} keeps them together where rows are held out"]  # fmt: skip
+    counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
+    return [f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
+            f"data.group={candidates[0][0]} keeps them together where rows are held out"]  # fmt: skip
 
 
-def _may_name(series: Any) -> bool:
-    """Whether a column holds text that is no date, or whole numbers."""
+def _may_name_groups(series: Any) -> bool:
+    """Return whether a column holds whole numbers, or text other than dates."""
     from pandas.api import types
 
     if types.is_bool_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):

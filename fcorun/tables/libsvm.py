@@ -7,26 +7,29 @@ import numpy as np
 
 from fcorun.errors import UserError
 
-MAX_DENSE_BYTES = 8e9  # bytes that the dense array may take
+MAX_DENSE_BYTES = 8e9
 
 
 def read_libsvm(file: Path, path: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features (N, d) float32 and targets (N,) float64 of lines ``label index:value ..``.
+    """Return the features (N, d), float32, and the targets (N,), float64, of lines ``label index:value ..``.
 
-    Indices count from 1 unless there is an index 0; what a line leaves out is 0. Comments and ``qid:`` are passed over.
-    Raises ValueError for lines of another form, and UserError, naming ``data.path=path``, for what would not fit.
+    Indices count from 1 unless some index is 0. Values that a line leaves out are 0. Comments and ``qid:`` are ignored.
+
+    Raises ValueError for lines of another form, and UserError, which names ``data.path=path``, where the dense array
+    would be too large.
     """
     from sklearn.datasets import load_svmlight_file
 
     try:
-        found: Any = load_svmlight_file(str(file), dtype=np.float32)  # type: ignore[arg-type]
+        matrix: Any
+        matrix, y = load_svmlight_file(str(file), dtype=np.float32)[:2]  # type: ignore[arg-type]
     except OverflowError as error:
         raise UserError(f"data.path={path}: an index is more than {2**31 - 1:,}; keep fewer features") from error
-    x, y = found
-    rows, width = x.shape
-    if 4 * rows * width > MAX_DENSE_BYTES:
+    n_rows, n_features = matrix.shape
+    if 4 * n_rows * n_features > MAX_DENSE_BYTES:
         raise UserError(
-            f"data.path={path}: {rows} rows of {width} features would take {4e-9 * rows * width:.0f} GB "
-            f"as a dense array, more than {MAX_DENSE_BYTES / 1e9:.0f}; keep fewer rows or features"
+            f"data.path={path}: {n_rows} rows of {n_features} features would take "
+            f"{4e-9 * n_rows * n_features:.0f} GB as a dense array, more than {MAX_DENSE_BYTES / 1e9:.0f}; keep fewer "
+            "rows or features"
         )
-    return x.toarray(), y
+    return matrix.toarray(), y

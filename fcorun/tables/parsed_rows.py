@@ -1,4 +1,4 @@
-"""What is read of a table, before it is known which rows train."""
+"""The rows of a table as read, before a split into training and held-out rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,20 +8,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """The rows of a file in its own order.
+    """The rows of a file in the order of the file.
 
     Attributes:
-        x: features, shape (N, d), a real dtype, finite; of a file without named columns.
-        y: targets as the file has them, shape (N,): real, finite numbers, booleans or text.
+        x: features, shape (N, d), a real dtype, finite. Empty for a file with named columns in memory, see ``frame``.
+        y: targets as the file has them, shape (N,): finite real numbers, booleans or text.
         client: the client of each row, text, shape (N,), or None.
-        validation, test: True where the file holds a row out, shape (N,), or None.
+        validation, test: masks of the rows that the file holds out, shape (N,), or None.
         group: the name of each row's group, text, shape (N,), or None.
         fold: the name of the fold that holds each row out, text, "" for none, shape (N,), or None.
-        frame: the columns of the features as they are, a pandas.DataFrame; of a file with named columns, and then
-            there is no x.
-        remarks: what to know of how the file was read.
-        aside: where x is there, a pandas.DataFrame of the columns, or arrays, that are asked for and are no features.
-        encoding: of named columns whose rows stay on disk, how they became x.
+        frame: a pandas.DataFrame of the feature columns as read, of a file with named columns in memory, or None.
+        warnings: sentences about how the file was read.
+        metadata: a pandas.DataFrame of weights, offsets, groups, splits and folds of a file whose features are in
+            ``x``, or None.
+        encoding: the Encoding that made ``x`` of named columns on disk, or None.
     """
 
     x: np.ndarray

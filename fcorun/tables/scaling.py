@@ -1,7 +1,7 @@
-"""What features were standardized by, and how a record notes it: in scikit-learn's words.
+"""The standardization of features, and its form in a record, with the names of scikit-learn.
 
-Noted of "pooled" are the mean and the deviation of all training rows, in summary.json; of "per_client" those of each
-client, in scaling.npz.
+Of "pooled", summary.json has the mean and the deviation of all training rows. Of "per_client", scaling.npz has those
+of each client.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from fcorun.tables.partition import mean_and_deviation, reciprocal_or_zero
 
 @dataclass(frozen=True)
 class Scaling:
-    """Features x (N, d) become (x - mean) * factor.
+    """The map of features x (N, d) to (x - mean) * factor.
 
     Attributes:
         mean: shape (d,).
@@ -33,40 +33,38 @@ class Scaling:
 
     @classmethod
     def fit(cls, x: Any) -> "Scaling":
-        """That of these rows, shape (N, d), which may stay on disk."""
+        """Compute the scaling of these rows, shape (N, d), which may stay on disk."""
         mean, deviation = mean_and_deviation(x)
         return cls(mean, reciprocal_or_zero(deviation), deviation)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> "Scaling":
-        """That of a record. Records of before have ``mean`` and ``scale``, which was 1 / deviation. Raises KeyError,
-        TypeError or ValueError where it is none."""
-        if "scale_" not in told:
-            mean, factor = (np.array(told[name], float) for name in ("mean", "scale"))
-            return cls(mean, factor, reciprocal_or_zero(factor))
-        mean, variance, scale = (np.array(told[name], float) for name in ("mean_", "var_", "scale_"))
+    def from_dict(cls, noted: Mapping[str, Any]) -> "Scaling":
+        """Return the scaling that ``to_dict`` noted. Raises KeyError, TypeError or ValueError for anything else."""
+        mean, variance, scale = (np.array(noted[name], float) for name in ("mean_", "var_", "scale_"))
         deviation = np.where(variance > 0, scale, 0.0)
         return cls(mean, reciprocal_or_zero(deviation), deviation)
 
     @classmethod
     def from_record(cls, folder: str) -> tuple["Scaling", tuple[str, ...]]:
-        """That of a record, and the names of its features. Raises UserError where there is none."""
+        """Return the scaling of a record and the names of its features. Raises UserError for a record without one."""
         try:
-            told = read_json(Path(folder) / "summary.json")["data"]
-            return cls.from_dict(told["standardized"]), tuple(told.get("feature_names", ()))
+            data = read_json(Path(folder) / "summary.json")["data"]
+            return cls.from_dict(data["standardized"]), tuple(data.get("feature_names", ()))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"data.scaling={folder} is no record of data that were standardized pooled: give the "
                             "folder of one that is done") from error  # fmt: skip
 
     def transform(self, x: Any) -> Any:
-        """Rows x (N, d), which may stay on disk, by it. Integers become float64; floats keep their dtype."""
+        """Standardize rows x (N, d), which may stay on disk. Integers become float64; floats keep their dtype."""
         if isinstance(x, DiskRows):
             return x.standardize(self.mean, self.factor)
         return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
 
     def to_dict(self) -> dict[str, Any]:
-        """As scikit-learn's StandardScaler calls it: x is (x - mean_) / scale_, and scale_ 1 where a feature was
-        constant, var_ 0."""
+        """Return the attributes of scikit-learn's StandardScaler, by which x becomes (x - mean_) / scale_.
+
+        A constant feature has scale_ 1 and var_ 0.
+        """
         constant = self.deviation == 0
         return {
             "by": "pooled",
@@ -76,15 +74,18 @@ class Scaling:
         }
 
     def to_identity(self) -> dict[str, Any]:
-        """What stands for it in the identity of a run: the same whatever it is called."""
+        """Return the values that stand for this scaling in the identity of a run."""
         return {"by": "pooled", "mean": self.mean.tolist(), "scale": self.factor.tolist()}
 
 
 def to_original_units(
     weights: np.ndarray, bias: np.ndarray | float, scaling: Scaling | None, scale: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (..., d, k) and bias (..., k) that act on features x as the source has them, for those that act on them
-    as trained: scale x, or standardized (scale x - mean) factor. Both in float64."""
+    """Return the weights (..., d, k) and bias (..., k) that act on features x in the units of their source, in float64.
+
+    The given weights and bias act on the features in training: scale x, standardized to (scale x - mean) factor if
+    there is a ``scaling``.
+    """
     weights, bias = np.asarray(weights, float), np.asarray(bias, float)
     if scaling is not None:
         weights = weights * scaling.factor[:, None]
@@ -94,12 +95,13 @@ def to_original_units(
 
 @dataclass(frozen=True)
 class ClientScalings:
-    """Features of client m become (x - mean[m]) / deviation[m], and 0 where that is 0.
+    """The map of features x of client m to (x - mean[m]) / deviation[m], and to 0 where the deviation is 0.
 
     Attributes:
-        clients: their names, M of them, those that are held out wholly included.
-        rows: how many rows each trains on, shape (M,).
-        mean, deviation: shape (M, d); of a client that trains on none they are of all its rows.
+        clients: the names of the M clients, wholly held-out clients included.
+        n_rows: the number of each client's training rows, shape (M,).
+        mean, deviation: statistics of each client's training rows, or of all rows of a client without training rows,
+            shape (M, d).
     """
 
     clients: tuple[str, ...]
@@ -108,13 +110,13 @@ class ClientScalings:
     deviation: np.ndarray
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> "ClientScalings":
-        """That of a record. Raises KeyError where it is none."""
-        clients = tuple(np.asarray(told["client"]).astype(str).tolist())
-        return cls(clients, told["rows"], told["mean_"], np.sqrt(told["var_"]))
+    def from_dict(cls, noted: Mapping[str, Any]) -> "ClientScalings":
+        """Return the scalings that ``to_dict`` noted. Raises KeyError for anything else."""
+        clients = tuple(np.asarray(noted["client"]).astype(str).tolist())
+        return cls(clients, noted["rows"], noted["mean_"], np.sqrt(noted["var_"]))
 
     def to_dict(self) -> dict[str, Any]:
-        """What a record keeps."""
+        """Return the arrays of scaling.npz."""
         return {
             "by": "per_client",
             "client": np.array(self.clients),
@@ -124,12 +126,16 @@ class ClientScalings:
         }
 
     def for_client(self, client: str | None) -> Scaling:
-        """That of a client; of one that is not known, the means of all training rows and the deviation within clients,
-        sqrt(sum_m n_m deviation_m^2 / sum_m n_m) over the n_m rows that client m trains on."""
+        """Return the scaling of a client.
+
+        An unknown client gets the mean of all training rows and the deviation within clients, sqrt(sum_m n_m
+        deviation_m^2 / sum_m n_m) over the n_m training rows of each client m.
+        """
         if client in self.clients:
-            place = self.clients.index(client)
-            mean, deviation = self.mean[place], self.deviation[place]
+            index = self.clients.index(client)
+            mean, deviation = self.mean[index], self.deviation[index]
         else:
             share = self.n_rows / self.n_rows.sum()
-            mean, deviation = share @ self.mean, np.sqrt(share @ self.deviation**2)
+            mean = share @ self.mean
+            deviation = np.sqrt(share @ self.deviation**2)
         return Scaling(mean, reciprocal_or_zero(deviation), deviation)

@@ -1,4 +1,4 @@
-"""Columns of a table that are no features: the rows' weights, and what is added to their predictions."""
+"""Columns that are no features: the weights of the rows, and the offsets of their predictions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,22 +10,25 @@ from fcorun.errors import UserError, suggest_name
 from fcorun.tables.columns import require_numbers
 from fcorun.tables.parsed_rows import ParsedRows
 
-_WIDE = 20  # of offsets: with a log link, means that differ by a factor of 5e8
+_WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
 
 
 def check_column_roles(
-    ignore: Sequence[str] | None, only: Sequence[str] | None, taken: dict[str, str | None], **aside: str | None
+    ignore: Sequence[str] | None, only: Sequence[str] | None, taken: dict[str, str | None], **metadata: str | None
 ) -> None:
-    """Raises UserError where ``ignore`` names what ``only`` does, or one of the columns ``aside``, weight or offset, or
-    where one of these is ``taken`` by target or client."""
-    for option, column in aside.items():
+    """Raise UserError for a column with two roles.
+
+    ``metadata`` has the columns of weights, offsets, groups, splits and folds by option. None of them may be in
+    ``ignore``, or ``taken`` as target or client. ``ignore`` and ``only`` may not overlap.
+    """
+    for option, column in metadata.items():
         for other, name in taken.items():
             if column is not None and column == name:
                 raise UserError(f"data.{option}={column} is data.{other} too: name a column of its own")
     for name in ignore or ():
         if name in (only or ()):
             raise UserError(f"data.ignore and data.only both name '{name}': name it in one of them")
-        for option, column in aside.items():
+        for option, column in metadata.items():
             if name == column:
                 raise UserError(f"data.{option}={name} is in data.ignore too, and is no feature anyway: leave it out of"
                                 " data.ignore")  # fmt: skip
@@ -34,51 +37,57 @@ def check_column_roles(
 def take_weight_and_offset(
     rows: ParsedRows, path: str, weight: str | None, offset: str | None
 ) -> tuple[ParsedRows, dict[str, Any]]:
-    """The rows without these columns and with remarks on them, and the values of those given.
+    """Return the rows without these columns, with warnings about them, and the columns' values.
 
-    The values are in float64, each (N,), by "weight" and "offset".
-    ``path`` is that of the file, for errors. Raises UserError for a column that there is not, that is both, or
-    that has values that are missing or no numbers, and for weights that are negative.
+    The values are float64 arrays (N,) under the keys "weight" and "offset". ``path`` is the file, for errors.
+
+    Raises UserError for a missing column, one that is both, missing or infinite values, and negative weights.
     """
-    given = {name: column for name, column in (("weight", weight), ("offset", offset)) if column is not None}
-    if not given:
+    columns = {option: column for option, column in (("weight", weight), ("offset", offset)) if column is not None}
+    if not columns:
         return rows, {}
-    found, frame = {}, rows.frame if rows.metadata is None else rows.metadata
-    for name, column in given.items():
-        if frame is None or column not in frame:
-            why = "the file names no columns: leave it out" if frame is None else suggest_name(column, list(frame))
-            raise UserError(f"data.{name}={column}: there is no such column in {path}; {why}")
-        values = found[name] = require_numbers(frame[column], f"data.path={path}: column '{column}'").astype(np.float64)
-        if not np.isfinite(values).all():
-            row = int((~np.isfinite(values)).argmax()) + 1
-            raise UserError(f"data.{name}={column} is missing or infinite in row {row}: fill it in or drop the row")
+    frame = rows.frame if rows.metadata is None else rows.metadata
+    values = {}
+    for option, column in columns.items():
+        if frame is None:
+            raise UserError(f"data.{option}={column}: there is no such column in {path}; the file names no columns: "
+                            "leave it out")  # fmt: skip
+        if column not in frame:
+            suggestion = suggest_name(column, list(frame))
+            raise UserError(f"data.{option}={column}: there is no such column in {path}; {suggestion}")
+        values[option] = require_numbers(frame[column], f"data.path={path}: column '{column}'").astype(np.float64)
+        finite = np.isfinite(values[option])
+        if not finite.all():
+            row = int((~finite).argmax()) + 1
+            raise UserError(f"data.{option}={column} is missing or infinite in row {row}: fill it in or drop the row")
     if weight is not None and weight == offset:
         raise UserError(f"data.offset={offset} is data.weight too: name two different columns")
-    if "weight" in found and found["weight"].min() < 0:
-        row = int((found["weight"] < 0).argmax())
-        least = found["weight"][row]
-        raise UserError(f"data.weight={weight}: row {row + 1} of {path} has {least:g}; give weights of 0 or more")
+    if "weight" in values and values["weight"].min() < 0:
+        row = int((values["weight"] < 0).argmax())
+        raise UserError(
+            f"data.weight={weight}: row {row + 1} of {path} has {values['weight'][row]:g}; give weights of 0 or more"
+        )
+
     assert frame is not None
-    remarks = (*rows.warnings, *_remarks(given, found))
-    if rows.metadata is not None:
-        return replace(rows, warnings=remarks), found
-    rest = frame.drop(columns=list(given.values()))
-    if not rest.shape[1]:
-        raise UserError(f"data.path={path}: beside data.{' and data.'.join(found)} there are no features; give one")
-    return replace(rows, frame=rest, warnings=remarks), found
-
-
-def _remarks(given: dict[str, str], found: dict[str, np.ndarray]) -> list[str]:
-    """What these columns do not do, and a doubt about an offset."""
-    told = []
-    if "weight" in given:
-        told.append(
-            f"data.weight={given['weight']} weighs the rows in training and its metrics; scores.csv counts each row "
+    warnings = list(rows.warnings)
+    if weight is not None:
+        warnings.append(
+            f"data.weight={weight} weighs the rows in training and its metrics; scores.csv counts each row "
             "once, and features are standardized by the rows as they are"
         )
-    if "offset" in given and (span := float(np.ptp(found["offset"]))) > _WIDE:
-        told.append(
-            f"data.offset={given['offset']} spans {span:g}, and is added to the linear predictor, with a log link to "
-            "the logarithm of the mean: if it is an exposure such as days, give its logarithm"
-        )
-    return told
+    if offset is not None:
+        width = float(np.ptp(values["offset"]))
+        if width > _WIDE_OFFSETS:
+            warnings.append(
+                f"data.offset={offset} spans {width:g}, and is added to the linear predictor, with a log link to "
+                "the logarithm of the mean: if it is an exposure such as days, give its logarithm"
+            )
+    rows = replace(rows, warnings=tuple(warnings))
+    if rows.metadata is None:
+        features = frame.drop(columns=list(columns.values()))
+        if not features.shape[1]:
+            raise UserError(
+                f"data.path={path}: beside data.{' and data.'.join(columns)} there are no features; give one"
+            )
+        rows = replace(rows, frame=features)
+    return rows, values

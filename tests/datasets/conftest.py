@@ -1,4 +1,4 @@
-"""Caches of a test's own, and no network."""
+"""An empty cache for a test, and no network."""
 
 import pytest
 import requests
@@ -7,14 +7,8 @@ from fcorun.datasets import download
 
 
 @pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    """A cache of the test's own."""
-    monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
 def isolated(tmp_path, monkeypatch):
-    """A cache of the test's own, and no network but this machine."""
+    """An empty cache for this test, and no network but this machine."""
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     send = requests.Session.send

@@ -152,7 +152,7 @@ def test_new_clients_are_scaled_as_the_old_ones(tmp_path):
         prepare(compose([*new, f"data.scaling={trained}"]))
 
 
-def test_a_record_notes_its_scaling_as_scikit_learn_does_and_old_ones_are_read(tmp_path):
+def test_a_record_notes_its_scaling_as_scikit_learn_does(tmp_path):
     given = visits(tmp_path / "old.csv", ["a", "b", "c"], columns=("age", "bp"))
     lines = (tmp_path / "old.csv").read_text().splitlines()
     (tmp_path / "old.csv").write_text("\n".join(["same," + lines[0], *(f"7,{line}" for line in lines[1:])]) + "\n")
@@ -165,19 +165,9 @@ def test_a_record_notes_its_scaling_as_scikit_learn_does_and_old_ones_are_read(t
         np.testing.assert_allclose(told[name], getattr(scaler, name), rtol=1e-9, atol=1e-12)
 
     new = [*given, "algo=fedavg", "data.standardize=pooled", f"data.scaling={trained.folder}"]
-    ours, identity = load_data(prepare(compose(new))).x, prepare(compose(new)).identity
+    ours = load_data(prepare(compose(new))).x
     assert (ours[:, 0] == 0).all()
-    summary = trained.summary
-    factor = [1 / s if v > 0 else 0.0 for s, v in zip(told["scale_"], told["var_"], strict=True)]
-    summary["data"]["standardized"] = {
-        "by": "pooled",
-        "mean": told["mean_"],
-        "scale": factor,
-    }  # as it was written before
-    (trained.folder / "summary.json").write_text(json.dumps(summary))
-    np.testing.assert_array_equal(load_data(prepare(compose(new))).x, ours)
-    assert prepare(compose(new)).identity == identity
-    run(compose([*new, f"start={trained.folder}", "rounds=1"]), "goes on")  # and may be started from
+    run(compose([*new, f"start={trained.folder}", "rounds=1"]), "goes on")
 
 
 def test_new_clients_have_the_features_of_the_old_ones(tmp_path):

@@ -166,7 +166,7 @@ def test_the_identity_does_not_depend_on_where_rows_are():
 def test_a_large_file_is_digested_once(monkeypatch):
     write_folder()
     known = array_files.file_digest(Path("rows/X.npy"))
-    monkeypatch.setattr(array_files, "_HASHED", 0)
+    monkeypatch.setattr(array_files, "_CACHED_DIGEST_BYTES", 0)
     read, whole = [], array_files._sha256
     monkeypatch.setattr(array_files, "_sha256", lambda file: read.append(file.name) or whole(file))
     assert [array_files.file_digest(Path("rows/X.npy")) for _ in range(3)] == [known] * 3

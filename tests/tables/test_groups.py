@@ -45,8 +45,8 @@ def table(frame: pd.DataFrame | None = None, **options) -> Table:
 
 def patients_of(data) -> dict[str, set[float]]:
     """The patients of each split, none of whom is of two."""
-    found = {name: set(np.asarray(local_rows(x)[:, 0], float).tolist()) for name, (x, _) in data.parts.items()}
-    for name, (x, _) in data.parts.items():
+    found = {name: set(np.asarray(local_rows(x)[:, 0], float).tolist()) for name, (x, _) in data.splits.items()}
+    for name, (x, _) in data.splits.items():
         assert len(x) == VISITS * len(found[name])
     assert sum(map(len, found.values())) == len(set().union(*found.values()))
     return found

@@ -26,7 +26,7 @@ def table(**options):
 
 
 def rows_of(data):
-    return {name: y.tolist() for name, (_, y) in data.parts.items()}
+    return {name: y.tolist() for name, (_, y) in data.splits.items()}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_every_row_is_of_one_part(validation, test):
             whole = {name for given_ in (validation, test) if isinstance(given_, list) for name in given_}
             counts = {site: int(asked * np.sum(site == SITE) + 1e-9) for site in "abc" if site not in whole}
             assert dict(zip(*np.unique(not_none(data.client_of_row(part)), return_counts=True), strict=True)) == counts
-        assert [data.parts[part][0][i, 0] for i in range(len(rows))] == rows
+        assert [data.splits[part][0][i, 0] for i in range(len(rows))] == rows
 
 
 def test_the_test_does_not_depend_on_the_validation():
@@ -60,7 +60,7 @@ def test_the_test_does_not_depend_on_the_validation():
 def test_without_a_test_all_is_as_it_was():
     data = table().load()
     assert (data.x_test, data.y_test, data.clients_test) == (None, None, None)
-    assert "test" not in data.parts
+    assert "test" not in data.splits
     assert "test" not in identity_fields(table())  # so that a run is the one that it was before there were such rows
     assert identity_fields(table(test=0.1))["test"] == 0.1
     assert table().fingerprint() == table(test=None).fingerprint() != table(test=0.1).fingerprint()
@@ -128,9 +128,9 @@ def test_synthetic_rows_for_the_test(kind):
     assert not_none(with_.y_test).shape == (12,)
     assert not_none(with_.client_of_row("test")).tolist() == sorted([*with_.clients] * 4)
     assert without.x_test is None
-    for name, (x, y) in without.parts.items():
-        np.testing.assert_array_equal(with_.parts[name][0], x)
-        np.testing.assert_array_equal(with_.parts[name][1], y)
+    for name, (x, y) in without.splits.items():
+        np.testing.assert_array_equal(with_.splits[name][0], x)
+        np.testing.assert_array_equal(with_.splits[name][1], y)
     np.testing.assert_allclose(not_none(with_.x_test).std(), without.x.std(), rtol=0.5)
     assert not (not_none(with_.x_test)[:4] == with_.x[:4]).any(axis=1).all()
     assert "test_samples" not in identity_fields(kind())
