@@ -1,4 +1,4 @@
-"""What may help a run that has ended above the optimum."""
+"""Advice for a run that has ended above the optimum: the settings that would bring it closer."""
 
 import numpy as np
 
@@ -9,20 +9,29 @@ from fcorun.experiment.build import build_schedule
 from fcorun.experiment.experiment import Experiment
 from fcorun.regularizers.none import NoRegularizer
 
-_UNLIKE = 3  # times the size of another feature: units that make ways long
-_MORE = "more rounds may help"
+_SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
+_MORE_ROUNDS = "more rounds may help"
 
 
 def advise(experiment: Experiment, data: FederatedData, falling: bool) -> str:
-    """What keeps such a run from the optimum, and what would not; ``falling``: its objective was still."""
+    """Return a clause that names what keeps a run from the optimum and the settings that would help.
+
+    Args:
+        falling: whether the objective was still falling when the run ended.
+    """
     schedule = build_schedule(experiment, data)
-    uneven, units = _uneven(experiment, schedule), _units(experiment, data)
-    more = _MORE if falling and uneven and not units else ""
-    return ", and ".join(filter(None, (uneven, units, more))) or _end(experiment, schedule, falling)
+    steps_advice = _advise_on_uneven_steps(experiment, schedule)
+    scale_advice = _advise_on_feature_scales(experiment, data)
+    rounds_advice = _MORE_ROUNDS if falling and steps_advice and not scale_advice else ""
+    advice = ", and ".join(filter(None, (steps_advice, scale_advice, rounds_advice)))
+    return advice or _advise_on_limit_point(experiment, schedule, falling)
 
 
-def _uneven(experiment: Experiment, schedule: Schedule) -> str:
-    """Clients with more steps weigh more: objective inconsistency, Wang et al. (FedNova, NeurIPS 2020)."""
+def _advise_on_uneven_steps(experiment: Experiment, schedule: Schedule) -> str:
+    """Return advice where clients take unequal numbers of steps; empty where that moves no limit point.
+
+    Clients with more steps weigh more in the mean: objective inconsistency, Wang et al. (FedNova, NeurIPS 2020).
+    """
     traits = experiment.algo.traits
     if not schedule.uneven_steps or traits.deterministic or traits.robust_to_uneven_steps:
         return ""
@@ -31,53 +40,61 @@ def _uneven(experiment: Experiment, schedule: Schedule) -> str:
             f"give local_epochs=null local_steps={steps}")  # fmt: skip
 
 
-def _units(experiment: Experiment, data: FederatedData) -> str:
+def _advise_on_feature_scales(experiment: Experiment, data: FederatedData) -> str:
+    """Return advice where features that are not standardized differ in scale; empty where they do not."""
     if getattr(experiment.data, "standardize", "") != "none":
         return ""
     sizes = np.append(np.sqrt(np.mean(np.square(data.x, dtype=np.float64), axis=0)), 1.0)
-    if sizes.max() <= _UNLIKE * sizes[sizes > 0].min():
+    if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():
         return ""
-    if _plain(experiment) and not experiment.objective.ridge:
-        return f"data.standardize=pooled makes steps longer, and {_MORE}"
-    return f"data.standardize=pooled makes another problem with shorter ways, and {_MORE}"
+    if _is_smooth(experiment) and not experiment.objective.ridge:
+        return f"data.standardize=pooled makes steps longer, and {_MORE_ROUNDS}"
+    return f"data.standardize=pooled makes another problem, which takes fewer rounds, and {_MORE_ROUNDS}"
 
 
-def _plain(experiment: Experiment) -> bool:
+def _is_smooth(experiment: Experiment) -> bool:
+    """Return whether the problem has no regularizer, so that its objective is smooth."""
     return isinstance(experiment.reg, NoRegularizer)
 
 
-def _end(experiment: Experiment, schedule: Schedule, falling: bool) -> str:
-    """Where it goes in the end."""
+def _advise_on_limit_point(experiment: Experiment, schedule: Schedule, falling: bool) -> str:
+    """Return a clause on the point that the algorithm converges to, and on algorithms that reach the optimum."""
     algo, name = experiment.algo, experiment.names["algo"]
     assert isinstance(algo, Algorithm)
-    full = schedule.full_batch_steps is not None or algo.traits.deterministic
-    everyone = schedule.cohort_size == len(schedule.sizes) and schedule.edge_rounds is None
-    exact = _covers(experiment, algo.traits.exact)
-    single = schedule.full_batch_steps == 1 and everyone and _covers(experiment, algo.traits.exact_with_one_step)
-    if algo.traits.decays_to_zero and not _plain(experiment):
+    traits = algo.traits
+    if traits.decays_to_zero and not _is_smooth(experiment):
         return f"{name} goes to 0 when it runs for long"
-    if falling or single or (exact and full):
-        return _MORE
-    others = _others(experiment, schedule, everyone)
-    there = f", and {' or '.join(others)} at the optimum" if others else ""
-    own = "with minibatches it ends" if exact else f"{name} ends"
-    return f"{own} at a point of its own{there}"
+    full_batch = schedule.full_batch_steps is not None or traits.deterministic
+    full_participation = schedule.cohort_size == len(schedule.sizes) and schedule.edge_rounds is None
+    exact = _trait_holds(experiment, traits.exact)
+    one_full_step = schedule.full_batch_steps == 1 and full_participation
+    exact_with_one_step = one_full_step and _trait_holds(experiment, traits.exact_with_one_step)
+    if falling or exact_with_one_step or (exact and full_batch):
+        return _MORE_ROUNDS
+    alternatives = _find_exact_algorithms(experiment, schedule, full_participation)
+    alternatives_clause = f", and {' or '.join(alternatives)} at the optimum" if alternatives else ""
+    subject = "with minibatches it ends" if exact else f"{name} ends"
+    return f"{subject} at a point of its own{alternatives_clause}"
 
 
-def _covers(experiment: Experiment, which: str) -> bool:
-    """Whether a trait that says for "smooth" or "composite" problems says so for this one."""
-    whole = experiment.reg.applied_by == "both" or len(experiment.algo.traits.psi_sides) == 1
-    return (which == "composite" and whole) or (which != "" and _plain(experiment))
+def _trait_holds(experiment: Experiment, problems: str) -> bool:
+    """Return whether a trait that holds for "smooth" or "composite" problems (empty: none) holds for this one."""
+    psi_everywhere = experiment.reg.applied_by == "both" or len(experiment.algo.traits.psi_sides) == 1
+    if problems == "composite" and psi_everywhere:
+        return True
+    return problems != "" and _is_smooth(experiment)
 
 
-def _others(experiment: Experiment, schedule: Schedule, everyone: bool) -> list[str]:
-    """Methods that would end at the optimum of this problem, with these cohorts and minibatches."""
+def _find_exact_algorithms(experiment: Experiment, schedule: Schedule, full_participation: bool) -> list[str]:
+    """Return the algorithms that reach the optimum of this problem with these cohorts and minibatches."""
     if schedule.edge_rounds is not None:
         return []
-    if _plain(experiment):
-        return ["scaffold", "feddr"] if schedule.full_batch_steps else ["feddr"]
-    fits = {
-        "fedcomposite": everyone and bool(schedule.full_batch_steps) and experiment.reg.applied_by == "both",
-        "feddr": experiment.reg.applied_by != "client",
+    full_batch = bool(schedule.full_batch_steps)
+    if _is_smooth(experiment):
+        return ["scaffold", "feddr"] if full_batch else ["feddr"]
+    applied_by = experiment.reg.applied_by
+    is_exact = {
+        "fedcomposite": full_participation and full_batch and applied_by == "both",
+        "feddr": applied_by != "client",
     }
-    return [name for name, fit in fits.items() if fit and name != experiment.names["algo"]]
+    return [name for name, exact in is_exact.items() if exact and name != experiment.names["algo"]]

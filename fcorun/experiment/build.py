@@ -1,4 +1,4 @@
-"""What is built of an experiment: its data, its problem, numbers for what is "auto", and its engine."""
+"""The parts of an experiment: its data, its problem, numbers for fields that are "auto", and its engine."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -35,25 +35,27 @@ from fcorun.system.machine import REDUCE_HINT, check_memory, free_host_memory
 
 
 def load_data(experiment: Experiment) -> FederatedData:
-    """The data, checked; kept for the next experiment on the same. Raises UserError."""
+    """Load and check the data of an experiment. The next experiment on the same data reuses them. Raises UserError."""
     with interruptible_at_once():
-        key, memory = f"{experiment.fingerprint} {experiment.data}", experiment.settings.memory
-        data = _load_once(Keyed(key, (experiment.data, memory)), *choose_shard(experiment))
+        key = f"{experiment.fingerprint} {experiment.data}"
+        data = _load_once(Keyed(key, (experiment.data, experiment.settings.memory)), *choose_shard(experiment))
     check_data(experiment, data)
     if data.on_disk:
         check_rows_on_disk(experiment, data, build_schedule(experiment, data), build_problem(experiment, data))
     attach_graph(experiment.reg, data, experiment.names["reg"])
-    told = warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
-    return replace(data, warnings=(*data.warnings, *told)) if told else data
+    warnings = warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
+    return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
 
 
 def check_metric_measured(experiments: Iterable[Experiment], metric: str | None) -> None:
     """Refuse a metric that none of these experiments will measure, as far as their data tell. Raises UserError."""
+    if not metric or metric in ("objective", "suboptimality"):
+        return
     reasons: list[str] = []
-    for experiment in experiments if metric and metric not in ("objective", "suboptimality") else ():
+    for experiment in experiments:
         try:
-            reason = explain_unmeasured(str(metric), experiment, load_data(experiment))
-        except Exception:  # who cannot be loaded says so when it is to run
+            reason = explain_unmeasured(metric, experiment, load_data(experiment))
+        except Exception:  # data that cannot be loaded are reported when the experiment is to run
             continue
         if not reason:
             return
@@ -63,7 +65,10 @@ def check_metric_measured(experiments: Iterable[Experiment], metric: str | None)
 
 
 def build_problem(experiment: Experiment, data: FederatedData) -> Problem:
-    """The problem on these data. Raises UserError where psi or the mirror map cannot act on a parameter."""
+    """Return the problem F + psi on these data.
+
+    Raises UserError if the regularizer or the mirror map cannot act on a parameter.
+    """
     names = experiment.names
     shapes = experiment.objective.shapes(data.shape or data.x.shape[1:], len(data.classes))
     weights = objective_weights(data, experiment.settings.client_weighting)
@@ -87,67 +92,84 @@ def build_problem(experiment: Experiment, data: FederatedData) -> Problem:
 
 
 def bind_objective(experiment: Experiment, data: FederatedData) -> Experiment:
-    """Return the experiment with numbers for what is "auto" in its objective, from the training targets."""
+    """Return the experiment with numbers for the objective's fields that are "auto", from the training targets."""
     targets = data.y if data.offset is None else data.y - data.offset
     return replace(experiment, objective=experiment.objective.resolve_auto(targets))
 
 
 def resolve_auto(experiment: Experiment, data: FederatedData) -> tuple[Experiment, dict | None]:
-    """The experiment with numbers for what is "auto" in the algorithm, and the bounds that they come from.
+    """Return the experiment with numbers for the algorithm's fields that are "auto", and the values behind them.
 
-    Raises UserError where there are none, or where the losses do not bend as the algorithm needs.
+    The values are the curvature bounds "least" (mu), "most" (L) and "condition" (L / mu) where they were computed, and
+    each resolved field as "algo.FIELD"; None if nothing was resolved. Raises UserError if no number follows from the
+    bounds, or if the losses lack the strong convexity that the algorithm needs.
     """
     algo = experiment.algo
     if not isinstance(algo, Algorithm):
         return experiment, None
-    told, known = {}, ProblemConstants(math.nan, math.nan)
+    constants = ProblemConstants(math.nan, math.nan)
+    resolved_values: dict[str, Any] = {}
     if needs_curvature_bounds(experiment):
-        known = compute_problem_constants(experiment, data)
-        least, most = known.strong_convexity, known.smoothness
-        if most == 0:
+        constants = compute_problem_constants(experiment, data)
+        mu, smoothness = constants.strong_convexity, constants.smoothness
+        if smoothness == 0:
             raise UserError(f"algo={experiment.names['algo']}: the losses are flat, for all features are 0: give its "
                             "steps, instead of auto")  # fmt: skip
-        told = {"least": least, "most": most, "condition": most / least if least > 0 else None}
+        resolved_values = {"least": mu, "most": smoothness, "condition": smoothness / mu if mu > 0 else None}
     elif not algo.auto_fields:
         return experiment, None
-    found = algo.resolve_auto(known)
-    changed = {f"algo.{k}": v for k, v in numeric_fields(found).items() if k in algo.auto_fields}
-    return replace(experiment, algo=found), {**told, **changed}
+    resolved = algo.resolve_auto(constants)
+    for name, value in numeric_fields(resolved).items():
+        if name in algo.auto_fields:
+            resolved_values[f"algo.{name}"] = value
+    return replace(experiment, algo=resolved), resolved_values
 
 
 def compute_problem_constants(experiment: Experiment, data: FederatedData) -> ProblemConstants:
-    """What is known of a run's losses and rounds, from which "auto" is worked out."""
-    schedule, weighting = build_schedule(experiment, data), experiment.settings.client_weighting
-    least, most = compute_curvature_bounds(experiment, data)
+    """Compute the constants of a run's losses and rounds from which fields that are "auto" are resolved."""
+    schedule = build_schedule(experiment, data)
+    weighting = experiment.settings.client_weighting
+    mu, smoothness = compute_curvature_bounds(experiment, data)
+    full_batch_smoothness, effective_rows = None, None
+    if not schedule.full_batch_steps:
+        full_batch_smoothness = compute_curvature_bounds(experiment, data, full_batch=True)[1]
+        effective_rows = schedule.effective_batch_rows
     edge_rounds = experiment.topology.edge_rounds
-    work = partial(bound_pooled_smoothness, experiment.objective, data, weighting)
-    reg, sides = experiment.reg, experiment.algo.traits.psi_sides
+    reg, psi_sides = experiment.reg, experiment.algo.traits.psi_sides
+    psi_on_clients = reg.applied_by == "client" and "client" in psi_sides and not isinstance(reg, NoRegularizer)
+    bound_smoothness = partial(bound_pooled_smoothness, experiment.objective, data, weighting)
     return ProblemConstants(
-        strong_convexity=least,
-        smoothness=most,
+        strong_convexity=mu,
+        smoothness=smoothness,
         local_steps=int(schedule.steps.max()) * (edge_rounds or 1),
-        full_batch_smoothness=None
-        if schedule.full_batch_steps
-        else compute_curvature_bounds(experiment, data, full_batch=True)[1],
+        full_batch_smoothness=full_batch_smoothness,
         partial_participation=edge_rounds is not None or schedule.cohort_size < data.n_clients,
-        effective_rows=None if schedule.full_batch_steps else schedule.effective_batch_rows,
-        psi_on_clients_only=reg.applied_by == "client" and "client" in sides and not isinstance(reg, NoRegularizer),
-        pooled_smoothness=partial(_once, (*_key(experiment), weighting), work),
+        effective_rows=effective_rows,
+        psi_on_clients_only=psi_on_clients,
+        pooled_smoothness=partial(_compute_once, (*_loss_key(experiment), weighting), bound_smoothness),
     )
 
 
 def compute_curvature_bounds(
     experiment: Experiment, data: FederatedData, full_batch: bool = False
 ) -> tuple[float, float]:
-    """Bounds on the curvature of each client's loss, or unless ``whole`` of minibatches where they are smaller."""
-    batch = experiment.settings.batch_size
-    full_batch = full_batch or batch is None or batch >= data.sizes.max()
-    return _once((*_key(experiment), full_batch), partial(curvature_bounds, experiment.objective, data, full_batch))
+    """Return bounds (mu, L) on the curvature of every loss that a local step takes.
+
+    With ``full_batch``, or where minibatches hold all rows of every client, these losses are the clients' losses;
+    else they are the losses of minibatches.
+    """
+    batch_size = experiment.settings.batch_size
+    full_batch = full_batch or batch_size is None or batch_size >= data.sizes.max()
+    compute = partial(curvature_bounds, experiment.objective, data, full_batch)
+    return _compute_once((*_loss_key(experiment), full_batch), compute)
 
 
 def build_schedule(experiment: Experiment, data: FederatedData, subset_view: SubsetView | None = None) -> Schedule:
-    """Who takes part in which round of a run, with how many local steps."""
+    """Return the schedule of a run: the cohort of each round and its clients' local steps and minibatches."""
     settings = experiment.settings
+    host_first_row = None
+    if data.host_bounds is not None and not data.on_disk:
+        host_first_row = data.offsets[data.host_bounds][data.host_of_client]
     return Schedule(
         offsets=data.offsets,
         generated_clients=0 if data.generated is None else data.generated.n_clients,
@@ -160,15 +182,16 @@ def build_schedule(experiment: Experiment, data: FederatedData, subset_view: Sub
         edge_rounds=experiment.topology.edge_rounds,
         names=data.clients,
         client_weights=None if data.weight is None else data.client_weights,
-        host_first_row=None
-        if data.host_bounds is None or data.on_disk
-        else data.offsets[data.host_bounds][data.host_of_client],
+        host_first_row=host_first_row,
         row_positions=None if subset_view is None else subset_view.train_rows,
     )
 
 
 def build_engine(experiment: Experiment, data: FederatedData, subset_view: SubsetView | None = None) -> Engine:
-    """The engine for runs like this one, on data whose rows may be ``among`` others."""
+    """Return the engine for the runs that share this experiment's ``batch_key``.
+
+    With ``subset_view``, the data are a subset of the rows of a larger data set that stays on the device.
+    """
     assert isinstance(experiment.algo, Algorithm)
     settings, problem = experiment.settings, build_problem(experiment, data)
     if experiment.algo.curvature_alternatives:
@@ -191,27 +214,29 @@ def build_engine(experiment: Experiment, data: FederatedData, subset_view: Subse
 
 
 @lru_cache(maxsize=2)
-def _load_once(asked: Keyed[tuple[Dataset, float | None]], part: int, of: int) -> FederatedData:
-    """The data of a data set, where they fit into the memory."""
-    data, memory = asked.value
-    needed, what = data.memory_needed()
-    check_memory(needed / of, free_host_memory(), memory, what)
+def _load_once(request: Keyed[tuple[Dataset, float | None]], shard: int, n_shards: int) -> FederatedData:
+    """Load one shard of a data set. Raises UserError if the shard does not fit into memory."""
+    dataset, memory = request.value
+    needed, description = dataset.memory_needed()
+    check_memory(needed / n_shards, free_host_memory(), memory, description)
     try:
-        return (data.load() if of == 1 else data.load_shard(part, of)).validate()
+        data = dataset.load() if n_shards == 1 else dataset.load_shard(shard, n_shards)
+        return data.validate()
     except MemoryError as error:
         raise UserError(f"the data do not fit into memory ({first_line(error)}); {REDUCE_HINT}") from error
 
 
-def _key(experiment: Experiment) -> tuple[str, str]:
+def _loss_key(experiment: Experiment) -> tuple[str, str]:
+    """Return a key of the clients' losses: the data and the objective."""
     return experiment.fingerprint, repr(experiment.objective)
 
 
-def _once(key: tuple, work: Callable[[], Any]) -> Any:
-    """What ``work()`` returns, worked out once for each key."""
-    if key not in _BOUNDS:
+_computed: dict[tuple, Any] = {}
+
+
+def _compute_once(key: tuple, compute: Callable[[], Any]) -> Any:
+    """Return ``compute()``, called once for each key."""
+    if key not in _computed:
         with interruptible_at_once():
-            _BOUNDS[key] = work()
-    return _BOUNDS[key]
-
-
-_BOUNDS: dict[tuple, Any] = {}
+            _computed[key] = compute()
+    return _computed[key]

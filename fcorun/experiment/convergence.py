@@ -1,4 +1,4 @@
-"""How a run ends, judged by its rows: a target that is met or missed, an objective that is still falling."""
+"""The end of a run, judged by its rows: targets that were met or missed, and an objective that was still falling."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,136 +9,159 @@ from fcorun.metrics import MetricCatalogue
 
 MetricRows = Sequence[Mapping[str, float]]
 
-NEAR_OPTIMUM = (
-    0.01  # of the optimum's objective, or where that is less than so much of what was gained, of that: being there
-)
-RELATIVE_CHANGE = "change"  # among targets: the relative change of what is minimised, from one evaluation to the next
-_SHARE, _OF_GAIN = 0.01, 0.05  # of its size, of all that was gained: what is called falling
-MIN_EVALUATIONS = 10  # evaluations, of which nothing can be told
-_ROUNDING = 1e-6  # of the largest value: what float32 makes of a constant
-_GROWN = 1000  # times the size that the objective had at the start, or at its lowest: what is called divergence
-_SMALL = 1e-3  # of an objective: a rise from almost 0, of a model that fits all rows, is no divergence
+# the largest relative gap of an objective called near the optimum: relative to the optimum's objective, or to the
+# decrease since the start where the optimum's objective is about 0
+NEAR_OPTIMUM = 0.01
+RELATIVE_CHANGE = "change"  # the target of ``stop`` on the relative change of the minimised metric between evaluations
+MIN_EVALUATIONS = 10  # fewer evaluations lie too far apart to tell a fall at the end from one long before
 MORE_ROUNDS_ADVICE = "more rounds or larger rates may help"
 NO_RANDOMNESS = "all clients take part with all their data, and nothing else is drawn"
+_MIN_FALL = 0.01  # a larger fall, relative to the metric, counts as still falling
+_MIN_FALL_OF_GAIN = 0.05  # and so does a larger fall relative to the whole decrease since the start
+_ROUNDING = 1e-6  # the rounding of float32, relative to the largest value
+_DIVERGENCE_FACTOR = 1000  # a rise by more than this factor is divergence
+_SMALL_OBJECTIVE = 1e-3  # a rise from below this value, of a model that fits all rows, is no divergence
 
 
 def minimised_metric(row: Mapping[str, float]) -> str:
-    """The metric that a run minimises: the objective, or of own models their training loss."""
+    """Return the metric that a run minimises: the objective, or the training loss of personal models."""
     return "personal_train_loss" if "personal_train_loss" in row else "objective"
 
 
 def metric_phrase(metric: str) -> str:
-    """What a sentence calls the metric that a run minimises."""
+    """Return the name of the minimised metric as sentences use it."""
     return "objective" if metric == "objective" else "own models' training loss"
 
 
 def describe_met_target(targets: Mapping[str, float], rows: MetricRows, metrics: MetricCatalogue) -> str:
-    """Which of the targets of ``stop`` the last evaluation has met, as a sentence; empty for none.
+    """Return a sentence on the first target of ``stop`` that the last evaluation has met; empty if it met none.
 
     Raises UserError for a metric that was not measured.
     """
     row = rows[-1]
     for name, target in targets.items():
         if name != RELATIVE_CHANGE and name not in row:
-            known = suggest_name(name, (RELATIVE_CHANGE, *(n for n in row if metrics[n].higher is not None)))
-            raise UserError(f"stop: this run does not measure '{name}': {known}")
-        higher, value = _higher(name, metrics), _value(name, rows)
-        if value >= target if higher else value <= target:
-            reached = f"stopped in round {row['round']}: {name} {value:.3g} {'>=' if higher else '<='} {target:g}"
-            return reached + _since(name, rows)
+            measured = [metric for metric in row if metrics[metric].higher is not None]
+            raise UserError(
+                f"stop: this run does not measure '{name}': {suggest_name(name, (RELATIVE_CHANGE, *measured))}"
+            )
+        value = _value(name, rows)
+        if _is_higher_better(name, metrics):
+            met, relation = value >= target, ">="
+        else:
+            met, relation = value <= target, "<="
+        if met:
+            sentence = f"stopped in round {row['round']}: {name} {value:.3g} {relation} {target:g}"
+            return sentence + _describe_previous_evaluation(name, rows)
     return ""
 
 
-def _since(name: str, rows: MetricRows) -> str:
-    """Say when the evaluation before was, where rounds lie between in which nothing was measured."""
+def _describe_previous_evaluation(name: str, rows: MetricRows) -> str:
+    """Return a clause that names the round of the evaluation before; empty if no rounds lie between the two."""
     if name == RELATIVE_CHANGE or len(rows) < 2 or rows[-1]["round"] - rows[-2]["round"] < 2:
         return ""
     return f", not yet in round {rows[-2]['round']}, the evaluation before"
 
 
 def describe_missed_targets(targets: Mapping[str, float], rows: MetricRows, metrics: MetricCatalogue) -> str:
-    """What the targets of ``stop`` had come to at the end of a run that met none of them; empty for no targets."""
-    found = (
-        f"{name} was {_value(name, rows):.3g} at the end, {'below' if _higher(name, metrics) else 'above'} {target:g}"
-        for name, target in targets.items()
-    )
-    return f"stop: {', '.join(found)}" if targets else ""
+    """Return a sentence on the final values of the targets of ``stop``, all of them missed; empty for no targets."""
+    if not targets:
+        return ""
+    clauses = []
+    for name, target in targets.items():
+        side = "below" if _is_higher_better(name, metrics) else "above"
+        clauses.append(f"{name} was {_value(name, rows):.3g} at the end, {side} {target:g}")
+    return f"stop: {', '.join(clauses)}"
 
 
-def _higher(name: str, metrics: MetricCatalogue) -> bool:
+def _is_higher_better(name: str, metrics: MetricCatalogue) -> bool:
     return name != RELATIVE_CHANGE and bool(metrics[name].higher)
 
 
 def _value(name: str, rows: MetricRows) -> float:
-    return rows[-1][name] if name != RELATIVE_CHANGE else _change(rows)
+    """Return the value of a target's metric at the last evaluation."""
+    return rows[-1][name] if name != RELATIVE_CHANGE else _relative_change(rows)
 
 
-def _change(rows: MetricRows) -> float:
-    """By which share of it what is minimised has changed at the last evaluation."""
+def _relative_change(rows: MetricRows) -> float:
+    """Return the relative change of the minimised metric at the last evaluation; inf at the first one."""
     if len(rows) < 2:
         return float("inf")
     metric = minimised_metric(rows[-1])
     before, now = rows[-2][metric], rows[-1][metric]
-    return abs(now - before) / max(abs(now), abs(before)) if now != before else 0.0
+    if now == before:
+        return 0.0
+    return abs(now - before) / max(abs(now), abs(before))
 
 
 def explain_growth(rows: MetricRows) -> str:
-    """Return why a run whose state is finite has diverged, as a sentence; empty where it has not.
+    """Return a sentence on why a run whose state is finite has diverged; empty if it has not diverged.
 
-    What it minimises has risen, from the first evaluation to the last, by more than 1,000 times its size at the start
-    or at its lowest, whichever is larger.
+    A run has diverged if its minimised metric rose, from the first evaluation to the last, by more than 1,000 times
+    its size at the start or at its lowest, whichever is larger.
     """
-    metric = minimised_metric(rows[-1]) if rows else ""
-    if metric not in (rows[-1] if rows else ()):
+    if not rows:
+        return ""
+    metric = minimised_metric(rows[-1])
+    if metric not in rows[-1]:
         return ""
     first, last, lowest = rows[0][metric], rows[-1][metric], min(row[metric] for row in rows)
-    if last - first <= _GROWN * max(abs(first), abs(lowest), _SMALL):
+    if last - first <= _DIVERGENCE_FACTOR * max(abs(first), abs(lowest), _SMALL_OBJECTIVE):
         return ""
-    size = f"more than {_GROWN:,} times its size at the start"
+    size = f"more than {_DIVERGENCE_FACTOR:,} times its size at the start"
     return f"the {metric_phrase(metric)} rose from {first:.3g} to {last:.3g}, by {size}"
 
 
 def measure_remaining_descent(rows: MetricRows) -> dict | None:
-    """What says that a run's objective was still falling when it ended; None where it was not.
+    """Measure how fast the minimised metric was still falling when a run ended; None if it had come to rest.
 
-    The mean over the last tenth of the evaluations is compared with that over the tenth before. It has fallen if the
-    difference is over 1 % of it, or over 5 % of what was gained in all (a run that has hardly begun), and over what
-    noise may do: three times the largest rise from one evaluation to the next in the second half of the run, divided
-    by the root of how many evaluations a mean is of. Of fewer than ten evaluations nothing is said: they lie too far
-    apart to tell a fall at the end from one long before.
+    The mean over the last tenth of the evaluations is compared with the mean over the tenth before. The metric was
+    falling if the difference is over 1 % of the metric, or over 5 % of the whole decrease (a run that has hardly
+    begun), and over the noise: three times the largest rise from one evaluation to the next in the second half of the
+    run, divided by the root of the number of evaluations in a mean. Returns None for fewer than ten evaluations.
 
     Returns "metric", "evaluations" (a tenth of them), "fell" and "of_gain" (the two shares).
     """
     if len(rows) < MIN_EVALUATIONS:
         return None
-    name, count = minimised_metric(rows[-1]), len(rows) // 10
-    values = np.array([row[name] for row in rows])
-    before, last, noise = _tenths(values)
-    fell, gained, size = before - last, values[0] - last, max(abs(before), abs(last))
-    if not (gained > 0 and fell > max(noise, min(_SHARE * size, _OF_GAIN * gained))):
+    metric = minimised_metric(rows[-1])
+    values = np.array([row[metric] for row in rows])
+    before, last, noise = _compare_tenths(values)
+    fall, gain = before - last, values[0] - last
+    size = max(abs(before), abs(last))
+    still_falling = gain > 0 and fall > max(noise, min(_MIN_FALL * size, _MIN_FALL_OF_GAIN * gain))
+    if not still_falling:
         return None
-    return {"metric": name, "evaluations": count, "fell": float(fell / size), "of_gain": float(fell / gained)}
+    return {
+        "metric": metric,
+        "evaluations": len(rows) // 10,
+        "fell": float(fall / size),
+        "of_gain": float(fall / gain),
+    }
 
 
 def is_descending(rows: MetricRows) -> bool:
-    """Return whether the objective fell at the end by more than noise may do, however little, as ``unfinished`` has
-    it."""
-    before, last, noise = _tenths(np.array([row[minimised_metric(rows[-1])] for row in rows]))
+    """Return whether the minimised metric fell at the end by more than noise, however little."""
+    metric = minimised_metric(rows[-1])
+    before, last, noise = _compare_tenths(np.array([row[metric] for row in rows]))
     return bool(before - last > noise)
 
 
-def _tenths(values: np.ndarray) -> tuple[float, float, float]:
-    """Return the means over the last tenth but one of the values and over the last tenth, and what noise may do."""
+def _compare_tenths(values: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean over the last tenth but one of the values, the mean over the last tenth, and the noise."""
     count = max(len(values) // 10, 1)
     rises = np.diff(values[len(values) // 2 :])
     noise = max(3 * rises.max(initial=0) / np.sqrt(count), _ROUNDING * np.abs(values).max())
     return float(values[-2 * count : -count].mean()), float(values[-count:].mean()), float(noise)
 
 
-def describe_remaining_descent(found: Mapping) -> str:
-    """What ``unfinished`` found, as a sentence."""
-    count, fell, of_gain = found["evaluations"], 100 * found["fell"], 100 * found["of_gain"]
-    when = f"over the last {count} evaluations" if count > 1 else "at the last evaluation"
-    then = f"over the {count} before" if count > 1 else "at the one before"
-    lower = f"{fell:.2g} % lower than {then}, {of_gain:.2g} % of all it gained"
-    return f"not finished: {when} the {metric_phrase(found['metric'])} was {lower}: {MORE_ROUNDS_ADVICE}"
+def describe_remaining_descent(descent: Mapping) -> str:
+    """Return a sentence on the result of ``measure_remaining_descent``."""
+    count = descent["evaluations"]
+    if count > 1:
+        period, previous_period = f"over the last {count} evaluations", f"over the {count} before"
+    else:
+        period, previous_period = "at the last evaluation", "at the one before"
+    fall, share_of_gain = 100 * descent["fell"], 100 * descent["of_gain"]
+    return (f"not finished: {period} the {metric_phrase(descent['metric'])} was {fall:.2g} % lower than "
+            f"{previous_period}, {share_of_gain:.2g} % of all it gained: {MORE_ROUNDS_ADVICE}")  # fmt: skip

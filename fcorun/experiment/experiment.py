@@ -27,12 +27,12 @@ from fcorun.trackers.base import Tracker
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A configuration made into objects. Two experiments are the same when their ``identity`` is.
+    """A configuration made into objects. Two experiments with the same ``identity`` are the same experiment.
 
     Attributes:
         config: the configuration as plain values, fit for YAML, from which the same experiment can be built again.
-        names: what each section is called.
-        tracker: is told of the record when it is complete; no part of the identity, nor of ``config``.
+        names: the name of the plug-in of each section, as in ``algo=NAME``.
+        tracker: receives the complete record. The tracker is no part of the identity, nor of ``config``.
     """
 
     algo: Algorithm | Baseline
@@ -48,96 +48,107 @@ class Experiment:
 
     @cached_property
     def identity(self) -> str:
-        """The hash of what gives the run its meaning: no paths, nothing of how it is shown, but what the data hold."""
-        content = {
-            s: [code_identifier(getattr(self, s)), identity_fields(getattr(self, s))]
-            for s in IDENTITY_SECTIONS
-            if s != "data"
-        }
+        """The hash of everything that determines the numbers of the run.
+
+        The contents of the data are part of the hash; paths and the presentation of results are not.
+        """
+        content: dict[str, Any] = {}
+        for section in IDENTITY_SECTIONS:
+            if section != "data":
+                plugin = getattr(self, section)
+                content[section] = [code_identifier(plugin), identity_fields(plugin)]
         if self.reg.relative_or_none is not None:
             content["reg"][1].pop("strength", None)
         settings = identity_fields(self.settings)
-        if self.settings.stop is None:  # as before there was such a key
+        if self.settings.stop is None:  # stop=null has the identity of a configuration without the key
             settings.pop("stop")
         if isinstance(self.algo, Baseline):
             settings = {key: settings[key] for key in ("client_weighting", "cutoff", "reference")}
         if self.warm_start:
             settings["start"] = self.warm_start.digest
-        if (map := self.topology.sources()) is not None:
-            content["topology"][1]["map"] = map
-        content |= {"data": self.fingerprint, "settings": settings, "versions": [RESULTS_VERSION, solver.VERSION]}
+        edge_map = self.topology.sources()
+        if edge_map is not None:
+            content["topology"][1]["map"] = edge_map
+        content["data"] = self.fingerprint
+        content["settings"] = settings
+        content["versions"] = [RESULTS_VERSION, solver.VERSION]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @cached_property
     def plugin_code(self) -> dict[str, PluginCode]:
         """The code of the plug-ins outside of fcorun, by section."""
-        codes = {section: find_code(type(getattr(self, section))) for section in IDENTITY_SECTIONS}
-        return {section: code for section, code in codes.items() if code is not None}
+        codes = {}
+        for section in IDENTITY_SECTIONS:
+            code = find_code(type(getattr(self, section)))
+            if code is not None:
+                codes[section] = code
+        return codes
 
     @cached_property
     def fingerprint(self) -> str:
-        """That of the data, as it was when it was first asked for; what is missing is downloaded, if it is to run."""
+        """The fingerprint of the data, computed once. Downloads missing files unless ``dry_run`` is set."""
         if not self.settings.dry_run:
             self.data.fetch()
         return self.data.fingerprint()
 
     @cached_property
     def warm_start(self) -> WarmStart | None:
-        """Where the run starts from, if that is a record's solution."""
+        """The record whose solution the run starts from; None unless ``start`` is set."""
         return load_warm_start(self.settings.start) if self.settings.start else None
 
     @property
     def default_folder(self) -> Path:
-        """outputs/DATA/ALGORITHM-IDENTITY under the current folder."""
+        """The folder outputs/DATA/ALGORITHM-IDENTITY under the current folder."""
         return Path("outputs") / self.names["data"] / f"{self.names['algo']}-{self.identity[:8]}"
 
     @cached_property
     def batch_key(self) -> str:
-        """Equal for experiments that differ in numbers and seed only, which one program can run together."""
-        parts: list = []
+        """A key shared by the experiments that one program can run together: they differ in numbers and seed only."""
+        plugins: list = []
         for section in IDENTITY_SECTIONS:
             plugin = getattr(self, section)
             traced = set(numeric_fields(plugin)) if section in GRID_SECTIONS else set()
-            traced |= {"relative"} if section == "reg" and self.reg.relative_or_none is not None else set()
-            parts.append(
-                [
-                    code_identifier(plugin),
-                    {k: v for k, v in identity_fields(plugin).items() if k not in traced},
-                    sorted(traced),
-                ]
-            )
-        settings = asdict(self.settings) | ({"seed": None} if isinstance(self.algo, Algorithm) else {})
+            if section == "reg" and self.reg.relative_or_none is not None:
+                traced.add("relative")
+            static = {name: value for name, value in identity_fields(plugin).items() if name not in traced}
+            plugins.append([code_identifier(plugin), static, sorted(traced)])
+        settings = asdict(self.settings)
+        if isinstance(self.algo, Algorithm):
+            settings["seed"] = None
         start = self.warm_start and self.warm_start.digest
-        return json.dumps(
-            [parts, settings, self.fingerprint, start, self.topology.sources()], sort_keys=True, default=str
-        )
+        content = [plugins, settings, self.fingerprint, start, self.topology.sources()]
+        return json.dumps(content, sort_keys=True, default=str)
 
     @property
     def label(self) -> str:
-        """A line that says which run this is."""
-        shown = self.numbers()
+        """The plug-ins and numbers of the run in one line, as logs and tables show them."""
+        words = [f"{section}={self.names[section]}" for section in ("algo", "data", "reg")]
+        if self.topology.edge_rounds:
+            words.append(f"topology={self.names['topology']}")
+        if self.settings.start:
+            words.append(f"start={Path(self.settings.start).name}")
+        if self.settings.frozen:
+            words.append("frozen")
+        numbers = self.numbers()
         if self.reg.relative_or_none is not None:
-            shown["reg"].pop("strength")
-        rates = " ".join(f"{k}={v:g}" for section in shown.values() for k, v in section.items())
-        rates = " ".join([rates, *(f"{k}={AUTO}" for k in getattr(self.algo, "auto_fields", ()))]).strip()
-        more = [f"topology={self.names['topology']}"] if self.topology.edge_rounds else []
-        more += [f"start={Path(self.settings.start).name}"] if self.settings.start else []
-        more += ["frozen"] if self.settings.frozen else []
-        named = f"algo={self.names['algo']} data={self.names['data']} reg={self.names['reg']}"
-        return " ".join([named, *more, rates]).strip()
+            numbers["reg"].pop("strength")
+        for fields in numbers.values():
+            words += [f"{name}={value:g}" for name, value in fields.items()]
+        words += [f"{name}={AUTO}" for name in getattr(self.algo, "auto_fields", ())]
+        return " ".join(words)
 
     def numbers(self) -> Numbers:
-        """The numbers that a grid may vary."""
+        """Return the numbers that a grid may vary, by section and field."""
         return {section: numeric_fields(getattr(self, section)) for section in GRID_SECTIONS}
 
     @cached_property
     def metrics(self) -> MetricCatalogue:
-        """The catalogue of metrics with those that the objective declares."""
+        """The catalogue of metrics, extended by the metrics that the objective declares."""
         return CATALOGUE.with_metrics(custom_metrics(self.objective.metrics))
 
     @property
     def warning(self) -> str:
-        """What a user should know of this combination before it runs, or nothing."""
+        """A warning about this combination of plug-ins before the run begins; empty for none."""
         if isinstance(self.algo, Baseline) and self.settings.stop:
             return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
         if self.ignores_regularizer:
@@ -146,15 +157,15 @@ class Experiment:
 
     @property
     def ignores_regularizer(self) -> bool:
-        """Whether there is a psi that the algorithm does not apply."""
+        """True if the problem has a regularizer that the algorithm does not apply."""
         return not self.applies_regularizer and not isinstance(self.reg, NoRegularizer)
 
     @property
     def has_shared_model(self) -> bool:
-        """Whether the run has a model for all clients: its algorithm trains one, or it starts from one."""
+        """True if the run has one model for all clients: the algorithm trains one, or the run starts from one."""
         return isinstance(self.algo, Baseline) or self.algo.traits.shared_model or self.settings.start is not None
 
     @property
     def applies_regularizer(self) -> bool:
-        """Whether the algorithm applies psi."""
+        """True if the algorithm applies the regularizer psi."""
         return isinstance(self.algo, Baseline) or bool(self.algo.traits.psi_sides)

@@ -1,4 +1,4 @@
-"""How far from the optimum a run has ended: said of runs whose rates were worked out for them."""
+"""The gap between the objective at the end of a run and the optimum, for runs whose rates fcorun resolved."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,24 +22,30 @@ from fcorun.problem.vector import Vector
 from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.cache import Keyed
 
-SURE = 0.03  # of the distance: how well it is to be known
-WORK, MOST = 2e9, 2000  # numbers read, and iterations, at most, of the solver that goes on from where a run has ended
-SOLVED, SOLVABLE = "closed form", 2**24  # least squares without psi, with so many numbers at most
+_TIGHT = 0.03  # bounds on the optimum are tight if they differ by at most this share of the gap
+_MAX_NUMBERS_READ = 2e9  # by the solver that continues from the end of a run
+_MAX_ITERATIONS = 2000  # of that solver
+_CLOSED_FORM = "closed form"  # the kind of certificate of least squares without a regularizer
+_MAX_CLOSED_FORM_SIZE = 2**24  # entries of the largest matrix of features solved in closed form
 
 
 @dataclass(frozen=True)
 class OptimalityGap:
-    """How far the objective of a run's end is above the optimum's.
+    """The gap between the objective at the end of a run and the optimum.
+
+    The best known objective is the lowest one that the run, or the solver continuing from its end, has reached.
 
     Attributes:
-        kind, value: the certificate: the objective less the best lower bound; or, without one, the norm of the
-            prox-gradient map where the solver came to, which went on from there.
-        above: the share of the lowest objective known by which it is above that; None where that is about 0.
-        left: the share of what was to be gained from the start that is left; None where there was nothing.
-        sure: whether the lowest objective known is the optimum's, but for a little of what lies between.
-        near: whether it is at most a hundredth above the optimum's, or of what was gained where that is about 0; None:
-            nothing bounds the optimum from below, and nothing much lower was found.
-        certified: whether the solver came to rest.
+        kind, value: the certificate: the final objective minus the best lower bound on the optimum; without such a
+            bound, the norm of the prox-gradient map at the solver's last iterate.
+        above: the gap to the best known objective, relative to that; None if the best known objective is about 0.
+        left: the gap to the best known objective, relative to the decrease possible from the start; None if no
+            decrease was possible.
+        sure: whether the best known objective is the optimum's, up to a small share of the gap.
+        near: whether the final objective is at most 1 % above the optimum, relative to the optimum's objective (or to
+            the decrease since the start if that is about 0). None: the optimum has no lower bound, and the solver
+            found no much lower objective.
+        certified: whether the solver converged.
     """
 
     kind: str
@@ -51,46 +57,54 @@ class OptimalityGap:
     certified: bool
 
     def describe(self, experiment: Experiment, data: FederatedData, *, falling: bool = False) -> str:
-        """What a user should know, and may do about it, or nothing; ``falling``: the objective was still."""
+        """Return a sentence on the gap with advice; empty if the run ended near the optimum.
+
+        Args:
+            falling: whether the objective was still falling when the run ended.
+        """
         if self.near or (self.near is None and self.certified):
             return ""
         if self.near is None:
             return (f"how far the objective is from the optimum is not known ({self.kind} {self.value:.3g}): "
                     "reference=true works it out")  # fmt: skip
-        least = "" if self.sure else "at least "
+        at_least = "" if self.sure else "at least "
         if self.above is not None:
-            told = f"the objective ended {least}{_percent(self.above)} above the optimum"
+            statement = f"the objective ended {at_least}{_percent(self.above)} above the optimum"
         else:
-            told = f"{least}{_percent(self.left or 0)} of what was to be gained is left"
-        return f"{told}: {advise(experiment, data, falling)}"
+            statement = f"{at_least}{_percent(self.left or 0)} of what was to be gained is left"
+        return f"{statement}: {advise(experiment, data, falling)}"
 
 
 def _percent(share: float) -> str:
+    """Format a share in per cent, with two significant digits."""
     return f"{float(f'{100 * share:.2g}'):g} %"
 
 
-def can_assess_gap(experiment: Experiment, bounds: dict | None) -> bool:
-    """Whether there is an optimum that the run was to come to with steps that ``bounds`` say were worked out."""
+def can_assess_gap(experiment: Experiment, resolved_values: dict | None) -> bool:
+    """Return whether the run aims at a convex problem's optimum with steps that follow from curvature bounds."""
     algo, reg = experiment.algo, experiment.reg
-    automatic = bounds is not None and "least" in bounds and any(name.startswith("algo.") for name in bounds)
-    if not automatic or not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
+    if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return False
-    minimised = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
-    return minimised and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)
+    if resolved_values is None or "least" not in resolved_values:
+        return False
+    if not any(name.startswith("algo.") for name in resolved_values):
+        return False
+    minimises_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
+    return minimises_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)
 
 
 def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
-    """Return what to say of a run whose distance from an optimum is neither judged nor measured; empty where there is
-    no optimum to measure it from."""
-    algo, names = experiment.algo, experiment.names
+    """Return a sentence on a run whose gap to the optimum is neither assessed nor measured.
+
+    The sentence is empty if ``reference`` measures the gap already, or could not: the problem has no certified
+    optimum, or its rows are not in memory.
+    """
+    algo, reg, names = experiment.algo, experiment.reg, experiment.names
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return ""
-    measured = experiment.settings.reference or data.generated is not None or data.on_disk
-    if (
-        measured
-        or not are_convex(experiment.objective, experiment.reg)
-        or not experiment.mirror.domain_contains(experiment.reg)
-    ):
+    if experiment.settings.reference or data.generated is not None or data.on_disk:
+        return ""
+    if not are_convex(experiment.objective, reg) or not experiment.mirror.domain_contains(reg):
         return ""
     if experiment.ignores_regularizer:
         return (f"algo={names['algo']} leaves psi out, so that it ends above the least objective with "
@@ -99,38 +113,56 @@ def explain_unassessed_gap(experiment: Experiment, data: FederatedData) -> str:
 
 
 def assess_gap(
-    experiment: Experiment, data: FederatedData, w: dict[str, np.ndarray], ends: tuple[float, float], least: float
+    experiment: Experiment,
+    data: FederatedData,
+    solution: dict[str, np.ndarray],
+    objectives: tuple[float, float],
+    strong_convexity: float,
 ) -> OptimalityGap:
-    """The verdict on a run of this experiment that ended at w.
+    """Assess the gap of a run of this experiment that ended at ``solution``.
 
-    ``ends`` are its first objective and its last, which is finite; F bends no less than ``least``.
+    Args:
+        objectives: the first and the last objective of the run; the last one is finite.
+        strong_convexity: a lower bound mu on the curvature of F.
     """
     with jax.enable_x64(True):
-        problem, batch = build_problem(experiment, data), gather_rows(data, experiment.settings.client_weighting)
-        solved = _solved(problem, batch)
-        if solved is not None:
-            best = min(solved, ends[1])
-            return _verdict(ends, best, solved, (SOLVED, ends[1] - solved, True))
-        start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in w.items()})
-        made = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
-        return _searched(problem, batch, ends, least, {"start": start, "compiled": made})
+        problem = build_problem(experiment, data)
+        batch = gather_rows(data, experiment.settings.client_weighting)
+        optimum = _solve_in_closed_form(problem, batch)
+        if optimum is not None:
+            last = objectives[1]
+            return _summarize_gap(objectives, min(optimum, last), optimum, (_CLOSED_FORM, last - optimum, True))
+        start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
+        compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
+        return _search_from(start, problem, batch, objectives, strong_convexity, compiled)
 
 
-def _verdict(ends: tuple[float, float], best: float, lower: float, found: tuple[str, float, bool]) -> OptimalityGap:
-    """What the lowest objective known and the best lower bound (-inf: none) say; ``found``: what it goes by."""
-    first, last = ends
-    kind, value, certified = found
+def _summarize_gap(
+    objectives: tuple[float, float], best: float, lower_bound: float, certificate: tuple[str, float, bool]
+) -> OptimalityGap:
+    """Return the gap given by the best known objective and a lower bound on the optimum (-inf: none).
+
+    Args:
+        certificate: the kind and value of the solver's certificate, and whether the solver converged.
+    """
+    first, last = objectives
+    kind, value, certified = certificate
     gain = first - best if np.isfinite(first) else 0.0
-    tiny = abs(best) <= NEAR_OPTIMUM * gain
-    scale = gain if tiny else abs(best)
-    sure = bool(np.isfinite(lower) and best - lower <= SURE * (last - lower))
-    near = (
-        True if last - lower <= NEAR_OPTIMUM * scale else False if sure or last - best > NEAR_OPTIMUM * scale else None
-    )
+    best_is_tiny = abs(best) <= NEAR_OPTIMUM * gain
+    scale = gain if best_is_tiny else abs(best)
+    sure = bool(np.isfinite(lower_bound) and best - lower_bound <= _TIGHT * (last - lower_bound))
+    near = None
+    if last - lower_bound <= NEAR_OPTIMUM * scale:
+        near = True
+    elif sure or last - best > NEAR_OPTIMUM * scale:
+        near = False
+    above = None
+    if not best_is_tiny:
+        above = (last - best) / abs(best) if best else 0.0
     return OptimalityGap(
         kind=kind,
-        value=last - lower if np.isfinite(lower) else value,
-        above=None if tiny else (last - best) / abs(best) if best else 0.0,
+        value=last - lower_bound if np.isfinite(lower_bound) else value,
+        above=above,
         left=(last - best) / gain if gain > 0 else None,
         sure=sure,
         near=near,
@@ -138,41 +170,57 @@ def _verdict(ends: tuple[float, float], best: float, lower: float, found: tuple[
     )
 
 
-def _searched(problem: Problem, batch: Batch, ends: tuple[float, float], least: float, given: dict) -> OptimalityGap:
-    """The verdict by a solver that goes on from where the run has ended, with what it is ``given``."""
-    gapped = solver.has_duality_gap(problem, batch.x.shape[1])
-    start = given["start"]
-    outputs = start["weights"].size // batch.x.shape[1] if "weights" in start else 1
-    most = int(min(MOST, max(WORK / (batch.x.size * outputs), solver.STEPS_PER_CERTIFICATE)))
-    best, lower, verdict = ends[1], -np.inf, None
-    for now in solver.minimize(problem, batch, 1e-9 if gapped else 1e-6, most, **given):
-        best = min(best, now.objective)
-        if gapped:
-            lower = max(lower, now.objective - now.certificate)
-        elif least > 0 and isinstance(problem.regularizer, NoRegularizer):  # F >= F(w) - ||g||^2 / 2l
-            lower = max(lower, now.objective - float(problem.gradient(now.w, batch).norm()) ** 2 / (2 * least))
-        verdict = _verdict(ends, best, lower, (now.certificate_kind, now.certificate, now.certified))
-        if verdict.near or verdict.sure:
+def _search_from(
+    start: Vector,
+    problem: Problem,
+    batch: Batch,
+    objectives: tuple[float, float],
+    strong_convexity: float,
+    compiled: solver.SolverPrograms,
+) -> OptimalityGap:
+    """Assess the gap by a solver that continues from ``start``, the end of the run."""
+    n_features = batch.x.shape[1]
+    has_duality_gap = solver.has_duality_gap(problem, n_features)
+    n_outputs = start["weights"].size // n_features if "weights" in start else 1
+    affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)
+    max_iterations = int(min(_MAX_ITERATIONS, affordable))
+    tolerance = 1e-9 if has_duality_gap else 1e-6
+    best, lower_bound, gap = objectives[1], -np.inf, None
+    for iterate in solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled):
+        best = min(best, iterate.objective)
+        if has_duality_gap:
+            lower_bound = max(lower_bound, iterate.objective - iterate.certificate)
+        elif strong_convexity > 0 and isinstance(problem.regularizer, NoRegularizer):
+            gradient_norm = float(problem.gradient(iterate.w, batch).norm())  # F >= F(w) - ||g||^2 / 2 mu
+            lower_bound = max(lower_bound, iterate.objective - gradient_norm**2 / (2 * strong_convexity))
+        certificate = (iterate.certificate_kind, iterate.certificate, iterate.certified)
+        gap = _summarize_gap(objectives, best, lower_bound, certificate)
+        if gap.near or gap.sure:
             break
-    assert verdict is not None
-    return verdict
+    assert gap is not None
+    return gap
 
 
-def _solved(problem: Problem, batch: Batch) -> float | None:
-    """The optimum of least squares without psi, whatever the units of its features; None for other problems."""
-    plain = isinstance(problem.regularizer, NoRegularizer) and not problem.objective.ridge
-    if not (plain and isinstance(problem.objective, LeastSquares) and batch.x.size <= SOLVABLE):
+def _solve_in_closed_form(problem: Problem, batch: Batch) -> float | None:
+    """Return the optimum of least squares without a regularizer, whatever the units of its features.
+
+    Returns None for other problems, and for matrices of features that are too large.
+    """
+    if not isinstance(problem.objective, LeastSquares) or problem.objective.ridge:
         return None
-    root = np.sqrt(np.asarray(batch.weight))
-    x = root[:, None] * problem.objective.design(np.asarray(problem.features(batch.x, jnp.float64)))
-    y = root * (np.asarray(batch.y) - (0.0 if batch.offset is None else np.asarray(batch.offset)))
-    length = np.linalg.norm(x, axis=0)
-    x = x / np.where(length > 0, length, 1)
-    rest = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
-    return float(rest @ rest)
+    if not isinstance(problem.regularizer, NoRegularizer) or batch.x.size > _MAX_CLOSED_FORM_SIZE:
+        return None
+    root_weight = np.sqrt(np.asarray(batch.weight))
+    x = root_weight[:, None] * problem.objective.design(np.asarray(problem.features(batch.x, jnp.float64)))
+    offset = 0.0 if batch.offset is None else np.asarray(batch.offset)
+    y = root_weight * (np.asarray(batch.y) - offset)
+    column_norms = np.linalg.norm(x, axis=0)
+    x = x / np.where(column_norms > 0, column_norms, 1)
+    residual = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    return float(residual @ residual)
 
 
 @lru_cache(maxsize=1)
-def compile_solver(problem: Keyed[Problem], features: int) -> solver.SolverPrograms:
-    """Return the solver's programs for a problem whose examples have so many features, compiled once for one key."""
-    return solver.compile_programs(problem.value, features)
+def compile_solver(problem: Keyed[Problem], n_features: int) -> solver.SolverPrograms:
+    """Return the solver's programs for a problem on ``n_features`` features, compiled once for each key."""
+    return solver.compile_programs(problem.value, n_features)

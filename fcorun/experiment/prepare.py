@@ -1,4 +1,4 @@
-"""From a plain configuration to an experiment: checked plug-ins that fit each other."""
+"""The way from a plain configuration to an experiment: checked plug-ins that fit each other."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -23,71 +23,81 @@ from fcorun.sections import IDENTITY_SECTIONS, SECTIONS
 
 
 def prepare(config: Mapping[str, Any]) -> Experiment:
-    """The experiment of a configuration: its sections, one plug-in each, and its root keys.
+    """Build the experiment of a configuration: one plug-in for each section, and the settings of the root keys.
 
     Raises UserError for an unknown or missing key, a value of the wrong type or out of range, a plug-in that cannot be
-    found, and plug-ins that do not fit each other. Nothing is read or written.
+    found, and plug-ins that do not fit each other. Reads and writes no files.
     """
-    settings = _settings({key: value for key, value in config.items() if key not in (*SECTIONS, "figure")})
+    settings = _build_settings({key: value for key, value in config.items() if key not in (*SECTIONS, "figure")})
     plugins: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, section in SECTIONS.items():
         values = config.get(name) or section.default
         if not isinstance(values, Mapping):
             raise UserError(f"the section '{name}' is missing: give {name}=NAME")
-        relative = name == "reg" and values.get("relative") is not None  # the strength is worked out: none is given
-        plugins[name] = plugin = build_plugin(name, {**values, "strength": 0.0} if relative else values)
+        if name == "reg" and values.get("relative") is not None:
+            values = {**values, "strength": 0.0}  # a placeholder: the strength follows from the data
+        plugins[name] = plugin = build_plugin(name, values)
         names[name] = str(values.get("name", type(plugin).__name__.lower()))
         if not isinstance(plugin, section.base_classes):
-            kinds = " or ".join(kind.rpartition(".")[2] for kind in section.base_class_paths)
-            raise UserError(
-                f"{name}.class={values['class']} is no {kinds}; derive the class from {section.base_class_paths[0]}"
-            )
+            base_names = " or ".join(path.rpartition(".")[2] for path in section.base_class_paths)
+            raise UserError(f"{name}.class={values['class']} is no {base_names}; "
+                            f"derive the class from {section.base_class_paths[0]}")  # fmt: skip
     if plugins["algo"].traits.deterministic:
         settings = full_batch_settings(settings, names["algo"])
     check_compatibility(plugins, names)
     check_start(plugins, names, settings)
     check_optimum(plugins, names, settings)
-    plain = {key: value for key, value in asdict(settings).items() if key != "hosts"}  # of this start alone
-    plain |= {name: plugin_to_config(plugins[name], names[name], config.get(name) or {}) for name in IDENTITY_SECTIONS}
+    resolved_config = asdict(settings)
+    del resolved_config["hosts"]  # hosts belong to one invocation, not to the experiment
+    for name in IDENTITY_SECTIONS:
+        resolved_config[name] = plugin_to_config(plugins[name], names[name], config.get(name) or {})
     if settings.start:
         plugins["data"] = plugins["data"].with_record_encoding(settings.start)
-    experiment = Experiment(**plugins, settings=settings, config=plain, names=names)
+    experiment = Experiment(**plugins, settings=settings, config=resolved_config, names=names)
     check_metric(settings.metric, experiment)
     check_stop(experiment)
     return experiment
 
 
 def check_metric(metric: str | None, experiment: Experiment) -> None:
-    """Refuse a metric that neither the catalogue nor the objective knows, that is better in no direction, or that is a
-    gap to an optimum that nobody asks for."""
-    if metric is not None and metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
+    """Refuse a metric by which runs cannot be compared.
+
+    Such metrics are unknown to the catalogue and the objective, are better in no direction, belong to the test rows,
+    or are the gap to a reference optimum that the experiment does not compute. Raises UnknownMetric.
+    """
+    if metric is None:
+        return
+    if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
         raise UnknownMetric(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
-    if metric is not None and metric not in experiment.metrics.comparable:
+    if metric not in experiment.metrics.comparable:
         raise UnknownMetric(f"metric={metric} is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
     if metric == "suboptimality" and not experiment.settings.reference:
         raise UnknownMetric("metric=suboptimality is the gap to a reference optimum: give reference=true as well")
 
 
 def explain_unmeasured(metric: str, experiment: Experiment, data: FederatedData) -> str:
-    """Why runs of an experiment on these data will not measure a metric; empty where they may."""
+    """Return why runs of an experiment on these data will not measure a metric; empty if they may."""
     name, names = metric.removeprefix(PERSONAL_PREFIX), experiment.names
     if name.startswith("val_") and (data.y_val is None or not len(data.y_val)):
         return f"data={names['data']} have no validation rows"
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
         return f"algo={names['algo']} makes no model for all clients"
-    own = {metric.name for metric in experiment.objective.metrics}
+    objective_metrics = {metric.name for metric in experiment.objective.metrics}
     classifies = data.task != "regression" and type(experiment.objective).scores is not Objective.scores
-    if "accuracy" in name and not (classifies or name.partition("_")[2] in own):
+    if "accuracy" in name and not (classifies or name.partition("_")[2] in objective_metrics):
         return f"objective={names['objective']} has no accuracy"
-    if name in RANKING_METRICS.values() and name.removeprefix("val_") not in own and (why := why_unranked(data)):
-        return f"of data={names['data']} nothing is ranked, since {why}"
+    if name in RANKING_METRICS.values() and name.removeprefix("val_") not in objective_metrics:
+        reason = why_unranked(data)
+        if reason:
+            return f"of data={names['data']} nothing is ranked, since {reason}"
     if name.startswith(("support_", "recovery_")) and not (data.truth or data.client_truths):
         return f"data={names['data']} have no true model to compare with"
     return ""
 
 
-def _settings(values: dict[str, Any]) -> Settings:
+def _build_settings(values: dict[str, Any]) -> Settings:
+    """Build the settings, in which one of ``local_epochs`` and ``local_steps`` is None. Raises UserError."""
     settings = build(Settings, values)
     if settings.local_steps is not None:
         if settings.local_epochs not in (None, 1):
@@ -98,11 +108,16 @@ def _settings(values: dict[str, Any]) -> Settings:
     return settings
 
 
-def plugin_to_config(plugin: Any, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A plug-in with its name as plain values, from which it can be built again."""
-    labels = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
-    title = {"title": str(given["title"])} if given.get("title") else {}
+def plugin_to_config(plugin: Any, name: str, section_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plug-in and its name as plain values, from which the plug-in can be built again.
+
+    Args:
+        section_config: the configuration of its section; the ``title`` is taken from there.
+    """
+    config = {"name": name, "class": f"{type(plugin).__module__}.{type(plugin).__qualname__}"}
+    if section_config.get("title"):
+        config["title"] = str(section_config["title"])
     fields = asdict(plugin)
     if isinstance(plugin, Regularizer) and plugin.relative_or_none is not None:
         del fields["strength"]
-    return labels | title | fields
+    return config | fields

@@ -1,7 +1,8 @@
-"""How far from stationary a run has ended: the KKT residual, told as a movement of the coefficients.
+"""The distance of a run's end from a stationary point: the KKT residual, expressed as a movement of the coefficients.
 
-An objective that hardly falls may hide coefficients that are far from the optimum's. A point is optimal where steps of
-proximal gradient on all rows leave it where it is. So some accelerated ones, which fit any psi, are taken from there.
+An objective that hardly falls may hide coefficients that are far from the optimum's. A point is optimal if steps of
+proximal gradient on all rows leave it in place. Accelerated steps, which fit any regularizer, are taken from the end
+of the run, and the largest change of a coefficient is reported.
 """
 
 import jax
@@ -23,61 +24,67 @@ from fcorun.regularizers.none import NoRegularizer
 from fcorun.system.cache import Keyed
 
 STEPS = solver.STEPS_PER_CERTIFICATE
-SMALL_MOVEMENT = 0.02  # of the largest coefficient: what is called leaving it where it is
-_ALONE, _OF_MANY = 2e6, 2e5  # numbers of the rows, at most: of a run by itself, of one of many; half a second, a tenth
+SMALL_MOVEMENT = 0.02  # relative to the largest coefficient: a smaller movement counts as standing still
+_MAX_SIZE_SINGLE_RUN = 2e6  # entries of the features for which a single run takes the steps, about half a second
+_MAX_SIZE_OF_MANY_RUNS = 2e5  # entries for which each of many runs takes them, about a tenth of a second
 
 
 def can_measure_movement(experiment: Experiment, data: FederatedData, *, single_run: bool) -> bool:
-    """Return whether the run minimises a convex F + psi of a linear model, on rows few enough to be gone through."""
+    """Return whether the run minimises a convex F + psi of a linear model on few enough rows, all of them in memory."""
     algo, reg = experiment.algo, experiment.reg
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return False
-    minimised = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
-    if not (minimised and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)):
+    minimises_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
+    if not (minimises_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)):
         return False
-    if (
-        not is_linear_model(type(experiment.objective))
-        or data.on_disk
-        or data.host_bounds is not None
-        or data.generated is not None
-    ):
+    if not is_linear_model(type(experiment.objective)):
         return False
-    return data.x.size * max(len(data.classes), 1) <= (_ALONE if single_run else _OF_MANY)
+    if data.on_disk or data.host_bounds is not None or data.generated is not None:
+        return False
+    max_size = _MAX_SIZE_SINGLE_RUN if single_run else _MAX_SIZE_OF_MANY_RUNS
+    return data.x.size * max(len(data.classes), 1) <= max_size
 
 
 def measure_movement(experiment: Experiment, data: FederatedData, solution: dict[str, np.ndarray]) -> float:
-    """Return by how much steps of proximal gradient move a coefficient at most, as a share of the largest one.
+    """Measure by how much steps of proximal gradient move a coefficient at most, as a share of the largest one.
 
     Coefficients of features are compared in units of the features' sizes. The intercept, which may be much larger, is
     compared with itself.
     """
     with jax.enable_x64(True):
-        problem, batch = build_problem(experiment, data), gather_rows(data, experiment.settings.client_weighting)
+        problem = build_problem(experiment, data)
+        batch = gather_rows(data, experiment.settings.client_weighting)
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
-        made = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
-        *_, end = solver.minimize(problem, batch, 1e-9, STEPS, start=start, compiled=made)
-        sizes = np.sqrt(np.asarray(batch.weight @ jnp.square(problem.features(batch.x, jnp.float64))))
-        before, after = (_sized(w, sizes) for w in (start, end.w))
-        if not np.isfinite(end.objective):
+        compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
+        *_, last = solver.minimize(problem, batch, 1e-9, STEPS, start=start, compiled=compiled)
+        feature_sizes = np.sqrt(np.asarray(batch.weight @ jnp.square(problem.features(batch.x, jnp.float64))))
+        before, after = _scale_weights(start, feature_sizes), _scale_weights(last.w, feature_sizes)
+        if not np.isfinite(last.objective):
             return 0.0
-    found, weights = 0.0, max(float(np.abs(each).max()) for each in (before["weights"], after["weights"]))
+    largest_weight = max(float(np.abs(before["weights"]).max()), float(np.abs(after["weights"]).max()))
+    movement = 0.0
     for name, values in before.items():
-        largest = max(weights, float(np.abs(values).max()), float(np.abs(after[name]).max()))
-        found = max(found, float(np.abs(after[name] - values).max()) / largest if largest > 0 else 0.0)
-    return found
+        largest = max(largest_weight, float(np.abs(values).max()), float(np.abs(after[name]).max()))
+        if largest > 0:
+            movement = max(movement, float(np.abs(after[name] - values).max()) / largest)
+    return movement
 
 
-def describe_movement(experiment: Experiment, data: FederatedData, moved: float, *, falling: bool) -> str:
-    """Return what a user should know of a run whose coefficients ``moved``, and what may help; empty for little."""
-    if moved <= SMALL_MOVEMENT:
+def describe_movement(experiment: Experiment, data: FederatedData, movement: float, *, falling: bool) -> str:
+    """Return a sentence on a ``movement`` of the coefficients, with advice; empty for a small one.
+
+    Args:
+        falling: whether the objective was still falling when the run ended.
+    """
+    if movement <= SMALL_MOVEMENT:
         return ""
     return (f"the objective has nearly stopped falling, but the coefficients have not reached the optimum: {STEPS} "
-            f"more steps of a solver on all rows change one of them by {float(f'{100 * moved:.2g}'):g} % of the "
+            f"more steps of a solver on all rows change one of them by {float(f'{100 * movement:.2g}'):g} % of the "
             f"largest: {advise(experiment, data, falling)}")  # fmt: skip
 
 
-def _sized(w: Vector, sizes: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the parameters as arrays, the weights of features times the features' sizes."""
-    found = {name: np.asarray(values) for name, values in w.items()}
-    found["weights"] = found["weights"].reshape(len(sizes), -1) * sizes[:, None]
-    return found
+def _scale_weights(w: Vector, feature_sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the parameters as arrays, with the weights of features multiplied by the features' sizes."""
+    arrays = {name: np.asarray(values) for name, values in w.items()}
+    arrays["weights"] = arrays["weights"].reshape(len(feature_sizes), -1) * feature_sizes[:, None]
+    return arrays
