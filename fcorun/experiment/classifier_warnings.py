@@ -1,4 +1,4 @@
-"""Statements on a classifier at the end of a run: one class for all rows, classes that are separated perfectly."""
+"""Warnings about a classifier at the end of a run: one class for all rows, perfectly separated classes."""
 
 from collections.abc import Mapping
 
@@ -13,76 +13,91 @@ from fcorun.regularizers.none import NoRegularizer
 from fcorun.rows.host_rows import local_rows
 from fcorun.rows.on_disk import DiskRows
 
-_ROUNDING = 1e-6  # of an accuracy, a mean in float32
-_MOST = 2**24  # numbers of the features that are looked through
+_ROUNDING = 1e-6  # the rounding of an accuracy, a mean in float32
+_MAX_SIZE = 2**24  # entries of the features that are searched for a separating one
 
 
 def warn_constant_prediction(experiment: Experiment, data: FederatedData, row: Mapping[str, float]) -> str:
-    """Return the remark that an accuracy of the last evaluation is the share of the largest class; empty if it is not.
+    """Return a warning if the final accuracy is the share of the largest class; else an empty string.
 
-    Of held-out rows where there are some, else of the training rows.
+    The accuracy is that of the validation rows where there are some, else of the training rows.
     """
     part = "val" if "val_accuracy" in row else "train"
     if data.task == "regression" or f"{part}_accuracy" not in row:
         return ""
-    y, weight = data.y, objective_weights(data, experiment.settings.client_weighting)
     if part == "val":
         assert data.y_val is not None
-        y, weight = data.y_val, np.ones(len(data.y_val)) if data.weight_val is None else data.weight_val
-    shares = np.bincount(y, weight, len(data.classes)) / weight.sum()
-    if abs(row[f"{part}_accuracy"] - shares.max()) > _ROUNDING:
+        targets = data.y_val
+        weight = np.ones(len(targets)) if data.weight_val is None else data.weight_val
+    else:
+        targets, weight = data.y, objective_weights(data, experiment.settings.client_weighting)
+    class_shares = np.bincount(targets, weight, len(data.classes)) / weight.sum()
+    accuracy = row[f"{part}_accuracy"]
+    if abs(accuracy - class_shares.max()) > _ROUNDING:
         return ""
-    better = [name for name in (f"{part}_loss", *RANKING_METRICS.values()) if name in row]
-    better += [] if part == "val" else ["the scores of rows that are held out (data.test, data.validation)"]
-    judges = " or ".join(filter(None, (", ".join(better[:-1]), better[-1])))
-    return (f"{part}_accuracy {row[f'{part}_accuracy']:.4g} is what saying '{data.classes[shares.argmax()]}' of every "
-            f"row gives, and tells nothing of the model: judge it by {judges}")  # fmt: skip
+    better_metrics = [name for name in (f"{part}_loss", *RANKING_METRICS.values()) if name in row]
+    if part == "train":
+        better_metrics.append("the scores of rows that are held out (data.test, data.validation)")
+    *others, last = better_metrics
+    alternatives = f"{', '.join(others)} or {last}" if others else last
+    largest_class = data.classes[class_shares.argmax()]
+    return (f"{part}_accuracy {accuracy:.4g} is what saying '{largest_class}' of every row gives, and tells nothing "
+            f"of the model: judge it by {alternatives}")  # fmt: skip
 
 
 def warn_separation(experiment: Experiment, data: FederatedData, row: Mapping[str, float]) -> str:
-    """Return the remark that the classes are separated perfectly, so that the size of coefficients says nothing.
+    """Return a warning if the classes are separated perfectly, so that the size of coefficients means nothing.
 
-    That is so where all training rows are classified right, or a single feature parts two classes but for ties. With a
-    penalty the coefficients are finite, and it is said only where there are fewer features than rows.
+    Classes are separated if all training rows are classified right, or if a single feature separates two classes, up
+    to ties. With a penalty the coefficients are finite, and the warning is given only for fewer features than rows.
     """
     objective = experiment.objective
-    if data.task == "regression" or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
+    if data.task == "regression":
         return ""
-    penalised = objective.ridge > 0 or not _without_penalty(experiment)
-    right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.y))
-    if penalised and not (right and data.x.shape[1] < len(data.y)):
+    if not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
         return ""
-    feature = _separating(data)
-    if not (right or feature):
+    penalised = objective.ridge > 0 or not _is_unpenalised(experiment)
+    all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.y))
+    if penalised and not (all_right and data.x.shape[1] < len(data.y)):
         return ""
-    told = ["every training row is classified right"] if right else []
-    told += (
-        [f"feature '{feature}' alone parts '{data.classes[0]}' from '{data.classes[1]}', but for ties"]
-        if feature
-        else []
-    )
-    end = ("the size of the coefficients is that of the penalty" if penalised else
-           "without a penalty coefficients grow with every round, and their size says nothing: "
-           "objective.ridge=0.01 or reg=l1 keeps them finite")  # fmt: skip
-    return (f"perfect separation: {' and '.join(told)}; {end}; check that no feature was recorded after the outcome, "
-            "or because of it")  # fmt: skip
+    feature = _find_separating_feature(data)
+    findings = []
+    if all_right:
+        findings.append("every training row is classified right")
+    if feature:
+        findings.append(f"feature '{feature}' alone parts '{data.classes[0]}' from '{data.classes[1]}', but for ties")
+    if not findings:
+        return ""
+    if penalised:
+        consequence = "the size of the coefficients is that of the penalty"
+    else:
+        consequence = ("without a penalty coefficients grow with every round, and their size says nothing: "
+                       "objective.ridge=0.01 or reg=l1 keeps them finite")  # fmt: skip
+    return (f"perfect separation: {' and '.join(findings)}; {consequence}; check that no feature was recorded after "
+            "the outcome, or because of it")  # fmt: skip
 
 
-def _without_penalty(experiment: Experiment) -> bool:
-    none = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
-    return none or not experiment.applies_regularizer
+def _is_unpenalised(experiment: Experiment) -> bool:
+    """Return whether the run minimises the loss without a regularizer."""
+    no_penalty = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
+    return no_penalty or not experiment.applies_regularizer
 
 
-def _separating(data: FederatedData) -> str:
-    """Return the name of the first feature whose values for one of two classes are nowhere above those for the other,
-    nor all the same; empty where there is none."""
+def _find_separating_feature(data: FederatedData) -> str:
+    """Return the first feature that separates two classes, up to ties; empty if none does, or if rows are elsewhere.
+
+    The values of such a feature for one class are nowhere above those for the other, and not all the same.
+    """
     x = local_rows(data.x)
-    if len(data.classes) != 2 or isinstance(x, DiskRows) or data.host_bounds is not None or x.size > _MOST:
+    if len(data.classes) != 2 or isinstance(x, DiskRows) or data.host_bounds is not None or x.size > _MAX_SIZE:
         return ""
     first, second = x[data.y == 0], x[data.y == 1]
-    low = (first.max(axis=0) <= second.min(axis=0)) | (second.max(axis=0) <= first.min(axis=0))
-    low &= np.minimum(first.min(axis=0), second.min(axis=0)) < np.maximum(first.max(axis=0), second.max(axis=0))
-    if not low.any():
+    first_min, first_max = first.min(axis=0), first.max(axis=0)
+    second_min, second_max = second.min(axis=0), second.max(axis=0)
+    separates = (first_max <= second_min) | (second_max <= first_min)
+    varies = np.minimum(first_min, second_min) < np.maximum(first_max, second_max)
+    separates &= varies
+    if not separates.any():
         return ""
-    place = int(low.argmax())
-    return data.features[place] if data.features else f"x{place}"
+    column = int(separates.argmax())
+    return data.features[column] if data.features else f"x{column}"

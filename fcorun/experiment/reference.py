@@ -1,9 +1,11 @@
-"""The certified optimum of a problem: computed once, kept on disk, what suboptimality is measured against."""
+"""The certified optimum of a problem: the reference of suboptimality, computed once and cached on disk."""
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -19,6 +21,7 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.plugin_code import code_identifier
 from fcorun.problem import solver, strength_max
 from fcorun.problem.problem import Batch, Problem
+from fcorun.regularizers.base import Regularizer
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_atomically
 
@@ -26,11 +29,12 @@ TOLERANCE, MAX_ITERATIONS = 1e-9, 100_000
 
 
 def gather_rows(data: FederatedData, client_weighting: str, rows: slice = slice(None)) -> Batch:
-    """The rows in one place with their weights in F, in float64 where they are real numbers; under enable_x64."""
-    return _batch(data, rows, objective_weights(data, client_weighting)[rows])
+    """Return rows of all clients as one batch with their weights in F. Call under enable_x64: reals become float64."""
+    return _make_batch(data, rows, objective_weights(data, client_weighting)[rows])
 
 
-def _batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
+def _make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
+    """Return the batch of these rows with ``weight``, normalised to a sum of 1."""
     x, y = data.x[rows], data.y[rows]
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
@@ -39,16 +43,20 @@ def _batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) ->
 
 
 def compute_optimum(experiment: Experiment, data: FederatedData) -> dict:
-    """{"objective", "certificate", "kind", "certified", "iterations"} of min F + psi, from disk if it is there."""
-    path = _path(experiment)
+    """Compute the optimum of F + psi, or read it from the cache.
+
+    Returns "objective", "certificate", "kind", "certified" and "iterations".
+    """
+    path = _cache_path(experiment, "optimum")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         pass
     with jax.enable_x64(True):
         batch = gather_rows(data, experiment.settings.client_weighting)
-        last = _last(solver.minimize(build_problem(experiment, data), batch, TOLERANCE, MAX_ITERATIONS))
-    found = {
+        iterates = solver.minimize(build_problem(experiment, data), batch, TOLERANCE, MAX_ITERATIONS)
+        (last,) = deque(iterates, maxlen=1)
+    optimum = {
         "objective": last.objective,
         "certificate": last.certificate,
         "kind": last.certificate_kind,
@@ -56,12 +64,12 @@ def compute_optimum(experiment: Experiment, data: FederatedData) -> dict:
         "iterations": last.iteration,
     }
     if last.certified:
-        write_atomically(path, json.dumps(found))
-    return found
+        write_atomically(path, json.dumps(optimum))
+    return optimum
 
 
-def resolve_strength(experiment: Experiment, data: FederatedData):
-    """The regularizer with ``relative`` turned into a strength; as it is, where there is no ``relative``."""
+def resolve_strength(experiment: Experiment, data: FederatedData) -> Regularizer:
+    """Return the regularizer, with ``relative`` (if set) turned into a strength."""
     reg = experiment.reg
     if reg.relative_or_none is None:
         return reg
@@ -69,72 +77,73 @@ def resolve_strength(experiment: Experiment, data: FederatedData):
 
 
 def compute_strength_max(experiment: Experiment, data: FederatedData, advice: str = "leave reg.relative out") -> float:
-    """The smallest strength at which 0 is optimal, from disk if it is there. Raises UserError, with the ``cure``, where
-    there is none."""
-    weighting = experiment.settings.client_weighting
-    return _kept_strength(
-        "strength",
-        experiment,
-        data,
-        lambda problem: strength_max.strength_max(problem, gather_rows(data, weighting)),
-        advice,
-    )
+    """Compute the smallest strength at which 0 is optimal, or read it from the cache.
+
+    Raises UserError, which ends with ``advice``, if no strength makes 0 optimal.
+    """
+
+    def compute(problem: Problem) -> float:
+        return strength_max.strength_max(problem, gather_rows(data, experiment.settings.client_weighting))
+
+    return _cached_strength("strength", experiment, data, compute, advice)
 
 
 def compute_client_strength_max(experiment: Experiment, data: FederatedData, advice: str) -> float:
-    """The smallest strength at which 0 is optimal for each client alone, on its rows. Raises UserError as
-    ``strength_max``."""
+    """Compute the smallest strength at which 0 is optimal for each client on its own rows, or read it from the cache.
 
-    def largest(problem: Problem) -> float:
-        alone = strength_max.make_strength_max(problem, data.x.shape[1])
-        return max(alone(batch) for batch in _of_clients(data))
+    Raises UserError as ``compute_strength_max``.
+    """
 
-    return _kept_strength("strength of each client", experiment, data, largest, advice)
+    def compute(problem: Problem) -> float:
+        client_strength_max = strength_max.make_strength_max(problem, data.x.shape[1])
+        return max(client_strength_max(batch) for batch in _client_batches(data))
 
-
-def _of_clients(data: FederatedData) -> Iterator[Batch]:
-    """The rows of each client, a power of two of them, so that few shapes are compiled: its last row stands for those
-    that it lacks, and weighs nothing there."""
-    within = np.ones(len(data.y)) if data.row_weights is None else data.row_weights
-    for start, stop in zip(data.offsets[:-1].tolist(), data.offsets[1:].tolist(), strict=True):
-        places = np.arange(start, start + 2 ** (stop - start - 1).bit_length())
-        rows = np.minimum(places, stop - 1)
-        yield _batch(data, rows, np.where(places < stop, within[rows], 0))
+    return _cached_strength("strength of each client", experiment, data, compute, advice)
 
 
-def _kept_strength(
-    kind: str, experiment: Experiment, data: FederatedData, largest: Callable[[Problem], float], cure: str
+def _client_batches(data: FederatedData) -> Iterator[Batch]:
+    """Yield the rows of each client, padded to a power of two so that few shapes are compiled.
+
+    The padding repeats the client's last row with weight 0.
+    """
+    row_weights = np.ones(len(data.y)) if data.row_weights is None else data.row_weights
+    for start, stop in pairwise(data.offsets.tolist()):
+        positions = np.arange(start, start + 2 ** (stop - start - 1).bit_length())
+        rows = np.minimum(positions, stop - 1)
+        yield _make_batch(data, rows, np.where(positions < stop, row_weights[rows], 0))
+
+
+def _cached_strength(
+    kind: str, experiment: Experiment, data: FederatedData, compute: Callable[[Problem], float], advice: str
 ) -> float:
-    """What ``largest`` finds, under enable_x64, from disk if it is there. Raises UserError, with the ``cure``, where
-    that is none."""
-    path = _path(experiment, kind, without=("strength", "relative"))
+    """Return ``compute(problem)``, called under enable_x64, or its result from the cache.
+
+    Raises UserError, which ends with ``advice``, if the result is not finite.
+    """
+    path = _cache_path(experiment, kind, without=("strength", "relative"))
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     with jax.enable_x64(True):
-        found = largest(build_problem(experiment, data))
-    if not np.isfinite(found):
-        raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {cure}")
-    write_atomically(path, json.dumps(found))
-    return found
+        strength = compute(build_problem(experiment, data))
+    if not np.isfinite(strength):
+        raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {advice}")
+    write_atomically(path, json.dumps(strength))
+    return strength
 
 
-def _path(experiment: Experiment, kind: str = "optimum", without: tuple = ()) -> Path:
-    reg = {k: v for k, v in identity_fields(experiment.reg).items() if k not in without}
-    parts = [
+def _cache_path(experiment: Experiment, kind: str, without: tuple[str, ...] = ()) -> Path:
+    """Return the file of a cached result, named by the hash of the problem; ``without`` these fields of psi."""
+    reg_fields = {name: value for name, value in identity_fields(experiment.reg).items() if name not in without}
+    content = [
         kind,
         experiment.fingerprint,
         code_identifier(experiment.objective),
         repr(experiment.objective),
         code_identifier(experiment.reg),
-        sorted(reg.items(), key=str),
+        sorted(reg_fields.items(), key=str),
         experiment.settings.client_weighting,
         solver.VERSION,
         TOLERANCE,
     ]
-    return cache_dir("optima") / (hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:32] + ".json")
-
-
-def _last(iterates: Iterator[solver.Iterate]) -> solver.Iterate:
-    for last in iterates:  # noqa: B007
-        pass
-    return last
+    digest = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
+    return cache_dir("optima") / f"{digest[:32]}.json"

@@ -1,7 +1,8 @@
-"""To start where another run has ended."""
+"""Warm starts: runs that start from the solution of a record."""
 
 import hashlib
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,63 +19,82 @@ from fcorun.tables.scaling import Scaling
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The solution of a record.
+    """The record whose solution a run starts from.
 
     Attributes:
-        digest: of its numbers.
+        digest: the digest of the solution's numbers.
     """
 
     record: Record
     digest: str
 
     def solution_for(self, problem: Problem, data: FederatedData) -> dict[str, np.ndarray]:
-        """Its parameters. Raises UserError where they do not fit the problem, or have other labels than the data."""
-        found, folder = self.record.solution, self.record.folder
-        if not all(np.isfinite(value).all() for value in found.values()):
+        """Return the record's parameters.
+
+        Raises UserError if they do not fit the problem, or if the record's data had other features, labels or
+        standardization than these data.
+        """
+        solution, folder = self.record.solution, self.record.folder
+        if not all(np.isfinite(value).all() for value in solution.values()):
             raise UserError(f"start={folder} has parameters that are not finite: give another record")
-        shapes = {name: value.shape for name, value in found.items()}
+        shapes = {name: value.shape for name, value in solution.items()}
         if shapes != problem.shapes:
-            told = [
-                ", ".join(f"{name} {list(each[name])}" for name in sorted(each)) for each in (shapes, problem.shapes)
-            ]
-            theirs, ours = told
-            raise UserError(f"start={folder} has parameters {theirs}, and this problem {ours}: they must be the same")
-        dual = problem.to_dual(Vector({name: jnp.asarray(value) for name, value in found.items()}))
+            raise UserError(f"start={folder} has parameters {_format_shapes(shapes)}, and this problem "
+                            f"{_format_shapes(problem.shapes)}: they must be the same")  # fmt: skip
+        dual = problem.to_dual(Vector({name: jnp.asarray(value) for name, value in solution.items()}))
         if not all(bool(jnp.isfinite(value).all()) for value in dual.values()):
             raise UserError(f"start={folder} lies outside of the domain of the mirror map: leave mirror out")
-        told = self.record.summary["data"]
-        names, ours = told["feature_names"], list(data.features)
-        if names and ours and names != ours:
-            other = next((f"'{a}' and '{b}'" for a, b in zip(names, ours, strict=True) if a != b), "")
-            raise UserError(f"start={folder} has other features than these data, {other} in the same place: give the "
-                            "same columns in the same order")  # fmt: skip
-        ways = [each["by"] if each else "none" for each in (told.get("standardized"), data.standardized)]
-        if ways[0] != ways[1] or (data.standardized and not _same(told["standardized"], data.standardized)):
-            by = f" data.scaling={folder}" if ways[0] == "pooled" else ""
-            raise UserError(f"start={folder} is of features that were standardized otherwise: give "
-                            f"data.standardize={ways[0]}{by}")  # fmt: skip
+        self._check_features(data)
         labels = self.record.summary["data"]["classes"]
-        ours = [str(label) for label in data.classes]
-        if labels != ours:
-            cure = f"; give data.positive={labels[1]}" if len(labels) == 2 and labels == ours[::-1] else ""
+        data_labels = [str(label) for label in data.classes]
+        if labels != data_labels:
+            swapped = len(labels) == 2 and labels == data_labels[::-1]
+            advice = f"; give data.positive={labels[1]}" if swapped else ""
             raise UserError(f"start={folder} knows the classes {', '.join(labels) or 'none'}, and these data have "
-                            f"{', '.join(ours) or 'none'}: they must be the same{cure}")  # fmt: skip
-        return found
+                            f"{', '.join(data_labels) or 'none'}: they must be the same{advice}")  # fmt: skip
+        return solution
+
+    def _check_features(self, data: FederatedData) -> None:
+        """Refuse data whose features, or their standardization, differ from the record's. Raises UserError."""
+        summary, folder = self.record.summary["data"], self.record.folder
+        names, data_names = summary["feature_names"], list(data.features)
+        if names and data_names and names != data_names:
+            pairs = zip(names, data_names, strict=True)
+            difference = next((f"'{name}' and '{other}'" for name, other in pairs if name != other), "")
+            raise UserError(f"start={folder} has other features than these data, {difference} in the same place: give "
+                            "the same columns in the same order")  # fmt: skip
+        standardized = summary.get("standardized")
+        mode = standardized["by"] if standardized else "none"
+        data_mode = data.standardized["by"] if data.standardized else "none"
+        same = mode == data_mode
+        if same and data.standardized:
+            same = _same_standardization(standardized, data.standardized)
+        if not same:
+            scaling = f" data.scaling={folder}" if mode == "pooled" else ""
+            raise UserError(f"start={folder} is of features that were standardized otherwise: give "
+                            f"data.standardize={mode}{scaling}")  # fmt: skip
 
 
-def _same(theirs: dict, mine: dict) -> bool:
-    """Whether features were standardized alike: by each client, or by the same means and deviations."""
-    if mine["by"] != "pooled":
+def _format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the names and shapes of parameters as text, sorted by name."""
+    return ", ".join(f"{name} {list(shapes[name])}" for name in sorted(shapes))
+
+
+def _same_standardization(first: dict, second: dict) -> bool:
+    """Return whether features were standardized alike: by each client, or by the same means and deviations."""
+    if second["by"] != "pooled":
         return True
-    a, b = Scaling.from_dict(theirs), Scaling.from_dict(mine)
-    return np.allclose(a.mean, b.mean, rtol=1e-9) and np.allclose(a.factor, b.factor, rtol=1e-9)
+    scaling, other = Scaling.from_dict(first), Scaling.from_dict(second)
+    same_means = np.allclose(scaling.mean, other.mean, rtol=1e-9)
+    return same_means and np.allclose(scaling.factor, other.factor, rtol=1e-9)
 
 
 def load_warm_start(folder: str) -> WarmStart:
-    """The start that a record is. Raises UserError where there is none, or one that diverged."""
+    """Load the warm start from a record. Raises UserError if the folder holds no record of a run that is done."""
     record = Record(Path(folder))
-    if record.status.get("status") != "done":
-        raise UserError(f"start={folder} is no finished record ({record.status.get('status', 'nothing is there')}): "
+    status = record.status.get("status", "nothing is there")
+    if status != "done":
+        raise UserError(f"start={folder} is no finished record ({status}): "
                         "give the folder of a run that is done, with its status.json")  # fmt: skip
     try:
         numbers = b"".join(name.encode() + value.tobytes() for name, value in sorted(record.solution.items()))
