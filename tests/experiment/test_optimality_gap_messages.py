@@ -7,7 +7,7 @@ from helpers import ragged
 from fcorun import run
 from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data, resolve_auto
-from fcorun.experiment.optimality_gap import _verdict
+from fcorun.experiment.optimality_gap import _summarize_gap
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.finish import _look_back
 from fcorun.runs.job import Job
@@ -24,10 +24,10 @@ def table(folder, *overrides, x=None, y=None, sizes=(20,) * 3, **given):
 
 def test_a_norm_is_not_a_bound():
     """The solver was at rest long before the optimum of the badly scaled problem below."""
-    found = _verdict((2.0, 1.0), 1.0, -np.inf, ("prox-gradient norm", 1e-9, True))
+    found = _summarize_gap((2.0, 1.0), 1.0, -np.inf, ("prox-gradient norm", 1e-9, True))
     assert (found.near, found.sure, found.above) == (None, False, 0.0)
-    assert _verdict((2.0, 1.0), 0.9, -np.inf, ("prox-gradient norm", 1e-9, True)).near is False
-    assert _verdict((2.0, 1.0), 1.0, 0.995, ("duality gap", 0.005, True)).near is True
+    assert _summarize_gap((2.0, 1.0), 0.9, -np.inf, ("prox-gradient norm", 1e-9, True)).near is False
+    assert _summarize_gap((2.0, 1.0), 1.0, 0.995, ("duality gap", 0.005, True)).near is True
 
 
 def test_units_that_differ_a_billion_times_do_not_hide_the_optimum(tmp_path):
