@@ -1,4 +1,4 @@
-"""Algorithms, one a file."""
+"""The algorithms of fcorun, one a file."""
 
 from fcorun.algorithms.apfl import APFL
 from fcorun.algorithms.base import Algorithm, Baseline, ProblemConstants, Traits

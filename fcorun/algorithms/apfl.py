@@ -11,16 +11,16 @@ from fcorun.config import AutoPositive, Fraction
 
 @dataclass(frozen=True)
 class APFL(Algorithm):
-    """APFL; it leaves psi out.
+    """APFL, which ignores psi.
 
-    A client's model is alpha v + (1 - alpha) w, of its own v and the server's w. What a step needs is taken before it:
-    w, v and alpha move at once.
+    A client's model is the mixture alpha v + (1 - alpha) w of its own v and the server's w. A step updates w, v and
+    alpha at once, from gradients at their old values.
 
     Attributes:
-        client_lr: of both; "auto" is 1 / (K L), that of FedAvg with a server_lr of 1, and at most one over the
-            curvature of any client, whose own model steps, too, and of any minibatch.
-        alpha: the share of v, or with ``adaptive`` where it starts.
-        adaptive: whether alpha follows its own gradient in each step, clipped to [0, 1].
+        client_lr: the step size of both models. "auto" is 1 / (K L), as FedAvg with a server_lr of 1, and at most one
+            over the curvature of any client and of any minibatch.
+        alpha: the share of v; with ``adaptive`` its initial value.
+        adaptive: true lets alpha take a gradient step in each local step, clipped to [0, 1].
     """
 
     source = "algorithm 1 of @deng2020"
@@ -31,8 +31,8 @@ class APFL(Algorithm):
 
     traits = Traits(psi_sides=(), hierarchy="some")
 
-    def auto(self, known):
-        return {"client_lr": min(auto_client_lr(known), 1 / known.smoothness)}
+    def auto(self, constants):
+        return {"client_lr": min(auto_client_lr(constants), 1 / constants.smoothness)}
 
     def init(self, problem, w0):
         return w0, {"v": w0, "alpha": jnp.asarray(self.alpha, w0.dtype)}

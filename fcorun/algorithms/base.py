@@ -1,14 +1,13 @@
-"""What an algorithm is to fcorun: four pure functions that read like its box in the paper, and a few optional ones.
+"""Base classes of algorithms: four pure functions that read like the box in the paper, and a few optional ones.
 
-Its YAML in conf/algo holds ``name`` and ``class``, a value for each field without a default, and, where pictures should
-call it something else, ``title``.
+The YAML of an algorithm in conf/algo holds ``name``, ``class`` and a value for each field without a default. Pictures
+call the algorithm by its ``title``, or by its name without one.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from inspect import signature
 from typing import ClassVar, Literal, Self
 
 from fcorun.algorithms.local_data import LocalData, PyTree, tree_bytes
@@ -21,26 +20,27 @@ __all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What an algorithm needs, and what it can and cannot do; fcorun.experiment.compatibility refuses the rest.
+    """The requirements and abilities of an algorithm. fcorun.experiment.compatibility refuses every other combination.
 
     Attributes:
-        needs: the optional methods of the regularizer it calls; a regularizer without them is refused.
-        sides: who applies psi in it, of "client" and "server"; nobody: it leaves psi out, which is said.
-        mirrored: whether it knows mirror maps; if not, only the Euclidean one is let through.
-        partial: whether it works with a cohort that is not all clients; if not, that is refused.
-        proximal: whether its clients minimise their own loss with something added, which has a closed form for least
-            squares.
-        bending: whether it is right only where losses bend enough, which ``resolved`` checks where bounds are known.
-        deterministic: whether its clients use all their data at once, ``data.whole``, instead of minibatches.
-        trees: whether it works with edges between clients and server ("some"), which the mean of its states makes sense
-            for; "only": it needs them; or not at all, "".
-        exact: of which problems it reaches the optimum, given full gradients and exact solves: "smooth" (psi = 0),
-            "composite" (any), or none, "".
-        single: the same where a round is one step of all clients with all their data.
-        uneven: whether unequal numbers of local steps leave its end where it is.
-        fading: whether its output goes to 0 when it runs for long.
-        shared_model: whether it trains a model for all clients. If not, nothing is measured of one, unless ``start``
-            gives it.
+        needs: the optional methods of the regularizer that the algorithm calls. A regularizer without them is refused.
+        psi_sides: the sides that apply psi, of "client" and "server". An algorithm without sides ignores psi, and the
+            run says so.
+        mirrored: True if the algorithm works with mirror maps. Without it only the Euclidean map is accepted.
+        partial: True if the algorithm works with a cohort of some clients. Without it such a cohort is refused.
+        proximal: True if clients minimise their own loss plus a further term, in closed form for least squares.
+        needs_strong_convexity: True if the algorithm is right only for strongly convex losses; ``resolve_auto`` checks
+            the bounds where they are known.
+        deterministic: True if clients use all their data at once, ``data.whole``, instead of minibatches.
+        hierarchy: "some" if the algorithm also works with edges between clients and server, because the mean of its
+            states has a meaning; "only" if it needs edges; "" if it refuses them.
+        exact: the problems whose optimum the algorithm reaches with full gradients and exact solves: "smooth"
+            (psi = 0), "composite" (any psi) or "" (none).
+        exact_with_one_step: the same, for rounds of one step of all clients with all their data.
+        robust_to_uneven_steps: True if unequal numbers of local steps do not move the fixed point.
+        decays_to_zero: True if the output of a long run goes to 0.
+        shared_model: True if the algorithm trains one model for all clients. Without it no metric of such a model is
+            measured, unless ``start`` gives the model.
     """
 
     needs: tuple[str, ...] = ()
@@ -60,17 +60,21 @@ class Traits:
 
 @dataclass(frozen=True)
 class ProblemConstants:
-    """What is known before a run, of which the values of fields that are "auto" are made.
+    """Constants of the problem that are known before a run, from which "auto" values are computed.
 
     Attributes:
-        least, most: bounds on the curvature of what a local step takes: each client's loss, or any minibatch of it.
-        steps: K, the local steps of a client in a round, those for its edge together; the most of any client.
-        whole: no client's loss, on all its data, bends more; None: there are no minibatches, and it is ``most``.
-        partial: whether a cohort is not all clients, or an edge's alone.
-        rows: how many rows a round's mean is surely of, each weighing the same; None: of all of a cohort's.
-        averaged: whether clients alone apply psi, so that a server that went beyond their mean would leave its domain.
-        pooled: a function that returns how much F bends at most. It is called where that is asked for: it takes a
-            while on large data. None: as any client.
+        strong_convexity, smoothness: bounds l and L on the curvature of the loss in a local step: the loss of any
+            client, or of any minibatch of a client.
+        local_steps: K, the largest number of local steps of a client in a round, those for an edge summed.
+        full_batch_smoothness: a bound on the curvature of any client's loss on all data of the client. None means that
+            there are no minibatches, so that the bound is ``smoothness``.
+        partial_participation: True if a cohort lacks clients, or is that of one edge.
+        effective_rows: a lower bound on the number of equally weighted rows in the mean of a round. None means all rows
+            of the cohort.
+        psi_on_clients_only: True if clients alone apply psi: a server that extrapolated beyond their mean would leave
+            the domain.
+        pooled_smoothness: a function that returns an upper bound on the curvature of F. It is called only when needed,
+            since it takes a while on large data. None means the bound of any client.
     """
 
     strong_convexity: float
@@ -84,44 +88,42 @@ class ProblemConstants:
 
     @property
     def uses_minibatches(self) -> bool:
-        """Whether local steps take less than a client's data."""
+        """True if a local step uses a part of a client's data."""
         return self.full_batch_smoothness is not None
 
     @property
     def client_smoothness(self) -> float:
-        """No client's loss, on all its data, bends more."""
+        """An upper bound on the curvature of any client's loss on all its data."""
         return self.smoothness if self.full_batch_smoothness is None else self.full_batch_smoothness
 
     @property
     def cohort_smoothness(self) -> float:
-        """How much the mean loss of a cohort bends at most, which is F if all clients are in it."""
-        return (
-            self.client_smoothness
-            if self.partial_participation or self.pooled_smoothness is None
-            else min(self.pooled_smoothness(), self.client_smoothness)
-        )
+        """An upper bound on the curvature of the mean loss of a cohort, which is F for a cohort of all clients."""
+        if self.partial_participation or self.pooled_smoothness is None:
+            return self.client_smoothness
+        return min(self.pooled_smoothness(), self.client_smoothness)
 
     def expected_smoothness(self, smoothness: float) -> float:
-        """The expected smoothness of a round's mean gradient, where that of all rows bends ``bend`` at most.
+        """Return the expected smoothness of the mean gradient of a round, for a full loss of at most ``smoothness``.
 
-        Of b rows drawn it is bend (1 - 1 / b) + L_max / b, L_max that of a row: Gower, Loizou, Qian, Sailanbayev,
-        Shulgin and Richtarik, SGD: general analysis and improved rates (ICML 2019), for rows drawn independently.
+        With b rows drawn it is smoothness (1 - 1 / b) + L_max / b, where L_max is the smoothness of a single row:
+        Gower, Loizou, Qian, Sailanbayev, Shulgin and Richtarik, SGD: general analysis and improved rates (ICML 2019),
+        for rows drawn independently.
         """
-        return (
-            smoothness
-            if self.effective_rows is None
-            else smoothness * (1 - 1 / self.effective_rows) + max(self.smoothness, smoothness) / self.effective_rows
-        )
+        rows = self.effective_rows
+        if rows is None:
+            return smoothness
+        return smoothness * (1 - 1 / rows) + max(self.smoothness, smoothness) / rows
 
 
 @dataclass(frozen=True)
 class Method:
-    """What algorithms and baselines have in common: a frozen dataclass of their hyper-parameters.
+    """The common base of algorithms and baselines: a frozen dataclass of hyper-parameters.
 
     Attributes:
-        traits: what it can do; a property where that depends on its options. Not inherited: a class that says nothing
-            has the defaults, whatever it derives from.
-        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
+        traits: the requirements and abilities; a property where they depend on options. Traits are not inherited: a
+            class that states none has the defaults, whatever its bases state.
+        source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
     """
 
     traits: ClassVar[Traits] = Traits()
@@ -129,137 +131,136 @@ class Method:
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        flags = [f.name for f in fields(Traits) if f.name in vars(cls)]
-        if flags:
-            raise TypeError(f"{cls.__name__}: give traits = Traits({flags[0]}=...) instead of {flags[0]}")
+        misplaced = [f.name for f in fields(Traits) if f.name in vars(cls)]
+        if misplaced:
+            raise TypeError(f"{cls.__name__}: give traits = Traits({misplaced[0]}=...) instead of {misplaced[0]}")
         if "traits" not in vars(cls):
             cls.traits = Traits()
-        if "auto" in vars(cls) and len(signature(vars(cls)["auto"]).parameters) != 2:
-            raise TypeError(f"{cls.__name__}: give auto(self, known) instead of auto(self, least, most): "
-                            "known.least and known.most are these two")  # fmt: skip
 
     @property
     def has_personal_models(self) -> bool:
-        """Whether each client gets a model of its own."""
+        """True if each client gets a model of its own."""
         return False
 
     @property
     def auto_fields(self) -> list[str]:
-        """The fields that are "auto"."""
+        """The names of the fields that are "auto"."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return [name for name, value in values.items() if isinstance(value, str) and value == AUTO]
 
     @property
     def curvature_alternatives(self) -> list[str]:
-        """What to give where ``problem.curvature``, wanted for these, is not known; by default for any "auto"."""
+        """The settings that make the unknown ``problem.curvature`` unnecessary: by default a value for each "auto"."""
         return [f"a value for algo.{name}" for name in self.auto_fields]
 
-    def auto(self, known: ProblemConstants) -> dict[str, float]:
-        """A value for each field that may be "auto", from bounds on the curvature and what a round is."""
+    def auto(self, constants: ProblemConstants) -> dict[str, float]:
+        """Return a value for each field that may be "auto", from the constants of the problem."""
         return {}
 
-    def resolve_auto(self, known: ProblemConstants) -> Self:
-        """The same with numbers for the fields that are "auto".
+    def resolve_auto(self, constants: ProblemConstants) -> Self:
+        """Return a copy with numbers for the fields that are "auto".
 
-        Raises UserError where the losses do not bend as it needs.
+        Raises UserError where the losses lack the curvature that the algorithm needs.
         """
-        found = self.auto(known)
-        return replace(self, **{k: float(v) for k, v in found.items() if k in self.auto_fields})
+        values = self.auto(constants)
+        return replace(self, **{name: float(value) for name, value in values.items() if name in self.auto_fields})
 
     def describe_auto(self, auto_values: dict) -> str:
-        """What a user should know of the values ``found`` for fields that are "auto", or nothing."""
+        """Return a sentence on the values of "auto" fields that a user should know, or nothing."""
         return ""
 
 
 @dataclass(frozen=True)
 class Algorithm(Method, ABC):
-    """An algorithm plug-in: a frozen dataclass of its hyper-parameters with four pure functions.
+    """An algorithm plug-in: a frozen dataclass of hyper-parameters with four pure functions.
 
-    server, client and upload are pytrees of arrays. The engine keeps them, samples the cohort, cuts the batches, takes
-    the weighted mean of the uploads, and counts the bytes of what goes up (upload) and down (broadcast), and the
-    gradients and proxes. Fields that are real numbers may be traced: no Python ``if`` on them. A field that may also be
-    "auto" is worked out before the run by ``auto``.
+    server, client and upload are pytrees of arrays. The engine keeps these states, samples the cohort, cuts the
+    batches, takes the weighted mean of the uploads, and counts gradients, proxes and the bytes of uploads and
+    broadcasts. Fields that are real numbers may be traced: no Python ``if`` on them. The method ``auto`` computes the
+    fields that are "auto" before the run.
 
-    The mean is weighted as the clients are in F. In a paper that weighs all alike, read |S|/n, the share of the cohort,
+    The mean has the weights of the clients in F. In a paper with equal weights, read |S|/n, the share of the cohort,
     as ``problem.share``.
 
-    ``data.key`` is a random key of the client in this round; an upload that it makes smaller, by rounding or by leaving
-    entries out, is counted as ``upload_bytes`` says, and what goes down as ``broadcast_bytes`` does.
+    ``data.key`` is a random key of the client in this round. An algorithm that compresses its upload or its broadcast,
+    by rounding or by leaving out entries, states the bytes in ``upload_bytes`` and ``broadcast_bytes``.
     """
 
     @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
-        """The server's state, and the state that each client keeps from round to round (None: it keeps none)."""
+        """Return the server's state and the state that each client keeps between rounds (None: no state)."""
 
     @abstractmethod
     def local(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
-        """On one client: its upload, and its new state."""
+        """Return the upload and the new state of one client."""
 
     @abstractmethod
     def server(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
-        """On the server: its new state from the weighted mean of the cohort's uploads."""
+        """Return the server's new state from the weighted mean of the cohort's uploads."""
 
     @abstractmethod
     def output(self, problem: Problem, server: PyTree) -> Vector:
-        """The solution w to be evaluated."""
+        """Return the solution w to be evaluated."""
 
     def personal(self, problem: Problem, server: PyTree, client: PyTree) -> Vector | None:
-        """A client's own model, from the server's state and the one that it keeps; None: it has none."""
+        """Return a client's own model from the states of the server and the client; None without such a model."""
         return None
 
     @property
     def has_personal_models(self) -> bool:
-        """Whether each client gets a model of its own."""
+        """True if each client gets a model of its own."""
         return type(self).personal is not Algorithm.personal
 
     @property
     def works_in_row_span(self) -> bool:
-        """Whether its clients take so many gradients of their whole loss in a row, with nothing between but sums of
-        vectors, that coordinates of the span of their rows pay; then all of them go through ``problem.inner``."""
+        """True if working in coordinates of the span of a client's rows saves time.
+
+        Clients then take many gradients of their whole loss in a row, with nothing between them but sums of vectors,
+        and all these gradients go through ``fcorun.problem.inner_solvers``.
+        """
         return False
 
     def upload_bytes(self, upload: PyTree) -> int:
-        """The bytes that an upload takes on its way, from the shapes and types of its arrays; by default theirs."""
+        """Return the bytes of an upload in transit, by default those of its arrays."""
         return tree_bytes(upload)
 
     def broadcast_bytes(self, broadcast: PyTree) -> int:
-        """The bytes that what is broadcast takes to each client, from the shapes and types of its arrays; by default
-        theirs."""
+        """Return the bytes of a broadcast to one client in transit, by default those of its arrays."""
         return tree_bytes(broadcast)
 
     def edge(self, problem: Problem, edge: PyTree, mean: PyTree) -> PyTree:
-        """On an edge of a tree: its new state from the weighted mean of its clients' uploads; by default ``server``."""
+        """Return an edge's new state from the weighted mean of the uploads of its clients; by default ``server``."""
         return self.server(problem, edge, mean)
 
     def edge_upload(self, edge: PyTree) -> PyTree:
-        """What of an edge's state goes up to the cloud, by default all of it."""
+        """Return the part of an edge's state that the edge sends to the root, by default all of it."""
         return edge
 
     def root(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
-        """On top of a tree: the server's new state from the weighted mean of the edges' reports, by default that."""
+        """Return the root's new state from the weighted mean of the uploads of the edges, by default that mean."""
         return mean
 
     def broadcast(self, server: PyTree) -> PyTree:
-        """What of the server's state goes down to the clients, and is given to ``local``; by default all of it."""
+        """Return the part of the server's state that clients receive in ``local``, by default all of it."""
         return server
 
 
-def balanced_prox_step(known: ProblemConstants, ridge: float = 0.0) -> float:
-    """The step 1 / sqrt(l L) of a client's prox, theorem 1 of Pathak and Wainwright (2020).
+def balanced_prox_step(constants: ProblemConstants, ridge: float = 0.0) -> float:
+    """Return the step 1 / sqrt(l L) of a client's prox, theorem 1 of Pathak and Wainwright (2020).
 
-    Where no curvature is known from below, l is taken as a ten thousandth of L: our choice. ``more`` is added to both.
+    Without strong convexity, l is taken as a ten thousandth of L: our choice. ``ridge`` is added to both bounds.
     """
-    least, most = known.strong_convexity + ridge, known.smoothness + ridge
-    return 1 / math.sqrt(max(least, 1e-4 * most) * most)
+    low, high = constants.strong_convexity + ridge, constants.smoothness + ridge
+    return 1 / math.sqrt(max(low, 1e-4 * high) * high)
 
 
 @dataclass(frozen=True)
 class Baseline(Method, ABC):
-    """A solver without communication: fcorun.problem.solver.minimize on rows gathered in one place."""
+    """A solver without communication: fcorun.problem.solver.minimize on pooled rows."""
 
     tolerance: Positive = 1e-9
     max_iterations: Count = 100_000
 
     @abstractmethod
     def select_rows(self, offsets) -> slice:
-        """The rows it is given, out of those of all clients (client m owns offsets[m]:offsets[m + 1])."""
+        """Return the rows to solve for, among the rows of all clients: client m has offsets[m]:offsets[m + 1]."""

@@ -7,10 +7,10 @@ from fcorun.algorithms.base import Baseline, Traits
 
 @dataclass(frozen=True)
 class Centralized(Baseline):
-    """All clients' rows pooled, solved to a certified tolerance in float64 (see fcorun.problem.solver.minimize)."""
+    """All clients' rows pooled, solved to a certified tolerance in float64 by fcorun.problem.solver.minimize."""
 
     source = "textbook, solved by the method of @beck2009"
-    traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is
+    traits = Traits(mirrored=True)  # mirror maps do not change the problem
 
     def select_rows(self, offsets):
         return slice(None)

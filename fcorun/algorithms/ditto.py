@@ -1,4 +1,4 @@
-"""Personal models beside any global one."""
+"""Personal models regularized towards a global model."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,15 +16,16 @@ SOLVERS = {"fedavg": FedAvg, "fedmid": FedMiD, "feddualavg": FedDualAvg}
 
 @dataclass(frozen=True)
 class Ditto(TwoRateAlgorithm):
-    """Ditto; psi is in the global model's solver, if at all.
+    """Ditto, which applies psi to the global model alone, if its solver does.
 
-    A client takes as many steps on its own model, and on the same minibatches, as the solver takes on the global one.
+    A client takes as many steps on its own model as the solver takes on the global model, on the same minibatches.
 
     Attributes:
-        client_lr, server_lr: of the global model's solver.
-        personal_lr: of the clients' own models; "auto" is 1 / (L + lambda). None: as client_lr, "auto" too.
+        client_lr, server_lr: the rates of the global model's solver.
+        personal_lr: the step size of the clients' own models; "auto" is 1 / (L + lambda). None means that of client_lr,
+            "auto" included.
         lam: the weight lambda of lambda / 2 ||v - w||^2; 0 is local training.
-        solver: of the global model.
+        solver: the algorithm of the global model.
     """
 
     source = "algorithm 1 of @li2021ditto"
@@ -38,36 +39,36 @@ class Ditto(TwoRateAlgorithm):
         follows_auto = self.personal_lr is None and self.client_lr == AUTO
         return [*super().auto_fields, *(["personal_lr"] if follows_auto else [])]
 
-    def auto(self, known):
-        return super().auto(known) | {"personal_lr": 1 / (known.smoothness + self.lam)}
+    def auto(self, constants):
+        return super().auto(constants) | {"personal_lr": 1 / (constants.smoothness + self.lam)}
 
     @property
     def traits(self):
-        return Traits(psi_sides=self.whole.traits.psi_sides, hierarchy="some")
+        return Traits(psi_sides=self.global_solver.traits.psi_sides, hierarchy="some")
 
     @cached_property
-    def whole(self) -> Algorithm:
+    def global_solver(self) -> Algorithm:
         """The solver of the global model."""
         return SOLVERS[self.solver](self.client_lr, self.server_lr)
 
     def init(self, problem, w0):
-        return self.whole.init(problem, w0)[0], w0
+        return self.global_solver.init(problem, w0)[0], w0
 
     def local(self, problem, server, client, data):
-        w = self.whole.output(problem, server)
+        w = self.global_solver.output(problem, server)
         rate = self.client_lr if self.personal_lr is None else self.personal_lr
 
         def step(v, batch):
             return v - rate * (problem.gradient(v, batch) + self.lam * (v - w))
 
-        upload = None if data.frozen else self.whole.local(problem, server, None, data)[0]
+        upload = None if data.frozen else self.global_solver.local(problem, server, None, data)[0]
         return upload, data.steps(step, client)
 
     def server(self, problem, server, mean):
-        return self.whole.server(problem, server, mean)
+        return self.global_solver.server(problem, server, mean)
 
     def output(self, problem, server):
-        return self.whole.output(problem, server)
+        return self.global_solver.output(problem, server)
 
     def personal(self, problem, server, client):
         return client

@@ -15,8 +15,9 @@ class FastFedDA(Algorithm):
     Each iterate enters its sum once; the released code adds it twice, which moves the fixed point.
 
     Attributes:
-        mu: strong convexity that is made use of; "auto" is l. With mu = 0 it is FedDualAvg with client_lr = 1 / gamma.
-        gamma: how strongly the start holds; "auto" is 2 L.
+        mu: the strong convexity that the algorithm exploits; "auto" is l. With mu = 0 the algorithm is FedDualAvg with
+            client_lr = 1 / gamma.
+        gamma: the weight of the proximal term around the initial point; "auto" is 2 L.
     """
 
     source = "@bao2022"
@@ -26,8 +27,8 @@ class FastFedDA(Algorithm):
 
     traits = Traits(exact_with_one_step="composite")
 
-    def auto(self, known):
-        return {"mu": known.strong_convexity, "gamma": 2 * known.smoothness}
+    def auto(self, constants):
+        return {"mu": constants.strong_convexity, "gamma": 2 * constants.smoothness}
 
     def init(self, problem, w0):
         return {"gradients": 0 * w0, "iterates": 0 * w0, "start": w0, "count": jnp.zeros((), w0.dtype)}, w0
@@ -36,7 +37,7 @@ class FastFedDA(Algorithm):
         return {name: server[name] for name in ("gradients", "iterates", "count")}
 
     def point(self, problem, sums):
-        """argmin_w <G, w> / t + mu / 4t sum ||w - w_i||^2 + gamma / 2t ||w - w_0||^2 + psi(w)."""
+        """Return argmin_w <G, w> / t + mu / 4t sum ||w - w_i||^2 + gamma / 2t ||w - w_0||^2 + psi(w)."""
         count = jnp.maximum(sums["count"], 1)
         strength = self.mu / 2 * jnp.minimum(sums["count"], 1) + self.gamma / count
         pull = self.mu / 2 * sums["iterates"] + self.gamma * sums["start"] - sums["gradients"]

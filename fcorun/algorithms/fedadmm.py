@@ -21,8 +21,8 @@ class FedADMM(ProximalAlgorithm):
 
     traits = Traits(psi_sides=("server",), proximal=True, deterministic=True, exact="composite")
 
-    def auto(self, known):
-        return {"rho": 1 / balanced_prox_step(known)}
+    def auto(self, constants):
+        return {"rho": 1 / balanced_prox_step(constants)}
 
     def init(self, problem, w0):
         return {"x": w0, "mean": w0}, {"dual": 0 * w0, "sent": w0}
@@ -37,7 +37,7 @@ class FedADMM(ProximalAlgorithm):
         return sent - client["sent"], {"dual": dual, "sent": sent}
 
     def server(self, problem, server, mean):
-        mean = server["mean"] + problem.share * mean  # over all clients' latest
+        mean = server["mean"] + problem.share * mean  # over the latest vectors of all clients
         return {"x": problem.prox(mean, 1 / self.rho), "mean": mean}
 
     def output(self, problem, server):

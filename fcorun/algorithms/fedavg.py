@@ -8,7 +8,7 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 @dataclass(frozen=True)
 class FedAvg(TwoRateAlgorithm):
-    """FedAvg with two learning rates. It leaves psi out."""
+    """FedAvg with two learning rates. FedAvg ignores psi."""
 
     source = "algorithm 1 of @yuan2021, after @mcmahan2017"
     traits = Traits(psi_sides=(), hierarchy="some", exact_with_one_step="smooth")

@@ -10,8 +10,8 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 class FedAvgSubgradient(TwoRateAlgorithm):
     """FedAvg with a subgradient of psi in each local step.
 
-    Algorithm 1 with line 8 in two halves, as the authors' code has it: the subgradient is taken at the point that the
-    gradient step has reached. The server has no prox.
+    The algorithm is algorithm 1 with line 8 in two halves, as in the authors' code: the subgradient is taken at the
+    point after the gradient step. The server has no prox.
     """
 
     source = "FedAvg(∂) of @yuan2021, figure 1"

@@ -13,11 +13,12 @@ from fcorun.config import AutoPositive, Positive
 class FedComposite(Algorithm):
     """Composite federated learning with heterogeneous data.
 
-    Clients decouple gradient and prox steps, and correct their drift with what the server sends anyway. It starts from
-    w_0 itself instead of its prox, since the number of local steps is not known yet; all clients should have the same.
+    Clients decouple gradient and prox steps, and correct their drift without further communication. The first point is
+    w_0 itself instead of its prox, since the number of local steps is not yet known. All clients should take equally
+    many steps.
 
     Attributes:
-        client_lr: eta; "auto" is 1 / (eta_g K L): what the theorem allows but for its constant.
+        client_lr: eta; "auto" is 1 / (eta_g K L), the bound of the theorem but for its constant.
         server_lr: eta_g.
     """
 
@@ -28,12 +29,12 @@ class FedComposite(Algorithm):
 
     traits = Traits(partial=False, exact="composite")
 
-    def auto(self, known):
-        return {} if isinstance(self.client_lr, float) else {"client_lr": auto_client_lr(known, self.server_lr)}
+    def auto(self, constants):
+        return {} if isinstance(self.client_lr, float) else {"client_lr": auto_client_lr(constants, self.server_lr)}
 
     def init(self, problem, w0):
-        nothing = jnp.zeros((), w0.dtype)
-        return {"x": w0, "prox": w0}, {"prox": w0, "gradients": 0 * w0, "length": nothing}
+        zero = jnp.zeros((), w0.dtype)
+        return {"x": w0, "prox": w0}, {"prox": w0, "gradients": 0 * w0, "length": zero}
 
     def broadcast(self, server):
         return server["x"]
@@ -41,7 +42,7 @@ class FedComposite(Algorithm):
     def local(self, problem, server, client, data):
         length = client["length"]  # eta eta_g tau, known after the first round
         start = problem.prox(server, length)
-        drift = (client["prox"] - server) / jnp.where(length > 0, length, 1)  # the server has not moved before that
+        drift = (client["prox"] - server) / jnp.where(length > 0, length, 1)  # length 0: the server has not moved yet
         correction = drift - client["gradients"]
 
         def step(state, batch):
@@ -53,8 +54,8 @@ class FedComposite(Algorithm):
 
         dual, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, jnp.zeros_like(length)))
         mean = gradients * (self.client_lr / elapsed)
-        kept = {"prox": start, "gradients": mean, "length": self.server_lr * elapsed}
-        return {"dual": dual, "elapsed": elapsed}, kept
+        new_client = {"prox": start, "gradients": mean, "length": self.server_lr * elapsed}
+        return {"dual": dual, "elapsed": elapsed}, new_client
 
     def server(self, problem, server, mean):
         x = server["prox"] + self.server_lr * (mean["dual"] - server["prox"])

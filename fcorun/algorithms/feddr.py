@@ -11,12 +11,12 @@ from fcorun.config import AUTO, AutoPositive, Relaxation
 class FedDR(ProximalAlgorithm):
     """FedDR, with psi on the server.
 
-    It starts as the authors' code does, all of a client's vectors at w_0; the box starts x_i at prox_{eta f_i}(w_0)
-    and what is reflected accordingly.
+    All vectors of a client start at w_0, as in the authors' code. In the box x_i starts at prox_{eta f_i}(w_0), and the
+    reflected vector accordingly.
 
     Attributes:
         step: eta; "auto" is 1 / sqrt(l L).
-        relaxation: alpha, between 0 and 2; 1 is Douglas and Rachford's.
+        relaxation: alpha, between 0 and 2; 1 is the splitting of Douglas and Rachford.
     """
 
     source = "algorithm 1 of @trandinh2021"
@@ -26,8 +26,8 @@ class FedDR(ProximalAlgorithm):
 
     traits = Traits(psi_sides=("server",), proximal=True, deterministic=True, exact="composite")
 
-    def auto(self, known):
-        return {"step": balanced_prox_step(known)}
+    def auto(self, constants):
+        return {"step": balanced_prox_step(constants)}
 
     def init(self, problem, w0):
         return {"x": w0, "mean": w0}, {"y": w0, "x": w0, "reflected": w0}
@@ -42,7 +42,7 @@ class FedDR(ProximalAlgorithm):
         return reflected - client["reflected"], {"y": y, "x": x, "reflected": reflected}
 
     def server(self, problem, server, mean):
-        mean = server["mean"] + problem.share * mean  # line 12, over all clients' latest
+        mean = server["mean"] + problem.share * mean  # line 12, over the latest vectors of all clients
         return {"x": problem.prox(mean, self.step), "mean": mean}  # line 13
 
     def output(self, problem, server):

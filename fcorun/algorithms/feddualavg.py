@@ -12,9 +12,9 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 class FedDualAvg(TwoRateAlgorithm):
     """FedDualAvg: clients and server average in the dual space.
 
-    ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), kept as a running sum; where
-    clients take unequal numbers of steps, a round adds the weighted mean over the clients. It is sent beside the dual,
-    both ways, and counted in bytes_up and bytes_down.
+    ``elapsed`` is the coefficient eta_(r,k) = eta_s eta_c r K + eta_c k of psi (line 8), a running sum. If clients take
+    unequal numbers of steps, a round adds the weighted mean over the clients. ``elapsed`` is communicated with the dual
+    in both directions, and counted in bytes_up and bytes_down.
     """
 
     source = "algorithm 3 of @yuan2021"

@@ -10,10 +10,10 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 @dataclass(frozen=True)
 class FedDualAvgOSP(TwoRateAlgorithm):
-    """FedDualAvg-OSP: FedDualAvg with the client's prox left out.
+    """FedDualAvg-OSP: FedDualAvg without the client's prox.
 
-    Gradients are taken at the unthresholded dual while the server's threshold grows without bound, so that it is an
-    early-stopping method: run for long enough, its output goes to zero.
+    Gradients are taken at the unthresholded dual while the server's threshold grows without bound. The method therefore
+    relies on early stopping: the output of a long run goes to zero.
     """
 
     source = "section 5 of @yuan2021"

@@ -1,4 +1,4 @@
-"""Federated dual averaging, the server taking the mean dual update for a gradient."""
+"""Federated dual averaging whose server feeds the mean dual update to an optimiser."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,10 +11,10 @@ from fcorun.config import Decay, Positive
 
 @dataclass(frozen=True)
 class FedDualOpt(FedDualAvg):
-    """FedDualAvg whose lines 12 and 13 are a step of an optimiser on the dual; a combination of ours.
+    """FedDualAvg with a step of an optimiser on the dual in place of lines 12 and 13: our combination.
 
-    The coefficient of psi goes through the optimiser like another coordinate of the dual, so that momentum keeps the
-    weight of psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
+    The optimiser treats the coefficient of psi as another coordinate of the dual, so that momentum keeps the weight of
+    psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
 
     Attributes:
         client_lr, server_lr, optimizer, beta1, beta2, epsilon: as in FedOpt.
@@ -31,8 +31,8 @@ class FedDualOpt(FedDualAvg):
     def traits(self):
         return Traits(mirrored=True, exact_with_one_step="composite" if self.optimizer == "momentum" else "")
 
-    def auto(self, known):
-        return auto_optimizer_rates(self, known)
+    def auto(self, constants):
+        return auto_optimizer_rates(self, constants)
 
     def init(self, problem, w0):
         start, client = super().init(problem, w0)

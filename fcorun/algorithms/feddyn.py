@@ -9,7 +9,7 @@ from fcorun.config import AUTO, AutoPositive
 
 @dataclass(frozen=True)
 class FedDyn(ProximalAlgorithm):
-    """FedDyn; it leaves psi out.
+    """FedDyn, which ignores psi.
 
     Attributes:
         alpha: the weight of the dynamic regularizer; "auto" is sqrt(l L).
@@ -21,8 +21,8 @@ class FedDyn(ProximalAlgorithm):
 
     traits = Traits(psi_sides=(), proximal=True, deterministic=True, exact="smooth")
 
-    def auto(self, known):
-        return {"alpha": 1 / balanced_prox_step(known)}
+    def auto(self, constants):
+        return {"alpha": 1 / balanced_prox_step(constants)}
 
     def init(self, problem, w0):
         return {"x": w0, "h": 0 * w0}, 0 * w0

@@ -10,7 +10,7 @@ from fcorun.config import AUTO, AutoPositive, Count
 class FedGD(Algorithm):
     """FedGD(s, e): e gradient steps on all data, then the mean.
 
-    For e > 1 its fixed point is not the optimum, equation (5).
+    For e > 1 the fixed point is not the optimum, equation (5).
 
     Attributes:
         step: s; "auto" is 1 / L.
@@ -27,8 +27,8 @@ class FedGD(Algorithm):
         exact = "smooth" if self.steps == 1 else ""
         return Traits(psi_sides=(), deterministic=True, hierarchy="some", exact=exact)
 
-    def auto(self, known):
-        return {"step": 1 / known.smoothness}
+    def auto(self, constants):
+        return {"step": 1 / constants.smoothness}
 
     def init(self, problem, w0):
         return w0, None

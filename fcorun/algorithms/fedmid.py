@@ -12,8 +12,8 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 class FedMiD(TwoRateAlgorithm):
     """FedMiD: clients take mirror steps, and the server averages them in the primal space.
 
-    The upload carries, beside the update, the client's summed rates eta_c K: where clients take unequal numbers of
-    steps, K of line 10 is their weighted mean.
+    The upload consists of the update and the client's summed rates eta_c K. If clients take unequal numbers of steps, K
+    of line 10 is their weighted mean.
     """
 
     source = "algorithm 2 of @yuan2021"

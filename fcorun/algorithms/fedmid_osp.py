@@ -10,7 +10,7 @@ from fcorun.algorithms.two_rates import TwoRateAlgorithm
 
 @dataclass(frozen=True)
 class FedMiDOSP(TwoRateAlgorithm):
-    """FedMiD-OSP: FedMiD with the client's prox left out."""
+    """FedMiD-OSP: FedMiD without the client's prox."""
 
     source = "section 5 of @yuan2021"
     traits = Traits(psi_sides=("server",), mirrored=True, hierarchy="some", exact_with_one_step="composite")

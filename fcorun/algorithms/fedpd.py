@@ -9,14 +9,14 @@ from fcorun.config import AUTO, AutoPositive, Decay
 
 @dataclass(frozen=True)
 class FedPD(ProximalAlgorithm):
-    """FedPD; it leaves psi out.
+    """FedPD, which ignores psi.
 
-    A round ends with a communication; those that are skipped lie within it. Held at a constant ``skip``, it need not
-    come to the optimum.
+    A round ends with a communication, and contains the steps whose communication was skipped. With a constant ``skip``
+    the algorithm need not reach the optimum.
 
     Attributes:
         step: eta; "auto" is 1 / sqrt(l L).
-        skip: the probability p with which clients go on without communicating, less than 1.
+        skip: the probability p that clients skip a communication, less than 1.
     """
 
     source = "algorithm 1 of @zhang2021"
@@ -29,8 +29,8 @@ class FedPD(ProximalAlgorithm):
         exact = "" if self.skip else "smooth"
         return Traits(psi_sides=(), partial=False, proximal=True, deterministic=True, exact=exact)
 
-    def auto(self, known):
-        return {"step": balanced_prox_step(known)}
+    def auto(self, constants):
+        return {"step": balanced_prox_step(constants)}
 
     def init(self, problem, w0):
         return w0, 0 * w0

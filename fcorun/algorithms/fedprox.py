@@ -12,13 +12,13 @@ from fcorun.errors import UserError
 class FedProx(ProximalAlgorithm):
     """FedProx, without minibatches.
 
-    Its fixed point is not the optimum but that of the clients' Moreau envelopes, equation (7) of Pathak and Wainwright
-    (NeurIPS 2020).
+    The fixed point is the optimum of the clients' Moreau envelopes, not that of their losses: equation (7) of Pathak
+    and Wainwright (NeurIPS 2020).
 
     Attributes:
         mu: the weight of the proximal term mu / 2 ||u - x||^2; "auto" is sqrt(l L).
-        gamma: how exact a client is, definition 2: its inner solver stops as soon as the gradient of
-            f + mu / 2 ||. - x||^2 is gamma times that at x.
+        gamma: the inexactness of a client, definition 2: the inner solver stops as soon as the norm of the gradient of
+            f + mu / 2 ||. - x||^2 is gamma times the norm at x.
     """
 
     source = "algorithm 2 of @li2020"
@@ -33,8 +33,8 @@ class FedProx(ProximalAlgorithm):
             raise UserError(f"algo.gamma={self.gamma} needs a solver that can stop early: give algo.solver=gradient, "
                             "accelerated or newton")  # fmt: skip
 
-    def auto(self, known):
-        return {"mu": 1 / balanced_prox_step(known)}
+    def auto(self, constants):
+        return {"mu": 1 / balanced_prox_step(constants)}
 
     def init(self, problem, w0):
         return w0, None

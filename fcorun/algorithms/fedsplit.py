@@ -11,14 +11,14 @@ from fcorun.config import AUTO, AutoPositive, NonNegative, Relaxation
 class FedSplit(ProximalAlgorithm):
     """FedSplit, with psi on the server.
 
-    With psi = 0 the server's prox is the identity and this is the algorithm as printed. Exact solves with the step
-    "auto" contract by 1 - 2 / (sqrt(L / l) + 1) a round if l > 0; if not, relaxation=1 is the safe choice.
+    With psi = 0 the server's prox is the identity and this is the algorithm as printed. For l > 0, exact solutions with
+    the step "auto" contract by 1 - 2 / (sqrt(L / l) + 1) a round. For l = 0, relaxation=1 is the safe choice.
 
     Attributes:
         step: s; "auto" is 1 / sqrt(l L).
-        relaxation: 2 as printed (Peaceman and Rachford), 1 after Douglas and Rachford, which converges without strong
-            convexity too.
-        anchor: lambda of theorem 2, for losses that are not strongly convex: adds lambda / 2 ||. - x_1||^2 to each.
+        relaxation: 2 as printed (Peaceman and Rachford), or 1 after Douglas and Rachford, which converges even without
+            strong convexity.
+        anchor: lambda of theorem 2, for losses that are not strongly convex: lambda / 2 ||. - x_1||^2 is added to each.
     """
 
     source = "algorithm 1 of @pathak2020"
@@ -32,8 +32,8 @@ class FedSplit(ProximalAlgorithm):
         exact = "" if self.anchor else "composite"
         return Traits(psi_sides=("server",), partial=False, proximal=True, deterministic=True, exact=exact)
 
-    def auto(self, known):
-        return {"step": balanced_prox_step(known, self.anchor)}
+    def auto(self, constants):
+        return {"step": balanced_prox_step(constants, self.anchor)}
 
     def init(self, problem, w0):
         return w0, {"z": w0, "start": w0}

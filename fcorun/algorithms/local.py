@@ -1,4 +1,4 @@
-"""Each client alone."""
+"""Local training of each client."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,15 @@ from fcorun.config import AutoPositive
 
 @dataclass(frozen=True)
 class Local(Algorithm):
-    """Each client minimises its own f + psi by proximal steps, and sends nothing.
+    """Proximal gradient descent of each client on its own f + psi, without communication.
 
-    The baseline of personalised methods: what they gain, they gain from other clients. There is no model for all
-    clients, so that its metrics are empty. With ``start`` and ``frozen=true`` it is fine-tuning of a global model.
+    Local training is the baseline of personalised methods, whose gains over it come from other clients. The clients
+    share no model, so that metrics of a shared model are empty. With ``start`` and ``frozen=true`` local training is
+    fine-tuning of a global model.
 
     Attributes:
-        client_lr: "auto" is 1 / L of a client's loss or of any minibatch of it, the longest step of proximal gradients
-            that lowers any such loss (Beck and Teboulle, SIAM J. Imaging Sci. 2009, lemma 2.3).
+        client_lr: the step size; "auto" is 1 / L for the loss of any client and of any minibatch, the longest proximal
+            gradient step that lowers any such loss (Beck and Teboulle, SIAM J. Imaging Sci. 2009, lemma 2.3).
     """
 
     source = "textbook, proximal gradient steps"
@@ -24,8 +25,8 @@ class Local(Algorithm):
 
     traits = Traits(psi_sides=("client",), shared_model=False)
 
-    def auto(self, known):
-        return {"client_lr": 1 / known.smoothness}
+    def auto(self, constants):
+        return {"client_lr": 1 / constants.smoothness}
 
     def init(self, problem, w0):
         return w0, w0

@@ -1,4 +1,4 @@
-"""What a client has in a round: its rows, cut into batches, and the loops over them."""
+"""The data of a client in a round: rows, minibatches, random numbers, and the loops over local steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from fcorun.problem.operation_counts import apply_if
 from fcorun.problem.problem import Batch
 from fcorun.problem.quadratic import Quadratic
 
-PyTree = Any  # a pytree of arrays: an array, or tuples and dicts of them
+PyTree = Any  # an array, or nested tuples and dicts of arrays
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class LocalData:
 
     Attributes:
         x, y: the rows of all clients, (N, d) and (N,).
-        weight, offset: of all rows, (N,), or None: factors, a mean of one in each client; what predictions have added.
-        rows: the rows of each local step's batch, shape (K, B); -1 where the batch is shorter. None are
-            drawn with ``repeats``.
-        repeats: the number of local steps where each takes the whole data, or None.
-        uneven: whether this client may have fewer than K steps (a step without rows is none).
-        whole: the client's whole data as one batch, beside its minibatches.
-        frozen: whether the server's model stays as it is; then so does a client's copy of it, and uploads are nothing.
-        bits: those of ``key``.
-        chances: two numbers drawn uniformly from [0, 1) in each round, the same for all clients.
+        rows: the row numbers of each local step's batch, (K, B); -1 pads a shorter batch. Empty with
+            ``full_batch_steps``.
+        weight, offset: of all rows, (N,), or None: factors with mean one in each client; terms added to predictions.
+        full_batch_steps: the number of local steps if each step takes all data, else None.
+        uneven_steps: True if this client may take fewer than K steps. A step without rows changes nothing.
+        whole: all data of the client as one batch.
+        frozen: True if the server's model is fixed; then the client's copy is fixed too, and uploads are nothing.
+        key_bits: the bits of ``key``.
+        shared_uniforms: two uniform draws from [0, 1) a round, the same for all clients.
     """
 
     x: jax.Array
@@ -49,50 +49,50 @@ class LocalData:
 
     @property
     def key(self) -> jax.Array:
-        """A key for ``jax.random``, from the seed, the round and the client's name alone, another one in each round (on
-        a tree in each round of an edge), and of each client. For noise and stochastic rounding."""
+        """A key for ``jax.random``, for noise and stochastic rounding.
+
+        The key depends on the seed, the round (on a tree the round of the edge) and the client's name alone.
+        """
         key = jax.random.wrap_key_data(jnp.asarray(self.key_bits, jnp.uint32), impl="threefry2x32")
-        return jax.random.fold_in(key, 1)  # the key itself is the uplink's
+        return jax.random.fold_in(key, 1)  # the uplink uses the key itself
 
     def repeat(self, count: Count | jax.Array, step: Callable[[PyTree], PyTree], start: PyTree) -> PyTree:
-        """``start`` after ``count`` times ``step(value)``; ``count`` may be traced."""
+        """Apply ``step`` to ``start`` ``count`` times; ``count`` may be traced."""
         if isinstance(count, int):
             return lax.scan(lambda value, _: (step(value), None), start, None, count)[0] if count else start
         return lax.while_loop(lambda now: now[1] < count, lambda now: (step(now[0]), now[1] + 1), (start, 0))[0]
 
     def geometric_steps(self, probability: jax.Array | float, draw: Literal[0, 1] = 0) -> jax.Array:
-        """How many steps a client takes until it communicates, if it does so with this probability after each.
+        """Draw the number of steps up to a communication that follows each step with this probability.
 
-        ``draw`` is which of the round's ``chances`` decides.
+        ``draw`` chooses one of the round's ``shared_uniforms``.
         """
-        chance = jnp.minimum(
-            self.shared_uniforms[draw], 1 - jnp.finfo(self.dtype).epsneg
-        )  # a draw just below 1 may be rounded to 1
-        return 1 + jnp.floor(jnp.log1p(-chance) / jnp.log1p(-probability)).astype(jnp.int32)
+        below_one = 1 - jnp.finfo(self.dtype).epsneg  # rounding may turn a draw just below 1 into 1
+        uniform = jnp.minimum(self.shared_uniforms[draw], below_one)
+        return 1 + jnp.floor(jnp.log1p(-uniform) / jnp.log1p(-probability)).astype(jnp.int32)
 
     def steps(
         self, step: Callable[[PyTree, Any], PyTree], start: PyTree, count: Count | jax.Array | None = None
     ) -> PyTree:
-        """``start`` after ``step(value, batch)`` for each of the client's own K local steps.
+        """Apply ``step(value, batch)`` to ``start`` for each of the client's K local steps.
 
-        ``count`` is another number of steps, which may be traced and differ between clients: fewer than K take the
-        first minibatches, and more begin with the first one anew.
+        ``count`` is another number of steps, which may be traced and may differ between clients. Fewer than K steps
+        take the first minibatches; more than K steps begin anew with the first one.
         """
         if isinstance(count, int) and count < 0:
-            raise UserError(f"data.steps(..., count={count}) must be 0 or more")
+            raise UserError(f"data.steps(..., count={count}): give a count of 0 or more")
         if self.full_batch_steps is not None:
             whole = self.whole
-            return self.repeat(
-                self.full_batch_steps if count is None else count, lambda value: step(value, whole), start
-            )
+            repeats = self.full_batch_steps if count is None else count
+            return self.repeat(repeats, lambda value: step(value, whole), start)
         if count is not None:
-            own = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
+            batches = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
 
-            def numbered(now):
-                value, number = now
-                return step(value, self.batch(self.rows[number % own])), number + 1
+            def numbered_step(state):
+                value, number = state
+                return step(value, self.batch(self.rows[number % batches])), number + 1
 
-            return self.repeat(count, numbered, (start, jnp.zeros((), jnp.int32)))[0]
+            return self.repeat(count, numbered_step, (start, jnp.zeros((), jnp.int32)))[0]
 
         def body(value, rows):
             batch = self.batch(rows)
@@ -103,23 +103,24 @@ class LocalData:
         return lax.scan(body, start, self.rows)[0]
 
     def batch(self, rows: jax.Array) -> Batch:
-        """The rows of these numbers (B,) as a batch, which is shorter by those that are -1."""
-        present = rows >= 0
-        there = present.astype(self.dtype)
+        """Return the rows of these numbers (B,) as a batch; entries of -1 are masked."""
+        mask = rows >= 0
+        indicator = mask.astype(self.dtype)
         rows = jnp.maximum(rows, 0)
-        weight = there / jnp.maximum(there.sum(), 1)
-        weight = weight if self.weight is None else weight * self.weight[rows]
+        weight = indicator / jnp.maximum(indicator.sum(), 1)
+        if self.weight is not None:
+            weight = weight * self.weight[rows]
         offset = None if self.offset is None else self.offset[rows]
-        return Batch(self.x[rows], self.y[rows], weight, present, offset=offset)
+        return Batch(self.x[rows], self.y[rows], weight, mask, offset=offset)
 
     def with_whole_data(self, rows: jax.Array) -> Self:
-        """The same, with the rows of these numbers as the client's whole data."""
+        """Return a copy whose whole data are the rows of these numbers."""
         return replace(self, whole=self.batch(rows)._replace(mask=None, full_passes=1))
 
 
 @dataclass(frozen=True)
 class RecordingLocalData(LocalData):
-    """The same, and ``asked`` says which of the random numbers in it, and whether the whole data, were asked for."""
+    """Local data that record in ``accessed`` which random numbers are read, and whether the whole data are."""
 
     accessed: set[str] = field(default_factory=set, compare=False, repr=False)
 
@@ -130,5 +131,5 @@ class RecordingLocalData(LocalData):
 
 
 def tree_bytes(tree: PyTree) -> int:
-    """The bytes of all arrays of a pytree, or of their shapes."""
+    """Return the bytes of all arrays of a pytree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -9,13 +9,13 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class OneClient(Baseline):
-    """One client alone, ``client`` counted from 0, solved on its own rows and evaluated on everybody's."""
+    """The solution on the rows of one client, ``client`` counted from 0, evaluated on the rows of all clients."""
 
     source = "textbook, solved by the method of @beck2009"
 
     client: Index = 0
 
-    traits = Traits(mirrored=True)  # the maps that are let through leave the problem as it is
+    traits = Traits(mirrored=True)  # mirror maps do not change the problem
 
     def select_rows(self, offsets):
         if self.client >= len(offsets) - 1:

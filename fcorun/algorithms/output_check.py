@@ -1,7 +1,6 @@
-"""Checks of what the functions of an algorithm take and return: once, on shapes alone, before they compute anything."""
+"""Checks of the arguments and results of an algorithm's functions, by shapes alone, before any computation."""
 
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from fcorun.problem.operation_counts import count_operations
 from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 
-_KEPT = "the state that each client keeps (None: it keeps none)"
-_TAKE = {
+_CLIENT_STATE = "the state that each client keeps (None: it keeps none)"
+_ARGUMENTS = {
     "init": ("problem", "w0"),
     "broadcast": ("server",),
     "local": ("problem", "server", "client", "data"),
@@ -33,125 +32,139 @@ _TAKE = {
 def trace_outputs(
     algorithm: Algorithm, problem: Problem, w0: Vector, data: LocalData, frozen: LocalData | None = None
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """Return an upload, what is broadcast and what an edge reports, of a round with one client, to be traced.
+    """Return the upload, the broadcast and the edge upload of a round with one client.
 
-    ``frozen`` are the data of a client whose server stays as it is, where that is so. Raises UserError where a function
-    takes or returns what it cannot, and names it.
+    Call it while JAX traces. ``frozen`` are the data of a client with a fixed server model, if there are such clients.
+    Raises UserError with the name of the function whose arguments or results are wrong.
     """
-    for name, taken in _TAKE.items():
-        _check_parameters(algorithm, name, taken)
+    for name, arguments in _ARGUMENTS.items():
+        _check_parameters(algorithm, name, arguments)
 
-    def call(name: str, *given: Any) -> Any:
-        return _call(algorithm, name, *jax.tree.map(lambda leaf: leaf, given, is_leaf=_is_plain))
+    def call(name: str, *arguments: Any) -> Any:
+        copies = jax.tree.map(lambda leaf: leaf, arguments, is_leaf=_is_no_state)  # a function may change its arguments
+        return _call(algorithm, name, *copies)
 
-    above, below = problem.for_side("server"), problem.for_side("client")
-    server, client = _pair(algorithm, "init", call("init", problem, w0), "the server's state", _KEPT)
+    def call_local(data: LocalData) -> Any:
+        return call("local", on_client, received, client, data)
+
+    on_server, on_client = problem.for_side("server"), problem.for_side("client")
+    server, client = _check_pair(algorithm, "init", call("init", problem, w0), "the server's state", _CLIENT_STATE)
     received = call("broadcast", server)
-    found, _ = count_operations(lambda: _pair(
-        algorithm, "local", call("local", below, received, client, data), "its upload", "the client's new state"
-    ))  # fmt: skip
-    upload, kept = found
-    _same(algorithm, "local", "the client's new state", kept, client)
-    reported = call("edge_upload", server)
+    (upload, new_client), _ = count_operations(
+        lambda: _check_pair(algorithm, "local", call_local(data), "its upload", "the client's new state")
+    )
+    _check_same_structure(algorithm, "local", "the client's new state", new_client, client)
+    edge_upload = call("edge_upload", server)
     if algorithm.traits.hierarchy != "only":
-        _same(algorithm, "server", "the server's new state", call("server", above, server, upload), server)
+        new_server = call("server", on_server, server, upload)
+        _check_same_structure(algorithm, "server", "the server's new state", new_server, server)
     if algorithm.traits.hierarchy:
-        _same(algorithm, "edge", "an edge's new state", call("edge", above, server, upload), server)
-        _same(algorithm, "root", "the server's new state", call("root", above, server, reported), server)
-    _model(algorithm, "output", call("output", above, server), w0)
+        new_edge = call("edge", on_server, server, upload)
+        _check_same_structure(algorithm, "edge", "an edge's new state", new_edge, server)
+        new_server = call("root", on_server, server, edge_upload)
+        _check_same_structure(algorithm, "root", "the server's new state", new_server, server)
+    _check_model(algorithm, "output", call("output", on_server, server), w0)
     if algorithm.has_personal_models:
-        _model(algorithm, "personal", call("personal", below, server, client), w0)
+        _check_model(algorithm, "personal", call("personal", on_client, server, client), w0)
     if frozen is not None:
-        call("local", below, received, client, frozen)
-    return upload, received, reported
+        call_local(frozen)
+    return upload, received, edge_upload
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a value is no container of arrays."""
+def _is_no_state(value: Any) -> bool:
+    """Return True for a problem or local data, which are no states of the algorithm."""
     return isinstance(value, (Problem, LocalData))
 
 
-def _check_parameters(algorithm: Algorithm, name: str, taken: tuple[str, ...]) -> None:
-    """Refuse a function that cannot be called with what it is given."""
+def _check_parameters(algorithm: Algorithm, name: str, arguments: tuple[str, ...]) -> None:
+    """Refuse a function that does not accept the arguments of its call."""
     function = getattr(algorithm, name)
     try:
-        inspect.signature(function).bind(*taken)
+        inspect.signature(function).bind(*arguments)
     except TypeError:
-        told = f"{name}(self, {', '.join(taken)})"
-        has = f"{name}({', '.join(inspect.signature(getattr(type(algorithm), name)).parameters)})"
+        call = f"{name}(self, {', '.join(arguments)})"
+        definition = f"{name}({', '.join(inspect.signature(getattr(type(algorithm), name)).parameters)})"
         raise UserError(
-            f"{name}() of {type(algorithm).__name__} is called as {told}, and is written {has}{_place(function)}"
+            f"{name}() of {type(algorithm).__name__} is called as {call}, and is written {definition}"
+            f"{_definition_line(algorithm, name)}"
         ) from None
 
 
-def _place(function: Callable) -> str:
-    """Where a function is written, ", FILE line N", or ""."""
+def _definition_line(algorithm: Algorithm, name: str) -> str:
+    """Return the place of a function's definition as text, ", FILE line N", or ""."""
+    function = getattr(algorithm, name)
     code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
     return f", {Path(code.co_filename).name} line {code.co_firstlineno}" if code else ""
 
 
-def _call(algorithm: Algorithm, name: str, *given: Any) -> Any:
-    """Call a function of the algorithm. Raises UserError where it asks for a key that nothing given to it has."""
+def _call(algorithm: Algorithm, name: str, *arguments: Any) -> Any:
+    """Call a function of the algorithm. Raises UserError for a key that no argument has."""
     try:
-        return getattr(algorithm, name)(*given)
+        return getattr(algorithm, name)(*arguments)
     except KeyError as error:
-        if not (line := find_user_line(error)):
+        line = find_user_line(error)
+        if not line:
             raise
-        states = zip(_TAKE[name], given, strict=True)
-        had = [f"{what} has {_form(value)}" for what, value in states if not _is_plain(value) and value is not None]
+        structures = "; ".join(
+            f"{argument} has {_describe_structure(value)}"
+            for argument, value in zip(_ARGUMENTS[name], arguments, strict=True)
+            if value is not None and not _is_no_state(value)
+        )
         raise UserError(
-            f"{name}() of {type(algorithm).__name__} asks for the key {error}, which is not there ({'; '.join(had)}), "
+            f"{name}() of {type(algorithm).__name__} asks for the key {error}, which is not there ({structures}), "
             f"{line}"
         ) from error
 
 
-def _pair(algorithm: Algorithm, name: str, found: Any, first: str, second: str) -> tuple[PyTree, PyTree]:
-    who = f"{name}() of {type(algorithm).__name__}"
-    if not isinstance(found, tuple) or len(found) != 2:
-        what = f"{len(found)} things" if isinstance(found, tuple) else type(found).__name__
-        raise UserError(
-            f"{who} must return two things, {first} and {second}, and returned {what}{_at(algorithm, name)}"
-        )
-    for part, tree in zip((first, second), found, strict=True):
+def _check_pair(algorithm: Algorithm, name: str, result: Any, first: str, second: str) -> tuple[PyTree, PyTree]:
+    """Return the result of a function if it is a pair of pytrees of arrays. Raises UserError for any other result."""
+    function = f"{name}() of {type(algorithm).__name__}"
+    line = _definition_line(algorithm, name)
+    if not isinstance(result, tuple) or len(result) != 2:
+        returned = f"{len(result)} things" if isinstance(result, tuple) else type(result).__name__
+        raise UserError(f"{function} must return two things, {first} and {second}, and returned {returned}{line}")
+    for part, tree in zip((first, second), result, strict=True):
         for leaf in jax.tree.leaves(tree):
             if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float)):
-                raise UserError(f"{who}: {part} must be made of arrays, and has a {type(leaf).__name__} in it"
-                                f"{_at(algorithm, name)}")  # fmt: skip
-    return found
+                raise UserError(
+                    f"{function}: {part} must be made of arrays, and has a {type(leaf).__name__} in it{line}"
+                )
+    return result
 
 
-def _same(algorithm: Algorithm, name: str, what: str, found: PyTree, before: PyTree) -> None:
-    """Refuse a state that is not of the form that ``init`` gave it."""
-    if _form(found) != _form(before):
-        raise UserError(f"{name}() of {type(algorithm).__name__}: {what} must be like that of init(), "
-                        f"{_form(before)}, and is {_form(found)}{_at(algorithm, name)}")  # fmt: skip
+def _check_same_structure(algorithm: Algorithm, name: str, state: str, new: PyTree, initial: PyTree) -> None:
+    """Refuse a state whose structure differs from that of ``init``."""
+    if _describe_structure(new) != _describe_structure(initial):
+        raise UserError(
+            f"{name}() of {type(algorithm).__name__}: {state} must be like that of init(), "
+            f"{_describe_structure(initial)}, and is {_describe_structure(new)}{_definition_line(algorithm, name)}"
+        )
 
 
-def _model(algorithm: Algorithm, name: str, found: Any, w0: Vector) -> None:
-    if not isinstance(found, Vector) or _form(found) != _form(w0):
-        raise UserError(f"{name}() of {type(algorithm).__name__} must return parameters like w0, {_form(w0)}, "
-                        f"and returned {_form(found)}{_at(algorithm, name)}")  # fmt: skip
+def _check_model(algorithm: Algorithm, name: str, model: Any, w0: Vector) -> None:
+    """Refuse a model that is not a vector with the parameters of w0."""
+    if not isinstance(model, Vector) or _describe_structure(model) != _describe_structure(w0):
+        raise UserError(
+            f"{name}() of {type(algorithm).__name__} must return parameters like w0, {_describe_structure(w0)}, "
+            f"and returned {_describe_structure(model)}{_definition_line(algorithm, name)}"
+        )
 
 
-def _at(algorithm: Algorithm, name: str) -> str:
-    return _place(getattr(algorithm, name))
+def _describe_structure(tree: PyTree) -> str:
+    """Return the types and array shapes of a pytree as text.
 
-
-def _form(tree: PyTree) -> str:
-    """A tree by its types and the shapes of its arrays.
-
-    >>> _form({"a": (np.zeros((2, 3)), None), "b": 1.0})
+    >>> _describe_structure({"a": (np.zeros((2, 3)), None), "b": 1.0})
     '{a: (array (2, 3), None), b: a number}'
     """
     if isinstance(tree, (Vector, dict)):
-        inside = ", ".join(f"{name}: {_form(tree[name])}" for name in sorted(tree))
-        return f"parameters ({inside})" if isinstance(tree, Vector) else f"{{{inside}}}"
+        entries = ", ".join(f"{name}: {_describe_structure(tree[name])}" for name in sorted(tree))
+        return f"parameters ({entries})" if isinstance(tree, Vector) else f"{{{entries}}}"
     if hasattr(tree, "shape"):
         return f"array {tuple(tree.shape)}" if tree.shape else "a number"
     if isinstance(tree, (tuple, list)):
-        inside = ", ".join(map(_form, tree))
-        names = getattr(tree, "_fields", None)
-        return f"{type(tree).__name__}({inside})" if names else f"({inside})"
+        entries = ", ".join(map(_describe_structure, tree))
+        is_named_tuple = bool(getattr(tree, "_fields", None))
+        return f"{type(tree).__name__}({entries})" if is_named_tuple else f"({entries})"
     if isinstance(tree, (int, float)):
         return "a number"
     return "None" if tree is None else type(tree).__name__

@@ -1,4 +1,4 @@
-"""What the methods have in common whose clients' own models minimise their loss with something added."""
+"""Base class of algorithms whose clients' models minimise the clients' losses plus a quadratic term."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ Real = jax.Array | float
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalAlgorithm(Algorithm):
-    """A local step on a minibatch: u = argmin f(u) + weight / 2 ||u||^2 - lambda <u, y>, then y -= eta lambda (y - u).
+    """Algorithms with the local step u = argmin f(u) + weight / 2 ||u||^2 - lambda <u, y>, y -= eta lambda (y - u).
 
-    The server takes x + beta (mean y - x); u of the last local step is the client's own model, so that clients outside
-    of the cohort keep theirs.
+    The server moves to x + beta (mean y - x). The last u of a client is its own model, so that clients outside of the
+    cohort keep their models.
 
     Attributes:
         lam: lambda.
-        client_lr: eta; "auto" is 1 / lambda, with which y jumps to u.
+        client_lr: eta; "auto" is 1 / lambda, which moves y to u.
         server_lr: beta.
-        solver: exact (in closed form for least squares with all data, else Newton's method), or gradient.
-        inner_lr: of the solver gradient; "auto" suits the curvature of a client's data, or of any minibatch of them.
-        iterations: at most so many of the inner solver.
+        solver: "exact" (closed form for least squares with all data, else Newton's method) or "gradient".
+        inner_lr: the step size of the solver "gradient"; "auto" fits the curvature of a client's data or minibatches.
+        iterations: the largest number of iterations of the inner solver.
         tolerance: the norm of the gradient at which the inner solver stops.
     """
 
@@ -44,20 +44,23 @@ class PersonalAlgorithm(Algorithm):
 
     def __post_init__(self):
         if self.solver == "exact" and isinstance(self.inner_lr, float):
-            raise UserError(f"algo.inner_lr={self.inner_lr:g} is of algo.solver=gradient: give that too")
+            raise UserError(
+                f"algo.inner_lr={self.inner_lr:g} needs algo.solver=gradient: give that too, or leave inner_lr out"
+            )
 
     @property
     @abstractmethod
     def quadratic_weight(self) -> Real:
-        """Of ||u||^2 / 2."""
+        """The weight of ||u||^2 / 2."""
 
-    def auto(self, known):
+    def auto(self, constants):
         return {"client_lr": 1 / self.lam}
 
     @property
     def curvature_alternatives(self):
-        wanted = self.solver == "gradient" and "inner_lr" in self.auto_fields
-        return ["a value for algo.inner_lr"] if wanted else []
+        if self.solver == "gradient" and "inner_lr" in self.auto_fields:
+            return ["a value for algo.inner_lr"]
+        return []
 
     @property
     def works_in_row_span(self):
@@ -85,25 +88,24 @@ class PersonalAlgorithm(Algorithm):
         return client
 
     def solve_subproblem(self, problem: Problem, batch: inner_solvers.Data, start: Vector, pull: Vector) -> Vector:
-        """argmin_u f(u) + weight / 2 ||u||^2 - <pull, u>, from ``start`` on."""
+        """Return argmin_u f(u) + weight / 2 ||u||^2 - <pull, u>, starting at ``start``."""
         if self.solver == "exact" and isinstance(batch, Quadratic):
             return batch.minimize(pull, self.quadratic_weight)
-        return self.solve_smooth(
-            inner_solvers.Subproblem(problem, batch, 0 * pull, weight=self.quadratic_weight, linear=pull), start
-        )
+        h = inner_solvers.Subproblem(problem, batch, 0 * pull, weight=self.quadratic_weight, linear=pull)
+        return self.solve_smooth(h, start)
 
     def solve_smooth(self, h: inner_solvers.Subproblem, start: Vector) -> Vector:
-        """argmin h by the solver."""
+        """Minimise the smooth function h by the chosen solver."""
         if self.solver == "exact":
             return inner_solvers.newton(h, start, self.stopping_rule)
         return inner_solvers.gradient_descent(h, start, self.stopping_rule, self.inner_step)
 
     @property
     def inner_step(self) -> Real | None:
-        """The step of the solver gradient, where it is given."""
+        """The step size of the solver "gradient" if it is a number, else None."""
         return None if isinstance(self.inner_lr, str) else self.inner_lr
 
     @property
     def stopping_rule(self) -> inner_solvers.StoppingRule:
-        """When the inner solver ends."""
+        """The stopping rule of the inner solver."""
         return inner_solvers.StoppingRule(self.iterations, self.tolerance)

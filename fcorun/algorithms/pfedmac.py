@@ -12,12 +12,12 @@ from fcorun.errors import UserError
 class PFedMac(PersonalAlgorithm):
     """pFedMac: u = argmin f - lambda <., y>.
 
-    It minimises the mean of F_m(x) = min_u {f_m(u) - lambda <u, x>} + lambda / 2 ||x||^2 and leaves psi out. F_m is
-    finite only where f_m grows faster than linearly, and convex only where f_m bends lambda at least. A ridge added to
-    each f_m brings that about; one of lambda makes it pFedMe.
+    The algorithm minimises the mean of F_m(x) = min_u {f_m(u) - lambda <u, x>} + lambda / 2 ||x||^2 and ignores psi.
+    F_m is finite only if f_m grows faster than linearly, and convex only if f_m has strong convexity lambda. A ridge
+    added to each f_m ensures both; a ridge of lambda gives pFedMe.
 
     Attributes:
-        ridge: "auto": what the losses lack of bending lambda.
+        ridge: the weight of the added ridge; "auto" is the difference of lambda and the strong convexity of the losses.
     """
 
     source = "@li2021pfedmac"
@@ -34,26 +34,25 @@ class PFedMac(PersonalAlgorithm):
     def curvature_alternatives(self):
         return super().curvature_alternatives + (["a value for algo.ridge"] if "ridge" in self.auto_fields else [])
 
-    def auto(self, known):
-        return super().auto(known) | {"ridge": max(self.lam - known.strong_convexity, 0.0)}
+    def auto(self, constants):
+        return super().auto(constants) | {"ridge": max(self.lam - constants.strong_convexity, 0.0)}
 
-    def resolve_auto(self, known):
-        if not isinstance(self.ridge, str) and known.strong_convexity + self.ridge < self.lam * (1 - 1e-9):
+    def resolve_auto(self, constants):
+        if not isinstance(self.ridge, str) and constants.strong_convexity + self.ridge < self.lam * (1 - 1e-9):
             raise UserError(
-                f"algo.ridge={self.ridge:g}: the clients' losses bend {known.strong_convexity:.3g} at least, and "
-                f"with the ridge "
-                f"less than algo.lam={self.lam:g}, so that the problem has no minimum; give algo.ridge=auto, "
-                "or a lower lam"
+                f"algo.ridge={self.ridge:g}: the strong convexity of the clients' losses, "
+                f"{constants.strong_convexity:.3g}, and the ridge are together less than algo.lam={self.lam:g}, so "
+                "that the problem has no minimum; give algo.ridge=auto, or a lower lam"
             )
-        return super().resolve_auto(known)
+        return super().resolve_auto(constants)
 
     def describe_auto(self, auto_values):
         ridge = auto_values.get("algo.ridge", 0.0)
         if not ridge:
             return ""
-        told = (
-            f"algo.ridge={ridge:.3g} was added to each client's loss, which bends {auto_values['least']:.3g} at least"
+        strong_convexity = auto_values["least"]
+        message = (
+            f"algo.ridge={ridge:.3g} was added to each client's loss, whose strong convexity of {strong_convexity:.3g} "
+            f"is less than algo.lam={self.lam:g}"
         )
-        return f"{told}: algo.lam={self.lam:g} wants as much" + (
-            "" if auto_values["least"] else "; that makes it pFedMe"
-        )
+        return message if strong_convexity else f"{message}; this ridge makes the algorithm pFedMe"

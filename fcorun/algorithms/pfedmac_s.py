@@ -11,13 +11,13 @@ from fcorun.problem import inner_solvers
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMacS(PFedMac):
-    """pFedMac-S: psi, there gamma ||u||_1, is added to a client's problem.
+    """pFedMac-S: pFedMac with psi, gamma ||u||_1 in the paper, added to a client's problem.
 
     Attributes:
-        sparsity: how psi is met: "prox", by proximal gradient steps, accelerated with the solver exact, for any psi;
-            for l1, "logcosh" is rho sum log cosh(u / rho) in its place, "huber" u^2 / (2 rho) up to rho and
-            |u| - rho / 2 beyond.
-        rho: how far from 0 the smooth ones differ from |u|.
+        sparsity: the treatment of psi. "prox" takes proximal gradient steps, accelerated with the solver "exact", for
+            any psi. For l1, "logcosh" replaces psi by rho sum log cosh(u / rho), and "huber" by u^2 / (2 rho) up to rho
+            and |u| - rho / 2 beyond.
+        rho: the distance from 0 within which the smooth functions differ from |u|.
     """
 
     source = "@li2021pfedmac"
@@ -38,7 +38,7 @@ class PFedMacS(PFedMac):
 
     @property
     def works_in_row_span(self):
-        return False  # psi looks at each coefficient
+        return False  # psi acts on each coefficient
 
     def solve_subproblem(self, problem, batch, start, pull):
         h = inner_solvers.Subproblem(problem, batch, 0 * pull, weight=self.quadratic_weight, linear=pull)
@@ -46,11 +46,10 @@ class PFedMacS(PFedMac):
             if self.solver == "exact":
                 return inner_solvers.accelerated_proximal_gradient(h, start, self.stopping_rule)
             return inner_solvers.proximal_gradient(h, start, self.stopping_rule, self.inner_step)
-        psi: Any = problem.regularizer  # l1, which alone has a smoothed value
+        psi: Any = problem.regularizer  # l1, the only regularizer with a smoothed value
 
         def penalty(u):
             return sum(psi.smoothed_value(u[name], self.sparsity, self.rho) for name in problem.regularized)
 
-        return self.solve_smooth(
-            replace(h, penalty=penalty, penalty_smoothness=psi.strength * psi.largest_factor / self.rho), start
-        )
+        smoothness = psi.strength * psi.largest_factor / self.rho
+        return self.solve_smooth(replace(h, penalty=penalty, penalty_smoothness=smoothness), start)

@@ -1,4 +1,4 @@
-"""Sparse personal models of clients below edges below the cloud."""
+"""Sparse personal models in a hierarchy of clients, edges and the cloud."""
 
 from dataclasses import dataclass, replace
 
@@ -10,15 +10,15 @@ from fcorun.config import Positive
 class PFedMacSH(PFedMacS):
     """pFedMac-SH, on ``topology=tree``.
 
-    An edge holds its model x and the mean y of its clients, from which they start in its next round (printed: each from
-    its own y). The client's step has its own lambda, where slides print that of the edge; cohorts are of clients
-    (printed: of edges). The edge's step is as printed: it lacks - lambda_2 x of the gradient of the three-level
-    problem, whose optimum is therefore not where the method ends.
+    An edge has a model x and the mean y of its clients. Clients start from y in the next round of the edge; in print
+    each client starts from its own y. The client's step uses the client's lambda, where slides print that of the edge.
+    Cohorts consist of clients; in print they consist of edges. The edge's step is as printed: it lacks the term
+    - lambda_2 x of the gradient of the three-level problem, so that the algorithm does not end at its optimum.
 
     Attributes:
-        lam, client_lr: lambda_1 and eta_1, of clients.
-        edge_lam, edge_lr: lambda_2 and eta_2, of edges.
-        server_lr: beta, of the cloud.
+        lam, client_lr: lambda_1 and eta_1 of clients.
+        edge_lam, edge_lr: lambda_2 and eta_2 of edges.
+        server_lr: beta of the cloud.
     """
 
     source = "algorithm 1 of @li2021pfedmac"

@@ -10,8 +10,8 @@ from fcorun.algorithms.personal import PersonalAlgorithm
 class PFedMe(PersonalAlgorithm):
     """pFedMe: u = argmin f + lambda / 2 ||. - y||^2.
 
-    It leaves psi out. An inner solver starts at the client's model of the step or round before, where the box leaves
-    open from where on: exact solves do not depend on it.
+    The algorithm ignores psi. An inner solver starts at the client's model of the previous step or round, which the box
+    leaves open; exact solutions do not depend on the start.
     """
 
     source = "algorithm 1 of @dinh2020"

@@ -1,4 +1,4 @@
-"""What the methods have in common whose clients evaluate the prox of their own loss."""
+"""Base class of algorithms whose clients evaluate the prox of their own loss."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,8 +20,8 @@ class ProximalAlgorithm(Algorithm):
     """An algorithm whose clients solve argmin_u s f(u) + ||u - v||^2 / 2 on all their data.
 
     Attributes:
-        solver: exact (in closed form for least squares, else Newton's method), gradient, accelerated, or newton.
-        iterations: at most so many of the inner solver.
+        solver: "exact" (closed form for least squares, else Newton's method), "gradient", "accelerated" or "newton".
+        iterations: the largest number of iterations of the inner solver.
         tolerance: the norm of the gradient s grad f(u) + u - v at which the inner solver stops.
     """
 
@@ -31,16 +31,19 @@ class ProximalAlgorithm(Algorithm):
 
     @property
     def curvature_alternatives(self):
-        return super().curvature_alternatives + (
-            ["algo.solver=newton"] if self.solver in ("gradient", "accelerated") else []
-        )
+        if self.solver in ("gradient", "accelerated"):
+            return [*super().curvature_alternatives, "algo.solver=newton"]
+        return super().curvature_alternatives
 
     @property
     def works_in_row_span(self):
         return self.solver != "gradient" or self.iterations >= inner_solvers.MIN_GRADIENTS_FOR_SPAN
 
     def prox(self, problem: Problem, data: LocalData, v: Vector, s: Real, relative_tolerance: Real = 0.0) -> Vector:
-        """prox_{s f}(v) for the client's loss f; an inner solver may stop at ``relative`` times the first slope too."""
+        """Return prox_{s f}(v) for the client's loss f.
+
+        An inner solver also stops at a gradient norm of ``relative_tolerance`` times the initial norm.
+        """
         batch = data.whole
         if self.solver == "exact" and isinstance(batch, Quadratic):
             return batch.prox(v, s)

@@ -1,4 +1,4 @@
-"""Local gradient steps with a prox, and communication, now and then."""
+"""Local gradient steps with a randomly skipped prox and communication."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from fcorun.errors import UserError
 class ProxSkip(Algorithm):
     """ProxSkip; with psi = 0 it is Scaffnew, algorithm 2 of its paper.
 
-    A round is the steps up to a communication: all clients draw their number from one geometric law. The prox that is
-    skipped is that of consensus and psi together.
+    A round consists of the steps up to a communication, a geometric random number that all clients share. The skipped
+    prox is that of consensus and psi together.
 
     Attributes:
         step: gamma; "auto" is 1 / L.
-        probability: p, of communication after a step; "auto" is sqrt(l / L), at least 0.01.
+        probability: the probability p of communication after a step; "auto" is sqrt(l / L), at least 0.01.
     """
 
     source = "@mishchenko2022"
@@ -31,24 +31,24 @@ class ProxSkip(Algorithm):
         if isinstance(self.probability, float) and not self.probability:
             raise UserError("algo.probability=0 never communicates: give more than 0")
 
-    def auto(self, known):
+    def auto(self, constants):
         return {
-            "step": 1 / known.smoothness,
-            "probability": math.sqrt(max(known.strong_convexity / known.smoothness, 1e-4)),
+            "step": 1 / constants.smoothness,
+            "probability": math.sqrt(max(constants.strong_convexity / constants.smoothness, 1e-4)),
         }
 
     def init(self, problem, w0):
         return w0, {"x": w0, "h": 0 * w0}
 
     def local(self, problem, server, client, data):
-        longer = self.step / self.probability
-        h = client["h"] + (server - client["x"]) / longer  # line 10, for the communication that ended the last round
+        prox_step = self.step / self.probability
+        h = client["h"] + (server - client["x"]) / prox_step  # line 10, for the communication that ended the last round
 
         def step(x):
             return x - self.step * (problem.gradient(x, data.whole) - h)  # line 4
 
         x = data.repeat(data.geometric_steps(self.probability), step, server)
-        return x - longer * h, {"x": x, "h": h}
+        return x - prox_step * h, {"x": x, "h": h}
 
     def server(self, problem, server, mean):
         return problem.prox(mean, self.step / self.probability)  # line 7

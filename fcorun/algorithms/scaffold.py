@@ -12,13 +12,15 @@ from fcorun.config import AutoPositive, Positive
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """SCAFFOLD; it leaves psi out.
+    """SCAFFOLD, which ignores psi.
 
     Attributes:
-        client_lr: eta_l; "auto" is 1 / (eta_g K L), what theorem III allows but for its constant; with a part of the
-            clients a third of it, as for SAGA, which it then is for K = 1 (Defazio, Bach and Lacoste-Julien, 2014).
-        option: how a client renews its control variate (line 12): 1, the mean gradient of its minibatches at x; 2, what
-            its steps have moved.
+        client_lr: eta_l; "auto" is 1 / (eta_g K L), the bound of theorem III but for its constant. With cohorts of some
+            clients, "auto" is a third of that, as for SAGA, the special case K = 1 (Defazio, Bach and Lacoste-Julien,
+            2014).
+        server_lr: eta_g.
+        option: the new control variate of a client (line 12): 1, the mean gradient of its minibatches at x; 2, the
+            scaled sum of its steps.
     """
 
     source = "algorithm 1 of @karimireddy2020"
@@ -29,25 +31,27 @@ class Scaffold(Algorithm):
 
     traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True)
 
-    def auto(self, known):
-        return {"client_lr": auto_client_lr(known, self.server_lr) / (3 if known.partial_participation else 1)}
+    def auto(self, constants):
+        return {"client_lr": auto_client_lr(constants, self.server_lr) / (3 if constants.partial_participation else 1)}
 
     def init(self, problem, w0):
         return {"x": w0, "c": 0 * w0}, 0 * w0  # line 1
 
     def local(self, problem, server, client, data):
-        x, c, own = server["x"], server["c"], client
+        x, c = server["x"], server["c"]
+        control = client
 
         def step(state, batch):
             y, at_start, count = state
-            y = y - self.client_lr * (problem.gradient(y, batch) - own + c)  # lines 9-10
+            y = y - self.client_lr * (problem.gradient(y, batch) - control + c)  # lines 9-10
             if self.option == 1:
                 at_start = at_start + problem.gradient(x, batch)
             return y, at_start, count + 1
 
         y, at_start, count = data.steps(step, (x, 0 * x, jnp.zeros((), x.dtype)))  # lines 7-8
-        new = at_start / count if self.option == 1 else own - c + (x - y) / (count * self.client_lr)  # line 12
-        return {"x": y - x, "c": new - own}, new  # line 13
+        moved = (x - y) / (count * self.client_lr)
+        new_control = at_start / count if self.option == 1 else control - c + moved  # line 12
+        return {"x": y - x, "c": new_control - control}, new_control  # line 13
 
     def server(self, problem, server, mean):
         return {

@@ -1,4 +1,4 @@
-"""Networks: topologies, one a file, and what happens to an upload on its way."""
+"""Communication: topologies, one a file, and the uplink between a client and the mean of the uploads."""
 
 from fcorun.communication.base import Topology, Uplink
 from fcorun.communication.identity import Identity

@@ -1,4 +1,4 @@
-"""What a network is to fcorun: who talks to whom, and what happens to an upload on its way."""
+"""Base classes of topologies, and of the uplink between a client and the mean of the uploads."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,48 +10,56 @@ import numpy as np
 
 from fcorun.datasets.base import FederatedData
 
-PyTree = Any  # a pytree of arrays
+PyTree = Any  # an array, or nested tuples and dicts of arrays
 
 
 @dataclass(frozen=True)
 class Topology(ABC):
-    """A topology plug-in: who talks to whom, whatever the algorithm. Its options are the keys of its YAML.
+    """A topology plug-in: the pairs that communicate, for any algorithm. The options are the keys of its YAML.
 
     Attributes:
-        source: where it comes from, as fcorun.sources.catalogue says; not inherited.
+        source: the publication, in the notation of fcorun.sources.catalogue; not inherited.
     """
 
     source: ClassVar[str]
 
     @property
     def edge_rounds(self) -> int | None:
-        """Rounds of an edge with its clients in each round of the server; None where there are no edges."""
+        """The rounds of an edge with its clients in each round of the server; None without edges."""
         return None
 
     @abstractmethod
     def assign_edges(self, data: FederatedData) -> np.ndarray | None:
-        """The edge of each client, (M,), counted from 0; None where there are no edges."""
+        """Return the edge of each client, (M,), counted from 0; None without edges."""
 
     def sources(self) -> str | None:
-        """Something that changes when a file does that it reads; None without one."""
+        """Return a digest of the files that the topology reads; None without files."""
         return None
 
 
 class Uplink(ABC):
-    """What happens to an upload between a client and the mean: the place of compression, of noise, of rounding.
+    """The path of an upload from a client to the mean: the place of compression, noise and rounding.
 
-    Its functions are pure, and traced like an algorithm's. The mean is taken of what ``send`` returns.
+    The methods are pure functions, traced like those of an algorithm. The mean is taken of the results of ``send``.
     """
 
     def init(self, upload: Callable[[], PyTree]) -> PyTree:
-        """What each client keeps for it from round to round, beside its state; None: nothing. ``upload()`` gives the
-        shapes of an upload."""
+        """Return the initial memory of the uplink on each client; None means no memory.
+
+        ``upload()`` returns the shapes of an upload.
+        """
         return None
 
     @abstractmethod
     def send(self, upload: PyTree, memory: PyTree, key: jax.Array) -> tuple[PyTree, PyTree]:
-        """On one client: what arrives, and its new memory. ``key`` is a random key of this client in this round."""
+        """Return the delivered upload of one client and the new memory.
+
+        ``key`` is a random key of the client in this round.
+        """
 
     def upload_bytes(self, upload: PyTree, declared_bytes: int) -> int:
-        """The bytes that an upload of these shapes takes on its way; ``said`` is what the algorithm says of it."""
+        """Return the bytes of an upload of these shapes in transit.
+
+        ``declared_bytes`` are the bytes that the algorithm declares.
+        """
         return declared_bytes

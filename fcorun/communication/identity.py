@@ -1,10 +1,10 @@
-"""Uploads as they are."""
+"""The uplink without compression, noise or rounding."""
 
 from fcorun.communication.base import Uplink
 
 
 class Identity(Uplink):
-    """The mean is taken of what clients send."""
+    """An uplink that delivers uploads unchanged."""
 
     def send(self, upload, memory, key):
         return upload, memory

@@ -1,4 +1,4 @@
-"""A star."""
+"""The star topology."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fcorun.communication.base import Topology
 
 @dataclass(frozen=True)
 class Star(Topology):
-    """All clients talk to the server."""
+    """A topology whose clients all communicate with the server."""
 
     source = "textbook"
 

@@ -1,4 +1,4 @@
-"""A tree of clients, edges and the cloud."""
+"""The tree topology: clients, edges and the cloud."""
 
 import csv
 import hashlib
@@ -16,17 +16,18 @@ from fcorun.errors import UserError
 
 @dataclass(frozen=True)
 class Tree(Topology):
-    """Clients talk to their edge, and the edges to the server, the cloud.
+    """A topology whose clients communicate with an edge, and whose edges communicate with the server, the cloud.
 
-    In a round, each edge that has clients in the cohort starts from the cloud's state and makes ``rounds`` rounds with
-    them, with minibatches of their own; then the cloud takes the mean of the edges. Clients and edges are weighted as
-    in F.
+    In a round, each edge with clients in the cohort starts from the cloud's state and makes ``rounds`` rounds with
+    these clients, with minibatches of their own. Then the cloud takes the mean over the edges. Clients and edges have
+    the weights of F.
 
     Attributes:
-        edges: their number; None: as many as ``map`` names, or without it about the square root of the clients.
-        rounds: rounds of an edge with its clients in each round of the cloud.
-        map: the edge of each client, counted from 0; or a CSV file with the columns client and edge, which names them;
-            None: the clients in their order, in parts of one size, or nearly.
+        edges: the number of edges. None means as many as ``map`` names, or without a map about the square root of the
+            number of clients.
+        rounds: the rounds of an edge with its clients in each round of the cloud.
+        map: the edge of each client, counted from 0, or a CSV file with the columns client and edge, which hold their
+            names. None divides the clients in their order into parts of equal size, up to one.
     """
 
     source = "with FedAvg, HierFAVG of @liu2020"
@@ -40,25 +41,25 @@ class Tree(Topology):
         return self.rounds
 
     def assign_edges(self, data):
-        """Raises UserError for a map that is not one of these clients, or has other edges than ``edges``."""
+        """Return the edge of each client. Raises UserError for a map that does not fit the clients or ``edges``."""
         clients = len(data.sizes)
         if self.map is None:
             edges = self.edges or max(round(clients**0.5), 1)
             if edges > clients:
                 raise UserError(f"topology.edges={edges} is more than the {clients} clients: give at most {clients}")
             return np.arange(clients) * edges // clients
-        found = self._read(data) if isinstance(self.map, str) else np.asarray(self.map, int)
-        if len(found) != clients:
+        edge_of_client = self._read_map(data) if isinstance(self.map, str) else np.asarray(self.map, int)
+        if len(edge_of_client) != clients:
             raise UserError(
-                f"topology.map has {len(found)} clients, and the data have {clients}: give an edge for each"
+                f"topology.map has {len(edge_of_client)} clients, and the data have {clients}: give an edge for each"
             )
-        edges = int(found.max()) + 1
-        missing = sorted(set(range(edges)) - set(found.tolist()))
-        if missing:
-            raise UserError(f"topology.map leaves edge {missing[0]} without clients: count the edges from 0 on")
+        edges = int(edge_of_client.max()) + 1
+        empty = sorted(set(range(edges)) - set(edge_of_client.tolist()))
+        if empty:
+            raise UserError(f"topology.map leaves edge {empty[0]} without clients: count the edges from 0 on")
         if self.edges not in (None, edges):
             raise UserError(f"topology.edges={self.edges}, and topology.map has {edges}: leave topology.edges out")
-        return found
+        return edge_of_client
 
     def sources(self):
         if not isinstance(self.map, str):
@@ -70,24 +71,27 @@ class Tree(Topology):
                 f"topology.map={self.map} cannot be read ({error.strerror}): give a CSV file, or a list"
             ) from error
 
-    def _read(self, data: FederatedData) -> np.ndarray:
-        """The map of a file; edges are numbered in the order of their names."""
+    def _read_map(self, data: FederatedData) -> np.ndarray:
+        """Return the map of a CSV file; edges are numbered in the order of their names."""
         names = data.clients or tuple(map(str, range(len(data.sizes))))
         try:
             with open(str(self.map), newline="", encoding="utf-8-sig") as file:
-                listed = [(row["client"], row["edge"]) for row in csv.DictReader(file)]
+                pairs = [(row["client"], row["edge"]) for row in csv.DictReader(file)]
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"topology.map={self.map} cannot be read ({error}): give a CSV file, or a list") from error
         except KeyError as error:
             raise UserError(
                 f"topology.map={self.map} has no column {error}: give the columns client and edge"
             ) from error
-        rows = dict(listed)
-        twice = next((name for name, count in Counter(name for name, _ in listed).items() if count > 1), None)
-        if twice is not None:
-            raise UserError(f"topology.map={self.map} has client {twice} more than once: give one row for each client")
-        lost = next((name for name in names if not rows.get(name)), None)
-        if lost is not None:
-            raise UserError(f"topology.map={self.map} has no edge for client {lost}: give a row for each client")
-        edges = sorted({rows[name] for name in names})
-        return np.array([edges.index(rows[name]) for name in names])
+        counts = Counter(client for client, _ in pairs)
+        repeated = next((client for client, count in counts.items() if count > 1), None)
+        if repeated is not None:
+            raise UserError(
+                f"topology.map={self.map} has client {repeated} more than once: give one row for each client"
+            )
+        edge_names = dict(pairs)
+        missing = next((name for name in names if not edge_names.get(name)), None)
+        if missing is not None:
+            raise UserError(f"topology.map={self.map} has no edge for client {missing}: give a row for each client")
+        edges = sorted({edge_names[name] for name in names})
+        return np.array([edges.index(edge_names[name]) for name in names])

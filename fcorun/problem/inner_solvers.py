@@ -1,6 +1,7 @@
-"""A client's own problem, argmin_u h(u) with h(u) = s f(u) + weight ||u - v||^2 / 2 - <tilt, u> + penalty(u).
+"""Solvers of a client's subproblem: argmin_u h(u), with terms around the client's loss f.
 
-With the defaults it is the prox of s f at v. Solvers end as ``Stop`` says.
+h(u) = loss_weight f(u) + weight ||u - center||^2 / 2 - <linear, u> + penalty(u). With the defaults the solution is the
+prox of loss_weight f at the center. A ``StoppingRule`` ends the solvers.
 """
 
 from collections.abc import Callable
@@ -18,15 +19,15 @@ from fcorun.problem.row_span import to_span_coordinates
 from fcorun.problem.vector import Vector
 
 Data = Batch | Quadratic
-MIN_GRADIENTS_FOR_SPAN = 5  # gradients in a row, from which on coordinates of the span of a client's rows pay
+MIN_GRADIENTS_FOR_SPAN = 5  # from so many gradients in a row on, coordinates of the span of a client's rows save time
 Real = jax.Array | float
 
 
 @dataclass(frozen=True)
 class Subproblem:
-    """h, for the loss f of ``batch``.
+    """The function h for the loss f of ``batch``.
 
-    ``penalty`` is a smooth convex function that bends ``bend`` at most, or None.
+    ``penalty`` is a convex function with the smoothness constant ``penalty_smoothness``, or None.
     """
 
     problem: Problem
@@ -40,70 +41,73 @@ class Subproblem:
 
     @property
     def curvature_bounds(self) -> tuple[Real, Real]:
-        """The least and the most that h bends."""
-        least, most = self.problem.curvature  # type: ignore[misc]
-        return self.loss_weight * least + self.weight, self.loss_weight * most + self.weight + self.penalty_smoothness
+        """Bounds on the curvature of h: its strong convexity and its smoothness constant."""
+        low, high = self.problem.curvature  # type: ignore[misc]
+        return self.loss_weight * low + self.weight, self.loss_weight * high + self.weight + self.penalty_smoothness
 
     def value(self, u: Vector) -> jax.Array:
-        """h(u), up to a constant."""
+        """Return h(u), up to a constant."""
         move = u - self.center
-        found = self.loss_weight * self.problem.loss(u, self.batch) + self.weight * move.dot(move) / 2
-        found = found if self.linear is None else found - self.linear.dot(u)
-        return found if self.penalty is None else found + self.penalty(u)
+        value = self.loss_weight * self.problem.loss(u, self.batch) + self.weight * move.dot(move) / 2
+        if self.linear is not None:
+            value = value - self.linear.dot(u)
+        return value if self.penalty is None else value + self.penalty(u)
 
     def gradient(self, u: Vector) -> Vector:
-        """grad h(u)."""
-        found = self.loss_weight * self.problem.gradient(u, self.batch) + self.weight * (u - self.center)
-        found = found if self.linear is None else found - self.linear
-        return found if self.penalty is None else found + jax.grad(self.penalty)(u)
+        """Return grad h(u)."""
+        gradient = self.loss_weight * self.problem.gradient(u, self.batch) + self.weight * (u - self.center)
+        if self.linear is not None:
+            gradient = gradient - self.linear
+        return gradient if self.penalty is None else gradient + jax.grad(self.penalty)(u)
 
     def hessian_product(self, u: Vector, d: Vector) -> Vector:
-        """The product of the Hessian at u with d, which counts as a gradient."""
-        found = self.loss_weight * self.problem.hessian_product(u, d, self.batch) + self.weight * d
-        return found if self.penalty is None else found + jax.jvp(jax.grad(self.penalty), (u,), (d,))[1]
+        """Return the product of the Hessian at u with d, counted as a gradient."""
+        product = self.loss_weight * self.problem.hessian_product(u, d, self.batch) + self.weight * d
+        return product if self.penalty is None else product + jax.jvp(jax.grad(self.penalty), (u,), (d,))[1]
 
 
 def _in_span(solver: Callable[..., Vector]) -> Callable[..., Vector]:
-    """The solver; of data with a basis in coordinates of it, where it takes the same steps."""
+    """Return the solver, which takes the same steps in coordinates of a basis if the data have one."""
 
     @wraps(solver)
     def solve(h: Subproblem, start: Vector, *rest: Any) -> Vector:
         if h.batch.basis is None or h.penalty is not None:
             return solver(h, start, *rest)
-        inside, own, back = to_span_coordinates(h, start)
-        return back(solver(inside, own, *rest))
+        span_h, span_start, from_span = to_span_coordinates(h, start)
+        return from_span(solver(span_h, span_start, *rest))
 
     return solve
 
 
 @_in_span
 def gradient_descent(h: Subproblem, start: Vector, stop: "StoppingRule", step_size: Real | None = None) -> Vector:
-    """u - alpha grad h(u), equation (17) of Pathak and Wainwright (2020) with alpha = 2 / (least + most bend of h).
+    """Minimise h by u - alpha grad h(u), equation (17) of Pathak and Wainwright (2020).
 
-    The equation as printed lacks a bracket: alpha belongs to both terms. ``rate`` is another alpha.
+    By default alpha is 2 / (l + L) for the curvature bounds l and L of h; ``step_size`` is another alpha. The equation
+    as printed lacks a bracket: alpha belongs to both terms.
     """
     alpha = 2 / sum(h.curvature_bounds) if step_size is None else step_size
 
     def step(u):
-        slope = h.gradient(u)
-        return u - alpha * slope, slope.norm()
+        gradient = h.gradient(u)
+        return u - alpha * gradient, gradient.norm()
 
     return stop.iterate(step, start)
 
 
 @_in_span
 def accelerated_gradient(h: Subproblem, start: Vector, stop: "StoppingRule") -> Vector:
-    """Nesterov's method with constant momentum."""
+    """Minimise h by Nesterov's method with constant momentum."""
     return _nesterov(h, start, stop, lambda v, t: v)
 
 
 def accelerated_proximal_gradient(h: Subproblem, start: Vector, stop: "StoppingRule") -> Vector:
-    """argmin h + psi by Nesterov's method with constant momentum and the prox of psi."""
+    """Minimise h + psi by Nesterov's method with constant momentum and the prox of psi."""
     return _nesterov(h, start, stop, h.problem.prox)
 
 
 def proximal_gradient(h: Subproblem, start: Vector, stop: "StoppingRule", step_size: Real | None = None) -> Vector:
-    """argmin h + psi by u = prox(u - alpha grad h(u), alpha) with alpha = 1 / (most bend of h), or ``rate``."""
+    """Minimise h + psi by u = prox(u - alpha grad h(u), alpha) with alpha = ``step_size``, by default 1 / L."""
     alpha = 1 / h.curvature_bounds[1] if step_size is None else step_size
 
     def step(u):
@@ -127,24 +131,25 @@ def _nesterov(h: Subproblem, start: Vector, stop: "StoppingRule", prox: Callable
 
 @_in_span
 def newton(h: Subproblem, start: Vector, stop: "StoppingRule") -> Vector:
-    """Newton's method; each step by conjugate gradients, shortened until h decreases enough.
+    """Minimise h by Newton's method with conjugate gradients and a backtracking line search.
 
-    Stops as well where rounding allows no lower h.
+    The method also stops when rounding prevents a lower h.
     """
-    small = 4 * jnp.finfo(start.dtype).eps
+    rounding = 4 * jnp.finfo(start.dtype).eps
 
     def step(u):
-        slope = h.gradient(u)
-        d = -1 * _conjugate_gradients(lambda direction: h.hessian_product(u, direction), slope)
-        here, descent = h.value(u), slope.dot(d)
+        gradient = h.gradient(u)
+        d = -1 * _conjugate_gradients(lambda direction: h.hessian_product(u, direction), gradient)
+        value = h.value(u)
+        descent = gradient.dot(d)
 
-        def too_long(t):
-            return (h.value(u + t * d) > here + 1e-4 * t * descent + small * jnp.abs(here)) & (t > 1e-6)
+        def is_too_long(t):
+            return (h.value(u + t * d) > value + 1e-4 * t * descent + rounding * jnp.abs(value)) & (t > 1e-6)
 
-        t = lax.while_loop(too_long, lambda t: t / 2, jnp.ones((), u.dtype))
-        t = jnp.where(t > 1e-6, t, 0)  # there is no lower point
-        there = u + t * d
-        return there, jnp.where(here - h.value(there) <= small * jnp.abs(here), 0.0, slope.norm())
+        t = lax.while_loop(is_too_long, lambda t: t / 2, jnp.ones((), u.dtype))
+        t = jnp.where(t > 1e-6, t, 0)  # the direction has no lower point
+        new = u + t * d
+        return new, jnp.where(value - h.value(new) <= rounding * jnp.abs(value), 0.0, gradient.norm())
 
     return stop.iterate(step, start)
 
@@ -153,46 +158,52 @@ SOLVERS = {"gradient": gradient_descent, "accelerated": accelerated_gradient, "n
 
 
 class StoppingRule(NamedTuple):
-    """When an inner solver is done: after ``iterations``, or a step from where the norm of grad h was at most
-    ``tolerance`` plus ``relative`` times that at the start."""
+    """The end of an inner solver: after ``iterations`` steps, or after a step from a point with a small gradient.
+
+    A gradient is small if its norm is at most ``tolerance`` plus ``relative_tolerance`` times the norm at the start.
+    """
 
     iterations: int | jax.Array
     tolerance: Real
     relative_tolerance: Real = 0.0
 
     def iterate(self, step: Callable[[Any], tuple[Any, jax.Array]], start: Any) -> Any:
-        """``start`` after ``step(value)``, which returns the next value and the norm at this one."""
+        """Iterate ``step(value)``, which returns the next value and the gradient norm at the value, from ``start``."""
 
-        def go_on(now):
-            _, count, norm, first = now
-            return (count < self.iterations) & (norm > self.tolerance + self.relative_tolerance * first)
+        def proceeds(state):
+            _, count, norm, first_norm = state
+            return (count < self.iterations) & (norm > self.tolerance + self.relative_tolerance * first_norm)
 
-        def body(now):
-            value, count, _, first = now
+        def body(state):
+            value, count, _, first_norm = state
             value, norm = step(value)
-            return value, count + 1, norm, jnp.where(count == 0, norm, first)
+            return value, count + 1, norm, jnp.where(count == 0, norm, first_norm)
 
         norm = jnp.full((), jnp.inf, jax.tree.leaves(start)[0].dtype)
-        return lax.while_loop(go_on, body, (start, 0, norm, 0 * jnp.ones_like(norm)))[0]
+        return lax.while_loop(proceeds, body, (start, 0, norm, 0 * jnp.ones_like(norm)))[0]
 
 
-def _conjugate_gradients(hessian: Callable[[Vector], Vector], slope: Vector) -> Vector:
-    """The solution d of hessian(d) = slope, to a hundredth of it, or better where slope is small already.
+def _conjugate_gradients(hessian: Callable[[Vector], Vector], gradient: Vector) -> Vector:
+    """Solve hessian(d) = gradient up to a hundredth of the gradient's norm, or better for a small gradient.
 
-    Ends at a direction along which the Hessian is not positive; if that is the first one, d is the slope.
+    The method stops at a direction of nonpositive curvature. If that is the first direction, d is the gradient.
     """
-    enough = jnp.minimum(0.01, jnp.sqrt(slope.norm())) * slope.norm()
+    tolerance = jnp.minimum(0.01, jnp.sqrt(gradient.norm())) * gradient.norm()
 
     def step(state):
-        d, rest, direction, squared, count = state
+        d, residual, direction, squared, count = state
         product = hessian(direction)
-        bend = direction.dot(product)
-        length = jnp.where(bend > 0, squared / jnp.where(bend > 0, bend, 1), jnp.where(count == 0, 1.0, 0.0))
-        rest = rest - length * product
-        new = jnp.where(bend > 0, rest.dot(rest), 0.0)
-        return d + length * direction, rest, rest + (new / squared) * direction, new, count + 1
+        curvature = direction.dot(product)
+        positive = curvature > 0
+        first_step = jnp.where(count == 0, 1.0, 0.0)
+        length = jnp.where(positive, squared / jnp.where(positive, curvature, 1), first_step)
+        residual = residual - length * product
+        new_squared = jnp.where(positive, residual.dot(residual), 0.0)
+        new_direction = residual + (new_squared / squared) * direction
+        return d + length * direction, residual, new_direction, new_squared, count + 1
 
-    def go_on(state):
-        return (jnp.sqrt(state[3]) > enough) & (state[4] < 200)
+    def proceeds(state):
+        _, _, _, squared, count = state
+        return (jnp.sqrt(squared) > tolerance) & (count < 200)
 
-    return lax.while_loop(go_on, step, (0 * slope, slope, slope, slope.dot(slope), 0))[0]
+    return lax.while_loop(proceeds, step, (0 * gradient, gradient, gradient, gradient.dot(gradient), 0))[0]

@@ -1,8 +1,8 @@
-"""How much work a computation is: marks where gradients and proxes are evaluated, and a count of the marks that run.
+"""Counts of the gradients and proxes that a computation evaluates.
 
-``mark`` is the identity on arrays and says what computing them took. ``counted`` traces a function, replaces each mark
-by an addition, and carries the sum through branches and loops as one more value of theirs: a branch that is not taken
-counts nothing, and a loop counts each turn. Both sides of a ``jnp.where`` are computed, and count.
+``mark`` is the identity on arrays and states the cost of computing them. ``count_operations`` traces a function,
+replaces each mark by an addition, and carries the sum through branches and loops as a further value. A branch that is
+not taken counts nothing, and a loop counts each iteration. Both sides of a ``jnp.where`` are computed, and count.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +21,8 @@ from jax.interpreters import ad, batching, mlir
 
 from fcorun.errors import UserError, is_user_file
 
-PyTree = Any
-Counts = jax.Array | np.ndarray  # int32 (3,): gradients of examples' losses, of whole clients' losses, and proxes
+PyTree = Any  # an array, or nested tuples and dicts of arrays
+Counts = jax.Array | np.ndarray  # int32 (3,): gradients of examples, gradients of whole clients, proxes
 ONE_PROX = np.array([0, 0, 1], np.int32)
 NO_COUNTS = np.zeros(3, np.int32)
 
@@ -30,52 +30,57 @@ _collected: ContextVar[np.ndarray | None] = ContextVar("_collected", default=Non
 
 
 def mark(tree: PyTree, counts: Counts) -> PyTree:
-    """Return ``tree`` unchanged, and count ``counts`` wherever it is evaluated."""
+    """Return ``tree`` unchanged, and add ``counts`` for each evaluation."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, mark_p.bind(*map(jnp.asarray, leaves), jnp.asarray(counts), n=len(leaves)))
 
 
 def mark_derivatives(tree: PyTree, counts: Counts, *related: jax.Array) -> PyTree:
-    """Return ``tree`` unchanged, and count ``counts`` for each derivative that is taken with respect to it.
+    """Return ``tree`` unchanged, and add ``counts`` for each derivative with respect to ``tree``.
 
-    ``related`` are arrays that the derivative depends on: under ``vmap`` one derivative is counted for each element.
+    ``related`` are the arrays that the derivative depends on. Under ``vmap`` each element counts one derivative.
     """
     leaves, structure = jax.tree.flatten(tree)
-    given = (*map(jnp.asarray, leaves), jnp.asarray(counts), *related)
-    return jax.tree.unflatten(structure, derivative_p.bind(*given, n=len(leaves)))
+    operands = (*map(jnp.asarray, leaves), jnp.asarray(counts), *related)
+    return jax.tree.unflatten(structure, derivative_p.bind(*operands, n=len(leaves)))
 
 
 def count_operations(function: Callable[[], PyTree]) -> tuple[PyTree, jax.Array]:
-    """Return ``function()`` and the counts of the marks that were evaluated, int32 (3,).
+    """Return ``function()`` and the counts of the evaluated marks, int32 (3,).
 
-    Raises UserError for a mark within a construct of JAX through which counts cannot be carried.
+    Raises UserError for a mark within a construct of JAX that cannot carry counts.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-        with _collecting() as found:
+        with _collect_counts() as counts:
             value = function()
-        return value, jnp.asarray(found)
+        return value, jnp.asarray(counts)
     closed, shapes = jax.make_jaxpr(function, return_shape=True)()
-    _check_alive(closed)
+    _check_no_dead_tracers(closed)
     values, counts = _evaluate(closed.jaxpr, closed.consts, ())
     return jax.tree.unflatten(jax.tree.structure(shapes), values), jnp.asarray(counts)
 
 
 def apply_if(condition: jax.Array, step: Callable[[PyTree], PyTree], value: PyTree) -> PyTree:
-    """Return ``step(value)`` if ``there``, else ``value``. A step that is not there counts nothing, although it is
-    computed where ``there`` is traced."""
+    """Return ``step(value)`` under the condition, else ``value``.
+
+    A skipped step counts nothing, although it is computed if the condition is traced.
+    """
     if not isinstance(condition, Tracer):
         return step(value) if condition else value
     new, counts = count_operations(lambda: step(value))
-    return mark(jax.tree.map(lambda n, v: jnp.where(condition, n, v), new, value), counts * condition)
+    return mark(
+        jax.tree.map(lambda changed, unchanged: jnp.where(condition, changed, unchanged), new, value),
+        counts * condition,
+    )
 
 
 def has_marks(jaxpr: Jaxpr) -> bool:
-    """Whether anything is marked in ``jaxpr`` or in the functions that it calls."""
-    return any(eqn.primitive is mark_p or _marked(eqn) for eqn in jaxpr.eqns)
+    """Return True if ``jaxpr``, or a function that ``jaxpr`` calls, contains a mark."""
+    return any(eqn.primitive is mark_p or _contains_marks(eqn) for eqn in jaxpr.eqns)
 
 
-def _check_alive(closed: ClosedJaxpr) -> None:
-    """Refuse values that a trace has left behind which is over, kept in a list for example. Raises UserError."""
+def _check_no_dead_tracers(closed: ClosedJaxpr) -> None:
+    """Raise UserError for a value of an earlier trace, which an algorithm stored in a list for example."""
     with take_current_trace() as trace:
         open_traces = [trace]
     while (trace := getattr(trace, "parent_trace", None)) is not None:
@@ -88,25 +93,25 @@ def _check_alive(closed: ClosedJaxpr) -> None:
 
 
 def source_line(source: Any) -> str:
-    """The line of a user's own file in the source that JAX notes of an operation, ", FILE line N", or ""."""
+    """Return the line of a user's file in the source of a JAX operation as text, ", FILE line N", or ""."""
     frames = source.traceback.frames if source is not None and source.traceback else []
-    own = next((frame for frame in frames if is_user_file(frame.file_name)), None)
-    return f", {Path(own.file_name).name} line {own.line_num}" if own else ""
+    user_frame = next((frame for frame in frames if is_user_file(frame.file_name)), None)
+    return f", {Path(user_frame.file_name).name} line {user_frame.line_num}" if user_frame else ""
 
 
 @contextmanager
-def _collecting() -> Iterator[np.ndarray]:
-    """Collect what marks count that are evaluated at once, without a trace."""
-    found = NO_COUNTS.copy()
-    token = _collected.set(found)
+def _collect_counts() -> Iterator[np.ndarray]:
+    """Collect the counts of marks that are evaluated without a trace."""
+    counts = NO_COUNTS.copy()
+    token = _collected.set(counts)
     try:
-        yield found
+        yield counts
     finally:
         _collected.reset(token)
 
 
 def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> tuple[list, Counts]:
-    """The outputs of ``jaxpr``, whose marks are left out, and what these count."""
+    """Return the outputs of ``jaxpr`` without its marks, and the counts of the marks."""
     values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments), strict=True))
     counts = NO_COUNTS
 
@@ -114,27 +119,29 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> tuple[list
         return var.val if isinstance(var, Literal) else values[var]
 
     for eqn in jaxpr.eqns:
-        given = [read(var) for var in eqn.invars]
+        operands = [read(var) for var in eqn.invars]
         with eqn.ctx.manager:
             if eqn.primitive is mark_p:
-                found, more = given[: eqn.params["n"]], given[eqn.params["n"]]
-            elif _marked(eqn):
-                found, more = _rule(eqn)(eqn.params, *given)
+                n = eqn.params["n"]
+                results = operands[:n]
+                counts = counts + operands[n]
+            elif _contains_marks(eqn):
+                results, added = _counting_rule(eqn)(eqn.params, *operands)
+                counts = counts + added
             else:
-                found, more = eqn.primitive.bind(*given, **eqn.primitive.get_bind_params(eqn.params)), None
-        if more is not None:
-            counts = counts + more
-        found = found if eqn.primitive.multiple_results else [found]
-        values.update(zip(eqn.outvars, found, strict=True))
+                results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+        if not eqn.primitive.multiple_results:
+            results = [results]
+        values.update(zip(eqn.outvars, results, strict=True))
     return [read(var) for var in jaxpr.outvars], counts
 
 
-def _marked(eqn: JaxprEqn) -> bool:
+def _contains_marks(eqn: JaxprEqn) -> bool:
     return any(has_marks(inner) for inner in jaxprs_in_params(eqn.params))
 
 
-def _rule(eqn: JaxprEqn) -> Callable[..., tuple[Sequence, Counts]]:
-    """How an operation is evaluated that has marks within."""
+def _counting_rule(eqn: JaxprEqn) -> Callable[..., tuple[Sequence, Counts]]:
+    """Return the function that evaluates an operation with marks inside, and counts them."""
     name = eqn.primitive.name
     if name not in _RULES:
         raise UserError(
@@ -144,68 +151,75 @@ def _rule(eqn: JaxprEqn) -> Callable[..., tuple[Sequence, Counts]]:
     return _RULES[name]
 
 
-def _inside(jaxpr: ClosedJaxpr | Jaxpr, *given: Any) -> tuple[list, Counts]:
+def _evaluate_inner(jaxpr: ClosedJaxpr | Jaxpr, *operands: Any) -> tuple[list, Counts]:
     if isinstance(jaxpr, ClosedJaxpr):
-        return _evaluate(jaxpr.jaxpr, jaxpr.consts, given)
-    return _evaluate(jaxpr, (), given)
+        return _evaluate(jaxpr.jaxpr, jaxpr.consts, operands)
+    return _evaluate(jaxpr, (), operands)
 
 
-def _call(params: dict, *given: Any) -> tuple[list, Counts]:
-    return _inside(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], *given)
+def _call(params: dict, *operands: Any) -> tuple[list, Counts]:
+    return _evaluate_inner(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], *operands)
 
 
-def _cond(params: dict, index: Any, *given: Any) -> tuple[list, Counts]:
-    def branch(jaxpr: ClosedJaxpr) -> Callable:
-        def taken(*given):
-            found, counts = _inside(jaxpr, *given)
-            return found, jnp.asarray(counts)
+def _cond(params: dict, index: Any, *operands: Any) -> tuple[list, Counts]:
+    def counting_branch(jaxpr: ClosedJaxpr) -> Callable:
+        def branch(*operands):
+            results, counts = _evaluate_inner(jaxpr, *operands)
+            return results, jnp.asarray(counts)
 
-        return taken
+        return branch
 
-    return lax.switch(index, [branch(jaxpr) for jaxpr in params["branches"]], *given)
+    return lax.switch(index, [counting_branch(jaxpr) for jaxpr in params["branches"]], *operands)
 
 
-def _scan(params: dict, *given: Any) -> tuple[list, Counts]:
-    fixed, first = params["num_consts"], params["num_consts"] + params["num_carry"]
+def _scan(params: dict, *operands: Any) -> tuple[list, Counts]:
+    carry_start = params["num_consts"]
+    carry_size = params["num_carry"]
+    inputs_start = carry_start + carry_size
 
     def body(carry, inputs):
         state, counts = carry
-        found, more = _inside(params["jaxpr"], *given[:fixed], *state, *inputs)
-        return (found[: first - fixed], counts + more), found[first - fixed :]
+        results, added = _evaluate_inner(params["jaxpr"], *operands[:carry_start], *state, *inputs)
+        return (results[:carry_size], counts + added), results[carry_size:]
 
-    how = {name: params[name] for name in ("length", "reverse", "unroll")}
-    start = (list(given[fixed:first]), jnp.asarray(NO_COUNTS))
-    (state, counts), outputs = lax.scan(body, start, list(given[first:]), **how)
+    options = {name: params[name] for name in ("length", "reverse", "unroll")}
+    carry = (list(operands[carry_start:inputs_start]), jnp.asarray(NO_COUNTS))
+    (state, counts), outputs = lax.scan(body, carry, list(operands[inputs_start:]), **options)
     return [*state, *outputs], counts
 
 
-def _while(params: dict, *given: Any) -> tuple[list, Counts]:
-    fixed = params["cond_nconsts"]
-    first = fixed + params["body_nconsts"]
+def _while(params: dict, *operands: Any) -> tuple[list, Counts]:
+    cond_consts = operands[: params["cond_nconsts"]]
+    body_consts = operands[params["cond_nconsts"] : params["cond_nconsts"] + params["body_nconsts"]]
+    initial = list(operands[params["cond_nconsts"] + params["body_nconsts"] :])
+    condition_counts = has_marks(params["cond_jaxpr"].jaxpr)
 
-    def go_on(state):
-        (found,), counts = _inside(params["cond_jaxpr"], *given[:fixed], *state)
-        return found, counts
+    def condition(state):
+        (proceed,), counts = _evaluate_inner(params["cond_jaxpr"], *cond_consts, *state)
+        return proceed, counts
 
     def body(carry):
         state, counts, _ = carry
-        state, more = _inside(params["body_jaxpr"], *given[fixed:first], *state)
-        again, asking = go_on(state) if judges else (True, NO_COUNTS)
-        return state, counts + more + asking, again
+        state, added = _evaluate_inner(params["body_jaxpr"], *body_consts, *state)
+        if not condition_counts:
+            return state, counts + added, True
+        proceed, tested = condition(state)
+        return state, counts + added + tested, proceed
 
-    start = list(given[first:])
-    judges = has_marks(params["cond_jaxpr"].jaxpr)  # then asking whether to go on is work, too
-    again, asking = go_on(start) if judges else (True, NO_COUNTS)
-    begin = (start, jnp.asarray(asking), jnp.asarray(again))
-    state, counts, _ = lax.while_loop(lambda now: now[2] if judges else go_on(now[0])[0], body, begin)
+    # A condition with marks is evaluated in the body, where its counts can be carried.
+    proceed, tested = condition(initial) if condition_counts else (True, NO_COUNTS)
+    start = (initial, jnp.asarray(tested), jnp.asarray(proceed))
+    state, counts, _ = lax.while_loop(
+        lambda carry: carry[2] if condition_counts else condition(carry[0])[0], body, start
+    )
     return state, counts
 
 
-def _linear_solve(params: dict, *given: Any) -> tuple[list, Counts]:
+def _linear_solve(params: dict, *operands: Any) -> tuple[list, Counts]:
     sizes = params["const_lengths"]
     first = sizes.matvec + sizes.vecmat
-    right = first + sizes.solve + sizes.transpose_solve
-    return _inside(params["jaxprs"].solve, *given[first : first + sizes.solve], *given[right:])
+    right_side = first + sizes.solve + sizes.transpose_solve
+    return _evaluate_inner(params["jaxprs"].solve, *operands[first : first + sizes.solve], *operands[right_side:])
 
 
 _CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
@@ -218,62 +232,66 @@ _RULES: dict[str, Callable[..., tuple[Sequence, Counts]]] = {
 }
 
 
-def _compiled(ctx, *given, n):
-    if _collected.get() is not None:  # without a trace of the whole, what is compiled for itself tells nothing
+def _lower(ctx, *operands, n):
+    if _collected.get() is not None:  # without a trace of the whole run, a compiled function hides its marks
         raise UserError("debug=true cannot count gradients or proxes within a function that JAX compiles for itself, "
                         "such as those of jax.scipy: leave debug out, or write its loop by lax.while_loop")  # fmt: skip
-    return given[:n]
+    return operands[:n]
 
 
 def _identity(name: str) -> Primitive:
-    """An operation (*values, counts, *related) that returns its first ``n`` operands, the values."""
+    """Return a primitive with the operands (*values, counts, *related) that returns its ``n`` values."""
     identity = Primitive(name)
     identity.multiple_results = True
-    identity.def_abstract_eval(lambda *given, n: given[:n])
-    mlir.register_lowering(identity, _compiled)
+    identity.def_abstract_eval(lambda *operands, n: operands[:n])
+    mlir.register_lowering(identity, _lower)
 
-    def batched(given, dims, *, n):
-        size = next(v.shape[dim] for v, dim in zip(given, dims, strict=True) if dim is not None)
-        counts = given[n] * size if dims[n] is None else given[n].sum(axis=dims[n])
-        return identity.bind(*given[:n], counts, *given[n + 1 :], n=n), dims[:n]
+    def batch(operands, dims, *, n):
+        size = next(operand.shape[dim] for operand, dim in zip(operands, dims, strict=True) if dim is not None)
+        counts = operands[n] * size if dims[n] is None else operands[n].sum(axis=dims[n])
+        return identity.bind(*operands[:n], counts, *operands[n + 1 :], n=n), dims[:n]
 
-    batching.primitive_batchers[identity] = batched
+    batching.primitive_batchers[identity] = batch
     return identity
 
 
-mark_p, derivative_p = _identity("fcorun_mark"), _identity("fcorun_mark_derivatives")
+mark_p = _identity("fcorun_mark")
+derivative_p = _identity("fcorun_mark_derivatives")
 
 
 @mark_p.def_impl
-def _marked_now(*given, n):
-    found = _collected.get()
-    if found is not None:
-        found += np.asarray(given[n])
-    return list(given[:n])
+def _evaluate_mark(*operands, n):
+    counts = _collected.get()
+    if counts is not None:
+        counts += np.asarray(operands[n])
+    return list(operands[:n])
 
 
 @derivative_p.def_impl
-def _unchanged(*given, n):
-    return list(given[:n])
+def _evaluate_derivative_mark(*operands, n):
+    return list(operands[:n])
 
 
-def _mark_jvp(given, tangents, *, n):
-    return mark_p.bind(*given, n=n), list(tangents[:n])
+def _mark_jvp(operands, tangents, *, n):
+    return mark_p.bind(*operands, n=n), list(tangents[:n])
 
 
-def _mark_transpose(cotangents, *given, n):
-    if all(isinstance(v, ad.Zero) for v in cotangents):
-        return [None] * len(given)
-    found = mark_p.bind(*map(ad.instantiate_zeros, cotangents), *given[n:], n=n)
-    return [*found, *[None] * (len(given) - n)]
+def _mark_transpose(cotangents, *operands, n):
+    if all(isinstance(cotangent, ad.Zero) for cotangent in cotangents):
+        return [None] * len(operands)
+    marked = mark_p.bind(*map(ad.instantiate_zeros, cotangents), *operands[n:], n=n)
+    return [*marked, *[None] * (len(operands) - n)]
 
 
-def _derivative_jvp(given, tangents, *, n):
-    found, tangents = derivative_p.bind(*given, n=n), tangents[:n]
-    if not all(isinstance(v, ad.Zero) for v in tangents):
-        tangents = mark_p.bind(*map(ad.instantiate_zeros, tangents), given[n], *given[:n], *given[n + 1 :], n=n)
-    return found, list(tangents)
+def _derivative_jvp(operands, tangents, *, n):
+    values = derivative_p.bind(*operands, n=n)
+    tangents = tangents[:n]
+    if not all(isinstance(tangent, ad.Zero) for tangent in tangents):
+        related = (*operands[:n], *operands[n + 1 :])
+        tangents = mark_p.bind(*map(ad.instantiate_zeros, tangents), operands[n], *related, n=n)
+    return values, list(tangents)
 
 
-ad.primitive_jvps[mark_p], ad.primitive_transposes[mark_p] = _mark_jvp, _mark_transpose
+ad.primitive_jvps[mark_p] = _mark_jvp
+ad.primitive_transposes[mark_p] = _mark_transpose
 ad.primitive_jvps[derivative_p] = _derivative_jvp

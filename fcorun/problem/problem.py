@@ -1,4 +1,4 @@
-"""The problem min F(w) + psi(w), as an algorithm sees it: functions of a vector w."""
+"""The problem min F(w) + psi(w) as functions of a vector w."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,14 +17,17 @@ from fcorun.regularizers.none import NoRegularizer
 
 
 class Batch(NamedTuple):
-    """Examples x (n, d), targets y (n,), and the weight of each in the mean (n,), which sum to one.
+    """Examples, targets and weights of a minibatch or of a client's whole data.
 
-    Where rows have weights of their own, those of a minibatch sum to one in the mean of all that may be drawn.
-    ``offset`` (n,) is added to the predictions; None: nothing. With a ``basis`` (r, d), of orthonormal rows or zeros,
-    x (n, r) are the features' coordinates in it; None: they are the examples as stored.
-
-    ``present`` (n,) says which rows are examples, where a batch is filled up to a length; None: all are. ``passes`` is
-    1 where the batch is a client's whole data, which are counted by their number, and else None.
+    Attributes:
+        x: the stored examples (n, d); with a ``basis``, the coordinates (n, r) of their features in the basis.
+        y: the targets (n,).
+        weight: the weights (n,) in the mean, which sum to one. If rows have weights of their own, the weights of a
+            minibatch sum to one on average over all minibatches.
+        mask: True for the rows (n,) of a padded batch that are examples; None means all rows.
+        full_passes: 1 for a client's whole data, whose gradients are counted by passes; None for a minibatch.
+        offset: the terms (n,) added to the predictions, or None.
+        basis: orthonormal rows or zeros (r, d), or None.
     """
 
     x: jax.Array
@@ -37,7 +40,7 @@ class Batch(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """What a gradient of the mean loss counts: gradients of examples' losses, of a client's whole loss, proxes."""
+        """The cost of a gradient of the mean loss: gradients of examples, gradients of whole clients, proxes."""
         if self.full_passes is not None:
             return jnp.stack([0, self.full_passes, 0]).astype(jnp.int32)
         rows = len(self.y) if self.mask is None else self.mask.sum(dtype=jnp.int32)
@@ -45,7 +48,7 @@ class Batch(NamedTuple):
 
 
 def to_coordinates(w: Vector, basis: jax.Array) -> Vector:
-    """w with its weights (d, *outputs), or of the shape of an example, in a ``basis`` (r, d): (r, *outputs)."""
+    """Return w with its weights (d, *outputs), or of the shape of an example, in a ``basis`` (r, d): (r, *outputs)."""
     weights, features = w["weights"], basis.shape[1]
     outputs = (weights.size // features,) if weights.size > features else ()
     return Vector({**w, "weights": matmul(basis, weights.reshape(features, *outputs))})
@@ -53,16 +56,17 @@ def to_coordinates(w: Vector, basis: jax.Array) -> Vector:
 
 @dataclass(frozen=True)
 class Problem:
-    """min over w of F(w) + psi(w), with the mirror map h.
+    """The problem min_w F(w) + psi(w) with the mirror map h.
 
-    w is a Vector of named parameters. psi and h act, parameter by parameter, on those that the regularizer's
-    ``apply_to`` or else the objective says are regularised; for the others, the intercept, psi = 0 and h is Euclidean.
+    w is a Vector of named parameters. psi and h act on each regularised parameter separately: those in the
+    regularizer's ``apply_to``, or without it those that the objective names. For the other parameters, such as the
+    intercept, psi = 0 and h is Euclidean.
 
     Attributes:
-        shapes: of each parameter.
-        scale: what stored examples are multiplied by to be features.
-        share: of the round's cohort in F: the sum of its clients' weights there, 1 if all take part.
-        curvature: (l, L), bounds on the curvature of each client's loss; only where an algorithm asks for them.
+        shapes: the shape of each parameter.
+        scale: the factor that turns stored examples into features.
+        share: the sum of the weights in F of the clients in the round's cohort, 1 for all clients.
+        curvature: (l, L), bounds on the curvature of each client's loss, computed only for algorithms that need them.
     """
 
     objective: Objective
@@ -75,59 +79,60 @@ class Problem:
 
     @property
     def regularized(self) -> tuple[str, ...]:
-        """The parameters that psi acts on."""
-        chosen = self.regularizer.apply_to
-        return self.objective.regularized if chosen is None else tuple(chosen)
+        """The names of the parameters that psi acts on."""
+        names = self.regularizer.apply_to
+        return self.objective.regularized if names is None else tuple(names)
 
     def with_numbers(self, reg: dict, mirror: dict | None = None) -> "Problem":
-        """The same problem with other numbers in its regularizer and mirror map; they may be traced."""
-        regularizer, mirror_map = replace(self.regularizer, **reg), replace(self.mirror, **(mirror or {}))
+        """Return the problem with other numbers, which may be traced, in its regularizer and mirror map."""
+        regularizer = replace(self.regularizer, **reg)
+        mirror_map = replace(self.mirror, **(mirror or {}))
         return replace(self, regularizer=regularizer, mirror=mirror_map)
 
     def for_side(self, side: str) -> "Problem":
-        """The problem as the "client" or the "server" sees it: psi = 0 where it is not the one to apply it."""
+        """Return the problem of the "client" or the "server", with psi = 0 if that side does not apply psi."""
         if self.regularizer.applied_by in ("both", side):
             return self
         return replace(self, regularizer=NoRegularizer(apply_to=list(self.regularized)))
 
     def zeros(self, dtype) -> Vector:
-        """w = 0."""
+        """Return w = 0."""
         return Vector({name: jnp.zeros(shape, dtype) for name, shape in self.shapes.items()})
 
     def initial_point(self, z: Vector) -> Vector:
-        """Where to start from: the point of the domain of psi whose dual is z; for z = 0, the minimiser of h there."""
+        """Return the point of the domain of psi with the dual z; for z = 0 it minimises h on the domain."""
         return self.retrieve(z, 0.0)
 
     def _map(self, function, vector: Vector, others=lambda v: v) -> Vector:
-        """``function`` on each regularised parameter, ``others`` on the rest."""
-        chosen = self.regularized
-        return Vector({name: (function if name in chosen else others)(v) for name, v in vector.items()})
+        """Apply ``function`` to each regularised parameter and ``others`` to the rest."""
+        regularized = self.regularized
+        return Vector({name: function(v) if name in regularized else others(v) for name, v in vector.items()})
 
     def features(self, x: jax.Array, dtype) -> jax.Array:
-        """Stored examples (n, d) as features."""
+        """Return stored examples (n, d) as features."""
         x = x.astype(dtype)
         return x if self.scale == 1 else x * jnp.asarray(self.scale, dtype)
 
     def predict(self, w: Vector, x: jax.Array, offset: jax.Array | None = None) -> jax.Array:
-        """Predictions of the stored examples x (n, d), to which their ``offset`` (n,) is added, if they have one."""
-        found = self.objective.predict(w, self.features(x, w.dtype))
-        return found if offset is None else found + offset
+        """Return the predictions of stored examples x (n, d), plus their ``offset`` (n,) if they have one."""
+        predictions = self.objective.predict(w, self.features(x, w.dtype))
+        return predictions if offset is None else predictions + offset
 
     def _predictions(self, w: Vector, batch: Batch) -> jax.Array:
         if batch.basis is None:
             return self.predict(w, batch.x, batch.offset)
-        found = self.objective.predict(to_coordinates(w, batch.basis), batch.x)
-        return found if batch.offset is None else found + batch.offset
+        predictions = self.objective.predict(to_coordinates(w, batch.basis), batch.x)
+        return predictions if batch.offset is None else predictions + batch.offset
 
     def ridge(self, w: Vector) -> jax.Array:
-        """ridge / 2 ||w||^2 over the parameters that the objective regularises."""
-        chosen = Vector({name: w[name] for name in self.objective.regularized})
-        return self.objective.ridge / 2 * chosen.dot(chosen)
+        """Return ridge / 2 ||w||^2 over the parameters that the objective regularises."""
+        weights = Vector({name: w[name] for name in self.objective.regularized})
+        return self.objective.ridge / 2 * weights.dot(weights)
 
     def loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
-        """f(w; batch), the weighted mean loss, with the objective's ridge.
+        """Return f(w; batch), the weighted mean loss plus the ridge of the objective.
 
-        Each derivative that is taken of it, by ``jax.grad`` for example, counts as a gradient.
+        Each derivative of the loss, by ``jax.grad`` for example, counts as a gradient.
         """
         related = (batch.curvature, batch.linear) if isinstance(batch, Quadratic) else (batch.x, batch.y, batch.weight)
         return self._loss(mark_derivatives(w, batch.counts, *related), batch)
@@ -139,50 +144,51 @@ class Problem:
         return mean + self.ridge(w) if self.objective.ridge else mean
 
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:
-        """The gradient of f(. ; batch) at w."""
+        """Return the gradient of f(. ; batch) at w."""
         return jax.grad(self.loss)(w, batch)
 
     def hessian_product(self, w: Vector, direction: Vector, batch: Batch | Quadratic) -> Vector:
-        """The product of the Hessian of f(. ; batch) at w with a direction, which counts as a gradient."""
+        """Return the product of the Hessian of f(. ; batch) at w with a direction, counted as a gradient."""
         gradient = jax.grad(self._loss)
-        return mark(jax.jvp(lambda at: gradient(at, batch), (w,), (direction,))[1], batch.counts)
+        return mark(jax.jvp(lambda point: gradient(point, batch), (w,), (direction,))[1], batch.counts)
 
     def psi(self, w: Vector) -> jax.Array:
-        """The value of the regularizer."""
+        """Return the value of the regularizer."""
         return sum((self.regularizer.value(w[n]) for n in self.regularized), jnp.zeros((), w.dtype))
 
     def structure(self, w: Vector, cutoff: float) -> dict[str, jax.Array]:
-        """The regularizer's figures of structure; of several parameters, the mean weighted by their sizes.
+        """Return the structure metrics of the regularizer, averaged over its parameters with their sizes as weights.
 
-        Of ``violation`` it is the distance in all of them together.
+        ``violation`` is the distance from the constraint in all parameters together.
         """
-        parts = [(w[n].size, self.regularizer.structure(w[n], cutoff)) for n in self.regularized]
+        parts = [(w[name].size, self.regularizer.structure(w[name], cutoff)) for name in self.regularized]
+        if not parts:
+            return {}
         total = sum(size for size, _ in parts)
-        names = parts[0][1] if parts else ()
-        found = {name: jnp.stack([size / total * part[name] for size, part in parts]).sum() for name in names}
-        if "violation" in found:
-            found["violation"] = jnp.sqrt(sum(part["violation"] ** 2 for _, part in parts))
-        return found
+        metrics = {name: jnp.stack([size / total * part[name] for size, part in parts]).sum() for name in parts[0][1]}
+        if "violation" in metrics:
+            metrics["violation"] = jnp.sqrt(sum(part["violation"] ** 2 for _, part in parts))
+        return metrics
 
     def subgradient(self, w: Vector) -> Vector:
-        """An element of the subdifferential of psi at w."""
+        """Return a subgradient of psi at w."""
         return self._map(self.regularizer.subgradient, w, others=jnp.zeros_like)  # type: ignore[attr-defined]
 
     def prox(self, w: Vector, t: jax.Array | float) -> Vector:
-        """argmin_u t psi(u) + ||u - w||^2 / 2."""
+        """Return argmin_u t psi(u) + ||u - w||^2 / 2."""
         return self._count_prox(self._map(lambda p: self.regularizer.prox(p, t), w))
 
     def to_dual(self, w: Vector) -> Vector:
-        """grad h(w)."""
+        """Return grad h(w)."""
         return self._map(self.mirror.to_dual, w)
 
     def to_primal(self, z: Vector) -> Vector:
-        """grad h*(z)."""
+        """Return grad h*(z)."""
         return self._map(self.mirror.to_primal, z)
 
     def retrieve(self, z: Vector, t: jax.Array | float) -> Vector:
-        """grad (h + t psi)*(z) = argmin_w h(w) + t psi(w) - <z, w>."""
+        """Return grad (h + t psi)*(z) = argmin_w h(w) + t psi(w) - <z, w>."""
         return self._count_prox(self._map(lambda p: self.mirror.retrieve(p, t, self.regularizer), z))
 
-    def _count_prox(self, found: Vector) -> Vector:
-        return found if isinstance(self.regularizer, NoRegularizer) else mark(found, ONE_PROX)
+    def _count_prox(self, point: Vector) -> Vector:
+        return point if isinstance(self.regularizer, NoRegularizer) else mark(point, ONE_PROX)

@@ -1,4 +1,4 @@
-"""Losses that are quadratic functions of the parameters, decomposed once for each client."""
+"""Quadratic losses, decomposed once for each client, and bounds on the curvature of losses."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,22 +13,22 @@ from fcorun.problem.operation_counts import ONE_PROX, Counts, mark
 from fcorun.problem.vector import Vector
 from fcorun.rows.host_rows import local_clients
 
-_LARGEST = 2**28  # numbers in all bases together
-SPAN_COORDINATES = "inside"
-_WIDEST = 3000  # of a matrix whose eigenvalues are worked out for F as a whole
+_MAX_NUMBERS = 2**28  # in all bases together
+_MAX_EIGENVALUES = 3000  # of the matrix for the curvature of F
+SPAN_COORDINATES = "inside"  # the parameter of a quadratic in its own coordinates
 
 
 class Quadratic(NamedTuple):
-    """f(w) = constant + sum_k curvature_k a_k^2 / 2 - slope_k a_k with a_k = <basis_k, w>, k = 1..r.
+    """The loss f(w) = constant + sum_k curvature_k a_k^2 / 2 - linear_k a_k with a_k = <basis_k, w>, k = 1..r.
 
-    It costs two products with an r x p matrix, whatever the number of examples; so does its prox, for any step.
+    A value or a prox, for any step, costs two products with an r x p matrix, whatever the number of examples.
 
     Attributes:
-        basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r; None: the parameter is
-            a itself, "inside".
-        curvature, slope: (r,).
+        basis: orthonormal rows (or zeros), each shaped as the parameters with a leading axis r. None means that the
+            parameter is a itself, under the name ``SPAN_COORDINATES``.
+        curvature, linear: (r,).
         constant: ().
-        passes: as of a Batch.
+        full_passes: 1, the number of passes over a client's whole data, as in a Batch.
     """
 
     basis: Vector | None
@@ -39,73 +39,88 @@ class Quadratic(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """As of a Batch."""
+        """The cost of a gradient: gradients of examples, gradients of whole clients, proxes."""
         return jnp.stack([0, self.full_passes, 0]).astype(jnp.int32)
 
     def to_coordinates(self, w: Vector) -> jax.Array:
-        """a, shape (r,)."""
+        """Return a, shape (r,)."""
         if self.basis is None:
             return w[SPAN_COORDINATES]
         rank = len(self.curvature)
-        return sum((v.reshape(rank, -1) @ w[name].ravel() for name, v in self.basis.items()), jnp.zeros((), w.dtype))
+        products = (basis.reshape(rank, -1) @ w[name].ravel() for name, basis in self.basis.items())
+        return sum(products, jnp.zeros((), w.dtype))
 
     def from_coordinates(self, a: jax.Array) -> Vector:
-        """sum_k a_k basis_k."""
+        """Return sum_k a_k basis_k."""
         assert self.basis is not None
         return Vector({name: jnp.tensordot(a, basis, 1) for name, basis in self.basis.items()})
 
     def value(self, w: Vector) -> jax.Array:
+        """Return f(w)."""
         a = self.to_coordinates(w)
         return self.constant + a @ (self.curvature * a / 2 - self.linear)
 
     def prox(self, v: Vector, s: jax.Array | float) -> Vector:
-        """argmin_u s f(u) + ||u - v||^2 / 2."""
+        """Return argmin_u s f(u) + ||u - v||^2 / 2."""
         move = s * (self.linear - self.curvature * self.to_coordinates(v)) / (1 + s * self.curvature)
         return mark(v + self.from_coordinates(move), ONE_PROX)
 
     def minimize(self, pull: Vector, weight: jax.Array | float) -> Vector:
-        """argmin_u f(u) + weight ||u||^2 / 2 - <pull, u>; with weight 0, f must bend in every direction."""
-        a, bend = self.to_coordinates(pull), self.curvature + weight
+        """Return argmin_u f(u) + weight ||u||^2 / 2 - <pull, u>; with weight 0, f must be strongly convex."""
+        a = self.to_coordinates(pull)
+        curvature = self.curvature + weight
+        # If the basis spans all directions, nothing lies outside of the span but rounding, which a small weight would
+        # magnify.
         size = sum(v.size for v in pull.values())
-        whole = (
-            sum(jnp.sum(v**2) for v in (self.basis or {}).values()) > size - 0.5
-        )  # the basis spans all directions: then
-        there = (weight > 0) & ~whole  # nothing lies outside, and rounding must not be divided by a small weight
-        outside = jnp.where(there, 1 / jnp.where(there, weight, 1), 0)
-        move = jnp.where(bend > 0, (self.linear + a) / jnp.where(bend > 0, bend, 1), 0) - outside * a
+        spans_all = sum(jnp.sum(v**2) for v in (self.basis or {}).values()) > size - 0.5
+        has_outside = (weight > 0) & ~spans_all
+        outside = jnp.where(has_outside, 1 / jnp.where(has_outside, weight, 1), 0)
+        positive = curvature > 0
+        move = jnp.where(positive, (self.linear + a) / jnp.where(positive, curvature, 1), 0) - outside * a
         return mark(outside * pull + self.from_coordinates(move), ONE_PROX)
 
 
 def decompose_losses(
     objective: Objective, data: FederatedData, shapes: dict[str, tuple[int, ...]], dtype
 ) -> Quadratic | None:
-    """The mean loss of each client that is here, stacked along a leading axis M; None where they are not quadratic, or
-    too large."""
+    """Return the mean loss of each client on this host, stacked along a leading axis M.
+
+    Returns None if the losses are not quadratic, or if the decomposition is too large.
+    """
     size = sum(int(np.prod(shape)) for shape in shapes.values())
     if not can_decompose(objective, data, size):
         return None
     quadratic: Callable[..., Any] = objective.quadratic  # type: ignore[attr-defined]
-    rank_of, (clients, count) = _ranks(objective, data, size), local_clients(data)
-    basis, curvature, slope = (np.zeros((count, int(rank_of.max()), *rest), dtype) for rest in ((size,), (), ()))
-    constant = np.zeros(count, dtype)
-    for m, rows in enumerate(clients):
-        found = quadratic(scaled_features(data, rows), _targets(data, rows), **_weights(data, rows))
-        rank = len(found[1])
-        basis[m, :rank], curvature[m, :rank], slope[m, :rank], constant[m] = found
-    parts, place = {}, 0
+    largest_rank = int(_ranks(objective, data, size).max())
+    client_rows, clients = local_clients(data)
+    bases = np.zeros((clients, largest_rank, size), dtype)
+    curvatures = np.zeros((clients, largest_rank), dtype)
+    linear = np.zeros((clients, largest_rank), dtype)
+    constants = np.zeros(clients, dtype)
+    for m, rows in enumerate(client_rows):
+        basis, curvature, slope, constant = quadratic(
+            scaled_features(data, rows), _targets_without_offset(data, rows), **_row_weights(data, rows)
+        )
+        rank = len(curvature)
+        bases[m, :rank] = basis
+        curvatures[m, :rank] = curvature
+        linear[m, :rank] = slope
+        constants[m] = constant
+    parameters, start = {}, 0
     for name, shape in shapes.items():
-        parts[name] = basis[..., place : place + int(np.prod(shape))].reshape(*basis.shape[:2], *shape)
-        place += int(np.prod(shape))
-    once = np.ones(count, np.int32)
-    return Quadratic(Vector(parts), curvature, slope, constant, full_passes=once)  # type: ignore[arg-type]
+        stop = start + int(np.prod(shape))
+        parameters[name] = bases[..., start:stop].reshape(*bases.shape[:2], *shape)
+        start = stop
+    full_passes = np.ones(clients, np.int32)
+    return Quadratic(Vector(parameters), curvatures, linear, constants, full_passes)  # type: ignore[arg-type]
 
 
 def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:
-    """Whether losses of ``size`` parameters are quadratic, and not too large to be decomposed."""
+    """Return True if losses of ``size`` parameters are quadratic, and small enough to be decomposed."""
     if not hasattr(objective, "quadratic"):
         return False
     ranks = _ranks(objective, data, size)
-    return len(ranks) * int(ranks.max()) * size <= _LARGEST
+    return len(ranks) * int(ranks.max()) * size <= _MAX_NUMBERS
 
 
 def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:
@@ -113,66 +128,74 @@ def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:
 
 
 def scaled_features(data: FederatedData, rows: slice) -> np.ndarray:
-    """Rows of the training examples as features in float64."""
+    """Return rows of the training examples as features in float64."""
     return data.x[rows].astype(np.float64) * data.scale
 
 
 def curvature_bounds(objective: Objective, data: FederatedData, full_batch: bool = True) -> tuple[float, float]:
-    """(l, L): no client's loss bends less than l or more than L; with ``whole`` false, none of any of its minibatches.
+    """Return bounds (l, L) on the curvature of any client's loss.
 
-    AttributeError where the objective has no bounds.
+    Without ``full_batch`` the bounds also hold for any minibatch of a client. Raises AttributeError for an objective
+    without bounds.
     """
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     if not full_batch:
-        return _row_curvature(objective, data, outputs)
-    own = _own_curvatures(objective, data, outputs)
-    return min(low for low, _ in own), max(high for _, high in own)
+        return _bound_row_curvature(objective, data, outputs)
+    bounds = _bound_client_curvatures(objective, data, outputs)
+    return min(low for low, _ in bounds), max(high for _, high in bounds)
 
 
 def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_weighting: str) -> float:
-    """How much F, the mean of the clients' losses, bends at most: never more than the mean of their bounds.
+    """Return an upper bound on the curvature of F, the mean of the clients' losses.
 
-    Where all rows weigh the same, it is that of a client with all of them, unless that takes too long.
+    The bound is never more than the mean of the bounds of the clients. If all rows weigh the same and the data are
+    small enough, the bound is that of one client with all rows.
     """
     outputs = len(data.classes) if len(data.classes) > 2 else 1
-    small = data.x.size <= _LARGEST / 8 and min(data.x.shape) <= _WIDEST
-    if client_weighting == "examples" and small:
+    is_small = data.x.size <= _MAX_NUMBERS / 8 and min(data.x.shape) <= _MAX_EIGENVALUES
+    if client_weighting == "examples" and is_small:
         weight = {} if data.weight is None else {"weight": data.weight * (len(data.weight) / data.weight.sum())}
         return objective.curvature(scaled_features(data, slice(None)), outputs, **weight)[1]  # type: ignore[attr-defined]
-    weight = data.client_weights if client_weighting == "examples" else None
-    return float(np.average([high for _, high in _own_curvatures(objective, data, outputs)], weights=weight))
+    client_weights = data.client_weights if client_weighting == "examples" else None
+    bounds = [high for _, high in _bound_client_curvatures(objective, data, outputs)]
+    return float(np.average(bounds, weights=client_weights))
 
 
-def _own_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
+def _bound_client_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
     return [
-        objective.curvature(scaled_features(data, rows), outputs, **_weights(data, rows))  # type: ignore[attr-defined]
+        objective.curvature(scaled_features(data, rows), outputs, **_row_weights(data, rows))  # type: ignore[attr-defined]
         for rows in map(slice, data.offsets[:-1], data.offsets[1:])
     ]
 
 
-def _row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:
-    """Bounds that hold for the loss of any row, and so for any minibatch: of a row, its length is all that matters."""
-    lengths = np.concatenate([np.linalg.norm(scaled_features(data, slice(i, i + 1000)), axis=1)
-                              for i in range(0, len(data.y), 1000)])  # fmt: skip
-    longest, least, most = lengths.max(), {}, {}
-    if data.row_weights is not None:  # the row that bends most, with a feature of ones or without
-        own = np.argmax(data.row_weights * (lengths**2 + getattr(objective, "intercept", False)))
-        longest, least, most = (
-            lengths[own],
-            {"weight": data.row_weights.min()[None]},
-            {"weight": data.row_weights[[own]]},
-        )
-    high = objective.curvature(np.array([[longest]]), outputs, **most)[1]  # type: ignore[attr-defined]
-    low = [objective.curvature(np.array([[r]]), outputs, **least)[0] for r in (0.0, lengths.max())]  # type: ignore[attr-defined]
-    return min(low) if objective.ridge else low[0], high
+def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:
+    """Return bounds for the loss of any row, and so of any minibatch, from the lengths of the rows."""
+    starts = range(0, len(data.y), 1000)
+    lengths = np.concatenate([np.linalg.norm(scaled_features(data, slice(i, i + 1000)), axis=1) for i in starts])
+    steepest = lengths.max()
+    lightest: dict[str, np.ndarray] = {}
+    heaviest: dict[str, np.ndarray] = {}
+    if data.row_weights is not None:  # the row of the largest curvature, with or without a feature of ones
+        row = np.argmax(data.row_weights * (lengths**2 + getattr(objective, "intercept", False)))
+        steepest = lengths[row]
+        lightest = {"weight": data.row_weights.min()[None]}
+        heaviest = {"weight": data.row_weights[[row]]}
+
+    def bounds(length: float, weight: dict[str, np.ndarray]) -> tuple[float, float]:
+        return objective.curvature(np.array([[length]]), outputs, **weight)  # type: ignore[attr-defined]
+
+    low = bounds(0.0, lightest)[0]
+    if objective.ridge:
+        low = min(low, bounds(lengths.max(), lightest)[0])
+    return low, bounds(steepest, heaviest)[1]
 
 
-def _targets(data: FederatedData, rows: slice) -> np.ndarray:
-    """Targets in float64, less their offsets: what the linear predictor is to come to."""
+def _targets_without_offset(data: FederatedData, rows: slice) -> np.ndarray:
+    """Return targets in float64 minus their offsets, the values that the linear predictor is to approach."""
     y = data.y[rows].astype(np.float64)
     return y if data.offset is None else y - data.offset[rows]
 
 
-def _weights(data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
-    """What rows of one client weigh in its mean loss, as a keyword; nothing where they weigh the same."""
+def _row_weights(data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
+    """Return the weights of rows in a client's mean loss as a keyword argument; none for equal weights."""
     return {} if data.row_weights is None else {"weight": data.row_weights[rows]}

@@ -1,8 +1,8 @@
-"""Clients with few rows: their loss in coordinates of the span of these, outside of which it is flat but for a ridge.
+"""Coordinates of the span of a client's rows, for clients with few rows.
 
-Of n rows with d features a product takes n x n instead of n x d numbers, of a quadratic that is decomposed n. The
-coordinates are orthonormal and hold how far a point lies outside, so that whatever adds up points and gradients takes
-the same steps in them.
+Outside of the span the loss is flat but for a ridge. A product with n rows of d features takes n x n numbers instead of
+n x d, and n numbers for a decomposed quadratic. The coordinates are orthonormal and include the distance from the
+span, so that an algorithm that adds points and gradients takes the same steps in coordinates.
 """
 
 from collections.abc import Callable
@@ -21,43 +21,46 @@ from fcorun.problem.quadratic import SPAN_COORDINATES, Quadratic, scaled_feature
 from fcorun.problem.vector import Vector
 from fcorun.rows.host_rows import local_clients
 
-_LARGEST = 2**27  # numbers in all bases together
-_OUTSIDE = "outside"
-Way = Callable[[Vector], Vector]
+_MAX_NUMBERS = 2**27  # in all bases together
+_OUTSIDE = "outside"  # the parameter for the distance from the span
+Transform = Callable[[Vector], Vector]
 
 
 def restrict_to_row_span(objective: Objective, data: FederatedData, dtype) -> Batch | None:
-    """The whole data of each client that is here as one batch with a basis, stacked along a leading axis M; None where
-    the model is not linear, a client has more than half as many rows as features, or they are too large.
+    """Return the whole data of each client on this host as a batch with a basis, stacked along a leading axis M.
 
-    Short clients are filled up with rows of weight 0. By QR decompositions in float64.
+    Clients are padded with rows of weight 0. The bases are QR decompositions in float64. Returns None if the model is
+    not linear, if a client has more than half as many rows as features, or if the bases are too large.
     """
     most, features = int(data.sizes.max()), data.x.shape[1]
-    if not is_linear_model(type(objective)) or 2 * most > features or len(data.sizes) * most * features > _LARGEST:
+    if not is_linear_model(type(objective)) or 2 * most > features or len(data.sizes) * most * features > _MAX_NUMBERS:
         return None
-    here, clients = local_clients(data)
-    basis, x = np.zeros((clients, most, features), dtype), np.zeros((clients, most, most), dtype)
-    beside = {"weight": data.row_weights, "offset": data.offset}
-    beside = {name: np.zeros((clients, most), dtype) for name, values in beside.items() if values is not None}
-    weight, y = np.zeros((clients, most), dtype), np.zeros((clients, most), data.y.dtype)
-    with threadpool_limits(1):  # for such small matrices several wait for each other ten times as long as they compute
-        for m, rows in enumerate(here):
+    client_rows, clients = local_clients(data)
+    basis = np.zeros((clients, most, features), dtype)
+    x = np.zeros((clients, most, most), dtype)
+    y = np.zeros((clients, most), data.y.dtype)
+    weight = np.zeros((clients, most), dtype)
+    offset = None if data.offset is None else np.zeros((clients, most), dtype)
+    with threadpool_limits(1):  # with several threads, such small matrices take ten times as long
+        for m, rows in enumerate(client_rows):
             n = rows.stop - rows.start
             q, r = np.linalg.qr(scaled_features(data, rows).T)
-            basis[m, :n], x[m, :n, :n] = q.T, r.T
-            y[m, :n], weight[m, :n] = data.y[rows], 1 / n
+            basis[m, :n] = q.T
+            x[m, :n, :n] = r.T
+            y[m, :n] = data.y[rows]
+            weight[m, :n] = 1 / n
             if data.row_weights is not None:
                 weight[m, :n] *= data.row_weights[rows]
-            if data.offset is not None:
-                beside["offset"][m, :n] = data.offset[rows]
+            if offset is not None and data.offset is not None:
+                offset[m, :n] = data.offset[rows]
     y = y.astype(np.int32 if data.task == "multiclass" else dtype)
-    once = np.ones(clients, np.int32)
-    return Batch(x, y, weight, full_passes=once, offset=beside.get("offset"), basis=basis)  # type: ignore[arg-type]
+    full_passes = np.ones(clients, np.int32)
+    return Batch(x, y, weight, full_passes=full_passes, offset=offset, basis=basis)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class _Inside(Problem):
-    """The problem of weights in coordinates, (r, *outputs), and their distance from the span, ()."""
+class _SpanProblem(Problem):
+    """The problem of weights in coordinates (r, *outputs) and of their distance from the span ()."""
 
     def features(self, x, dtype):
         return x
@@ -66,50 +69,61 @@ class _Inside(Problem):
         return super().ridge(w) + self.objective.ridge / 2 * w[_OUTSIDE] ** 2
 
 
-def to_span_coordinates(h: Any, start: Vector) -> tuple[Any, Vector, Callable[[Vector], Vector]]:
-    """An ``inner.Inner`` without a penalty and a point, in coordinates, and the way back.
+def to_span_coordinates(h: Any, start: Vector) -> tuple[Any, Vector, Transform]:
+    """Return a ``Subproblem`` without a penalty and a point in span coordinates, and the inverse transform of points.
 
-    Outside of the span h bends as s ridge + weight does: it has its minimum at p, and a point keeps its direction from
-    there, e, of which the length alone changes. A quadratic has its ridge in its own curvature.
+    Outside of the span the curvature of h is loss_weight ridge + weight, with the minimum at p. There a point moves on
+    a line through p, so that its direction e from p is constant and its distance from p is one further coordinate. A
+    quadratic has its ridge in its own curvature.
     """
-    within: Callable[..., tuple] = _of_quadratic if isinstance(h.batch, Quadratic) else _of_rows
-    problem, batch, into, spread = within(h.problem, h.batch)
-    inner = [into(v) for v in (start, h.center)]
-    pull, a_pull, tilt = h.weight * h.center, h.weight * inner[1], None
+    transform: Callable[..., tuple] = _transform_quadratic if isinstance(h.batch, Quadratic) else _transform_rows
+    problem, batch, into, out_of = transform(h.problem, h.batch)
+    zero = jnp.zeros((), start.dtype)
+    span_start = into(start)
+    span_center = into(h.center)
+    pull = h.weight * h.center
+    span_pull = h.weight * span_center
+    span_linear = None
     if h.linear is not None:
-        tilt = into(h.linear)
-        pull, a_pull = pull + h.linear, a_pull + tilt
-        tilt = Vector({**tilt, _OUTSIDE: jnp.zeros((), start.dtype)})
+        span_linear = into(h.linear)
+        pull = pull + h.linear
+        span_pull = span_pull + span_linear
+        span_linear = Vector({**span_linear, _OUTSIDE: zero})
     ridge = 0 if isinstance(h.batch, Quadratic) else problem.objective.ridge
-    bend = jnp.asarray(h.loss_weight * ridge + h.weight, start.dtype)
-    inverse = jnp.where(bend > 0, 1 / jnp.where(bend > 0, bend, 1), 0)
-    p, a_p = inverse * pull, inverse * a_pull
+    curvature = jnp.asarray(h.loss_weight * ridge + h.weight, start.dtype)
+    inverse = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 0)
+    p = inverse * pull
+    span_p = inverse * span_pull
     e = start - p
-    e = e - spread(inner[0] - a_p)
+    e = e - out_of(span_start - span_p)
     length = jnp.sqrt(e.dot(e))
-    v = Vector({**inner[1], _OUTSIDE: jnp.zeros((), start.dtype)})
 
-    def back(u: Vector) -> Vector:
+    def from_span(u: Vector) -> Vector:
         share = u[_OUTSIDE] / jnp.where(length > 0, length, 1)
-        return p + share * e + spread(Vector({name: u[name] for name in a_p}) - a_p)
+        return p + share * e + out_of(Vector({name: u[name] for name in span_p}) - span_p)
 
-    return replace(h, problem=problem, batch=batch, center=v, linear=tilt), Vector({**inner[0], _OUTSIDE: length}), back
+    center = Vector({**span_center, _OUTSIDE: zero})
+    span_h = replace(h, problem=problem, batch=batch, center=center, linear=span_linear)
+    return span_h, Vector({**span_start, _OUTSIDE: length}), from_span
 
 
-def _of_rows(problem: Problem, batch: Batch) -> tuple[Problem, Batch, Way, Way]:
-    """The problem and the rows in coordinates, the way into these, and out of them."""
+def _transform_rows(problem: Problem, batch: Batch) -> tuple[Problem, Batch, Transform, Transform]:
+    """Return the problem and the rows in coordinates of the rows' basis, the transform of points, and its inverse."""
     basis = batch.basis
     assert basis is not None
 
-    def spread(a: Vector) -> Vector:
+    def out_of(a: Vector) -> Vector:
         return Vector({**a, "weights": matmul(basis.T, a["weights"]).reshape(problem.shapes["weights"])})
 
-    own = _Inside(**{f.name: getattr(problem, f.name) for f in fields(Problem)})
-    return own, batch._replace(basis=None), lambda w: to_coordinates(w, basis), spread
+    span_problem = _SpanProblem(**{f.name: getattr(problem, f.name) for f in fields(Problem)})
+    return span_problem, batch._replace(basis=None), lambda w: to_coordinates(w, basis), out_of
 
 
-def _of_quadratic(problem: Problem, batch: Quadratic) -> tuple[Problem, Quadratic, Way, Way]:
-    """The same of a quadratic, whose Hessian is diagonal there."""
+def _transform_quadratic(problem: Problem, batch: Quadratic) -> tuple[Problem, Quadratic, Transform, Transform]:
+    """Return the problem and a quadratic in coordinates of its basis, the transform of points, and its inverse.
+
+    The Hessian of the quadratic is diagonal in these coordinates.
+    """
 
     def into(w: Vector) -> Vector:
         return Vector({SPAN_COORDINATES: batch.to_coordinates(w)})

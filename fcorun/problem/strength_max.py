@@ -1,4 +1,4 @@
-"""The smallest strength of psi at which 0 is optimal."""
+"""The largest useful strength of psi: the smallest strength at which 0 is optimal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from fcorun.regularizers.base import Regularizer
 
 @dataclass(frozen=True)
 class _Zero(Regularizer):
-    """The indicator of {0}: it holds the regularised parameters at zero, but for features that are free."""
+    """The indicator of {0} for all regularised parameters but the features without a penalty."""
 
     def value(self, w):
         return jnp.zeros((), w.dtype)
@@ -24,28 +24,30 @@ class _Zero(Regularizer):
 
 
 def strength_max(problem: Problem, batch: Batch) -> float:
-    """The smallest strength at which 0 is optimal, the intercept and features that are free being fitted.
+    """Return the smallest strength at which 0 is optimal, with the intercept and unpenalized features fitted.
 
-    Raises UserError where these are not found.
+    Raises UserError if that fit does not converge.
     """
     return make_strength_max(problem, batch.x.shape[1])(batch)
 
 
 def make_strength_max(problem: Problem, features: int) -> Callable[[Batch], float]:
-    """``strength_max`` for one batch after another, whose examples have so many features; what is compiled serves all
-    batches of one shape."""
+    """Return ``strength_max`` as a function of a batch with this number of features.
+
+    Its programs are compiled once for all batches of one shape.
+    """
     psi = problem.regularizer
-    held = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
-    made, gradient_of = compile_programs(held, features), jax.jit(problem.gradient)
+    null_problem = replace(problem, regularizer=_Zero(apply_to=list(problem.regularized), factors=psi.factors))
+    compiled = compile_programs(null_problem, features)
+    compute_gradient = jax.jit(problem.gradient)
     steps, tolerance = (20_000, 1e-10) if psi.has_free_features else (2000, 1e-12)
 
-    def largest(batch: Batch) -> float:
-        for null in minimize(held, batch, tolerance, steps, compiled=made):  # noqa: B007
-            pass
-        if psi.has_free_features and not null.certified:
+    def strength_max(batch: Batch) -> float:
+        *_, null_model = minimize(null_problem, batch, tolerance, steps, compiled=compiled)
+        if psi.has_free_features and not null_model.certified:
             raise UserError(f"reg.relative: the features that reg.factors leaves free were not fitted in {steps} "
                             "steps: standardize them, or give reg.strength")  # fmt: skip
-        gradient = gradient_of(null.w, batch)
-        return float(max(psi.strength_max(gradient[n]) for n in problem.regularized))  # type: ignore[attr-defined]
+        gradient = compute_gradient(null_model.w, batch)
+        return float(max(psi.strength_max(gradient[name]) for name in problem.regularized))  # type: ignore[attr-defined]
 
-    return largest
+    return strength_max

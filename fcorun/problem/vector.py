@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 @jax.tree_util.register_pytree_with_keys_class
 class Vector(dict):
-    """Named arrays that add, subtract and scale like one vector, so that an algorithm reads as it is printed.
+    """Named arrays that add, subtract and scale like one vector, so that an algorithm reads as in its paper.
 
-    A pytree. Kept apart rather than raveled into one array: slicing and joining them costs as much as the gradients.
+    A vector is a pytree. The arrays are not raveled into one, since slicing and joining cost as much as the gradients.
 
     >>> w = Vector(weights=jnp.ones(2), bias=jnp.zeros(()))
     >>> (w - 0.5 * w)["weights"]
@@ -24,24 +24,24 @@ class Vector(dict):
     def tree_unflatten(cls, names, values):
         return cls(zip(names, values, strict=True))
 
-    def _each(self, other, function):
+    def _combine(self, other, function):
         if isinstance(other, Vector):
             return Vector({k: function(v, other[k]) for k, v in self.items()})
         return Vector({k: function(v, other) for k, v in self.items()})
 
     def __add__(self, other):
-        return self._each(other, operator.add)
+        return self._combine(other, operator.add)
 
     def __sub__(self, other):
-        return self._each(other, operator.sub)
+        return self._combine(other, operator.sub)
 
     def __mul__(self, scalar):
-        return self._each(scalar, operator.mul)
+        return self._combine(scalar, operator.mul)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scalar):
-        return self._each(scalar, operator.truediv)
+        return self._combine(scalar, operator.truediv)
 
     def __neg__(self):
         return self * -1
@@ -51,9 +51,9 @@ class Vector(dict):
         return next(iter(self.values())).dtype
 
     def dot(self, other: "Vector") -> jax.Array:
-        """The inner product, a scalar."""
+        """Return the inner product, a scalar."""
         return sum((jnp.vdot(v, other[k]) for k, v in self.items()), jnp.zeros((), self.dtype))
 
     def norm(self) -> jax.Array:
-        """The Euclidean norm, a scalar."""
+        """Return the Euclidean norm, a scalar."""
         return jnp.sqrt(self.dot(self))

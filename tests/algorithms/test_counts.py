@@ -33,7 +33,7 @@ from fcorun.algorithms import FedAvg, Traits
 
 @dataclass(frozen=True)
 class Own(FedAvg):
-    traits = Traits(sides=("client",))
+    traits = Traits(psi_sides=("client",))
 
     def local(self, problem, server, client, data):
         def step(w, batch):

@@ -17,7 +17,7 @@ from fcorun.config import Positive
 @dataclass(frozen=True)
 class Mine(Algorithm):
     client_lr: Positive
-    traits = Traits(sides=("server",), trees="some")
+    traits = Traits(psi_sides=("server",), hierarchy="some")
 
     def init(self, problem, w0):
         return INIT

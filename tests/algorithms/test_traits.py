@@ -19,12 +19,12 @@ def test_traits_are_not_inherited():
     assert Mine.traits == Traits()
 
 
-def test_flags_of_before_are_refused():
-    with pytest.raises(TypeError, match=r"traits = Traits\(sides=\.\.\.\)"):
+def test_a_trait_outside_of_traits_is_refused():
+    with pytest.raises(TypeError, match=r"traits = Traits\(psi_sides=\.\.\.\)"):
 
         @dataclass(frozen=True)
-        class Old(FedAvg):
-            sides = ()
+        class Misplaced(FedAvg):
+            psi_sides = ()
 
 
 @pytest.mark.parametrize("name", choice_names("algo"))

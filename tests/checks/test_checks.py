@@ -25,7 +25,7 @@ from fcorun.objectives import LeastSquares
 @dataclass(frozen=True)
 class Mine(Algorithm):
     client_lr: Positive
-    traits = Traits(sides=("server",), exact="smooth")
+    traits = Traits(psi_sides=("server",), exact="smooth")
 
     def init(self, problem, w0):
         return w0, None

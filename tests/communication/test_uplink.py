@@ -22,8 +22,8 @@ class Rest(Uplink):
         half = jax.tree.map(lambda v: v / 2, whole)
         return half, half
 
-    def bytes_of(self, upload, said):
-        return 7 if said == 21 * 4 else said
+    def upload_bytes(self, upload, declared_bytes):
+        return 7 if declared_bytes == 21 * 4 else declared_bytes
 
 
 class Noisy(Uplink):

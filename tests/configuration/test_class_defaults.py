@@ -25,7 +25,7 @@ from fcorun.algorithms.fedavg import FedAvg
 @dataclass(frozen=True)
 class Heavy(FedAvg):
     momentum: float = 0.9
-    traits = Traits(sides=())
+    traits = Traits(psi_sides=())
 """
 
 

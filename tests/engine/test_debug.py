@@ -18,7 +18,7 @@ from fcorun.algorithms import FedAvg, Traits
 
 @dataclass(frozen=True)
 class Buggy(FedAvg):
-    traits = Traits(sides=())
+    traits = Traits(psi_sides=())
 
     def local(self, problem, server, client, data):
         upload, client = super().local(problem, server, client, data)

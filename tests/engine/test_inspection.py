@@ -17,7 +17,7 @@ from fcorun.algorithms import FedAvg, Traits
 
 @dataclass(frozen=True)
 class Own(FedAvg):
-    traits = Traits(sides=())
+    traits = Traits(psi_sides=())
 
     def local(self, problem, server, client, data):
         def step(w, batch):

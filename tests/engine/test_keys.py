@@ -28,7 +28,7 @@ class Rounded(FedAvg):
     bits: Count = 4
     width: Positive = 1.0
 
-    traits = Traits(sides=(), trees="some")
+    traits = Traits(psi_sides=(), hierarchy="some")
 
     def local(self, problem, server, client, data):
         upload, client = super().local(problem, server, client, data)

@@ -126,7 +126,7 @@ def test_what_cannot_be_counted_is_refused():
     def within(residual, w):
         return g(w)
 
-    with fails("gradients or proxes within JAX's linear_call cannot be counted, test_work.py line"):
+    with fails("gradients or proxes within JAX's linear_call cannot be counted, test_operation_counts.py line"):
         count_operations(lambda: jax.custom_derivatives.linear_call(within, within, (), W))
 
 
@@ -145,4 +145,4 @@ def test_quadratics_count_as_whole_clients():
     )
     problem = Problem(LeastSquares(), L1(0.1), Euclidean(), SHAPES)
     assert count_operations(lambda: problem.gradient(W, quadratic))[1].tolist() == [0, 1, 0]
-    assert count_operations(lambda: (quadratic.prox(W, 1.0), quadratic.minimum(W, 1.0)))[1].tolist() == [0, 0, 2]
+    assert count_operations(lambda: (quadratic.prox(W, 1.0), quadratic.minimize(W, 1.0)))[1].tolist() == [0, 0, 2]
