@@ -121,7 +121,7 @@ def _steps(problem: Problem, state, batch: Batch):
     The state is the point w, the extrapolated point v, the momentum, and 1 / step size.
     """
     value_and_gradient = jax.value_and_grad(problem.loss)
-    # The intercept is a feature of ones. For a better conditioning, its step is that of a feature as large as the others.
+    # The intercept is a feature of ones. Its step is that of a feature as large as the others, for better conditioning.
     size = jnp.mean(jnp.square(problem.features(batch.x, jnp.float64)))
     size = jnp.where(size > 0, size, 1.0)
 
@@ -203,24 +203,24 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
 
     The method is Newton's, with bisection where a step leaves the bracket.
     """
-    rest = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
-    bounded = (
-        problem.objective.has_curvature_bound
-    )  # else a step from where the loss is flat may go too far to come back
+    without_bias = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
+    # Without a bound on the curvature, a step from a flat part of the loss may overflow.
+    has_bound = problem.objective.has_curvature_bound
 
     def loss(bias):
-        return batch.weight @ problem.objective.loss(rest + bias, batch.y)
+        return batch.weight @ problem.objective.loss(without_bias + bias, batch.y)
 
     def is_far(state):
         bias, _, _, slope, count = state
-        size = batch.weight @ jnp.abs(jax.grad(lambda p: problem.objective.loss(p, batch.y).sum())(rest + bias))
+        size = batch.weight @ jnp.abs(jax.grad(lambda p: problem.objective.loss(p, batch.y).sum())(without_bias + bias))
         return (jnp.abs(slope) > 1e-14 * size) & (count < 100)
 
     def improve(state):
         bias, low, high, slope, count = state
-        low, high = jnp.where(slope < 0, bias, low), jnp.where(slope > 0, bias, high)
+        low = jnp.where(slope < 0, bias, low)
+        high = jnp.where(slope > 0, bias, high)
         step = -slope / jax.grad(jax.grad(loss))(bias)
-        newton = bias + (step if bounded else jnp.clip(step, -(2.0**count), 2.0**count))
+        newton = bias + (step if has_bound else jnp.clip(step, -(2.0**count), 2.0**count))
         middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * 2.0**count)
         bias = jnp.where((newton > low) & (newton < high), newton, middle)
         return bias, low, high, jax.grad(loss)(bias), count + 1
