@@ -123,8 +123,8 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: nothing)
         monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name == "selection":
-            monkeypatch.setattr("fcorun.selection.files.draw", lambda *_: {"selection.png": b""})
-            monkeypatch.setattr("fcorun.selection.stability.files.draw", lambda *_: {"stability.png": b""})
+            monkeypatch.setattr("fcorun.selection.files.draw_selection", lambda *_: {"selection.png": b""})
+            monkeypatch.setattr("fcorun.selection.stability.files.draw_stability", lambda *_: {"stability.png": b""})
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What selection and stability ask of an experiment and its data, and of the parts that they make of it."""
+"""Checks of an experiment and its data before ``fcorun select`` or ``fcorun stability`` divides the rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -24,113 +24,143 @@ from fcorun.selection.path import find_path_parameter
 
 
 def prepare_study(config: Mapping[str, Any], command: str) -> tuple[Experiment, FederatedData, Experiment]:
-    """The experiment of a configuration, its data, and the experiment whose identity does not know the strength.
+    """Return the experiment of a configuration, its data, and the experiment at strength 1, for the study's identity.
 
-    Raises UserError for what cannot be divided into parts, and for more devices than there are.
+    The identity of a study must not depend on ``reg.strength``, which the path replaces.
+
+    Raises:
+        UserError: the rows cannot be divided, or the machine has fewer devices than the configuration wants.
     """
     experiment = prepare(config)
     check_devices([experiment])
-    settings, number = experiment.settings, find_path_parameter(experiment)
+    settings = experiment.settings
+    parameter = find_path_parameter(experiment)
     if settings.start:
         raise UserError(f"start={settings.start} may have seen rows that {command} holds out: leave it out")
     for name in settings.stop or {}:
         if name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
-            raise UserError(f"stop.{name} is not measured where {command} trains on all rows, or on halves: give "
-                            "stop={change:1e-5}, or null")  # fmt: skip
+            raise UserError(
+                f"stop.{name} is not measured where {command} trains on all rows, or on halves: give "
+                "stop={change:1e-5}, or null"
+            )
     if "suboptimality" in (settings.stop or {}):
-        raise UserError(f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
-                        "give stop={change:1e-5}, or null")  # fmt: skip
+        raise UserError(
+            f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
+            "give stop={change:1e-5}, or null"
+        )
     data = load_data(experiment)
     if data.generated is not None:
-        raise UserError(f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
-                        "clients: choose a smaller data set")  # fmt: skip
+        raise UserError(
+            f"{command} divides rows, and data={experiment.names['data']} stores none but those of a few "
+            "clients: choose a smaller data set"
+        )
     if data.on_disk:
-        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
-                        "disk: give data.resident=true where they fit, or fewer rows")  # fmt: skip
-    fixed = replace(experiment, reg=experiment.reg.with_value(number, 1.0))
+        raise UserError(
+            f"{command} needs all rows in memory, and those of data={experiment.names['data']} stay on "
+            "disk: give data.resident=true where they fit, or fewer rows"
+        )
+    without_strength = replace(experiment, reg=experiment.reg.with_value(parameter, 1.0))
     experiment = bind_objective(experiment, data)
-    return replace(experiment, settings=replace(settings, reference=False)), data, fixed
+    experiment = replace(experiment, settings=replace(settings, reference=False))
+    return experiment, data, without_strength
 
 
 def check_subsets(
     experiment: Experiment, data: FederatedData, masks: Iterable[np.ndarray], by: str, others_held_out: bool = False
 ) -> None:
-    """Raises UserError for what parts that keep the rows of masks, (N,), would refuse when their turn comes.
+    """Refuse subsets on which a run would fail later; ``masks``, (N,) each, choose their training rows.
 
-    That is: rows without a class, or of a client, or if the others are ``held`` out those, without weight; too few
-    clients for a cohort or for edges; and what is said of clients by their number, where parts have some of them.
+    Set ``others_held_out`` if the other rows of each mask are its validation rows, as in a fold.
+
+    Raises:
+        UserError: a subset lacks a class, or weight; it has too few clients for a cohort or for the edges of a tree;
+            or an option names clients by their number, and the subset has only some of them.
     """
-    asked = experiment.settings.clients_per_round or 0
-    numbers = next(iter(experiment.reg.per_client or {}), None)
-    if by == "clients" and numbers:
-        raise UserError(f"reg.per_client.{numbers} has a value for each client, and by=clients leaves some out: give "
-                        "by=rows, or leave it out")  # fmt: skip
+    cohort_size = experiment.settings.clients_per_round or 0
     if by == "clients":
+        for name in experiment.reg.per_client or {}:
+            raise UserError(
+                f"reg.per_client.{name} has a value for each client, and by=clients leaves some out: give "
+                "by=rows, or leave it out"
+            )
         check_groups_within_clients(data)
-    if by == "clients" and isinstance(experiment.algo, OneClient):
-        raise UserError("algo=one_client is another client wherever by=clients leaves some out: give by=rows")
-    for k, kept in enumerate(masks):
-        check_classes(data, kept)
-        _check_weights(data, kept, k + 1 if others_held_out else None)
-        there = np.add.reduceat(kept, data.offsets[:-1], dtype=np.int64)
-        left = int((there > 0).sum())
-        if by == "rows" and left < len(there):
-            _check_lost(experiment, data.client_names[int((there == 0).argmax())])
-        if asked > left and isinstance(experiment.algo, Algorithm):
-            raise UserError(f"clients_per_round={asked} is more than the {left} clients that by=clients leaves: lower "
-                            "it, or set it to null for all of them")  # fmt: skip
+        if isinstance(experiment.algo, OneClient):
+            raise UserError("algo=one_client is another client wherever by=clients leaves some out: give by=rows")
+    for k, mask in enumerate(masks):
+        check_classes(data, mask)
+        _check_weights(data, mask, k + 1 if others_held_out else None)
+        sizes = np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64)
+        n_clients = int((sizes > 0).sum())
+        if by == "rows" and n_clients < len(sizes):
+            _refuse_absent_client(experiment, data.client_names[int((sizes == 0).argmax())])
+        if cohort_size > n_clients and isinstance(experiment.algo, Algorithm):
+            raise UserError(
+                f"clients_per_round={cohort_size} is more than the {n_clients} clients that by=clients leaves: lower "
+                "it, or set it to null for all of them"
+            )
         if by == "clients":
-            names = tuple(name for name, rows in zip(data.client_names, there, strict=True) if rows)
-            ends = np.append(0, np.cumsum(there[there > 0]))
+            names = tuple(name for name, size in zip(data.client_names, sizes, strict=True) if size)
+            offsets = np.append(0, np.cumsum(sizes[sizes > 0]))
             try:
-                experiment.topology.assign_edges(replace(data, offsets=ends, clients=names))
+                experiment.topology.assign_edges(replace(data, offsets=offsets, clients=names))
             except UserError as error:
                 raise UserError(
-                    f"{error} (by=clients leaves {left} of {len(there)} clients; by=rows leaves all)"
+                    f"{error} (by=clients leaves {n_clients} of {len(sizes)} clients; by=rows leaves all)"
                 ) from error
 
 
-def _check_lost(experiment: Experiment, client: str) -> None:
-    """Raise UserError where each client is needed, and all rows of one are held out together, being of few groups or
-    of one fold that the data mark."""
-    needs = {
-        f"algo={experiment.names['algo']} has a model for each client": experiment.algo.has_personal_models,
-        f"algo={experiment.names['algo']} goes by one client": isinstance(experiment.algo, OneClient),
+def _refuse_absent_client(experiment: Experiment, client: str) -> None:
+    """Raise UserError if the experiment needs every client, and a subset has no row of ``client``.
+
+    A client is absent if its rows belong to few groups, or to one fold that the data mark.
+    """
+    names = experiment.names
+    needs_all_clients = {
+        f"algo={names['algo']} has a model for each client": experiment.algo.has_personal_models,
+        f"algo={names['algo']} goes by one client": isinstance(experiment.algo, OneClient),
         "reg.per_client has a value for each client": bool(experiment.reg.per_client),
-        f"topology={experiment.names['topology']} gives each client an edge": experiment.topology.edge_rounds
-        is not None,
+        f"topology={names['topology']} gives each client an edge": experiment.topology.edge_rounds is not None,
     }
-    if why := next((need for need, there in needs.items() if there), ""):
-        raise UserError(f"all rows of client {client} are held out together in a fold or a half, by data.group or "
-                        f"data.fold, and {why}: leave that out, or clients with so few groups")  # fmt: skip
+    for reason, applies in needs_all_clients.items():
+        if applies:
+            raise UserError(
+                f"all rows of client {client} are held out together in a fold or a half, by data.group or "
+                f"data.fold, and {reason}: leave that out, or clients with so few groups"
+            )
 
 
-def _check_weights(data: FederatedData, kept: np.ndarray, fold: int | None) -> None:
-    """Raises UserError where what is kept of a client weighs nothing, or what is held out in a ``fold``."""
+def _check_weights(data: FederatedData, mask: np.ndarray, fold: int | None) -> None:
+    """Raise UserError if the rows of ``mask`` of a client weigh nothing, or the rows that ``fold`` holds out."""
     if data.weight is None:
         return
-    rows, weight = (np.add.reduceat(each, data.offsets[:-1]) for each in (kept.astype(int), kept * data.weight))
-    if len(without := np.flatnonzero((rows > 0) & (weight <= 0))):
+    sizes = np.add.reduceat(mask.astype(int), data.offsets[:-1])
+    client_weights = np.add.reduceat(mask * data.weight, data.offsets[:-1])
+    weightless = np.flatnonzero((sizes > 0) & (client_weights <= 0))
+    if len(weightless):
         raise UserError(
-            f"client {data.client_names[without[0]]}: all its rows that are left in a fold or a half have weight "
+            f"client {data.client_names[weightless[0]]}: all its rows that are left in a fold or a half have weight "
             "0: give by=clients, or leave its rows of weight 0 out of the data"
         )
-    if fold and not data.weight[~kept].any():
-        raise UserError(f"fold {fold}: all rows that it holds out have weight 0: give fewer folds, or leave rows of "
-                        "weight 0 out of the data")  # fmt: skip
+    if fold and not data.weight[~mask].any():
+        raise UserError(
+            f"fold {fold}: all rows that it holds out have weight 0: give fewer folds, or leave rows of "
+            "weight 0 out of the data"
+        )
 
 
 def check_fold_classes(data: FederatedData, folds: Iterable[np.ndarray], metric: str) -> None:
-    """Raise UserError where a fold, rows of a mask (N,), holds out one class only, so that nothing can be ranked."""
+    """Raise UserError if a fold, a mask (N,) of held-out rows, has one class only, so that no metric can rank them."""
     for k, fold in enumerate(folds, start=1):
         classes = np.unique(data.y[fold])
         if len(classes) < 2:
-            raise UserError(f"metric={metric} ranks rows of two classes, and fold {k} holds out '"
-                            f"{data.classes[classes[0]]}' only: give metric=loss, or fewer folds")  # fmt: skip
+            raise UserError(
+                f"metric={metric} ranks rows of two classes, and fold {k} holds out '"
+                f"{data.classes[classes[0]]}' only: give metric=loss, or fewer folds"
+            )
 
 
 def has_global_model(experiment: Experiment, data: FederatedData) -> bool:
-    """Whether runs make a model of all clients, and not only models of their own, of which nothing is sent."""
+    """Return whether the algorithm trains a model of all clients. Personal models alone upload nothing."""
     if not experiment.algo.has_personal_models:
         return True
     experiment = resolve_auto(experiment, data)[0]
@@ -139,25 +169,26 @@ def has_global_model(experiment: Experiment, data: FederatedData) -> bool:
         return upload_bytes(build_engine(experiment, data).federation, experiment.algo) > 0
 
 
-def check_global_model(experiment: Experiment, data: FederatedData, why: str) -> None:
-    """Raises UserError, with what is wanted of a model of all clients, where there is none."""
+def check_global_model(experiment: Experiment, data: FederatedData, need: str) -> None:
+    """Raise UserError if the algorithm trains personal models only; ``need`` says what a global model is needed for."""
     if not has_global_model(experiment, data):
-        raise UserError(f"clients of algo={experiment.names['algo']} have models of their own and none together, and "
-                        f"{why}")  # fmt: skip
+        raise UserError(
+            f"clients of algo={experiment.names['algo']} have models of their own and none together, and {need}"
+        )
 
 
 def warn_few_evaluations(experiment: Experiment) -> list[str]:
-    """That nothing is known of whether runs had come to an end, where they are evaluated too seldom."""
+    """Return a warning if runs have too few evaluations for a judgement of their convergence."""
     settings = experiment.settings
-    if isinstance(experiment.algo, Baseline) or -(-settings.rounds // settings.eval_every) + 1 >= MIN_EVALUATIONS:
+    evaluations = -(-settings.rounds // settings.eval_every) + 1
+    if isinstance(experiment.algo, Baseline) or evaluations >= MIN_EVALUATIONS:
         return []
     return [
-        f"whether runs had come to an end was not judged, for they have fewer than {MIN_EVALUATIONS} evaluations: "
-        f"a smaller "
+        f"convergence was not judged, since runs have fewer than {MIN_EVALUATIONS} evaluations: a smaller "
         "eval_every gives more"
     ]
 
 
 def fits_own_scaling(experiment: Experiment) -> bool:
-    """Whether features were standardized, if they were, by the rows themselves, and not as another record's were."""
+    """Return whether features are standardized by the rows themselves, rather than by the scaling of a record."""
     return getattr(experiment.data, "scaling", None) is None

@@ -1,4 +1,4 @@
-"""Which strength is chosen by the folds, and what to say of it."""
+"""The choice of a strength by cross-validation, and warnings about it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,19 +18,20 @@ from fcorun.selection.path import RegularizationPath
 
 @dataclass(frozen=True)
 class CrossValidationChoice:
-    """What the folds say of each value of a path.
+    """Scores of P values of a path, averaged over the folds, and the value that a rule chooses.
 
     Attributes:
-        mean, error: the weighted mean of the metric over the folds and its standard error, (P,); NaN where a fold
-            diverged.
-        difference, difference_error: the weighted mean of each fold's difference to its metric at ``best``, and the
-            standard error of that mean, (P,).
-        best: the place of the best mean.
-        simplest: the place of the simplest solution whose mean is within one standard error of the best, by Breiman,
-            Friedman, Olshen and Stone (Classification and Regression Trees, 1984, section 3.4.3).
-        chosen: which of the two.
-        higher: whether more of the metric is better.
-        paired: whether that standard error is ``difference_error`` of each solution, and not ``error`` of the best.
+        mean, standard_error: the weighted mean of the metric over the folds and its standard error, (P,); NaN where a
+            fold diverged.
+        difference, difference_standard_error: the weighted mean over the folds of the difference to the metric at
+            ``best_index``, and the standard error of that mean, (P,).
+        best_index: the position of the best mean.
+        one_se_index: the position of the simplest solution whose mean is within one standard error of the best, by
+            Breiman, Friedman, Olshen and Stone (Classification and Regression Trees, 1984, section 3.4.3).
+        chosen_index: ``best_index`` or ``one_se_index``, by the rule.
+        higher_is_better: whether a larger value of the metric is better.
+        paired: whether the one-standard-error rule takes ``difference_standard_error`` of each solution, rather than
+            ``standard_error`` of the best.
     """
 
     mean: Float[np.ndarray, " P"]
@@ -45,7 +46,7 @@ class CrossValidationChoice:
 
     @property
     def rule_labels(self) -> dict[str, str]:
-        """What each rule looks for, in words."""
+        """The name of each rule in messages."""
         return {"min": "maximum" if self.higher_is_better else "minimum", "one_se": "one standard error"}
 
 
@@ -56,27 +57,31 @@ def choose(
     weights: Float[np.ndarray, " K"] | None = None,
     paired: bool = False,
 ) -> CrossValidationChoice:
-    """Choose by the scores of K folds at P values, the simplest first; without ``weights`` all folds count alike.
+    """Choose a value of a path by the scores of K folds at P values, ordered from the simplest solution.
 
-    Folds share training rows, so that the standard errors of ``weighted_mean`` are a rule of thumb (Hastie, Tibshirani
-    and Friedman, The Elements of Statistical Learning, 2009, section 7.10). Raises UserError where each value has a
-    fold that is not finite.
+    Without ``weights`` all folds count alike. Folds share training rows, so that the standard errors of
+    ``compute_weighted_mean`` are a rule of thumb (Hastie, Tibshirani and Friedman, The Elements of Statistical
+    Learning, 2009, section 7.10).
+
+    Raises:
+        UserError: each value has a fold whose score is not finite.
     """
     weights = np.ones(len(scores)) if weights is None else weights
-    mean, error = compute_weighted_mean(scores, weights)
+    mean, standard_error = compute_weighted_mean(scores, weights)
     if not np.isfinite(mean).any():
-        raise UserError("no strength is without a fold that diverged: a smaller algo.client_lr or algo.server_lr may "
-                        "help")  # fmt: skip
+        raise UserError(
+            "no strength is without a fold that diverged: a smaller algo.client_lr or algo.server_lr may help"
+        )
     loss = np.where(np.isfinite(mean), -mean if higher_is_better else mean, np.inf)
-    best = int(loss.argmin())  # the simplest of several
-    difference, difference_error = compute_weighted_mean(scores - scores[:, [best]], weights)
-    allowed = np.nan_to_num(difference_error) if paired else error[best]
-    simplest = int(np.flatnonzero(loss <= loss[best] + allowed)[0])
+    best = int(loss.argmin())  # of equal means the first, which is the simplest solution
+    difference, difference_standard_error = compute_weighted_mean(scores - scores[:, [best]], weights)
+    tolerance = np.nan_to_num(difference_standard_error) if paired else standard_error[best]
+    simplest = int(np.flatnonzero(loss <= loss[best] + tolerance)[0])
     return CrossValidationChoice(
         mean=mean,
-        standard_error=error,
+        standard_error=standard_error,
         difference=difference,
-        difference_standard_error=difference_error,
+        difference_standard_error=difference_standard_error,
         best_index=best,
         one_se_index=simplest,
         chosen_index=simplest if rule == "one_se" else best,
@@ -95,61 +100,69 @@ def compute_weighted_mean(
     """
     share = (weights / weights.sum())[:, None]
     mean = (share * values).sum(axis=0)
-    folds = len(values)
-    return mean, np.sqrt(folds / (folds - 1) * (share**2 * (values - mean) ** 2).sum(axis=0))
+    n_folds = len(values)
+    return mean, np.sqrt(n_folds / (n_folds - 1) * (share**2 * (values - mean) ** 2).sum(axis=0))
 
 
 def warn_unfinished_refit(experiment: Experiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
-    """That the choice is of unfinished runs, where the refit, whose summary it is, was one: it has their rounds."""
-    certificate, still = summary.get("certificate") or {}, summary.get("unfinished")
+    """Return a warning if the refit, whose ``summary`` is given, had not converged.
+
+    The runs of the path had the same rounds and rates, so that the choice is one of unconverged runs, too.
+    """
+    certificate = summary.get("certificate") or {}
+    descent = summary.get("unfinished")
     if certificate.get("near") is False:
-        why = OptimalityGap(**certificate).describe(experiment, data, falling=bool(still))
-    elif still:
-        why = describe_remaining_descent(still)
+        reason = OptimalityGap(**certificate).describe(experiment, data, falling=bool(descent))
+    elif descent:
+        reason = describe_remaining_descent(descent)
     else:
         return []
-    return ["the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
-            f"it; of the refit, {why}"]  # fmt: skip
+    return [
+        "the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
+        f"it; of the refit, {reason}"
+    ]
 
 
 def warn_about_choice(
-    choice: CrossValidationChoice, path: RegularizationPath, fitted: dict[str, PathFit], rounds: int
+    choice: CrossValidationChoice, path: RegularizationPath, fits: dict[str, PathFit], rounds: int
 ) -> list[str]:
-    """What a user should know of a choice: edges of the path, ties, runs that diverged or had not come to an end."""
-    said, last = [], len(path.values) - 1
+    """Return warnings about a choice: at an end of the path, tied, or of runs that diverged or did not converge."""
+    warnings = []
     low, high = min(path.values), max(path.values)
-    if choice.best_index == last:
-        wider = (low / 100, high) if path.param_name == "strength" else (low, high * 10)
-        said.append(
-            f"the {choice.rule_labels['min']} lies at the end of the path, {path.param_name}={path.values[-1]:.4g}: "
-            f"the best may lie beyond; range=[{wider[0]:.3g},{wider[1]:.3g}] looks further"
+    best_label = choice.rule_labels["min"]
+    if choice.best_index == len(path.values) - 1:
+        wider_low, wider_high = (low / 100, high) if path.param_name == "strength" else (low, high * 10)
+        warnings.append(
+            f"the {best_label} lies at the end of the path, {path.param_name}={path.values[-1]:.4g}: "
+            f"the best may lie beyond; range=[{wider_low:.3g},{wider_high:.3g}] looks further"
         )
     if choice.best_index == 0:
-        what = (
-            "where no penalised coefficient is left"
-            if path.range_description.startswith("the smallest")
-            else "the simplest of the path"
-        )
-        said.append(
-            f"the {choice.rule_labels['min']} lies at the beginning of the path, "
-            f"{path.param_name}={path.values[0]:.4g}, "
-            f"{what}: these rows do not show that a feature helps, or the path begins too late"
+        begins_at_zero = path.range_description.startswith("the smallest")
+        beginning = "where no penalised coefficient is left" if begins_at_zero else "the simplest of the path"
+        warnings.append(
+            f"the {best_label} lies at the beginning of the path, {path.param_name}={path.values[0]:.4g}, "
+            f"{beginning}: these rows do not show that a feature helps, or the path begins too late"
         )
     elif choice.chosen_index == 0:
-        said.append(f"{choice.rule_labels['one_se']} reaches to the beginning of the path, the simplest solution: of "
-                    "folds that differ so much the rule says little; "
-                    f"rule=min takes {path.values[choice.best_index]:.4g}")  # fmt: skip
+        warnings.append(
+            f"{choice.rule_labels['one_se']} reaches to the beginning of the path, the simplest solution: of "
+            "folds that differ so much the rule says little; "
+            f"rule=min takes {path.values[choice.best_index]:.4g}"
+        )
     if np.nanmax(choice.mean) == np.nanmin(choice.mean):
-        said.append("all strengths are tied")
-    ends = np.stack([each.end_state for each in fitted.values()])
-    for end, cure in (
-        ("diverged", f"its {path.param_name} is left out of the choice; smaller rates of algo may help"),
-        ("falling", "the objective was still falling at the end, so that the curve depends on "
-                    f"rounds={rounds}; more rounds or larger rates may help"),
-        ("not certified", "a larger algo.max_iterations may help"),
-    ):  # fmt: skip
-        there = ends == END_STATES.index(end)
-        if there.any():
-            at = f", {there[:, choice.chosen_index].sum()} of {len(ends)} at the choice" if end != "diverged" else ""
-            said.append(f"{end}: {there.sum()} of {there.size} runs{at}: {cure}")
-    return said
+        warnings.append("all strengths are tied")
+    end_states = np.stack([fit.end_state for fit in fits.values()])
+    advice = {
+        "diverged": f"its {path.param_name} is left out of the choice; smaller rates of algo may help",
+        "falling": "the objective was still falling at the end, so that the curve depends on "
+        f"rounds={rounds}; more rounds or larger rates may help",
+        "not certified": "a larger algo.max_iterations may help",
+    }
+    for state, sentence in advice.items():
+        runs = end_states == END_STATES.index(state)
+        if runs.any():
+            at_choice = ""
+            if state != "diverged":
+                at_choice = f", {runs[:, choice.chosen_index].sum()} of {len(end_states)} at the choice"
+            warnings.append(f"{state}: {runs.sum()} of {runs.size} runs{at_choice}: {sentence}")
+    return warnings

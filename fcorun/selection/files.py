@@ -1,4 +1,4 @@
-"""The files of a selection."""
+"""Files of a selection: tables, pictures, and selection.json."""
 
 from typing import Any
 
@@ -16,111 +16,127 @@ from fcorun.system.files import write_atomically
 STUDY_FILE = SELECTION_FILE
 
 
-def write(of: Selection) -> None:
-    """Write all but the refit: selection.csv, a row for each value and fold, and one for all training rows; curve.csv,
-    a row for each value; path.csv, a row for each coefficient; the picture."""
-    found = of.coefficients
-    write_atomically(of.folder / "selection.csv", csv_text(_rows(of)))
-    write_atomically(of.folder / "curve.csv", csv_text(_curve(of, found)))
-    if found is not None:
-        write_atomically(of.folder / "path.csv", frame_csv(_coefficients(of, found)))
-    _note(of, "running")
-    for name, picture in draw_selection(of, found).items():
-        write_atomically(of.folder / name, picture)
+def write(selection: Selection) -> None:
+    """Write all files but those of the refit.
+
+    selection.csv has a row for each value and fold, and one for all training rows; curve.csv a row for each value;
+    path.csv a row for each coefficient. selection.json says "running" until ``mark_done``.
+    """
+    folder = selection.folder
+    coefficients = selection.coefficients
+    write_atomically(folder / "selection.csv", csv_text(_tabulate_fits(selection)))
+    write_atomically(folder / "curve.csv", csv_text(_tabulate_curve(selection, coefficients)))
+    if coefficients is not None:
+        write_atomically(folder / "path.csv", frame_csv(_tabulate_coefficients(selection, coefficients)))
+    _write_study_file(selection, "running")
+    for name, picture in draw_selection(selection, coefficients).items():
+        write_atomically(folder / name, picture)
 
 
-def mark_done(of: Selection, seconds: float) -> None:
-    """Note that the selection is done, and what it took, the refit included."""
-    _note(of, "done", seconds=seconds)
+def mark_done(selection: Selection, seconds: float) -> None:
+    """Write selection.json with the status "done" and the seconds that the selection took, its refit included."""
+    _write_study_file(selection, "done", seconds=seconds)
 
 
-def _note(of: Selection, status: str, **more: Any) -> None:
-    choice, values = of.choice, of.path.values
-    each = {"min": choice.best_index, "one_se": choice.one_se_index}
-    folds = [name for name in of.fits if name != ALL_ROWS]
-    content = {
-        "identity": of.study.identity,
-        "label": of.study.label,
+def _write_study_file(selection: Selection, status: str, **entries: Any) -> None:
+    choice, path, data = selection.choice, selection.path, selection.data
+    folds = [name for name in selection.fits if name != ALL_ROWS]
+    content: dict[str, Any] = {
+        "identity": selection.study.identity,
+        "label": selection.study.label,
         "status": status,
-        "number": of.path.param_name,
-        "range": of.path.range_description,
-        "metric": of.metric,
-        "rule": of.options.rule,
-        "chosen": float(values[choice.chosen_index]),
-        **{name: {of.path.param_name: float(values[place]), "mean": float(choice.mean[place]),
-                  "standard_error": float(choice.standard_error[place]),
-                  "difference": float(choice.difference[place]),
-                  "difference_standard_error": float(choice.difference_standard_error[place])}
-           for name, place in each.items()},
-        "one_standard_error_of": "the paired differences" if choice.paired else "the best mean",
-        "folds": of.options.folds,
-        "by": of.by,
-        **({"fold_values": dict(zip(folds, names, strict=True))} if (names := list_marked_folds(of.data)) else {}),
-        **({"group": of.experiment.data.group} if of.data.group is not None else {}),  # type: ignore[attr-defined]
-        "fold_weights": of.options.fold_weights,
-        "fold_weight": dict(zip(folds, of.weights.tolist(), strict=True)),
-        **({"held_out": of.held_out_clients} if of.held_out_clients else {}),
-        "rows": count_rows(of.data),
-        "cost": of.cost,
-        "remarks": [*of.warnings, *of.refit],
-        **more,
-    }  # fmt: skip
-    write_atomically(of.folder / STUDY_FILE, json_text(content))
-
-
-def _rows(of: Selection) -> list[dict[str, Any]]:
-    """A row for each value and fold; of all rows there is nothing measured on rows that are held out."""
-    rows = []
-    for name, fitted in of.fits.items():
-        for p, value in enumerate(of.path.values):
-            metrics = {key: float(fitted.metrics[key][p]) if key in fitted.metrics else ""
-                       for key in of.experiment.metrics.sort(dict.fromkeys(_metrics(of)))}  # fmt: skip
-            counts = {key: int(each[p]) for key, each in fitted.counts.items()}
-            rows.append({of.path.param_name: float(value), "fold": name.removeprefix("fold"), **metrics, **counts,
-                         "end": END_STATES[fitted.end_state[p]]})  # fmt: skip
-    return rows
-
-
-def _metrics(of: Selection) -> list[str]:
-    return list(dict.fromkeys(name for fitted in of.fits.values() for name in fitted.metrics))
-
-
-def _curve(of: Selection, found: Coefficients | None) -> list[dict[str, Any]]:
-    choice, rows = of.choice, []
-    for p, value in enumerate(of.path.values):
-        marks = [
-            words
-            for rule, words in choice.rule_labels.items()
-            if p == {"min": choice.best_index, "one_se": choice.one_se_index}[rule]
-        ]
-        row: dict[str, Any] = {
-            of.path.param_name: float(value),
-            f"{of.metric}_mean": float(choice.mean[p]),
-            f"{of.metric}_standard_error": float(choice.standard_error[p]),
-            f"{of.metric}_difference": float(choice.difference[p]),
-            f"{of.metric}_difference_standard_error": float(choice.difference_standard_error[p]),
+        "number": path.param_name,
+        "range": path.range_description,
+        "metric": selection.metric,
+        "rule": selection.options.rule,
+        "chosen": float(path.values[choice.chosen_index]),
+    }
+    for rule, index in {"min": choice.best_index, "one_se": choice.one_se_index}.items():
+        content[rule] = {
+            path.param_name: float(path.values[index]),
+            "mean": float(choice.mean[index]),
+            "standard_error": float(choice.standard_error[index]),
+            "difference": float(choice.difference[index]),
+            "difference_standard_error": float(choice.difference_standard_error[index]),
         }
-        if found is not None:
-            row["nonzeros"] = int(count_nonzeros(of, found)[p])
-        rows.append(row | {"mark": " and ".join(marks), "chosen": p == choice.chosen_index})
+    content["one_standard_error_of"] = "the paired differences" if choice.paired else "the best mean"
+    content["folds"] = selection.options.folds
+    content["by"] = selection.by
+    if marked := list_marked_folds(data):
+        content["fold_values"] = dict(zip(folds, marked, strict=True))
+    if data.group is not None:
+        content["group"] = selection.experiment.data.group  # type: ignore[attr-defined]
+    content["fold_weights"] = selection.options.fold_weights
+    content["fold_weight"] = dict(zip(folds, selection.weights.tolist(), strict=True))
+    if selection.held_out_clients:
+        content["held_out"] = selection.held_out_clients
+    content["rows"] = count_rows(data)
+    content["cost"] = selection.cost
+    content["remarks"] = [*selection.warnings, *selection.refit_warnings]
+    write_atomically(selection.folder / STUDY_FILE, json_text(content | entries))
+
+
+def _tabulate_fits(selection: Selection) -> list[dict[str, Any]]:
+    """Return a row for each value and fold. The fit of all rows has no metrics of held-out rows."""
+    measured = dict.fromkeys(name for fit in selection.fits.values() for name in fit.metrics)
+    metrics = list(selection.experiment.metrics.sort(measured))
+    rows = []
+    for name, fit in selection.fits.items():
+        for p, value in enumerate(selection.path.values):
+            row: dict[str, Any] = {selection.path.param_name: float(value), "fold": name.removeprefix("fold")}
+            for metric in metrics:
+                row[metric] = float(fit.metrics[metric][p]) if metric in fit.metrics else ""
+            for key, counts in fit.counts.items():
+                row[key] = int(counts[p])
+            row["end"] = END_STATES[fit.end_state[p]]
+            rows.append(row)
     return rows
 
 
-def count_nonzeros(of: Selection, found: Coefficients) -> np.ndarray:
-    """How many coefficients of features exceed the cutoff at each value, (P,)."""
-    return (np.abs(found.weights) > of.experiment.settings.cutoff).sum(axis=(1, 2))
+def _tabulate_curve(selection: Selection, coefficients: Coefficients | None) -> list[dict[str, Any]]:
+    """Return a row for each value: the metric averaged over the folds, nonzero coefficients, and the choices."""
+    choice, metric = selection.choice, selection.metric
+    rule_indices = {"min": choice.best_index, "one_se": choice.one_se_index}
+    nonzeros = None if coefficients is None else count_nonzeros(selection, coefficients)
+    rows = []
+    for p, value in enumerate(selection.path.values):
+        row: dict[str, Any] = {
+            selection.path.param_name: float(value),
+            f"{metric}_mean": float(choice.mean[p]),
+            f"{metric}_standard_error": float(choice.standard_error[p]),
+            f"{metric}_difference": float(choice.difference[p]),
+            f"{metric}_difference_standard_error": float(choice.difference_standard_error[p]),
+        }
+        if nonzeros is not None:
+            row["nonzeros"] = int(nonzeros[p])
+        row["mark"] = " and ".join(label for rule, label in choice.rule_labels.items() if p == rule_indices[rule])
+        row["chosen"] = p == choice.chosen_index
+        rows.append(row)
+    return rows
 
 
-def _coefficients(of: Selection, found: Coefficients) -> Any:
-    """A row for each coefficient that exceeds the cutoff somewhere on the path, and each intercept; a column a value
-    of the path, as trained, and where features were standardized another, for features as the source has them."""
+def count_nonzeros(selection: Selection, coefficients: Coefficients) -> np.ndarray:
+    """Return the number of coefficients of features that exceed the cutoff at each value, (P,)."""
+    return (np.abs(coefficients.weights) > selection.experiment.settings.cutoff).sum(axis=(1, 2))
+
+
+def _tabulate_coefficients(selection: Selection, coefficients: Coefficients) -> Any:
+    """Return a frame with a row for each intercept and each coefficient that exceeds the cutoff on the path.
+
+    Each value of the path has a column. If features were standardized, each value has a second column, ``original``,
+    for features in their own units.
+    """
     import pandas as pd
 
-    places = pd.DataFrame(found.labels, columns=list(COLUMNS[:3]))
-    ways, original = {"": found.values}, found.values_original
-    if original is not None and (found.scaling is not None or found.scale != 1):
-        ways["original "] = original
-    shown = (np.abs(found.values) > of.experiment.settings.cutoff).any(axis=0) | (places["parameter"] == "bias")
-    told = [f"{of.path.param_name}={value:.6g}" for value in of.path.values]
-    parts = [pd.DataFrame(each.T, columns=[way + name for name in told]) for way, each in ways.items()]
-    return pd.concat([places, *parts], axis=1)[shown]
+    labels = pd.DataFrame(coefficients.labels, columns=list(COLUMNS[:3]))
+    values_by_prefix = {"": coefficients.values}
+    original = coefficients.values_original
+    if original is not None and (coefficients.scaling is not None or coefficients.scale != 1):
+        values_by_prefix["original "] = original
+    exceeds_cutoff = (np.abs(coefficients.values) > selection.experiment.settings.cutoff).any(axis=0)
+    shown = exceeds_cutoff | (labels["parameter"] == "bias")
+    names = [f"{selection.path.param_name}={value:.6g}" for value in selection.path.values]
+    frames = [
+        pd.DataFrame(values.T, columns=[prefix + name for name in names]) for prefix, values in values_by_prefix.items()
+    ]
+    return pd.concat([labels, *frames], axis=1)[shown]

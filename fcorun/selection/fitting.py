@@ -1,16 +1,17 @@
-"""Runs of a path of strengths on parts of the data: one program, a batch for each part, which shares the rows.
+"""Runs of a path of strengths on subsets of the rows: one program, a batch for each subset, which shares the rows.
 
-A part (a fold, a subsample, all rows) is to the engine what a seed is: a schedule of its own, which draws from the rows
-that are left, and weights of its own in the evaluation. The rows x are one array for all parts, unless they were
-standardized, and are so anew by the rows of the part.
+To the engine a subset (a fold, a subsample, all rows) is like a seed: it has its own schedule, which draws from the
+rows of the subset, and its own weights in the evaluation. All subsets share one array of features x. The exception are
+features that were standardized: each subset standardizes them anew by its own rows.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,17 +41,18 @@ from fcorun.system.machine import available_cores
 from fcorun.system.polling import wait_for_first
 
 END_STATES = ("done", "falling", "diverged", "not certified")
+_COUNTS = ("rounds", "bytes_up", "bytes_down")
 
 
 @dataclass(frozen=True)
 class PathFit:
-    """The runs of a path on a part, P strengths.
+    """The runs of a path of P strengths on a subset of the rows.
 
     Attributes:
         metrics: tail averages by name, each (P,); NaN of a run that diverged.
         solution: parameters by name, with leading axis P.
-        end: the place in ENDS of how each run ended, (P,).
-        counts: rounds, bytes_up and bytes_down of each run, those of edges too, each (P,).
+        end_state: the position in END_STATES of the state in which each run ended, (P,).
+        counts: rounds, bytes_up and bytes_down of each run, each (P,); the bytes of edges are included.
     """
 
     metrics: dict[str, np.ndarray]
@@ -59,33 +61,43 @@ class PathFit:
     counts: dict[str, np.ndarray]
 
     def save(self, path: Path) -> None:
-        """Write it to a file."""
-        parts = {"metrics": self.metrics, "solution": self.solution, "counts": self.counts, "": {"end": self.end_state}}
-        write_atomically(path, npz_bytes({f"{part}/{name}": value for part, each in parts.items()
-                                     for name, value in each.items()}))  # fmt: skip
+        """Write the fit to an npz file, whose keys are GROUP/NAME."""
+        groups = {"metrics": self.metrics, "solution": self.solution, "counts": self.counts}
+        arrays = {f"{group}/{name}": array for group, members in groups.items() for name, array in members.items()}
+        write_atomically(path, npz_bytes(arrays | {"/end": self.end_state}))
 
     @classmethod
     def load(cls, path: Path) -> "PathFit | None":
-        """What a file holds; None where there is none that can be read."""
+        """Read a fit from a file; return None if the file is missing or damaged."""
         try:
-            found = read_npz(path)
-            parts: dict[str, dict] = {"metrics": {}, "solution": {}, "counts": {}, "": {}}
-            for name, value in found.items():
-                part, _, name = name.partition("/")
-                parts[part][name] = value
-            return cls(parts["metrics"], parts["solution"], parts[""]["end"], parts["counts"])
+            groups: dict[str, dict] = {"metrics": {}, "solution": {}, "counts": {}, "": {}}
+            for key, array in read_npz(path).items():
+                group, _, name = key.partition("/")
+                groups[group][name] = array
+            return cls(groups["metrics"], groups["solution"], groups[""]["end"], groups["counts"])
         except READ_ERRORS:
             return None
 
 
+class _RunResult(NamedTuple):
+    """The end of one run of a path: tail averages, parameters, a state of END_STATES, and the values of _COUNTS."""
+
+    metrics: dict[str, float]
+    solution: dict[str, np.ndarray]
+    end_state: str
+    counts: tuple[float, ...]
+
+
 @dataclass
 class PathFitter:
-    """What the runs on all parts have in common.
+    """A runner of one path on many subsets; programs and rows on the device are shared between subsets.
 
     Attributes:
-        data: of which they are parts.
-        number, values: the number of the regularizer that varies, and its values from the sparsest solution on, (P,).
-        width: how many rows a client has at most in a part.
+        data: all rows, which the subsets are taken from.
+        param_name, values: the field of the regularizer that varies, and its P values, from the sparsest solution on.
+        max_client_rows: the largest number of rows that a client has in any subset.
+        programs: the compiled programs by their key.
+        stop_requested: tells the threads to stop.
     """
 
     experiment: Experiment
@@ -99,157 +111,182 @@ class PathFitter:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def fit(self, make_subsets: Sequence[Callable[[], RowSubset]], on_fit: Callable[[int, PathFit], None]) -> None:
-        """Run the path on each part, which are made when their turn comes; ``done`` is told as they end, by place."""
-        alone = self.experiment.settings.debug or jax.default_backend() != "cpu" or self._solved
-        with defer_interruption(), ThreadPoolExecutor(1 if alone else available_cores()) as pool:
+        """Run the path on each subset, made just before it is run; call ``on_fit`` with its position and its fit."""
+        one_thread = self.experiment.settings.debug or jax.default_backend() != "cpu" or self._is_baseline
+        with defer_interruption(), ThreadPoolExecutor(1 if one_thread else available_cores()) as pool:
             try:
                 fits = deque(pool.submit(lambda make=make: self._fit(make())) for make in make_subsets)
-                for place in range(len(make_subsets)):
-                    wait_for_first({fit := fits.popleft()})  # whose models are not kept once they are told of
-                    on_fit(place, fit.result())
+                for i in range(len(make_subsets)):
+                    wait_for_first({fit := fits.popleft()})  # popped, so that its models are freed after on_fit
+                    on_fit(i, fit.result())
             except BaseException:
                 self.stop_requested.set()
                 pool.shutdown(cancel_futures=True)
                 raise
 
     @property
-    def _solved(self) -> bool:
+    def _is_baseline(self) -> bool:
         return isinstance(self.experiment.algo, Baseline)
 
-    def _fit(self, part: RowSubset) -> PathFit:
-        own = SubsetDataset.from_subset(self.experiment.fingerprint, part)
-        experiment = replace(self.experiment, data=own)
-        precision = "float64" if self._solved else experiment.settings.precision
+    def _fit(self, subset: RowSubset) -> PathFit:
+        experiment = replace(self.experiment, data=SubsetDataset.from_subset(self.experiment.fingerprint, subset))
+        precision = "float64" if self._is_baseline else experiment.settings.precision
         with jax.enable_x64(precision == "float64"):
-            among = self._among(part, precision)
-            return (self._solve if self._solved else self._run)(experiment, part.data, among)
+            view = self._view(subset, precision)
+            run_path = self._solve_path if self._is_baseline else self._run_path
+            return _stack_runs(run_path(experiment, subset.data, view))
 
-    def _among(self, part: RowSubset, precision: str) -> SubsetView:
-        """The rows of a part on the device: those of the whole data set are put there once."""
+    def _view(self, subset: RowSubset, precision: str) -> SubsetView:
+        """Return the rows of a subset on the device; the rows of the whole data set are transferred once."""
         with self._guard:
             if "y" not in self._shared:
                 self._shared["y"] = targets_to_device(self.data, self.data.y, precision)
-            if part.x is self.data.x and "x" not in self._shared:
-                self._shared["x"] = to_device(part.x, precision)
-            x = self._shared["x"] if part.x is self.data.x else to_device(part.x, precision)
-            return SubsetView(x, self._shared["y"], part.train_rows, part.validation_rows, self.max_client_rows)
+            if subset.x is self.data.x and "x" not in self._shared:
+                self._shared["x"] = to_device(subset.x, precision)
+            x = self._shared["x"] if subset.x is self.data.x else to_device(subset.x, precision)
+            return SubsetView(x, self._shared["y"], subset.train_rows, subset.validation_rows, self.max_client_rows)
 
-    def _run(self, experiment: Experiment, data: FederatedData, among: SubsetView) -> PathFit:
-        """The path of an algorithm, as one batch or as many as memory asks for."""
+    def _run_path(self, experiment: Experiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
+        """Run the path of an algorithm, in one batch or in as many as fit into memory."""
         experiment = build.resolve_auto(experiment, data)[0]
-        engine = build.build_engine(experiment, data, among)
+        engine = build.build_engine(experiment, data, view)
+        settings = experiment.settings
         with self._guard:
-            engine = replace(
-                engine, programs=self.programs.setdefault(program_key(engine.federation), CompiledPrograms())
-            )
-        points, settings = [self._point(experiment, data, value) for value in self.values], experiment.settings
+            key = program_key(engine.federation)
+            engine = replace(engine, programs=self.programs.setdefault(key, CompiledPrograms()))
+        points = [self._point(experiment, data, value) for value in self.values]
         threads = available_cores() if jax.default_backend() == "cpu" else 1
-        taken = subset_bytes(engine.federation, among.x is not self._shared.get("x"))
-        width = min(max_runs(engine, points[0], [settings.seed], settings.memory, threads, taken=taken), len(points))
-        width = -(-len(points) // -(-len(points) // width))  # batches of one size
-        found = []
-        for i in range(0, len(points), width):
-            batch = points[i : i + width]
-            runs = _Runs(experiment, engine, len(batch))
-            for now in engine.run(batch + batch[-1:] * (width - len(batch))):
+        taken = subset_bytes(engine.federation, view.x is not self._shared.get("x"))
+        width = max_runs(engine, points[0], [settings.seed], settings.memory, threads, taken=taken)
+        n_batches = -(-len(points) // min(width, len(points)))
+        width = -(-len(points) // n_batches)  # batches of one size
+        results = []
+        for start in range(0, len(points), width):
+            batch = points[start : start + width]
+            runs = _BatchHistory(experiment, engine, len(batch))
+            padding = batch[-1:] * (width - len(batch))
+            for snapshot in engine.run(batch + padding):
                 if self.stop_requested.is_set():
                     raise KeyboardInterrupt
-                if not runs.note(now):
+                if not runs.add_snapshot(snapshot):
                     break
-            found += runs.ended()
-        return _joined(found)
+            results += runs.results()
+        return results
 
     def _point(self, experiment: Experiment, data: FederatedData, value: float) -> dict:
-        found = experiment.numbers() | {"reg": numeric_fields(experiment.reg.with_value(self.param_name, value))}
+        """Return the numbers of the run with this value of the path."""
+        point = experiment.numbers() | {"reg": numeric_fields(experiment.reg.with_value(self.param_name, value))}
         if experiment.algo.curvature_alternatives:
             least, most = build.compute_curvature_bounds(experiment, data)
-            found["curvature"] = {"least": least, "most": most}
-        return found
+            point["curvature"] = {"least": least, "most": most}
+        return point
 
-    def _solve(self, experiment: Experiment, data: FederatedData, among: SubsetView) -> PathFit:
-        """The path of a baseline, each solution starting from the one before."""
+    def _solve_path(self, experiment: Experiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
+        """Solve the path of a baseline; each solution starts from the one before."""
         settings, algo = experiment.settings, experiment.algo
         assert isinstance(algo, Baseline)
         problem = build.build_problem(experiment, data)
-        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, among)
-        extra, rows = evaluation.arrays("float64"), algo.select_rows(data.offsets)
+        evaluation = Evaluation(data, settings.client_weighting, settings.cutoff, view)
+        arrays = evaluation.arrays("float64")
+        rows = algo.select_rows(data.offsets)
         weight = np.zeros(len(self.data.y))
-        weight[among.train_rows[rows]] = objective_weights(data, settings.client_weighting)[rows]
+        weight[view.train_rows[rows]] = objective_weights(data, settings.client_weighting)[rows]
         offset = None if self.data.offset is None else jnp.asarray(self.data.offset)
-        batch = Batch(among.x, among.y, jnp.asarray(weight / weight.sum()), offset=offset)
-        if "made" not in self._shared:
-            reg = problem.regularizer.with_value(self.param_name, self.values[0])  # without a strength there is no gap
-            self._shared["made"] = solver.compile_programs(replace(problem, regularizer=reg), among.x.shape[1])
+        batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset)
+        if "compiled" not in self._shared:
+            reg = problem.regularizer.with_value(self.param_name, self.values[0])  # a duality gap needs a strength
+            self._shared["compiled"] = solver.compile_programs(replace(problem, regularizer=reg), view.x.shape[1])
             self._shared["measure"] = jax.jit(
                 lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
             )
-        start, found = None, []
+        start, results = None, []
         for value in self.values:
-            this = replace(problem, regularizer=problem.regularizer.with_value(self.param_name, value))
-            options = {"start": start, "compiled": self._shared["made"]}
-            for now in solver.minimize(  # noqa: B007
-                bind_client_problem(this, data, rows), batch, algo.tolerance, algo.max_iterations, **options
-            ):
+            reg = problem.regularizer.with_value(self.param_name, value)
+            client_problem = bind_client_problem(replace(problem, regularizer=reg), data, rows)
+            iterates = solver.minimize(
+                client_problem,
+                batch,
+                algo.tolerance,
+                algo.max_iterations,
+                start=start,
+                compiled=self._shared["compiled"],
+            )
+            for iterate in iterates:  # noqa: B007
                 if self.stop_requested.is_set():
                     raise KeyboardInterrupt
-            measured = self._shared["measure"](numeric_fields(this.regularizer), now.w, among.x, among.y, extra)
-            measured = evaluation.add_ranking(measured)
-            lost = not np.isfinite(now.objective)
-            end = "diverged" if lost else "done" if now.certified else "not certified"
-            start = start if lost else now.w
-            solution = {name: np.asarray(each) for name, each in now.w.items()}
-            found.append(({name: float(each) for name, each in measured.items()}, solution, end, (0, 0, 0)))
-        return _joined(found)
+            measured = self._shared["measure"](numeric_fields(reg), iterate.w, view.x, view.y, arrays)
+            metrics = {name: float(value) for name, value in evaluation.add_ranking(measured).items()}
+            solution = {name: np.asarray(array) for name, array in iterate.w.items()}
+            if not np.isfinite(iterate.objective):
+                end_state = "diverged"
+            else:
+                end_state = "done" if iterate.certified else "not certified"
+                start = iterate.w
+            results.append(_RunResult(metrics, solution, end_state, (0, 0, 0)))
+        return results
 
 
-class _Runs:
-    """The runs of a batch, evaluated as those of a record are."""
+class _BatchHistory:
+    """The histories of the runs of a batch, evaluated like the run of a record."""
 
-    def __init__(self, experiment: Experiment, engine: Engine, count: int):
+    def __init__(self, experiment: Experiment, engine: Engine, n_runs: int):
         assert isinstance(experiment.algo, Algorithm)
-        up, down = (of(engine.federation, experiment.algo) for of in (upload_bytes, broadcast_bytes))
-        self.runs = [RunHistory(experiment, upload_bytes=up, download_bytes=down) for _ in range(count)]
+        self.upload_bytes = upload_bytes(engine.federation, experiment.algo)
+        self.download_bytes = broadcast_bytes(engine.federation, experiment.algo)
+        self.runs = [
+            RunHistory(experiment, upload_bytes=self.upload_bytes, download_bytes=self.download_bytes)
+            for _ in range(n_runs)
+        ]
         self.traffic = estimate_traffic(engine.federation, engine.rounds, experiment.settings.seed)
-        self.solutions: dict[int, dict[str, np.ndarray]] = {}  # of runs that have met a target
+        self.solutions_at_target: dict[int, dict[str, np.ndarray]] = {}  # by the position of the run
         self.last: Snapshot | None = None
 
-    def note(self, now: Snapshot) -> bool:
-        """A row more for each run; whether any of them goes on."""
-        self.last, sent = (
-            now,
-            self.traffic.bytes_after(now.round, self.runs[0].upload_bytes, self.runs[0].download_bytes),
-        )
+    def add_snapshot(self, snapshot: Snapshot) -> bool:
+        """Add a row of metrics to each run; return whether any run goes on."""
+        self.last = snapshot
+        sent = self.traffic.bytes_after(snapshot.round, self.upload_bytes, self.download_bytes)
         for g, run in enumerate(self.runs):
             if run.stopped or run.divergence_round:
                 continue
-            run.divergence_round = int(now.diverged[g])
-            if not run.divergence_round:
-                run.add_snapshot(now, g, sent, 0.0)
-                if run.check_targets():
-                    self.solutions[g] = {name: each[g] for name, each in now.solution.items()}
+            run.divergence_round = int(snapshot.diverged[g])
+            if run.divergence_round:
+                continue
+            run.add_snapshot(snapshot, g, sent, 0.0)
+            if run.check_targets():
+                self.solutions_at_target[g] = {name: array[g] for name, array in snapshot.solution.items()}
         return not all(run.stopped or run.divergence_round for run in self.runs)
 
-    def ended(self) -> Iterator[tuple]:
-        """Of each run its metrics, solution, end, and counts."""
+    def results(self) -> list[_RunResult]:
+        """Return the metrics, solution, end state and counts of each run."""
         assert self.last is not None
+        results = []
         for g, run in enumerate(self.runs):
-            solution = self.solutions.get(g) or {name: each[g] for name, each in self.last.solution.items()}
+            solution = self.solutions_at_target.get(g)
+            if solution is None:
+                solution = {name: array[g] for name, array in self.last.solution.items()}
             settings = run.experiment.settings
             run.check_growth()
-            tail = aggregate(run.rows, settings.tail_rounds, run.experiment.metrics, stopped=run.stopped)
-            falling = not run.stopped and measure_remaining_descent(run.rows)
-            end = "diverged" if run.divergence_round else "falling" if falling else "done"
-            last = run.rows[-1] if run.rows else {"round": 0}
-            sent = [sum(v for name, v in last.items() if name.endswith(way)) for way in ("bytes_up", "bytes_down")]
-            yield {} if run.divergence_round else tail["tail"], solution, end, (last["round"], *sent)
+            if run.divergence_round:
+                metrics, end_state = {}, "diverged"
+            else:
+                aggregates = aggregate(run.rows, settings.tail_rounds, run.experiment.metrics, stopped=run.stopped)
+                metrics = aggregates["tail"]
+                falling = not run.stopped and measure_remaining_descent(run.rows)
+                end_state = "falling" if falling else "done"
+            last_row = run.rows[-1] if run.rows else {"round": 0}
+            bytes_up = sum(value for name, value in last_row.items() if name.endswith("bytes_up"))
+            bytes_down = sum(value for name, value in last_row.items() if name.endswith("bytes_down"))
+            results.append(_RunResult(metrics, solution, end_state, (last_row["round"], bytes_up, bytes_down)))
+        return results
 
 
-def _joined(found: Sequence[tuple]) -> PathFit:
-    names = list(dict.fromkeys(name for each, *_ in found for name in each))
-    counts = np.array([each[3] for each in found], np.int64).T
+def _stack_runs(results: Sequence[_RunResult]) -> PathFit:
+    """Stack the results of P runs into arrays with leading axis P."""
+    metric_names = dict.fromkeys(name for result in results for name in result.metrics)
+    counts = np.array([result.counts for result in results], np.int64).T
     return PathFit(
-        metrics={name: np.array([each[0].get(name, np.nan) for each in found]) for name in names},
-        solution={name: np.stack([each[1][name] for each in found]) for name in found[0][1]},
-        end_state=np.array([END_STATES.index(each[2]) for each in found]),
-        counts=dict(zip(("rounds", "bytes_up", "bytes_down"), counts, strict=True)),
+        metrics={name: np.array([result.metrics.get(name, np.nan) for result in results]) for name in metric_names},
+        solution={name: np.stack([result.solution[name] for result in results]) for name in results[0].solution},
+        end_state=np.array([END_STATES.index(result.end_state) for result in results]),
+        counts=dict(zip(_COUNTS, counts, strict=True)),
     )

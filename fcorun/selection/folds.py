@@ -1,4 +1,4 @@
-"""Which rows are held out in which fold, which rows a subsample has, and how many there are of which kind."""
+"""Folds for cross-validation, halves for stability selection, and counts of the rows."""
 
 from collections.abc import Iterator
 from math import comb
@@ -16,180 +16,206 @@ Mask = Bool[np.ndarray, " N"]
 
 
 def assign_folds(data: FederatedData, n_folds: int, by: str, rng: np.random.Generator) -> Int[np.ndarray, " N"]:
-    """The fold in which each training row is held out, (N,), from 0.
+    """Return the fold, from 0, in which each training row is held out, (N,).
 
-    By "rows", each client's rows are dealt out in a random order, those of a class evenly; by "clients", whole clients
-    are. Folds that the data name are taken. Rows of one group are of one fold, by a number drawn from (seed, group)
-    alone. Raises UserError where there are fewer rows of a client, clients or groups than folds.
+    By "rows", the rows of each client are dealt out in a random order, those of a class evenly. By "clients", whole
+    clients are dealt out. Folds that the data mark are taken as they are. Rows of one group share a fold, by a number
+    drawn from (seed, group) alone.
+
+    Raises:
+        UserError: a client has fewer rows than folds, or the data have fewer clients or groups.
     """
     if data.fold is not None:
         return np.searchsorted(list_marked_folds(data), data.fold)
+    n_clients = len(data.sizes)
     if by == "clients":
-        if n_folds > len(data.sizes):
+        if n_folds > n_clients:
             raise UserError(
-                f"folds={n_folds} is more than the {len(data.sizes)} clients that by=clients deals out: give "
-                f"at most {len(data.sizes)}"
+                f"folds={n_folds} is more than the {n_clients} clients that by=clients deals out: give "
+                f"at most {n_clients}"
             )
-        return np.repeat(rng.permutation(np.arange(len(data.sizes)) % n_folds), data.sizes)
+        return np.repeat(rng.permutation(np.arange(n_clients) % n_folds), data.sizes)
     if data.group is not None:
-        found = np.floor(draw_uniform_per_group(data.group, rng) * n_folds).astype(np.int64)
-        if len(empty := np.setdiff1d(np.arange(n_folds), found)):
-            count = len(np.unique(data.group))
-            raise UserError(f"folds={n_folds}: fold {empty[0] + 1} holds out none of the {count} groups of data.group, "
-                            "which are dealt out at random: give fewer folds")  # fmt: skip
-        return found
-    least = int(data.sizes.argmin())
-    if n_folds > data.sizes[least]:
-        raise UserError(f"folds={n_folds} is more than the {data.sizes[least]} training rows of client "
-                        f"{_name(data, least)}: give fewer folds, or by=clients")  # fmt: skip
-    found, dealt = np.empty(len(data.y), np.int64), 0
-    for rows in _shuffled(data, rng):
-        found[rows] = (dealt + np.arange(len(rows))) % n_folds
-        dealt += len(rows)  # the next client begins where this one ended, so that folds are of one size
-    return found
+        fold = np.floor(draw_uniform_per_group(data.group, rng) * n_folds).astype(np.int64)
+        empty = np.setdiff1d(np.arange(n_folds), fold)
+        if len(empty):
+            n_groups = len(np.unique(data.group))
+            raise UserError(
+                f"folds={n_folds}: fold {empty[0] + 1} holds out none of the {n_groups} groups of data.group, "
+                "which are dealt out at random: give fewer folds"
+            )
+        return fold
+    smallest = int(data.sizes.argmin())
+    if n_folds > data.sizes[smallest]:
+        raise UserError(
+            f"folds={n_folds} is more than the {data.sizes[smallest]} training rows of client "
+            f"{data.client_names[smallest]}: give fewer folds, or by=clients"
+        )
+    fold = np.empty(len(data.y), np.int64)
+    n_dealt = 0  # each client begins where the one before ended, so that folds are of one size
+    for rows in _shuffle_client_rows(data, rng):
+        fold[rows] = (n_dealt + np.arange(len(rows))) % n_folds
+        n_dealt += len(rows)
+    return fold
 
 
 def list_marked_folds(data: FederatedData) -> list[str]:
-    """Return the names of the folds that the data mark, in order; none where folds are drawn."""
+    """Return the names of the folds that the data mark, in order; an empty list if folds are drawn."""
     return [] if data.fold is None else np.unique(data.fold).tolist()
 
 
 def check_groups_within_clients(data: FederatedData) -> None:
-    """Raise UserError where clients cannot be held out wholly, since a group of rows is of several."""
+    """Raise UserError if a group has rows of several clients, so that clients cannot be held out wholly."""
     if data.group is None:
         return
-    pairs = np.unique(np.stack([np.unique(data.group, return_inverse=True)[1], _owner(data)]), axis=1)
-    across = np.flatnonzero(np.diff(pairs[0]) == 0)
-    if len(across):
-        one, other = (data.client_names[m] for m in pairs[1, across[0] : across[0] + 2])
-        name = np.unique(data.group)[pairs[0, across[0]]]
-        raise UserError(f"by=clients holds whole clients out, and group '{name}' of data.group has rows of {one} and "
-                        f"of {other}, which would be on both sides: give by=rows")  # fmt: skip
-
-
-def _owner(data: FederatedData) -> Int[np.ndarray, " N"]:
-    """The number of each row's client, (N,)."""
-    return np.repeat(np.arange(len(data.sizes)), data.sizes)
+    client = np.repeat(np.arange(len(data.sizes)), data.sizes)  # of each row
+    group_names, group = np.unique(data.group, return_inverse=True)
+    pairs = np.unique(np.stack([group, client]), axis=1)
+    shared = np.flatnonzero(np.diff(pairs[0]) == 0)
+    if len(shared):
+        first = shared[0]
+        one, other = (data.client_names[m] for m in pairs[1, first : first + 2])
+        raise UserError(
+            f"by=clients holds whole clients out, and group '{group_names[pairs[0, first]]}' of data.group has rows of "
+            f"{one} and of {other}, which would be on both sides: give by=rows"
+        )
 
 
 def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:
-    """Return what each fold counts in a mean over the folds, (K,): the weights of its rows added up, or 1."""
-    found = np.bincount(fold, data.weight)
-    return found if by_rows else np.ones(len(found))
+    """Return the weight of each fold in a mean over the folds, (K,): the summed weights of its rows, or 1."""
+    weights = np.bincount(fold, data.weight)
+    return weights if by_rows else np.ones(len(weights))
 
 
 def list_held_out_clients(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
-    """The clients that each fold by clients holds out, by name: fold1, fold2, ..."""
-    first = fold[data.offsets[:-1]]
-    return {f"fold{k + 1}": [_name(data, int(m)) for m in np.flatnonzero(first == k)] for k in range(first.max() + 1)}
+    """Return the names of the clients that each fold (fold1, fold2, ...) holds out, for folds by clients."""
+    fold_of_client = fold[data.offsets[:-1]]
+    names = data.client_names
+    held_out = {}
+    for k in range(fold_of_client.max() + 1):
+        held_out[f"fold{k + 1}"] = [names[m] for m in np.flatnonzero(fold_of_client == k)]
+    return held_out
 
 
-def draw_halves(data: FederatedData, pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
-    """Complementary pairs of random halves, one half after the other: 2 ``pairs`` masks of the training rows, (N,).
+def draw_halves(data: FederatedData, n_pairs: int, by: str, rng: np.random.Generator) -> Iterator[Mask]:
+    """Draw ``n_pairs`` complementary pairs of random halves; yield the mask of the training rows, (N,), of each half.
 
-    By "rows", half of each client's rows, rounded down, and about half of each class, or about half of the groups where
-    rows have some, drawn by (seed, group) alone; by "clients", half of the clients, no pair twice. Shah and Samworth
-    (J. R. Stat. Soc. B 2013), section 2. Raises UserError where there are not two of them, or not so many pairs of
-    clients.
+    By "rows", a half has half of the rows of each client, rounded down, and about half of each class. If rows have
+    groups, a half has about half of the groups, drawn from (seed, group) alone. By "clients", a half has half of the
+    clients, and no pair is drawn twice. Source: Shah and Samworth (J. R. Stat. Soc. B 2013), section 2.
+
+    Raises:
+        UserError: the rows, groups or clients have no two halves, or the clients not so many pairs of halves.
     """
     if by == "clients":
-        for two in _pairs(len(data.sizes), pairs, rng):
-            for chosen in two:
-                yield np.repeat(np.isin(np.arange(len(data.sizes)), chosen), data.sizes)
+        for pair in _draw_client_pairs(len(data.sizes), n_pairs, rng):
+            for clients in pair:
+                yield np.repeat(np.isin(np.arange(len(data.sizes)), clients), data.sizes)
         return
     if data.group is not None:
-        for pair in range(pairs):
-            first = draw_uniform_per_group(data.group, rng) < 0.5
-            if first.all() or not first.any():
-                count = len(np.unique(data.group))
-                raise UserError(f"pair {pair + 1} has all {count} groups of data.group in one half: too few to draw "
-                                "halves of; give by=clients, or leave data.group out")  # fmt: skip
-            yield first
-            yield ~first
+        for i in range(n_pairs):
+            half = draw_uniform_per_group(data.group, rng) < 0.5
+            if half.all() or not half.any():
+                n_groups = len(np.unique(data.group))
+                raise UserError(
+                    f"pair {i + 1} has all {n_groups} groups of data.group in one half: too few to draw "
+                    "halves of; give by=clients, or leave data.group out"
+                )
+            yield half
+            yield ~half
         return
     if data.sizes.min() < 2:
-        raise UserError(f"client {_name(data, int(data.sizes.argmin()))} has one training row, which has no halves: "
-                        "give by=clients")  # fmt: skip
-    for _ in range(pairs):
-        both = np.zeros((2, len(data.y)), bool)
-        for rows in _shuffled(data, rng):
-            two = rows[: len(rows) // 2 * 2].reshape(-1, 2)
-            first = rng.integers(2, size=len(two))
-            both[0, two[np.arange(len(two)), first]] = True
-            both[1, two[np.arange(len(two)), 1 - first]] = True
-        yield from both
+        raise UserError(
+            f"client {data.client_names[int(data.sizes.argmin())]} has one training row, which has no halves: "
+            "give by=clients"
+        )
+    for _ in range(n_pairs):
+        halves = np.zeros((2, len(data.y)), bool)
+        for rows in _shuffle_client_rows(data, rng):
+            row_pairs = rows[: len(rows) // 2 * 2].reshape(-1, 2)
+            pair_index = np.arange(len(row_pairs))
+            side = rng.integers(2, size=len(row_pairs))
+            halves[0, row_pairs[pair_index, side]] = True
+            halves[1, row_pairs[pair_index, 1 - side]] = True
+        yield from halves
 
 
-def _pairs(clients: int, pairs: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Random disjoint halves of the clients, by number; of an odd number of clients each pair leaves one out."""
-    half = clients // 2
+def _draw_client_pairs(n_clients: int, n_pairs: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, ...]]:
+    """Draw distinct pairs of disjoint halves of the clients, by number; of an odd number each pair leaves one out."""
+    half = n_clients // 2
     if not half:
         raise UserError("by=clients takes halves of the clients, and there is one only: give by=rows")
-    there = comb(clients, half) * comb(clients - half, half) // 2
-    if pairs > there:
-        raise UserError(f"subsamples={2 * pairs} is more than the {there} pairs of halves that {clients} clients have: "
-                        f"give subsamples={2 * there} or less, or by=rows")  # fmt: skip
-    seen: set[frozenset[frozenset[int]]] = set()
-    while len(seen) < pairs:
-        order = rng.permutation(clients)
-        two = order[:half], order[half : 2 * half]
-        pair = frozenset(frozenset(each.tolist()) for each in two)
-        if pair not in seen:
-            seen.add(pair)
-            yield two
+    n_possible = comb(n_clients, half) * comb(n_clients - half, half) // 2
+    if n_pairs > n_possible:
+        raise UserError(
+            f"subsamples={2 * n_pairs} is more than the {n_possible} pairs of halves that {n_clients} clients have: "
+            f"give subsamples={2 * n_possible} or less, or by=rows"
+        )
+    drawn: set[frozenset[frozenset[int]]] = set()
+    while len(drawn) < n_pairs:
+        order = rng.permutation(n_clients)
+        pair = order[:half], order[half : 2 * half]
+        key = frozenset(frozenset(clients.tolist()) for clients in pair)
+        if key not in drawn:
+            drawn.add(key)
+            yield pair
 
 
-def _shuffled(data: FederatedData, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """The rows of each client in a random order, class by class where there are any; of an odd number of rows the last
-    one is any of them."""
+def _shuffle_client_rows(data: FederatedData, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield the rows of each client in a random order, class by class in a classification.
+
+    If a client has an odd number of rows, a random one comes last, whatever its class.
+    """
     for start, stop in zip(data.offsets[:-1], data.offsets[1:], strict=True):
         rows = start + rng.permutation(stop - start)
         if data.classes:
-            last = rows[-1:] if len(rows) % 2 else rows[:0]
-            rows = rows[: len(rows) - len(last)]
-            rows = np.concatenate([rows[np.argsort(data.y[rows], kind="stable")], last])
+            n_paired = len(rows) // 2 * 2
+            paired, unpaired = rows[:n_paired], rows[n_paired:]
+            rows = np.concatenate([paired[np.argsort(data.y[paired], kind="stable")], unpaired])
         yield rows
 
 
-def _name(data: FederatedData, client: int) -> str:
-    return data.clients[client] if data.clients else str(client)
-
-
 def count_rows(data: FederatedData) -> dict[str, int]:
-    """How many rows there are of training, validation and test."""
-    parts = {"training": data.y, "validation": data.y_val, "test": data.y_test}
-    return {name: 0 if each is None else len(each) for name, each in parts.items()}
+    """Return the numbers of training, validation and test rows."""
+    targets = {"training": data.y, "validation": data.y_val, "test": data.y_test}
+    return {name: 0 if y is None else len(y) for name, y in targets.items()}
 
 
 def describe_rows(experiment: Experiment, data: FederatedData, use: str) -> str:
-    """The training rows, which a study divides, and those that are left aside; ``use``: what these are for."""
-    rows, aside = count_rows(data), []
+    """Describe the training rows, which a study divides, and the rows left aside, with their ``use``."""
+    rows = count_rows(data)
+    left_aside = []
     for name in ("validation", "test"):
         if rows[name]:
-            why = _why(experiment, name)
-            aside.append(f"{rows[name]:,} rows" + (f" ({why})" if why else f" of the {name}"))
-    said = f"{rows['training']:,} training rows"
+            option = _find_split_option(experiment, name)
+            origin = f" ({option})" if option else f" of the {name}"
+            left_aside.append(f"{rows[name]:,} rows{origin}")
+    sentence = f"{rows['training']:,} training rows"
     if data.group is not None:
-        said += f" in {len(np.unique(data.group)):,} groups (data.group), whose rows stay together"
-    return f"{said}; {' and '.join(aside)} are left aside and {use}" if aside else said
+        sentence += f" in {len(np.unique(data.group)):,} groups (data.group), whose rows stay together"
+    if left_aside:
+        sentence += f"; {' and '.join(left_aside)} are left aside and {use}"
+    return sentence
 
 
 def warn_filled_gaps(data: FederatedData) -> list[str]:
-    """A remark where gaps are filled by what held-out rows know, too."""
+    """Return a warning if missing values are filled by statistics that include held-out rows."""
     if data.encoding is None or all(column.fill is None for column in data.encoding.columns):
         return []
-    return ["gaps are filled by all training rows, those of the fold or half that is left out included; validation and "
-            "test rows play no part"]  # fmt: skip
+    return [
+        "gaps are filled by all training rows, those of the fold or half that is left out included; validation and "
+        "test rows play no part"
+    ]
 
 
-def _why(experiment: Experiment, name: str) -> str:
-    """The option that leaves these rows aside; empty where it is not known."""
-    source = experiment.data
-    if getattr(source, "split", None) is not None:
-        return f"data.split={source.split}"  # type: ignore[attr-defined]
-    for option, asked in vars(source).items():  # validation, validation_samples, validation_runs, ...
-        if option.split("_")[0] == name and asked is not None:
-            return f"data.{option}={asked}".replace("'", "")
-    by_default = name == "validation" and hasattr(source, name) and hasattr(source, "path")
-    marked = str(getattr(source, "path", "")).endswith(".npz")  # which may mark them itself
-    return f"data.validation={DEFAULT_VALIDATION} by default" if by_default and not marked else ""
+def _find_split_option(experiment: Experiment, name: str) -> str:
+    """Return the option, as KEY=VALUE, that leaves the ``name`` rows aside; empty if it is not known."""
+    dataset = experiment.data
+    if getattr(dataset, "split", None) is not None:
+        return f"data.split={dataset.split}"  # type: ignore[attr-defined]
+    for option, value in vars(dataset).items():  # validation, validation_samples, validation_runs, ...
+        if option.split("_")[0] == name and value is not None:
+            return f"data.{option}={value}".replace("'", "")
+    has_default = name == "validation" and hasattr(dataset, name) and hasattr(dataset, "path")
+    may_mark_rows = str(getattr(dataset, "path", "")).endswith(".npz")
+    return f"data.validation={DEFAULT_VALIDATION} by default" if has_default and not may_mark_rows else ""

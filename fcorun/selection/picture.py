@@ -1,4 +1,4 @@
-"""The picture of a selection: the metric against the strength, and the coefficients."""
+"""Picture of a selection: the metric and the coefficients against the strength."""
 
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from fcorun.reports.pictures.style import pt, style_context
 from fcorun.selection.path import RegularizationPath
 from fcorun.selection.result import Selection
 
-N_LABELLED = 10  # coefficients that are called by name
+N_LABELLED = 10  # coefficients with a name in the margin
 PARAMETER_LABELS = {"strength": "strength λ of ψ", "radius": "radius r"}
-_LONGEST = 18  # letters of a name
+_MAX_LETTERS = 18  # of a name in the margin
 
 
 def format_title(experiment: Experiment) -> str:
-    """The method, the data and psi in words."""
+    """Return the method, the data and psi as the title of a picture."""
     names = experiment.names
     method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()
     path = getattr(experiment.data, "path", None)
@@ -27,24 +27,28 @@ def format_title(experiment: Experiment) -> str:
     return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
 
 
-def draw_selection(of: Selection, found: Coefficients | None) -> dict[str, bytes]:
-    """selection.png and selection.pdf, the contents of these files."""
-    with style_context(of.experiment.settings.style):
-        what = f"{format_title(of.experiment)}: {of.options.folds}-fold cross-validation by {of.by}"
-        what += ", folds weighed by their rows" if of.options.fold_weights == "rows" else ""
-        two = found is not None
-        figure, axes = make_figure(1 + two, 1 + two, height=2.3, title=[what], left=0.65, right=1.1 if two else 0.1,
-                            top=0.22, gap=(0.8, 0.5))  # fmt: skip
-        _metric(axes[0], of)
-        if found is not None:
-            _paths(axes[1], of, found)
+def draw_selection(selection: Selection, coefficients: Coefficients | None) -> dict[str, bytes]:
+    """Return the contents of selection.png and selection.pdf."""
+    with style_context(selection.experiment.settings.style):
+        options = selection.options
+        title = f"{format_title(selection.experiment)}: {options.folds}-fold cross-validation by {selection.by}"
+        if options.fold_weights == "rows":
+            title += ", folds weighed by their rows"
+        n_panels = 1 if coefficients is None else 2
+        right = 0.1 if coefficients is None else 1.1  # inches for the names of coefficients
+        figure, axes = make_figure(
+            n_panels, n_panels, height=2.3, title=[title], left=0.65, right=right, top=0.22, gap=(0.8, 0.5)
+        )
+        _draw_metric(axes[0], selection)
+        if coefficients is not None:
+            _draw_coefficients(axes[1], selection, coefficients)
         for ax in axes:
-            format_path_axis(ax, of.path)
+            format_path_axis(ax, selection.path)
         return {f"selection.{format}": render_figure(figure, format) for format in ("png", "pdf")}
 
 
 def format_path_axis(ax: Any, path: RegularizationPath) -> None:
-    """The axis of a path, from the simplest solution on."""
+    """Set up the logarithmic axis of a path, with the simplest solution on the left."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     wide = path.values.max() > 100 * path.values.min()
@@ -58,107 +62,135 @@ def format_path_axis(ax: Any, path: RegularizationPath) -> None:
         ax.invert_xaxis()
 
 
-def _metric(ax: Any, of: Selection) -> None:
-    choice, values = of.choice, of.path.values
-    blue = curve_style(0)
+def _draw_metric(ax: Any, selection: Selection) -> None:
+    """Draw the mean of the metric over the folds, with error bars, and the bound of the one-standard-error rule."""
+    choice, values, n_folds = selection.choice, selection.path.values, selection.options.folds
     error = choice.difference_standard_error if choice.paired else choice.standard_error
-    ax.errorbar(values, choice.mean, error, color=blue.colour, marker=".", elinewidth=pt(0.6), linewidth=pt(1),
-                capsize=pt(1.2))  # fmt: skip
-    bound = choice.mean[choice.best_index] + (-1 if choice.higher_is_better else 1) * error[choice.best_index]
+    ax.errorbar(
+        values,
+        choice.mean,
+        error,
+        color=curve_style(0).colour,
+        marker=".",
+        elinewidth=pt(0.6),
+        linewidth=pt(1),
+        capsize=pt(1.2),
+    )
+    sign = -1 if choice.higher_is_better else 1
+    bound = choice.mean[choice.best_index] + sign * error[choice.best_index]
     ax.axhline(bound, color="0.5", linewidth=pt(0.5), linestyle=":")
-    mark_choices(ax, of, top=True)
-    metric = of.experiment.metrics[of.metric]
-    words = (metric.label or metric.name).replace("validation", "held-out")
-    label = f"{words}\nmean ± standard error, {of.options.folds} folds"
+    mark_choices(ax, selection, with_names=True)
+    metric = selection.experiment.metrics[selection.metric]
+    metric_label = (metric.label or metric.name).replace("validation", "held-out")
     if choice.paired:
-        label = f"{words}, mean of {of.options.folds} folds\n± standard error of the difference"
-    ax.set_ylabel(label)
+        ax.set_ylabel(f"{metric_label}, mean of {n_folds} folds\n± standard error of the difference")
+    else:
+        ax.set_ylabel(f"{metric_label}\nmean ± standard error, {n_folds} folds")
 
 
-def mark_choices(ax: Any, of: Selection, top: bool = False) -> None:
-    """Lines at the two choices, with their names on top; the one that is taken is drawn through."""
-    choice, values = of.choice, of.path.values
-    same, best = choice.best_index == choice.one_se_index, choice.rule_labels["min"][:3]
-    places = [(choice.best_index, f"{best} = 1 SE" if same else best, COLOURS[3])]
-    places += [] if same else [(choice.one_se_index, "1 SE", COLOURS[2])]
-    for place, name, colour in places:
-        taken = place == choice.chosen_index
+def mark_choices(ax: Any, selection: Selection, with_names: bool = False) -> None:
+    """Draw a line at the choice of each rule, solid for the choice that was taken, and on request its name above."""
+    choice, values = selection.choice, selection.path.values
+    best_name = choice.rule_labels["min"][:3]  # min or max
+    same = choice.best_index == choice.one_se_index
+    lines = [(choice.best_index, f"{best_name} = 1 SE" if same else best_name, COLOURS[3])]
+    if not same:
+        lines.append((choice.one_se_index, "1 SE", COLOURS[2]))
+    for index, name, colour in lines:
+        taken = index == choice.chosen_index
         ax.axvline(
-            values[place],
+            values[index],
             color=colour,
             linewidth=pt(1.6 if taken else 0.9),
             linestyle="-" if taken else "--",
             alpha=0.45,
             zorder=0.5,
         )  # below the curves and the error bars
-        if top:
-            gap = abs(np.log(values[choice.best_index] / values[choice.one_se_index]) / np.log(values[0] / values[-1]))
-            align = "center" if same or gap > 0.12 else "left" if name == best else "right"
-            ax.annotate(name, (values[place], 1), (0, pt(2)), xycoords=("data", "axes fraction"), ha=align, va="bottom",
-                        textcoords="offset points", color=colour, annotation_clip=False)  # fmt: skip
+        if with_names:
+            distance = np.log(values[choice.best_index] / values[choice.one_se_index])
+            gap = abs(distance / np.log(values[0] / values[-1]))  # as a share of the axis
+            align = "left" if name == best_name else "right"
+            if same or gap > 0.12:
+                align = "center"
+            ax.annotate(
+                name,
+                (values[index], 1),
+                (0, pt(2)),
+                xycoords=("data", "axes fraction"),
+                ha=align,
+                va="bottom",
+                textcoords="offset points",
+                color=colour,
+                annotation_clip=False,
+            )
 
 
-def _paths(ax: Any, of: Selection, found: Coefficients) -> None:
-    """The coefficients of the features; the largest at the choice have names, the others are grey."""
-    values, choice = of.path.values, of.choice
-    labels = [f", {label}" for label in found.classes] if len(found.classes) > 1 else [""]
-    names = [name + label for name in found.features for label in labels]
-    curves = found.weights.reshape(len(values), -1)
+def _draw_coefficients(ax: Any, selection: Selection, coefficients: Coefficients) -> None:
+    """Draw the coefficients of the features; the largest at the choice have names, the others are grey."""
+    values = selection.path.values
+    class_labels = [f", {label}" for label in coefficients.classes] if len(coefficients.classes) > 1 else [""]
+    names = [name + label for name in coefficients.features for label in class_labels]
+    curves = coefficients.weights.reshape(len(values), -1)
     curves = np.where(np.isfinite(curves), curves, np.nan)
-    size = np.nan_to_num(np.abs(curves[choice.chosen_index]))
-    order = np.argsort(-size, kind="stable")
-    named = [j for j in order[:N_LABELLED] if size[j] > of.experiment.settings.cutoff]
-    rest = np.setdiff1d(np.arange(curves.shape[1]), named)
-    if len(rest):
-        rest = rest[np.nanmax(np.abs(curves[:, rest]), axis=0, initial=0) > 0]
-        ax.plot(values, curves[:, rest], color="0.7", linewidth=pt(0.4), rasterized=len(rest) > 500)
-    ends = [(curves[-1, j] if np.isfinite(curves[-1, j]) else 0.0, i, j) for i, j in enumerate(named)]
+    size = np.nan_to_num(np.abs(curves[selection.choice.chosen_index]))
+    largest = np.argsort(-size, kind="stable")[:N_LABELLED]
+    named = [j for j in largest if size[j] > selection.experiment.settings.cutoff]
+    unnamed = np.setdiff1d(np.arange(curves.shape[1]), named)
+    if len(unnamed):
+        unnamed = unnamed[np.nanmax(np.abs(curves[:, unnamed]), axis=0, initial=0) > 0]
+        ax.plot(values, curves[:, unnamed], color="0.7", linewidth=pt(0.4), rasterized=len(unnamed) > 500)
+    labels = []
     for i, j in enumerate(named):
         ax.plot(values, curves[:, j], **curve_style(i).line_kwargs, linewidth=pt(1.1))
+        end = curves[-1, j] if np.isfinite(curves[-1, j]) else 0.0
+        labels.append((end, i, shorten(names[j])))
     ax.margins(x=0)
-    mark_choices(ax, of)
-    label_curve_ends(ax, [(end, i, shorten(names[j])) for end, i, j in ends])
-    more = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
-    ax.set_ylabel(f"coefficients on all training rows\nas trained{more}")
+    mark_choices(ax, selection)
+    label_curve_ends(ax, labels)
+    note = f", {len(named)} largest at the choice named" if len(size) > len(named) else ""
+    ax.set_ylabel(f"coefficients on all training rows\nas trained{note}")
 
 
-def label_curve_ends(ax: Any, ends: list[tuple[float, int, str]]) -> None:
-    """Names beside the ends of curves, (end, place of its look, name), moved apart lest they lie on each other."""
+def label_curve_ends(ax: Any, labels: list[tuple[float, int, str]]) -> None:
+    """Write names beside the ends of curves, moved apart so that they do not overlap.
+
+    Each label is (value at the end, number of the curve's style, name).
+    """
     low, high = ax.get_ylim()
-    height = 1 / 19  # of a line, as a share of the panel
-    places, last = {}, -np.inf
-    for end, i, _ in sorted(ends):
-        last = max((end - low) / (high - low), last + height)
-        places[i] = last
-    over = max([*places.values(), 0.0]) - 1
-    if over > 0:  # down again, from the top
+    line_height = 1 / 19  # as a share of the panel
+    heights, previous = {}, -np.inf
+    for end, i, _ in sorted(labels):
+        previous = max((end - low) / (high - low), previous + line_height)
+        heights[i] = previous
+    if max([*heights.values(), 0.0]) > 1:  # over the top: move names down again
         top = 1.0
-        for _, i, _ in sorted(ends, reverse=True):
-            places[i] = min(places[i], top)
-            top = places[i] - height
-    for end, i, name in ends:
-        share = (end - low) / (high - low)
+        for _, i, _ in sorted(labels, reverse=True):
+            heights[i] = min(heights[i], top)
+            top = heights[i] - line_height
+    for end, i, name in labels:
+        colour = curve_style(i).colour
+        arrow = {
+            "arrowstyle": "-",
+            "linewidth": pt(0.4),
+            "color": colour,
+            "shrinkA": pt(1),
+            "shrinkB": 0,
+            "relpos": (0, 0.5),
+        }
         ax.annotate(
             name,
-            (1, share),
-            (1.06, places[i]),
+            (1, (end - low) / (high - low)),
+            (1.06, heights[i]),
             xycoords="axes fraction",
             textcoords="axes fraction",
             va="center",
-            color=curve_style(i).colour,
+            color=colour,
             annotation_clip=False,
             parse_math=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "linewidth": pt(0.4),
-                "color": curve_style(i).colour,
-                "shrinkA": pt(1),
-                "shrinkB": 0,
-                "relpos": (0, 0.5),
-            },
+            arrowprops=arrow,
         )
 
 
 def shorten(name: str) -> str:
-    """A name that is not too long for a margin."""
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 + 1 :]}"
+    """Return a name that fits into the margin, with an ellipsis in its middle if it is long."""
+    return name if len(name) <= _MAX_LETTERS else f"{name[: _MAX_LETTERS // 2]}…{name[-_MAX_LETTERS // 2 + 1 :]}"

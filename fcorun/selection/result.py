@@ -1,4 +1,4 @@
-"""What a selection is asked for, and what it is when it is done."""
+"""Options and result of ``fcorun select``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,23 +15,23 @@ from fcorun.selection.choice import CrossValidationChoice
 from fcorun.selection.fitting import PathFit
 from fcorun.selection.study import StudyResult
 
-ALL_ROWS = "all"  # the fit of all training rows, among those of the folds
+ALL_ROWS = "all"  # the name of the fit of all training rows, among those of the folds
 DEFAULT_FOLDS = 5
 
 
 @dataclass(frozen=True)
 class SelectOptions:
-    """What ``fcorun select`` is asked for, beside a configuration.
+    """Options of ``fcorun select``, beside a configuration.
 
     Attributes:
-        folds: K, at least 2; None: 5, or by clients as many as there are, if these are fewer.
-        points: strengths of the path, at least 2.
-        by: whether rows within each client are held out, or whole clients.
-        rule: the strength of the best mean, or of the simplest solution within one standard error of it.
-        fold_weights: whether a fold counts in the mean by its rows (the sum of their weights where ``data.weight`` is
-            given) or all folds alike ("equal"); None: alike where rows are dealt out evenly, by rows where folds are
-            of clients, of groups of rows, or marked by the data.
-        range: the least and the largest strength or radius; None: worked out from the data.
+        folds: the number K of folds, at least 2; None: 5, but with by=clients at most the number of clients.
+        points: the number of values of the path, at least 2.
+        by: "rows" holds out rows of each client, "clients" whole clients.
+        rule: "min" chooses the best mean, "one_se" the simplest solution within one standard error of the best mean.
+        fold_weights: "rows" weighs a fold in the mean by its rows (by the sum of their weights if ``data.weight`` is
+            given), "equal" weighs all folds alike; None: "equal" if rows are dealt out evenly, "rows" if folds consist
+            of clients or groups, or are marked by the data.
+        range: the least and the largest strength or radius; None: computed from the data.
     """
 
     folds: Count | None = None
@@ -43,45 +43,51 @@ class SelectOptions:
 
     def __post_init__(self):
         for name in ("folds", "points"):
-            if (value := getattr(self, name)) is not None and value < 2:
+            value = getattr(self, name)
+            if value is not None and value < 2:
                 raise UserError(f"{name}={value} must be at least 2")
 
     def resolve(self, n_clients: int, fold_names: Sequence[str] = (), grouped: bool = False) -> "SelectOptions":
-        """Return the same with a number of folds, and with how they are weighed, for so many clients.
+        """Return the options with ``folds`` and ``fold_weights`` filled in for data with ``n_clients`` clients.
 
-        ``marked`` are the names of the folds where the data have them; ``grouped`` says whether rows stay together in
-        groups, so that folds differ in size. Raises UserError where by=clients has one client only, and where folds
-        that the data have are asked for otherwise.
+        Pass ``fold_names`` if the data mark folds, and ``grouped`` if rows of a group stay together, so that folds
+        differ in size.
+
+        Raises:
+            UserError: by=clients with one client only, or options that contradict the folds of the data.
         """
         if fold_names:
-            return self._as_marked(fold_names)
-        if self.by == "clients" and n_clients < 2:
+            return self._resolve_marked(fold_names)
+        by_clients = self.by == "clients"
+        if by_clients and n_clients < 2:
             raise UserError("by=clients holds whole clients out, and there is one only: give by=rows")
-        whole = self.by == "clients"
-        folds = self.folds or (min(DEFAULT_FOLDS, n_clients) if whole else DEFAULT_FOLDS)
-        return replace(self, folds=folds, fold_weights=self.fold_weights or ("rows" if whole or grouped else "equal"))
+        default_folds = min(DEFAULT_FOLDS, n_clients) if by_clients else DEFAULT_FOLDS
+        default_weights: Literal["rows", "equal"] = "rows" if by_clients or grouped else "equal"
+        return replace(self, folds=self.folds or default_folds, fold_weights=self.fold_weights or default_weights)
 
-    def _as_marked(self, marked: Sequence[str]) -> "SelectOptions":
+    def _resolve_marked(self, fold_names: Sequence[str]) -> "SelectOptions":
         if self.by == "clients":
             raise UserError("data.fold marks the rows of each fold: leave by=clients out, or data.fold")
-        if len(marked) < 2:
-            raise UserError(f"data.fold marks one fold only, '{marked[0]}': mark two or more, or leave data.fold out")
-        if self.folds not in (None, len(marked)):
-            raise UserError(f"folds={self.folds}: data.fold marks {len(marked)} folds: leave folds out")
-        return replace(self, folds=len(marked), fold_weights=self.fold_weights or "rows")
+        if len(fold_names) < 2:
+            raise UserError(
+                f"data.fold marks one fold only, '{fold_names[0]}': mark two or more, or leave data.fold out"
+            )
+        if self.folds not in (None, len(fold_names)):
+            raise UserError(f"folds={self.folds}: data.fold marks {len(fold_names)} folds: leave folds out")
+        return replace(self, folds=len(fold_names), fold_weights=self.fold_weights or "rows")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection(StudyResult):
-    """A selection that is done.
+    """Result of a cross-validation: the fits, the choice, and the refit.
 
     Attributes:
-        metric: by which was chosen.
-        weights: what each fold counts in the mean, (K,).
-        held: the clients that each fold holds out, by its name; None by rows.
-        fitted: the fits of all rows and of each fold, by name.
-        record: the refit on all rows.
-        refit: what its end says of the choice, a sentence each.
+        metric: the metric that chooses.
+        weights: the weight of each fold in the mean, (K,).
+        fits: the fits of all rows and of each fold, by name.
+        record: the record of the refit on all rows.
+        refit_warnings: a sentence each, if the refit had not converged.
+        held_out_clients: the clients that each fold holds out, by the name of the fold; None by rows.
     """
 
     options: SelectOptions
@@ -90,20 +96,19 @@ class Selection(StudyResult):
     fits: dict[str, PathFit]
     choice: CrossValidationChoice
     record: Record | None = None
-    refit: Sequence[str] = ()
+    refit_warnings: Sequence[str] = ()
     held_out_clients: dict[str, list[str]] | None = None
 
     @property
     def by(self) -> str:
-        """What is held out: "rows", "clients", or what the column "data.fold" marks."""
+        """The origin of the folds: "rows", "clients", or "data.fold", a column that marks them."""
         return self.options.by if self.data.fold is None else "data.fold"
 
     @property
     def coefficients(self) -> Coefficients | None:
-        """Those along the path of the model of all clients; None where it is not linear, or clients have only models
-        of their own."""
-        whole = self.fits[ALL_ROWS]
-        alone = self.experiment.algo.has_personal_models and not whole.counts["bytes_up"].any()
-        if alone or not is_linear_model(type(self.experiment.objective)):
+        """The coefficients of the global model along the path; None if it is not linear, or no global model exists."""
+        fit = self.fits[ALL_ROWS]
+        personal_only = self.experiment.algo.has_personal_models and not fit.counts["bytes_up"].any()
+        if personal_only or not is_linear_model(type(self.experiment.objective)):
             return None
-        return coefficients_from(whole.solution, self.data, self.experiment.data.units, has_path_axis=True)
+        return coefficients_from(fit.solution, self.data, self.experiment.data.units, has_path_axis=True)

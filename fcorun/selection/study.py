@@ -1,4 +1,7 @@
-"""What selection and stability have in common: a folder of fits, what comes of them, what is said before."""
+"""Study: a path that runs on many subsets of the rows; its folder, its fits, and its description.
+
+``fcorun select`` and ``fcorun stability`` are studies.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,25 +32,25 @@ ReduceFit = Callable[[str, PathFit], PathFit]
 
 @dataclass(frozen=True)
 class Study:
-    """Parts of the data, a path to run on each, and a folder for the fits.
+    """Subsets of the rows, a path to run on each of them, and a folder for the fits.
 
     Attributes:
-        number, values: what varies along the path, and its values, (P,).
-        parts: makes each part, by name.
-        width: how many rows a client has at most in a part.
-        folder, mark: where it lies, and the file there that says whose fits it holds.
-        identity: a hash of what the fits depend on.
-        label: says which study it is.
+        param_name, values: the field of the regularizer that varies, and its values, (P,).
+        subset_makers: by the name of a subset, the function that makes it.
+        max_client_rows: the largest number of rows that a client has in any subset.
+        folder, study_file: the folder, and the name of the JSON file in it with the identity of the study.
+        identity: a hash of all that the fits depend on.
+        label: the command and its choices, for messages.
     """
 
     experiment: Experiment
     data: FederatedData
-    number: str
+    param_name: str
     values: np.ndarray
-    parts: Mapping[str, Callable[[], RowSubset]]
-    width: int
+    subset_makers: Mapping[str, Callable[[], RowSubset]]
+    max_client_rows: int
     folder: Path
-    mark: str
+    study_file: str
     identity: str
     label: str
 
@@ -57,17 +60,24 @@ class Study:
         command: str,
         experiment: Experiment,
         data: FederatedData,
+        path: RegularizationPath,
         *,
         without_strength: Experiment,
         dependencies: Any,
         row_arrays: Iterable[np.ndarray],
+        subset_makers: Mapping[str, Callable[[], RowSubset]],
+        max_client_rows: int,
+        study_file: str,
         out: str | Path | None,
-        **fields: Any,
     ) -> "Study":
-        """That of a command. ``fixed`` is the experiment with a strength that is not looked at, ``asked`` what else the
-        fits depend on, ``rows`` say which rows the parts have: a baseline's identity knows no seed."""
+        """Create the study of a command, with its identity and its default folder.
+
+        The identity depends on ``without_strength``, the experiment at a strength that does not matter, on
+        ``dependencies``, such as options of the command, and on ``row_arrays``, the rows of the subsets. The rows are
+        needed, since the identity of a baseline does not depend on the seed that draws them.
+        """
         names = experiment.names
-        drawn = [hashlib.sha256(each.tobytes()).hexdigest() for each in row_arrays]
+        row_hashes = [hashlib.sha256(array.tobytes()).hexdigest() for array in row_arrays]
         content = [
             command,
             without_strength.identity,
@@ -75,31 +85,48 @@ class Study:
             RESULTS_VERSION,
             solver.VERSION,
             dependencies,
-            drawn,
+            row_hashes,
         ]
         identity = hashlib.sha256(repr(content).encode()).hexdigest()
-        folder = Path(out or Path("outputs") / names["data"] / f"{command}-{names['algo']}-{identity[:8]}")
-        label = f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}"
-        return cls(experiment, data, folder=folder, identity=identity, label=label, **fields)
+        default_folder = Path("outputs") / names["data"] / f"{command}-{names['algo']}-{identity[:8]}"
+        return cls(
+            experiment=experiment,
+            data=data,
+            param_name=path.param_name,
+            values=path.values,
+            subset_makers=subset_makers,
+            max_client_rows=max_client_rows,
+            folder=Path(out or default_folder),
+            study_file=study_file,
+            identity=identity,
+            label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
+        )
 
     def describe_progress(self) -> str:
-        """What of it is there, and what is to run."""
-        mine = read_json(self.folder / self.mark).get("identity") == self.identity
-        there = sum(PathFit.load(self._kept(name)) is not None for name in self.parts) if mine else 0
-        return f"{there} of {len(self.parts)} fits are there, {len(self.parts) - there} to run ({self.folder})"
+        """Say how many fits exist and how many remain to be computed."""
+        n_fits = len(self.subset_makers)
+        n_existing = 0
+        if read_json(self.folder / self.study_file).get("identity") == self.identity:
+            n_existing = sum(PathFit.load(self._fit_file(name)) is not None for name in self.subset_makers)
+        return f"{n_existing} of {n_fits} fits are there, {n_fits - n_existing} to run ({self.folder})"
 
     @contextmanager
     def claim(self) -> Iterator[None]:
-        """Within it the folder is this process's. Raises UserError where it holds something else, or another process is
-        at it."""
+        """Lock the folder for this process while the context lasts.
+
+        Raises:
+            UserError: the folder has other files or another study, cannot be written, or is locked.
+        """
         folder, force = self.folder, self.experiment.settings.force
-        held = read_json(folder / self.mark)
-        theirs = [path.name for path in folder.iterdir() if path.name != locks.LOCK_FILE] if folder.is_dir() else []
-        if theirs and not held:
-            raise UserError(f"out={folder} has a file {min(theirs)} that is not of such a study; choose another folder")
-        if held and held.get("identity") != self.identity and not force:
-            raise UserError(f"out={folder} holds another study ({held.get('label')}); choose another folder, or give "
-                            "force=true to replace it")  # fmt: skip
+        existing = read_json(folder / self.study_file)
+        files = [path.name for path in folder.iterdir() if path.name != locks.LOCK_FILE] if folder.is_dir() else []
+        if files and not existing:
+            raise UserError(f"out={folder} has a file {min(files)} that is not of such a study; choose another folder")
+        if existing and existing.get("identity") != self.identity and not force:
+            raise UserError(
+                f"out={folder} holds another study ({existing.get('label')}); choose another folder, or give "
+                "force=true to replace it"
+            )
         try:
             (folder / FITS).mkdir(parents=True, exist_ok=True)
             lock = locks.try_lock(folder)
@@ -111,59 +138,67 @@ class Study:
             if force:
                 for path in (folder / FITS).glob("*.npz"):
                     path.unlink()
-            if force or not held:
-                begins = {"identity": self.identity, "label": self.label, "status": "running"}
-                write_atomically(folder / self.mark, json_text(begins))
+            if force or not existing:
+                content = {"identity": self.identity, "label": self.label, "status": "running"}
+                write_atomically(folder / self.study_file, json_text(content))
             yield
         finally:
             (folder / locks.LOCK_FILE).unlink(missing_ok=True)
             lock.release()
 
     def compute_fits(self, reduce_fit: ReduceFit, log: Log) -> dict[str, PathFit]:
-        """The fits of all parts by name: those that are kept in the folder are read, the others computed and kept, as
-        ``slim`` leaves them."""
-        found = {name: kept for name in self.parts if (kept := PathFit.load(self._kept(name))) is not None}
-        missing = [name for name in self.parts if name not in found]
-        if found:
-            log(f"{len(found)} of {len(self.parts)} fits are there: reused (force=true recomputes)")
+        """Return the fits of all subsets by name: read from the folder, or else computed and saved.
 
-        def done(place: int, fitted: PathFit) -> None:
-            name = missing[place]
-            found[name] = reduce_fit(name, fitted)
-            found[name].save(self._kept(name))
-            if len(missing) <= 10 or (place + 1) % (len(missing) // 10) == 0:
-                log(f"{place + 1} of {len(missing)} fits of {len(self.values)} runs each")
+        ``reduce_fit`` takes the name of a subset and its fit, and returns the fit without the arrays that are not
+        needed later.
+        """
+        fits = {}
+        for name in self.subset_makers:
+            fit = PathFit.load(self._fit_file(name))
+            if fit is not None:
+                fits[name] = fit
+        n_fits = len(self.subset_makers)
+        missing = [name for name in self.subset_makers if name not in fits]
+        if fits:
+            log(f"{len(fits)} of {n_fits} fits are there: reused (force=true recomputes)")
+
+        def on_fit(i: int, fit: PathFit) -> None:
+            name = missing[i]
+            fits[name] = reduce_fit(name, fit)
+            fits[name].save(self._fit_file(name))
+            if len(missing) <= 10 or (i + 1) % (len(missing) // 10) == 0:
+                log(f"{i + 1} of {len(missing)} fits of {len(self.values)} runs each")
 
         if missing:
-            fitter = PathFitter(self.experiment, self.data, self.number, self.values, self.width)
+            fitter = PathFitter(self.experiment, self.data, self.param_name, self.values, self.max_client_rows)
             try:
-                fitter.fit([self.parts[name] for name in missing], done)
+                fitter.fit([self.subset_makers[name] for name in missing], on_fit)
             except KeyboardInterrupt:
-                log(f"interrupted: {self.folder} keeps {len(found)} of {len(self.parts)} fits, and the same command "
-                     "goes on")  # fmt: skip
+                log(f"interrupted: {self.folder} keeps {len(fits)} of {n_fits} fits, and the same command goes on")
                 raise
-        return {name: found[name] for name in self.parts}
+        return {name: fits[name] for name in self.subset_makers}
 
-    def _kept(self, name: str) -> Path:
+    def _fit_file(self, name: str) -> Path:
         return self.folder / FITS / f"{name}.npz"
 
 
-def sum_costs(fitted: Mapping[str, PathFit]) -> dict[str, int]:
-    """Runs, rounds, bytes_up and bytes_down of all fits together."""
-    each = fitted.values()
-    return {"runs": sum(len(one.end_state) for one in each)} | {
-        name: int(sum(one.counts[name].sum() for one in each)) for name in ("rounds", "bytes_up", "bytes_down")
-    }
+def sum_costs(fits: Mapping[str, PathFit]) -> dict[str, int]:
+    """Return the runs, rounds, bytes_up and bytes_down of all fits together."""
+    cost = {"runs": sum(len(fit.end_state) for fit in fits.values())}
+    for name in ("rounds", "bytes_up", "bytes_down"):
+        cost[name] = int(sum(fit.counts[name].sum() for fit in fits.values()))
+    return cost
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
-    """A study that is done.
+    """Result of a study.
 
     Attributes:
-        study: its parts and its folder.
-        cost: runs, rounds, bytes_up and bytes_down, of all of its runs.
-        remarks: a sentence each.
+        study: the study, with its folder.
+        path: the values of the path.
+        cost: runs, rounds, bytes_up and bytes_down, of all runs of the study.
+        warnings: a sentence each.
     """
 
     study: Study
@@ -184,16 +219,20 @@ class StudyResult:
         return self.study.data
 
 
-def describe_study(study: Study, path: RegularizationPath, parts: str, by: str, aside: str) -> list[str]:
-    """What is said before a study begins: of its path, its ``parts`` ``by`` rows or clients, its rows, and what those
-    that are left aside do."""
-    experiment, data = study.experiment, study.data
-    ends = "{:.4g} to {:.4g}".format(*path.values[[0, -1]])
-    said = [
-        f"{study.label}: {len(path.values)} values of {path.param_name} from {ends} ({path.range_description}), "
-        f"{parts} by {by} of "
-        f"{describe_rows(experiment, data, aside)}"
+def describe_study(study: Study, path: RegularizationPath, subsets: str, by: str, use: str) -> list[str]:
+    """Return the lines to print before a study begins.
+
+    Args:
+        subsets: the subsets in words, such as "5 folds".
+        by: "rows", "clients", or "data.fold".
+        use: the use of validation and test rows, which a study leaves aside.
+    """
+    experiment = study.experiment
+    lines = [
+        f"{study.label}: {len(path.values)} values of {path.param_name} from {path.values[0]:.4g} to "
+        f"{path.values[-1]:.4g} ({path.range_description}), {subsets} by {by} of "
+        f"{describe_rows(experiment, study.data, use)}"
     ]
     if by != "clients" and experiment.data.dependence_warning:
-        said.append(f"data={experiment.names['data']}: {experiment.data.dependence_warning}")
-    return said
+        lines.append(f"data={experiment.names['data']}: {experiment.data.dependence_warning}")
+    return lines

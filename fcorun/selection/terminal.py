@@ -1,4 +1,4 @@
-"""What is said of a selection on the terminal."""
+"""Lines that ``fcorun select`` prints."""
 
 import math
 from collections.abc import Iterator
@@ -8,69 +8,78 @@ from fcorun.selection.choice import CrossValidationChoice
 from fcorun.selection.files import STUDY_FILE, count_nonzeros
 from fcorun.selection.result import Selection
 
-_NAMED = 20  # clients that a line names
+_MAX_NAMED_CLIENTS = 20  # in a line
 
 
-def describe_selection(of: Selection) -> Iterator[str]:
-    """The two choices, which one was taken, remarks, what it cost, and where it lies."""
-    choice, path = of.choice, of.path
-    found = of.coefficients
-    for rule, place in {"min": choice.best_index, "one_se": choice.one_se_index}.items():
-        taken = "* " if rule == of.options.rule else "  "
-        size = f", {count_nonzeros(of, found)[place]} of {found.weights[0].size} coefficients" if found else ""
-        yield (f"{taken}{choice.rule_labels[rule]}: {path.param_name}={path.values[place]:.4g}  {of.metric} "
-               f"{_score(choice, place)}{size}")  # fmt: skip
-    yield _how(of)
-    yield from _held(of)
-    yield from of.warnings
-    yield f"the choice cost {format_cost(of.cost)}"
-    status = of.record.status if of.record else {}
+def describe_selection(selection: Selection) -> Iterator[str]:
+    """Yield the two choices, the one that was taken, warnings, the cost, and the files."""
+    choice, path, folder = selection.choice, selection.path, selection.folder
+    coefficients = selection.coefficients
+    for rule, index in {"min": choice.best_index, "one_se": choice.one_se_index}.items():
+        marker = "* " if rule == selection.options.rule else "  "
+        size = ""
+        if coefficients:
+            nonzeros = count_nonzeros(selection, coefficients)[index]
+            size = f", {nonzeros} of {coefficients.weights[0].size} coefficients"
+        yield (
+            f"{marker}{choice.rule_labels[rule]}: {path.param_name}={path.values[index]:.4g}  {selection.metric} "
+            f"{_format_score(choice, index)}{size}"
+        )
+    yield _describe_average(selection)
+    if selection.held_out_clients:
+        if len(selection.data.sizes) <= _MAX_NAMED_CLIENTS:
+            folds = [f"{name} {', '.join(clients)}" for name, clients in selection.held_out_clients.items()]
+            yield "held out: " + "; ".join(folds)
+        else:
+            yield f"{folder}/{STUDY_FILE} names the clients that each fold holds out (held_out)"
+    yield from selection.warnings
+    yield f"the choice cost {format_cost(selection.cost)}"
+    status = selection.record.status if selection.record else {}
     end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
-    yield f"{of.folder}/refit: all training rows with {path.param_name}={path.values[choice.chosen_index]:.6g}: {end}"
-    yield from of.refit
-    files = ["selection.csv", "curve.csv", *(["path.csv"] if found else []), "selection.png and .pdf"]
-    yield f"{of.folder}/ holds {', '.join(files)}"
+    yield f"{folder}/refit: all training rows with {path.param_name}={path.values[choice.chosen_index]:.6g}: {end}"
+    yield from selection.refit_warnings
+    files = ["selection.csv", "curve.csv", *(["path.csv"] if coefficients else []), "selection.png and .pdf"]
+    yield f"{folder}/ holds {', '.join(files)}"
 
 
-def _score(choice: CrossValidationChoice, place: int) -> str:
-    """The mean at a place of the path with its standard error; of paired differences, that of the difference."""
+def _format_score(choice: CrossValidationChoice, index: int) -> str:
+    """Return the mean at a position of the path with a standard error: of the mean, or of a paired difference."""
+    mean = f"{choice.mean[index]:.4g}"
     if not choice.paired:
-        return f"{choice.mean[place]:.4g} ± {choice.standard_error[place]:.2g}"
-    if place == choice.best_index:
-        return f"{choice.mean[place]:.4g}"
-    difference, error = choice.difference[place], choice.difference_standard_error[place]
-    return f"{choice.mean[place]:.4g}, {difference:+.2g} ± {error:.2g} from the {choice.rule_labels['min']}"
+        return f"{mean} ± {choice.standard_error[index]:.2g}"
+    if index == choice.best_index:
+        return mean
+    difference, error = choice.difference[index], choice.difference_standard_error[index]
+    return f"{mean}, {difference:+.2g} ± {error:.2g} from the {choice.rule_labels['min']}"
 
 
-def _how(of: Selection) -> str:
-    """How the folds are averaged, which standard error the rule takes, and how much it is worth."""
-    rounds = of.experiment.settings.tail_rounds
-    of_rounds = "" if isinstance(of.experiment.algo, Baseline) else f" (of the last {rounds} rounds at most)"
-    share = of.weights / of.weights.sum()
-    by_rows = f"weighed by its rows (from {share.min():.2g} to {share.max():.2g} of the mean)"
-    each = by_rows if of.options.fold_weights == "rows" else "counted alike"
+def _describe_average(selection: Selection) -> str:
+    """Say how folds are averaged, which standard error the rule takes, and how reliable the score is."""
+    rounds = ""
+    if not isinstance(selection.experiment.algo, Baseline):
+        rounds = f" (of the last {selection.experiment.settings.tail_rounds} rounds at most)"
+    weighting = "counted alike"
+    if selection.options.fold_weights == "rows":
+        share = selection.weights / selection.weights.sum()
+        weighting = f"weighed by its rows (from {share.min():.2g} to {share.max():.2g} of the mean)"
     error = "standard error"
-    if of.choice.paired:
-        error += f" of the folds' paired differences to the {of.choice.rule_labels['min']}"
-    return (f"mean over {of.options.folds} folds{of_rounds}, each {each}, ± {error}; folds share training rows: a rule "
-            "of thumb; the score of what was chosen is a little too good; coefficients are counted in the model of all "
-            "training rows")  # fmt: skip
-
-
-def _held(of: Selection) -> Iterator[str]:
-    """Which clients each fold holds out, if these are not too many for a line."""
-    if of.held_out_clients and len(of.data.sizes) <= _NAMED:
-        yield "held out: " + "; ".join(f"{name} {', '.join(clients)}" for name, clients in of.held_out_clients.items())
-    elif of.held_out_clients:
-        yield f"{of.folder}/{STUDY_FILE} names the clients that each fold holds out (held_out)"
+    if selection.choice.paired:
+        error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"
+    return (
+        f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}; folds share training rows: "
+        "a rule of thumb; the score of what was chosen is a little too good; coefficients are counted in the model of "
+        "all training rows"
+    )
 
 
 def format_cost(cost: dict[str, int]) -> str:
-    """Runs, rounds and bytes in words."""
-    sent = f", {_bytes(cost['bytes_up'])} up and {_bytes(cost['bytes_down'])} down" if cost["bytes_up"] else ""
-    return f"{cost['runs']} runs, {cost['rounds']:,} rounds{sent}"
+    """Return runs, rounds and bytes as text."""
+    text = f"{cost['runs']} runs, {cost['rounds']:,} rounds"
+    if cost["bytes_up"]:
+        text += f", {_format_bytes(cost['bytes_up'])} up and {_format_bytes(cost['bytes_down'])} down"
+    return text
 
 
-def _bytes(count: float) -> str:
+def _format_bytes(count: float) -> str:
     power = min(int(math.log10(max(count, 1))) // 3, 4)
     return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

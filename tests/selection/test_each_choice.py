@@ -47,7 +47,7 @@ def test_each_penalty(reg):
     more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
     settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
     planned = plan_selection(settings, SelectOptions(folds=2, points=3), "out")
-    study = replace(planned.study, parts={"fold1": planned.study.parts["fold1"]})
+    study = replace(planned.study, subset_makers={"fold1": planned.study.subset_makers["fold1"]})
     with study.claim():
         (fitted,) = study.compute_fits(lambda _, each: each, print).values()
     scores = fitted.metrics[planned.metric]

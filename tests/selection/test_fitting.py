@@ -137,7 +137,7 @@ def test_a_part_takes_the_memory_of_all_rows():
     fitter = PathFitter(experiment, data, "strength", np.array([0.1]), int(data.sizes.max()))
     few = take_subset(data, OWNER == 0, none)
     with jax.enable_x64(True):
-        whole, small = build_engine(experiment, data), build_engine(experiment, few.data, fitter._among(few, "float64"))
+        whole, small = build_engine(experiment, data), build_engine(experiment, few.data, fitter._view(few, "float64"))
         each = [bytes_per_run(engine.federation, experiment.numbers(), [0]) for engine in (whole, small)]
         assert each[0] == each[1]
         assert subset_bytes(small.federation, True) == X.size * 8

@@ -166,7 +166,7 @@ def test_groups_are_whole_in_folds_and_halves():
     assert planned.options.fold_weights == "rows"
     stable = plan_stable(settings, Halves(subsamples=6, points=2), "st")
     for study in (planned.study, stable.study):
-        for name, make in study.parts.items():
+        for name, make in study.subset_makers.items():
             part = make()
             if name != "all":
                 other = np.setdiff1d(np.arange(60), part.train_rows)

@@ -119,7 +119,7 @@ def test_what_is_amiss_is_said():
     told = "\n".join(describe_selection(found))
     assert "the choice is of unfinished runs: " in told
     assert "of the refit, not finished: over the last 2 evaluations" in told
-    assert found.refit[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
+    assert found.refit_warnings[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
     said = " ".join(found.warnings)
     assert "falling: " in said
     assert "the minimum lies at the end of the path" in said

@@ -1,4 +1,4 @@
-"""What a stability selection is asked for, and what it is when it is done."""
+"""Options and result of ``fcorun stability``."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,15 +14,15 @@ from fcorun.selection.study import StudyResult
 
 @dataclass(frozen=True)
 class StabilityOptions:
-    """What ``fcorun stability`` is asked for, beside a configuration.
+    """Options of ``fcorun stability``, beside a configuration.
 
     Attributes:
-        subsamples: halves, two a pair.
-        points: strengths of the path, at least 2.
-        by: whether halves are of each client's rows, or of the clients.
+        subsamples: the number of halves, two in each pair.
+        points: the number of values of the path, at least 2.
+        by: "rows" halves the rows of each client, "clients" the clients.
         threshold: the share of the halves on which a stable feature is chosen, over 1/2.
-        errors: how many false selections are expected at most; the path is followed as far as that holds.
-        range: the least and the largest strength or radius; None: worked out from the data.
+        errors: the largest expected number of false selections; the path is followed as far as this bound holds.
+        range: the least and the largest strength or radius; None: computed from the data.
     """
 
     subsamples: Count = 100
@@ -43,12 +43,12 @@ class StabilityOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityResult(StudyResult):
-    """A stability selection that is done.
+    """Result of a stability selection.
 
     Attributes:
-        found: which features are stable.
-        clients: the similarity of the supports of clients' own solutions at the end of the region, (M, M), NaN where
-            there is none; None where there are no such solutions.
+        scores: the frequency of each feature, and the stable features.
+        client_similarity: the Jaccard indices of the supports of the clients' own solutions at the end of the region,
+            (M, M); NaN for a client without a solution; None if no client has a solution of its own.
     """
 
     options: StabilityOptions
@@ -57,5 +57,5 @@ class StabilityResult(StudyResult):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the features are called, d."""
+        """The names of the d features."""
         return feature_names(self.data.features, self.data.shape or self.data.x.shape[1:], self.data.voxel_grid)

@@ -1,4 +1,4 @@
-"""What each client would choose by itself."""
+"""Supports of the solutions that each client finds by itself."""
 
 from dataclasses import replace
 
@@ -17,32 +17,34 @@ _TOLERANCE, _ITERATIONS = 1e-6, 5000
 
 
 def fit_client_supports(
-    experiment: Experiment, data: FederatedData, number: str, value: float
+    experiment: Experiment, data: FederatedData, param_name: str, value: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which features each client's own solution has, (M, d), and whether it is one, (M,).
+    """Solve the problem of each client alone; return the supports, (M, d), and which of them are valid, (M,).
 
-    A solution is that of the client's rows alone, with their weights and offsets, solved in float64 at this strength or
-    radius; it is none where the rows that weigh anything are of one class only, or the solver did not come to its
-    certificate.
+    The solver minimizes the loss of the client's rows, with their weights and offsets, in float64 at this strength or
+    radius. A support is not valid if the rows with weight are of one class only, or if the solver did not certify its
+    solution.
     """
-    rows, found, sure = client_row_table(data.offsets), [], []
+    supports, is_valid = [], []
+    n_features = data.x.shape[1]
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
-        reg = problem.regularizer.with_value(number, value)
-        made = solver.compile_programs(replace(problem, regularizer=reg), data.x.shape[1])
-        for m, own in enumerate(rows):
-            there, each = own >= 0, np.maximum(own, 0)
-            x = data.x[each].astype(np.float64) if data.x.dtype.kind == "f" else data.x[each]
-            y = data.y[each].astype(np.int32 if data.task == "multiclass" else np.float64)
-            weight = there / there.sum() * (1 if data.row_weights is None else data.row_weights[each])
-            offset = None if data.offset is None else jnp.asarray(data.offset[each], jnp.float64)
+        reg = problem.regularizer.with_value(param_name, value)
+        compiled = solver.compile_programs(replace(problem, regularizer=reg), n_features)
+        for m, padded_rows in enumerate(client_row_table(data.offsets)):  # padded with -1 to one length
+            is_row = padded_rows >= 0
+            rows = np.maximum(padded_rows, 0)
+            x = data.x[rows].astype(np.float64) if data.x.dtype.kind == "f" else data.x[rows]
+            y = data.y[rows].astype(np.int32 if data.task == "multiclass" else np.float64)
+            weight = is_row / is_row.sum() * (1 if data.row_weights is None else data.row_weights[rows])
+            offset = None if data.offset is None else jnp.asarray(data.offset[rows], jnp.float64)
             batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)
-            numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
-            mine = replace(problem, regularizer=replace(reg, **numbers))
-            for now in solver.minimize(mine, batch, _TOLERANCE, _ITERATIONS, compiled=made):  # noqa: B007
+            client_numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
+            client_problem = replace(problem, regularizer=replace(reg, **client_numbers))
+            for iterate in solver.minimize(client_problem, batch, _TOLERANCE, _ITERATIONS, compiled=compiled):  # noqa: B007
                 pass
-            weights = np.abs(np.asarray(now.w["weights"])).reshape(data.x.shape[1], -1)
-            found.append((weights > experiment.settings.cutoff).any(axis=1))
-            several = data.task == "regression" or len(np.unique(data.y[own[weight > 0]])) > 1
-            sure.append(now.certified and several)
-    return np.array(found), np.array(sure)
+            weights = np.abs(np.asarray(iterate.w["weights"])).reshape(n_features, -1)
+            supports.append((weights > experiment.settings.cutoff).any(axis=1))
+            has_classes = data.task == "regression" or len(np.unique(data.y[padded_rows[weight > 0]])) > 1
+            is_valid.append(iterate.certified and has_classes)
+    return np.array(supports), np.array(is_valid)

@@ -1,4 +1,4 @@
-"""fcorun stability: subsamples, a path on each, and what is chosen again and again."""
+"""Stability selection: a path on random halves of the rows, and the features that most halves choose."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ MIN_RATIO = 0.05  # of the least strength to the largest: halves that choose man
 
 @dataclass(frozen=True)
 class StabilityPlan:
-    """A stability selection that is to be made; ``said`` is what a user should know before it begins."""
+    """A stability selection that is ready to run; ``messages`` are lines to print before it begins."""
 
     options: StabilityOptions
     study: Study
@@ -46,26 +46,31 @@ class StabilityPlan:
     messages: list[str]
 
     def run(self, log: Log = lambda line: None) -> StabilityResult:
-        """Run what is not there, and see what is stable. Raises UserError."""
-        study, began = self.study, time.perf_counter()
+        """Compute the missing fits, score the features, and write the files. Raises UserError."""
+        study = self.study
         experiment, data = study.experiment, study.data
+        began = time.perf_counter()
         with study.claim():
-            fitted = study.compute_fits(partial(_slim, data, experiment.settings.cutoff), log)
-            path, said, chosen = _whole(self.path, fitted, experiment)
-            found = score_features(chosen, self.options.threshold, self.options.errors, _free(experiment, data))
-            alone, more = _clients(experiment, data, path, found)
-            said += more + warn_about_region(path, found, self.options.errors) + warn_few_evaluations(experiment)
-            done = StabilityResult(
+            fits = study.compute_fits(partial(_reduce_fit, data, experiment.settings.cutoff), log)
+            path, chosen, warnings = _drop_diverged(self.path, fits, experiment)
+            factors = build_problem(experiment, data).regularizer.factors or {}
+            unpenalised = np.array([factors.get(str(j)) == 0 for j in range(data.x.shape[1])])
+            scores = score_features(chosen, self.options.threshold, self.options.errors, unpenalised)
+            similarity, client_warnings = _compare_clients(experiment, data, path, scores)
+            warnings += client_warnings
+            warnings += warn_about_region(path, scores, self.options.errors)
+            warnings += warn_few_evaluations(experiment)
+            result = StabilityResult(
                 study=study,
                 options=self.options,
                 path=path,
-                scores=found,
-                client_similarity=alone,
-                cost=sum_costs(fitted),
-                warnings=said,
+                scores=scores,
+                client_similarity=similarity,
+                cost=sum_costs(fits),
+                warnings=warnings,
             )
-            files.write(done, time.perf_counter() - began)
-        return done
+            files.write(result, time.perf_counter() - began)
+        return result
 
 
 def select_stable_features(
@@ -75,10 +80,12 @@ def select_stable_features(
     *,
     log: Log = lambda line: None,
 ) -> StabilityResult:
-    """Run a path of strengths on complementary halves of the training rows, and see which features are chosen again.
+    """Run a path of strengths on complementary halves of the training rows, and find the features that most choose.
 
-    Fits that lie in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again. Raises UserError
-    for whatever a user can mend; what is wrong with the options or the data before anything is written.
+    Fits in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again.
+
+    Raises:
+        UserError: an error that a user can mend. Errors in options or data are raised before anything is written.
     """
     return plan_stability(config, options, out).run(log)
 
@@ -86,114 +93,132 @@ def select_stable_features(
 def plan_stability(
     config: Mapping[str, Any], options: StabilityOptions, out: str | Path | None = None
 ) -> StabilityPlan:
-    """What ``select_stable`` would do. Raises UserError, and writes nothing."""
-    experiment, data, fixed = prepare_study(config, "stability")
-    names = experiment.names
+    """Check a stability selection, and prepare its halves and its path, without writing anything. Raises UserError."""
+    experiment, data, without_strength = prepare_study(config, "stability")
     if not is_linear_model(type(experiment.objective)):
-        raise UserError(f"objective={names['objective']} has no coefficient for each feature, which could be chosen or "
-                        "not: take least_squares, logistic, or another linear model")  # fmt: skip
+        raise UserError(
+            f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
+            "not: take least_squares, logistic, or another linear model"
+        )
     path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
     rng = random_stream(experiment.settings.seed, "stability", "halves")
     masks = list(draw_halves(data, options.subsamples // 2, options.by, rng))
     check_subsets(experiment, data, masks, options.by)
     check_global_model(experiment, data, "stability looks at one of all: choose another algo, such as feddualavg")
-    none, anew = np.zeros(len(data.y), bool), fits_own_scaling(experiment)
-    parts: dict[str, Callable[[], RowSubset]] = {
-        f"half{s + 1}": partial(take_subset, data, mask, none, anew) for s, mask in enumerate(masks)
-    }
-    width = max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks)
-    asked = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
+    no_rows = np.zeros(len(data.y), bool)
+    restandardize = fits_own_scaling(experiment)
+    subset_makers: dict[str, Callable[[], RowSubset]] = {}
+    for s, mask in enumerate(masks):
+        subset_makers[f"half{s + 1}"] = partial(take_subset, data, mask, no_rows, restandardize)
+    fit_options = {name: value for name, value in asdict(options).items() if name not in ("threshold", "errors")}
     study = Study.create(
         "stability",
         experiment,
         data,
-        without_strength=fixed,
-        dependencies=[experiment.settings.cutoff, asked],
+        path,
+        without_strength=without_strength,
+        dependencies=[experiment.settings.cutoff, fit_options],
         row_arrays=masks,
+        subset_makers=subset_makers,
+        max_client_rows=max(int(np.add.reduceat(mask, data.offsets[:-1], dtype=np.int64).max()) for mask in masks),
+        study_file=files.STUDY_FILE,
         out=out,
-        number=path.param_name,
-        values=path.values,
-        parts=parts,
-        width=width,
-        mark=files.STUDY_FILE,
     )
-    said = describe_study(study, path, f"{options.subsamples} halves", options.by, "take no part")
+    messages = describe_study(study, path, f"{options.subsamples} halves", options.by, "take no part")
     if data.fold is not None:
-        said.append("data.fold says which rows folds of fcorun select hold out, and nothing of halves")
-    if (own := len({mask.tobytes() for mask in masks})) < len(masks) and options.by == "clients":
-        said.append(f"{own} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out")
-    return StabilityPlan(options, study, path, [*said, *warn_filled_gaps(data), *data.warnings])
+        messages.append("data.fold says which rows folds of fcorun select hold out, and nothing of halves")
+    n_distinct = len({mask.tobytes() for mask in masks})
+    if n_distinct < len(masks) and options.by == "clients":
+        messages.append(
+            f"{n_distinct} of these halves are distinct: each pair leaves one of {len(data.sizes)} clients out"
+        )
+    return StabilityPlan(options, study, path, [*messages, *warn_filled_gaps(data), *data.warnings])
 
 
-def _free(experiment: Experiment, data: FederatedData) -> np.ndarray:
-    """The features that reg.factors leaves without penalty, (d,)."""
-    factors = build_problem(experiment, data).regularizer.factors or {}
-    return np.array([factors.get(str(j)) == 0 for j in range(data.x.shape[1])])
+def _reduce_fit(data: FederatedData, cutoff: float, _: str, fit: PathFit) -> PathFit:
+    """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class."""
+    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), data.x.shape[1], -1)
+    return replace(fit, metrics={}, solution={"chosen": (weights > cutoff).any(axis=2)})
 
 
-def _slim(data: FederatedData, cutoff: float, _: str, fitted: PathFit) -> PathFit:
-    """What is kept of a fit: which features it has, of any class, (P, d)."""
-    weights = np.abs(fitted.solution["weights"]).reshape(len(fitted.end_state), data.x.shape[1], -1)
-    return replace(fitted, metrics={}, solution={"chosen": (weights > cutoff).any(axis=2)})
+def _drop_diverged(
+    path: RegularizationPath, fits: Mapping[str, PathFit], experiment: Experiment
+) -> tuple[RegularizationPath, np.ndarray, list[str]]:
+    """Return the path without values at which a run diverged, the chosen features, (S, P, d), and warnings."""
+    end_states = np.stack([fit.end_state for fit in fits.values()])
+    chosen = np.stack([fit.solution["chosen"] for fit in fits.values()])
+    diverged = (end_states == END_STATES.index("diverged")).any(axis=0)
+    if diverged.all():
+        raise UserError(
+            "no strength is without a half on which the run diverged: a smaller algo.client_lr or "
+            "algo.server_lr may help"
+        )
+    warnings = []
+    if diverged.any():
+        warnings.append(
+            f"diverged: runs at {diverged.sum()} of {len(diverged)} values of {path.param_name}, which are left out; "
+            "smaller rates of algo may help"
+        )
+    advice = {
+        "falling": f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: more "
+        "rounds or larger rates may help",
+        "not certified": "a larger algo.max_iterations may help",
+    }
+    for state, sentence in advice.items():
+        n_runs = int((end_states == END_STATES.index(state)).sum())
+        if n_runs:
+            warnings.append(f"{state}: {n_runs} of {end_states.size} runs: {sentence}")
+    return replace(path, values=path.values[~diverged]), chosen[:, ~diverged], warnings
 
 
-def _whole(
-    path: RegularizationPath, fitted: Mapping[str, PathFit], experiment: Experiment
-) -> tuple[RegularizationPath, list[str], np.ndarray]:
-    """The path without values at which runs diverged, what is to be said of the runs, what they chose, (S, P, d)."""
-    ends = np.stack([each.end_state for each in fitted.values()])
-    chosen = np.stack([each.solution["chosen"] for each in fitted.values()])
-    lost, said = (ends == END_STATES.index("diverged")).any(axis=0), []
-    if lost.all():
-        raise UserError("no strength is without a half on which the run diverged: a smaller algo.client_lr or "
-                        "algo.server_lr may help")  # fmt: skip
-    if lost.any():
-        said.append(f"diverged: runs at {lost.sum()} of {len(lost)} values of {path.param_name}, which are left out; "
-                    "smaller rates of algo may help")  # fmt: skip
-    cures = {"falling": f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: more "
-             "rounds or larger rates may help", "not certified": "a larger algo.max_iterations may help"}  # fmt: skip
-    for end, cure in cures.items():
-        if count := int((ends == END_STATES.index(end)).sum()):
-            said.append(f"{end}: {count} of {ends.size} runs: {cure}")
-    return replace(path, values=path.values[~lost]), said, chosen[:, ~lost]
-
-
-def _clients(
-    experiment: Experiment, data: FederatedData, path: RegularizationPath, found: StabilityScores
+def _compare_clients(
+    experiment: Experiment, data: FederatedData, path: RegularizationPath, scores: StabilityScores
 ) -> tuple[np.ndarray | None, list[str]]:
-    """How alike the supports of clients' own solutions are at the end of the region, and what is to be said of it."""
+    """Return the similarity of the clients' own supports at the end of the region, (M, M), and warnings about it."""
     if len(data.sizes) < 2:
         return None, []
     if not are_convex(experiment.objective, experiment.reg):
         return None, ["clients' own solutions are not known: the problem is not convex, or does not say that it is"]
-    chosen, sure = fit_client_supports(experiment, data, path.param_name, path.values[found.region_length - 1])
-    chosen = chosen[:, ~found.unpenalised]
-    alike = compute_jaccard(chosen)
-    alike[~sure], alike[:, ~sure] = np.nan, np.nan
-    empty = int((sure & ~chosen.any(axis=1)).sum())
-    said = [f"{(~sure).sum()} of {len(sure)} clients have no solution of their own: rows of one class, or none that "
-            "the solver certified"] if not sure.all() else []  # fmt: skip
-    said += [f"{empty} of {len(sure)} clients choose no feature by themselves"] if empty else []
-    return alike, said
+    value = path.values[scores.region_length - 1]
+    supports, is_valid = fit_client_supports(experiment, data, path.param_name, value)
+    supports = supports[:, ~scores.unpenalised]
+    similarity = compute_jaccard(supports)
+    similarity[~is_valid] = np.nan
+    similarity[:, ~is_valid] = np.nan
+    warnings = []
+    if not is_valid.all():
+        warnings.append(
+            f"{(~is_valid).sum()} of {len(is_valid)} clients have no solution of their own: rows of one class, or none "
+            "that the solver certified"
+        )
+    n_empty = int((is_valid & ~supports.any(axis=1)).sum())
+    if n_empty:
+        warnings.append(f"{n_empty} of {len(is_valid)} clients choose no feature by themselves")
+    return similarity, warnings
 
 
-def warn_about_region(path: RegularizationPath, found: StabilityScores, errors: float) -> list[str]:
-    """What is to be said of where the region ends."""
-    if found.bound[0] > errors:
-        return [f"already the first value of the path chooses {found.q[0]:.3g} features on a half, too many for "
-                f"errors={errors:g}: begin sooner by range, allow more errors, or take a psi that makes coefficients 0"
-                ]  # fmt: skip
-    if found.region_length == len(path.values):
-        low, high = min(path.values), max(path.values)
-        low, high = (low / 10, high) if path.param_name == "strength" else (low, high * 10)
-        return [f"the bound would allow a longer path: range=[{low:.3g},{high:.3g}] follows it further"]
-    if found.region_length == 1:
-        return ["the bound allows the first value of the path only: more points, a larger threshold or more errors "
-                "allow more"]  # fmt: skip
-    if found.region_length < len(path.values) / 2:
+def warn_about_region(path: RegularizationPath, scores: StabilityScores, errors: float) -> list[str]:
+    """Return a warning if the bound allows too little of the path, or the whole path and more."""
+    if scores.bound[0] > errors:
         return [
-            f"errors={errors:g} allows {found.region_length} of {len(path.values)} values of the path: a larger "
-            f"errors= "
-            "loosens the bound and follows the path further, with more false selections expected"
+            f"already the first value of the path chooses {scores.q[0]:.3g} features on a half, too many for "
+            f"errors={errors:g}: begin sooner by range, allow more errors, or take a psi that makes coefficients 0"
+        ]
+    if scores.region_length == len(path.values):
+        low, high = min(path.values), max(path.values)
+        if path.param_name == "strength":
+            low /= 10
+        else:
+            high *= 10
+        return [f"the bound would allow a longer path: range=[{low:.3g},{high:.3g}] follows it further"]
+    if scores.region_length == 1:
+        return [
+            "the bound allows the first value of the path only: more points, a larger threshold or more errors "
+            "allow more"
+        ]
+    if scores.region_length < len(path.values) / 2:
+        return [
+            f"errors={errors:g} allows {scores.region_length} of {len(path.values)} values of the path: a larger "
+            "errors= loosens the bound and follows the path further, with more false selections expected"
         ]
     return []
