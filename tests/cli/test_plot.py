@@ -28,7 +28,7 @@ def test_plot_of_one_record_is_its_curves(call):
 
 
 def test_plot_says_what_is_left_out(call, monkeypatch):
-    for name in ("_draw", "draw_sweep"):
+    for name in ("_draw_record", "draw_sweep"):
         monkeypatch.setattr(f"fcorun.cli.commands.plot.{name}", lambda *_, **__: [])
     for name in ("a", "b", "c"):
         fake_record(f"s/{name}", fake_config(algo__client_lr=0.2 if name == "c" else 0.1))

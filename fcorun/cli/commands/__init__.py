@@ -1,5 +1,4 @@
-"""The commands beside single runs and sweeps: they choose strengths, make figures, explain keys, check plug-ins, read
-and remove records."""
+"""The commands beside runs and sweeps: they choose strengths, make figures, explain keys, and read records."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from importlib import import_module
 from fcorun.errors import UserError, describe_error, escape_controls
 from fcorun.system.interruption import interruptible, interruptible_at_once
 
-# each is a module here with a function ``run``
+# each command is a module of this package with a function ``run``
 COMMANDS = (
     *("select", "stability", "figure", "help", "list", "check"),
     *("results", "report", "plot", "weights", "predict", "cite", "rm"),
@@ -16,7 +15,7 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command ``argv[0]`` and return its exit code: 0, 1 for a failure, 2 for bad input, 130 if interrupted."""
+    """Run the command ``argv[0]``; return its exit code: 0, 1 for a failure, 2 for bad input, 130 if interrupted."""
     try:
         with interruptible(), interruptible_at_once():
             return import_module(f"{__name__}.{argv[0]}").run(argv[1:])

@@ -1,4 +1,4 @@
-"""fcorun check: the laws that a plug-in is to obey, tried on it."""
+"""fcorun check: the laws of plug-ins, tried on a user's own."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,25 +14,28 @@ def run(argv: Sequence[str]) -> int:
     objective (objective=NAME) or a data set (data=NAME), by the laws that fcorun's own obey. It prints a line a check:
     passed; failed, with what was expected and what came; or not applicable, with the reason."""
     parser = CommandParser("check", run.__doc__, folders=False)
-    about = "what to check, as algo=NAME, and values of its keys, as algo.client_lr=0.01"
-    parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help=about)
+    help_text = "what to check, as algo=NAME, and values of its keys, as algo.client_lr=0.01"
+    parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help=help_text)
     parser.add_config_dir_option()
-    asked = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     from fcorun.system.machine import set_up_jax
 
     set_up_jax(devices=2)
     from fcorun.checks.plugins import check
 
-    out, ends, said = make_console(), Counter(), set()
-    with use_config_dir(asked.config_dir):
+    out = make_console()
+    counts = Counter()
+    printed_failures = set()
+    with use_config_dir(arguments.config_dir):
         warn_overridden()
-        for title, outcomes in check(asked.overrides):
+        for title, outcomes in check(arguments.overrides):
             out.print(escape(title))
             for outcome in outcomes:
-                sentence = "as said above" if outcome.message in said else outcome.message
-                told = f"{outcome.name}: {sentence}" if sentence else outcome.name
-                out.print(escape(f"  {outcome.status:14}  {told}"))
-                ends[outcome.status] += 1
-                said |= {outcome.message} if outcome.status == "failed" else set()
-    out.print(", ".join(f"{ends[end]} {end}" for end in ("passed", "failed", "not applicable")))
-    return 1 if ends["failed"] else 0
+                message = "as said above" if outcome.message in printed_failures else outcome.message
+                text = f"{outcome.name}: {message}" if message else outcome.name
+                out.print(escape(f"  {outcome.status:14}  {text}"))
+                counts[outcome.status] += 1
+                if outcome.status == "failed":
+                    printed_failures.add(outcome.message)
+    out.print(", ".join(f"{counts[status]} {status}" for status in ("passed", "failed", "not applicable")))
+    return 1 if counts["failed"] else 0

@@ -23,6 +23,8 @@ from fcorun.system.cluster import require_single_host
 from fcorun.system.files import write_atomically
 from fcorun.system.machine import set_up_jax
 
+_CLAIM_COLUMNS = ("algo", "says", "measured", "wanted", "holds")
+
 
 def run(argv: Sequence[str]) -> int:
     """Run what a figure lacks, draw it, and check what is claimed of it; without NAME, list the figures. Each is a file
@@ -33,79 +35,88 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
     parser.add_argument("--out", type=Path, default=Path("outputs/figures"), metavar="DIR", help="default: %(default)s")
     parser.add_config_dir_option()
-    asked = parser.parse_intermixed_args(argv)
-    wanted = [name for name in asked.figures if "=" not in name]
-    if not wanted and asked.figures:
+    arguments = parser.parse_intermixed_args(argv)
+    names = [text for text in arguments.figures if "=" not in text]
+    overrides = [text for text in arguments.figures if "=" in text]
+    if overrides and not names:
         parser.error("which figure? without arguments they are listed")
-    with use_config_dir(asked.config_dir):
-        if not wanted:
-            _list(make_console())
+    with use_config_dir(arguments.config_dir):
+        if not names:
+            _print_list(make_console())
             return 0
-        wanted = list(list_figures()) if wanted == ["all"] else wanted
-        for name in wanted:
+        if names == ["all"]:
+            names = list(list_figures())
+        for name in names:
             find_figure(name)
-        overrides = [text for text in asked.figures if "=" in text]
-        of_hosts = [text for text in overrides if text.startswith("hosts.")]
-        require_single_host("fcorun figure", compose(of_hosts)["hosts"] if of_hosts else None)
+        host_overrides = [text for text in overrides if text.startswith("hosts.")]
+        require_single_host("fcorun figure", compose(host_overrides)["hosts"] if host_overrides else None)
         warn_overridden()
         set_up_jax()
-        return _make(wanted, asked.out, asked.fast, overrides)
+        return _make_figures(names, arguments.out, arguments.fast, overrides)
 
 
-def _list(out: Console) -> None:
+def _print_list(out: Console) -> None:
     for name, path in list_figures().items():
-        mine = f" ({path.parent})" if user_config_dir() in path.parents else ""
+        origin = f" ({path.parent})" if user_config_dir() in path.parents else ""
         try:
-            out.print(escape(f"{name}: {load_figure(name)[0].title}{mine}"))
+            out.print(escape(f"{name}: {load_figure(name)[0].title}{origin}"))
         except UserError as error:
             out.print(escape(f"{name}: {error}"))
 
 
-def _make(wanted: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:
-    """The exit code: 0, or 1 if a figure could not be made or lacks runs that failed; a claim that does not hold is a
-    result."""
-    code, made, out = 0, [], make_console()
-    for name in wanted:
-        begun = time.perf_counter()
+def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:
+    """Make figures; return the exit code: 1 if a figure could not be made or lacks runs that failed, else 0.
+
+    A claim that does not hold is a result, no failure.
+    """
+    out = make_console()
+    code = 0
+    claims = []
+    for name in names:
+        start = time.perf_counter()
         try:
-            done = reproduce(name, folder, run_sweep_command, fast, overrides)
+            figure = reproduce(name, folder, run_sweep_command, fast, overrides)
         except UserError as error:
             out.print(escape(f"{name}: not made: {error}"))
             code = 1
             continue
-        made += done.rows
-        code = code if done.complete else 1
-        _show(done.rows, out)
-        for remark in done.warnings:
-            out.print(escape(remark))
-        if done.wants_page:
-            for line in html_report.write_report(done.folder, [record.folder for record in done.records]):
+        claims += figure.rows
+        if not figure.complete:
+            code = 1
+        _print_claims(figure.rows, out)
+        for warning in figure.warnings:
+            out.print(escape(warning))
+        if figure.wants_page:
+            for line in html_report.write_report(figure.folder, [record.folder for record in figure.records]):
                 out.print(escape(line))
-        out.print(escape(f"{done.folder}/figure.png in {time.perf_counter() - begun:.0f} s\n"))
-    if made:
-        _merge(folder / "claims.csv", made)
+        out.print(escape(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n"))
+    if claims:
+        _merge_claims(folder / "claims.csv", claims)
     return code
 
 
-def _show(rows: list[dict], console: Console) -> None:
-    out = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("algo", "says", "measured", "wanted", "holds"):
-        out.add_column(column, overflow="fold")
-    for row in rows:
-        out.add_row(*(escape(row[column]) for column in ("algo", "says", "measured", "wanted", "holds")))
-    console.print(out)
-    for test in dict.fromkeys(row["test"] for row in rows if row["holds"] == UNCLEAR and row["test"]):
-        console.print(escape(f"{UNCLEAR} by: {test}"))
-    for note in dict.fromkeys(row["note"] for row in rows if row["note"] and row["holds"] != "yes"):
-        console.print(escape(f"of what does not hold: {note}"))
+def _print_claims(claims: list[dict], out: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _CLAIM_COLUMNS:
+        table.add_column(column, overflow="fold")
+    for claim in claims:
+        table.add_row(*(escape(claim[column]) for column in _CLAIM_COLUMNS))
+    out.print(table)
+    unclear_tests = [claim["test"] for claim in claims if claim["holds"] == UNCLEAR and claim["test"]]
+    for test in dict.fromkeys(unclear_tests):
+        out.print(escape(f"{UNCLEAR} by: {test}"))
+    notes = [claim["note"] for claim in claims if claim["note"] and claim["holds"] != "yes"]
+    for note in dict.fromkeys(notes):
+        out.print(escape(f"of what does not hold: {note}"))
 
 
-def _merge(path: Path, rows: list[dict]) -> None:
-    """Put the claims of these figures among those of earlier ones."""
+def _merge_claims(path: Path, claims: list[dict]) -> None:
+    """Write the claims of some figures into a file that may hold those of other figures."""
     import pandas as pd
 
-    new: Any = pd.DataFrame(rows)
+    table: Any = pd.DataFrame(claims)
     if path.exists():
         old: Any = pd.read_csv(path, dtype=str, keep_default_na=False)
-        new = pd.concat([old[~old["figure"].isin(new["figure"])], new]).sort_values(["figure"], kind="stable")
-    write_atomically(path, frame_csv(new))
+        others = old[~old["figure"].isin(table["figure"])]
+        table = pd.concat([others, table]).sort_values(["figure"], kind="stable")
+    write_atomically(path, frame_csv(table))

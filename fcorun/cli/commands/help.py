@@ -1,4 +1,4 @@
-"""fcorun help: what a key means, a group, or a choice."""
+"""fcorun help: explanations of keys, groups and choices."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -23,6 +23,8 @@ from fcorun.configuration.search_path import find_choices, use_config_dir
 from fcorun.errors import UserError, suggest_name
 from fcorun.figures.spec import Claim, Figure
 
+_ALL_GROUPS = (*GROUPS, "experiment")
+
 
 def run(argv: Sequence[str]) -> int:
     """Explain keys (algo.client_lr, rounds), groups (algo) or choices (algo=fedmid); without KEY, list keys and
@@ -30,95 +32,112 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("help", run.__doc__, folders=False)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="a key, a group, or GROUP=CHOICE")
     parser.add_config_dir_option()
-    asked = parser.parse_args(argv)
-    with use_config_dir(asked.config_dir):
-        for line in list(_asked(asked.keys)) or _everything():
+    arguments = parser.parse_args(argv)
+    with use_config_dir(arguments.config_dir):
+        lines = list(_explain_all(arguments.keys)) if arguments.keys else list(_list_all())
+        for line in lines:
             make_console().print(escape(line))
     return 0
 
 
-def _asked(keys: Sequence[str]) -> Iterator[str]:
-    """All that is asked for. Choices beside keys are not listed: they say which choices the keys are of."""
-    chosen = {group: name for group, equals, name in map(_parted, keys) if equals and group in GROUPS}
-    alone = all(_parted(key)[0] in (*GROUPS, *COMMANDS, "experiment") for key in keys)
-    for key in keys:
-        lines = _explained(key, {} if alone else chosen)
-        yield from lines if alone or _parted(key)[0] not in chosen else list(lines)[:1]
+def _explain_all(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the explanation of each argument.
+
+    Beside keys, a choice is given one line: it only selects the choice whose keys are explained.
+    """
+    choice_of_group = {}
+    for argument in arguments:
+        group, equals, name = _split(argument)
+        if equals and group in GROUPS:
+            choice_of_group[group] = name
+    has_keys = any(_split(argument)[0] not in (*_ALL_GROUPS, *COMMANDS) for argument in arguments)
+    for argument in arguments:
+        lines = _explain(argument, choice_of_group if has_keys else {})
+        is_selection = has_keys and _split(argument)[0] in choice_of_group
+        yield from list(lines)[:1] if is_selection else lines
 
 
-def _parted(key: str) -> tuple[str, str, str]:
-    return key.lstrip("+").partition("=")
+def _split(argument: str) -> tuple[str, str, str]:
+    return argument.lstrip("+").partition("=")
 
 
-def _explained(key: str, chosen: Mapping[str, str]) -> Iterator[str]:
-    group, equals, name = _parted(key)
+def _explain(argument: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
+    group, equals, name = _split(argument)
     if group in COMMANDS:
         yield f"fcorun {group}: a command; fcorun {group} --help says what it does"
         if group == "figure":
-            for name, kind in (("figure", Figure), ("figure.claims", Claim)):
-                yield f"{name}, a section of an experiment's file: {getdoc(kind)}"
-    elif equals and group in (*GROUPS, "experiment"):
+            for section, cls in (("figure", Figure), ("figure.claims", Claim)):
+                yield f"{section}, a section of an experiment's file: {getdoc(cls)}"
+    elif equals and group in _ALL_GROUPS:
         if name not in find_choices(group):
             raise UserError(f"there is no {group}={name}: {suggest_name(name, find_choices(group))}")
-        yield from _of_choice(group, name)
+        yield from _explain_choice(group, name)
         if group == "experiment":
             yield f"fcorun figure {name} draws it if it has a section figure; fcorun -m experiment={name} runs it"
-    elif group in (*GROUPS, "experiment"):
-        yield from _of_group(group)
+    elif group in _ALL_GROUPS:
+        yield from _explain_group(group)
     else:
-        yield from _of_key(group, chosen)
+        yield from _explain_key(group, choice_of_group)
 
 
-def _of_choice(group: str, name: str) -> Iterator[str]:
-    found = read_choice(group, name)
-    yield ": ".join(filter(None, [f"{group}={name}", found.description])) + f" ({find_choices(group)[name]})"
-    if source := source_text(group, found):
+def _explain_choice(group: str, name: str) -> Iterator[str]:
+    choice = read_choice(group, name)
+    title = ": ".join(filter(None, [f"{group}={name}", choice.description]))
+    yield f"{title} ({find_choices(group)[name]})"
+    if source := source_text(group, choice):
         yield f"  source: {source}"
-    for key, about in found.keys.items():
-        yield f"  {key}={format_default(about.value)}" + _about(about)
+    for key, doc in choice.keys.items():
+        yield f"  {key}={format_default(doc.value)}{_format_comment(doc)}"
 
 
-def _of_group(group: str) -> Iterator[str]:
+def _explain_group(group: str) -> Iterator[str]:
     if default := read_default_choices().get(group):
         yield f"{group}: one of these, {default} where none is given; fcorun help {group}={default} lists its keys"
     else:
         yield f"{group}: one of these"
     for name in find_choices(group):
         yield f"  {name}: {read_choice(group, name).description}"
-    for key, about in read_root_keys().items():
+    for key, doc in read_root_keys().items():
         if key.startswith(f"{group}."):
-            yield f"  of all of them: {key}={about.value}" + _about(about)
+            yield f"  of all of them: {key}={doc.value}{_format_comment(doc)}"
 
 
-def _of_key(key: str, chosen: Mapping[str, str]) -> Iterator[str]:
-    """What the root says of a key, or else the choices that have it, of a group that is ``chosen`` this one: once for
-    all that say the same."""
-    root = read_root_keys()
-    if key in root and root[key].value:
-        yield from _said(key, root[key])
+def _explain_key(key: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
+    """Yield the explanation of a root key, or of a key of choices, once for all choices with the same explanation.
+
+    ``choice_of_group`` restricts a group to one choice.
+    """
+    root_keys = read_root_keys()
+    if key in root_keys and root_keys[key].value:
+        yield from _describe_key(key, root_keys[key])
         return
-    if key in root:  # of several keys
-        yield key + _about(root[key])
-        yield from (f"  {name}={of.value}{_about(of)}" for name, of in root.items() if name.startswith(f"{key}."))
+    if key in root_keys:  # a mapping of several keys
+        yield key + _format_comment(root_keys[key])
+        for name, doc in root_keys.items():
+            if name.startswith(f"{key}."):
+                yield f"  {name}={doc.value}{_format_comment(doc)}"
         return
     group = next((group for group, section in GROUPS.items() if key.startswith(f"{section}.")), "")
-    names = [name for name in find_choices(group) if chosen.get(group, name) == name] if group else []
-    found = {name: read_choice(group, name) for name in names}
-    having = [name for name, of in found.items() if key in of.keys]
-    if not having:
-        raise UserError(_unknown(key, found))
-    having.sort(key=lambda name: name != read_default_choices().get(group))
-    while having:
-        first = found[having[0]]
-        same = [name for name in having if _alike(first, found[name], key)]
-        having = [name for name in having if name not in same]
-        about = first.keys[key]
-        heads = [f"{group}={name}: {found[name].description}" for name in same]
-        yield from _said(key, about, *([f"{group}={', '.join(same)}"] if about.comment else heads))
+    names = [name for name in find_choices(group) if choice_of_group.get(group, name) == name] if group else []
+    choices = {name: read_choice(group, name) for name in names}
+    remaining = [name for name, choice in choices.items() if key in choice.keys]
+    if not remaining:
+        raise UserError(_unknown_key_message(key, choices))
+    remaining.sort(key=lambda name: name != read_default_choices().get(group))
+    while remaining:
+        first = choices[remaining[0]]
+        same = [name for name in remaining if _same_explanation(first, choices[name], key)]
+        remaining = [name for name in remaining if name not in same]
+        doc = first.keys[key]
+        if doc.comment:
+            where = [f"{group}={', '.join(same)}"]
+        else:
+            where = [f"{group}={name}: {choices[name].description}" for name in same]
+        yield from _describe_key(key, doc, *where)
 
 
-def _alike(one: ChoiceDoc, other: ChoiceDoc, key: str) -> bool:
-    if _is_label(key):  # of which each choice has its own value
+def _same_explanation(one: ChoiceDoc, other: ChoiceDoc, key: str) -> bool:
+    if _is_label(key):  # its value differs from choice to choice
         return one.keys[key].comment == other.keys[key].comment
     return one.keys[key] == other.keys[key]
 
@@ -127,37 +146,42 @@ def _is_label(key: str) -> bool:
     return key.rpartition(".")[2] in LABEL_KEYS
 
 
-def _said(key: str, about: KeyDoc, *where: str) -> Iterator[str]:
-    yield key + _about(about)
+def _describe_key(key: str, doc: KeyDoc, *where: str) -> Iterator[str]:
+    yield key + _format_comment(doc)
     if not _is_label(key):
-        yield f"  default: {format_default(about.value)}"
-    yield from (f"  of {each}" for each in where)
+        yield f"  default: {format_default(doc.value)}"
+    yield from (f"  of {choices}" for choices in where)
 
 
-def _about(key: KeyDoc) -> str:
-    return "".join(f": {text}" for text in (key.comment, key.type_text and f"({key.type_text})") if text).replace(
-        ": (", " ("
-    )
+def _format_comment(doc: KeyDoc) -> str:
+    """Return a key's comment and type, as they follow the key."""
+    comment = f": {doc.comment}" if doc.comment else ""
+    return comment + (f" ({doc.type_text})" if doc.type_text else "")
 
 
-def _unknown(key: str, found: dict[str, ChoiceDoc]) -> str:
-    every = {*read_root_keys(), *GROUPS, *(name for of in found.values() for name in of.keys)}
-    last = key.rpartition(".")[2]
-    if not found:
-        every |= {name for group in GROUPS for each in find_choices(group) for name in read_choice(group, each).keys}
-    ends = sorted(name for name in every if name.endswith(f".{last}"))
-    close = list(dict.fromkeys([*ends, *get_close_matches(key, sorted(every), n=3)]))[:4]
-    return f"there is no key '{key}'" + (
-        f": did you mean {' or '.join(close)}?" if close else "; fcorun help lists them"
-    )
+def _unknown_key_message(key: str, choices: dict[str, ChoiceDoc]) -> str:
+    """Return the message about an unknown key, with the nearest keys of ``choices``, or of all choices if empty."""
+    known_keys = {*read_root_keys(), *GROUPS}
+    for choice in choices.values():
+        known_keys |= set(choice.keys)
+    if not choices:
+        for group in GROUPS:
+            for name in find_choices(group):
+                known_keys |= set(read_choice(group, name).keys)
+    same_ending = sorted(name for name in known_keys if name.endswith(f".{key.rpartition('.')[2]}"))
+    similar = get_close_matches(key, sorted(known_keys), n=3)
+    nearest = list(dict.fromkeys([*same_ending, *similar]))[:4]
+    if nearest:
+        return f"there is no key '{key}': did you mean {' or '.join(nearest)}?"
+    return f"there is no key '{key}'; fcorun help lists them"
 
 
-def _everything() -> Iterator[str]:
+def _list_all() -> Iterator[str]:
     yield "groups, of which fcorun help GROUP lists the choices:"
     for group, name in read_default_choices().items():
-        if group in (*GROUPS, "experiment"):
+        if group in _ALL_GROUPS:
             yield f"  {group}={name or '...'}"
     yield "keys of their own; those of a choice are listed by fcorun help GROUP=CHOICE:"
-    for key, about in read_root_keys().items():
-        if about.value:
-            yield f"  {key}={about.value}" + _about(about)
+    for key, doc in read_root_keys().items():
+        if doc.value:
+            yield f"  {key}={doc.value}{_format_comment(doc)}"

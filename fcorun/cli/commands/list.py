@@ -1,4 +1,4 @@
-"""fcorun list: what there is to choose from, a line each."""
+"""fcorun list: the choices of groups, a line each."""
 
 import re
 from collections.abc import Sequence
@@ -22,36 +22,43 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("list", run.__doc__, folders=False)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(LISTED))
     parser.add_config_dir_option()
-    asked = parser.parse_args(argv)
-    if wrong := next((group for group in asked.groups if group not in LISTED), None):
-        raise UserError(f"list has no group '{wrong}': {suggest_name(wrong, LISTED)}")
-    with use_config_dir(asked.config_dir):
-        for group in asked.groups:
-            print_full_width(_table(group), make_console())
-        if not asked.groups:
+    arguments = parser.parse_args(argv)
+    for group in arguments.groups:
+        if group not in LISTED:
+            raise UserError(f"list has no group '{group}': {suggest_name(group, LISTED)}")
+    with use_config_dir(arguments.config_dir):
+        for group in arguments.groups:
+            print_full_width(_table_of_group(group), make_console())
+        if not arguments.groups:
             for group in LISTED:
                 make_console().print(escape(f"{group}: {len(find_choices(group))} choices"))
     return 0
 
 
-def _table(group: str) -> Table:
-    out, default = Table(box=None, pad_edge=False, header_style="bold"), read_default_choices().get(group)
-    found = {name: read_choice(group, name) for name in find_choices(group)}
-    rows = [
-        (f"{name} *" if name == default else name, _sentence(each.description), ", ".join(capabilities(group, each)),
-         source_text(group, each))
-        for name, each in found.items()
-    ]  # fmt: skip
-    columns = [at for at in range(4) if any(row[at] for row in rows)]
-    for at in columns:
-        out.add_column((group, "what it is", "needs and can", "source")[at], no_wrap=True)
+def _table_of_group(group: str) -> Table:
+    """Return a table of the choices of a group, without columns that are empty."""
+    default = read_default_choices().get(group)
+    names = find_choices(group)
+    rows = []
+    for name in names:
+        choice = read_choice(group, name)
+        label = f"{name} *" if name == default else name
+        abilities = ", ".join(capabilities(group, choice))
+        rows.append((label, _first_sentence(choice.description), abilities, source_text(group, choice)))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = [column for column in range(4) if any(row[column] for row in rows)]
+    for column in columns:
+        table.add_column((group, "what it is", "needs and can", "source")[column], no_wrap=True)
     for row in rows:
-        out.add_row(*(escape(row[at]) for at in columns))
-    legend = ["* where none is given"] if default in found else []
-    out.caption, out.caption_justify = "; ".join([*legend, *filter(None, [LEGENDS.get(group)])]), "left"
-    return out
+        table.add_row(*(escape(row[column]) for column in columns))
+    legend = ["* where none is given"] if default in names else []
+    if group in LEGENDS:
+        legend.append(LEGENDS[group])
+    table.caption = "; ".join(legend)
+    table.caption_justify = "left"
+    return table
 
 
-def _sentence(text: str) -> str:
-    """The first sentence of a text, without its full stop."""
+def _first_sentence(text: str) -> str:
+    """Return the first sentence of a text, without its full stop."""
     return re.split(r"(?<=[^A-Z])\. (?=[A-Z])", text)[0].removesuffix(".")

@@ -1,4 +1,4 @@
-"""fcorun plot: the pictures of records, drawn anew."""
+"""fcorun plot: draws the pictures of records anew."""
 
 import contextlib
 from argparse import Namespace
@@ -36,81 +36,101 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="pictures and results.csv of all folders together")
     parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
-    asked = parser.parse_args(argv)
-    there = load_records_in(asked.folders)
-    out, drawn = make_console(), set()
-    if asked.out is not None:
-        for path in _joint(asked.out, select_latest(there, out), asked):
+    arguments = parser.parse_args(argv)
+    all_records = load_records_in(arguments.folders)
+    out = make_console()
+    if arguments.out is not None:
+        for path in _draw_all(arguments.out, select_latest(all_records, out), arguments):
             out.print(escape(str(path)))
         return 0
+    drawn_folders = set()
     try:
-        for folder in asked.folders:
+        for folder in arguments.folders:
             records = load_records(folder)
-            for record in (record for record in records if record.folder not in drawn):
-                if _draw(record, asked.x, asked.style, asked.format):
-                    drawn.add(record.folder)
+            for record in records:
+                if record.folder not in drawn_folders and _draw_record(record, arguments):
+                    drawn_folders.add(record.folder)
             if len(records) > 1:
-                for path in _draw_sweep(folder, select_latest(records, out), asked, load_settings(folder)):
+                for path in _draw_sweep(folder, select_latest(records, out), arguments, load_settings(folder)):
                     out.print(escape(str(path)))
     except WriteError as error:
-        file = f"{error.filename} cannot be written ({error.strerror})"
-        raise UserError(f"{file}; give --out FOLDER to have pictures elsewhere") from error
-    out.print(f"{len(drawn)} curves.{asked.format}")
+        raise UserError(
+            f"{error.filename} cannot be written ({error.strerror}); give --out FOLDER to have pictures elsewhere"
+        ) from error
+    out.print(f"{len(drawn_folders)} curves.{arguments.format}")
     return 0
 
 
 def _format(text: str) -> str:
-    """A format of files. Raises UserError for pgf, which people ask for."""
+    """Return a format of pictures. Raises UserError for pgf, with the reason why it is not supported."""
     if text == "pgf":
         raise UserError("--format pgf is not there, for LaTeX would have to measure its texts, and maps would be files "
                         "of their own: take pdf, whose fonts are embedded, or svg")  # fmt: skip
     return text
 
 
-def _joint(folder: Path, records: Sequence[Record], asked: Namespace) -> list[Path]:
-    """The table and the pictures of records from several folders, in one of their own; the files. Raises UserError for
-    a folder that is something else."""
+def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> list[Path]:
+    """Write the table and the pictures of records from several folders into ``folder``; return the files.
+
+    Raises UserError for a folder that holds something else.
+    """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file; give a folder")
     if folder.exists() and load_records(folder):
         raise UserError(f"--out {folder} holds records, whose own pictures are there; give another folder")
-    if folder.exists() and any(folder.iterdir()) and not asked.force:
+    if folder.exists() and any(folder.iterdir()) and not arguments.force:
         raise UserError(f"--out {folder} exists; give --force to draw there again, or another name")
-    choice = load_settings(*asked.folders).with_overrides(metric=asked.metric, tail_rounds=asked.tail_rounds)
-    runs = build_table(sort_records(records, choice.algos), choice.tail_rounds)
-    runs.resolve_metric(choice.metric)  # a metric that is not there leaves nothing behind
+    settings = load_settings(*arguments.folders)
+    settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
+    runs = build_table(sort_records(records, settings.algos), settings.tail_rounds)
+    runs.resolve_metric(settings.metric)  # an unknown metric is refused before the folder is made
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "results.csv", frame_csv(runs.frame))
-    return [folder / "results.csv", *_draw_sweep(folder, records, asked, choice)]
+    return [folder / "results.csv", *_draw_sweep(folder, records, arguments, settings)]
 
 
-def _draw(record: Record, x: str | None, style: str | None, format: str) -> bool:
-    """Draw the curves of a record, and the coefficients of a linear model; whether there are any."""
+def _draw_record(record: Record, arguments: Namespace) -> bool:
+    """Draw the curves of a record, and the coefficients of a linear model; return whether the record has curves."""
     from fcorun.models.coefficients import load_coefficients
     from fcorun.reports.pictures.coefficients import draw_model
 
-    rows, config = record.rows, record.flat_config
-    if rows:
-        label, against = str(record.status.get("label", record.folder.name)), x or config.get("x", "rounds")
-        how: dict = {"format": format, "style": style or config.get("style", "paper")}
-        metrics = from_summaries([read_summary(record.folder)])
-        picture = run_curves.draw_run(rows, label, float(config["cutoff"]), x=against, metrics=metrics, **how)
-        write_atomically(record.folder / f"curves.{format}", picture)
-        with contextlib.suppress(UserError):  # no linear model, or one that is lost
-            for name, content in draw_model(load_coefficients(record), label, float(config["cutoff"]), **how).items():
-                write_atomically(record.folder / name, content)
-    return bool(rows)
-
-
-def _draw_sweep(folder: Path, records: Sequence[Record], asked: Namespace, told_before: SweepSettings) -> list[Path]:
-    """Draw the pictures of a sweep; their files."""
-    choice = told_before.with_overrides(
-        metric=asked.metric, tail_rounds=asked.tail_rounds, x=asked.x, style=asked.style
+    rows = record.rows
+    if not rows:
+        return False
+    config = record.flat_config
+    label = str(record.status.get("label", record.folder.name))
+    cutoff = float(config["cutoff"])
+    options: dict = {"format": arguments.format, "style": arguments.style or config.get("style", "paper")}
+    curves = run_curves.draw_run(
+        rows,
+        label,
+        cutoff,
+        x=arguments.x or config.get("x", "rounds"),
+        metrics=from_summaries([read_summary(record.folder)]),
+        **options,
     )
-    how = {}
+    write_atomically(record.folder / f"curves.{arguments.format}", curves)
+    with contextlib.suppress(UserError):  # raised for a model that is not linear, or whose file is lost
+        for name, content in draw_model(load_coefficients(record), label, cutoff, **options).items():
+            write_atomically(record.folder / name, content)
+    return True
+
+
+def _draw_sweep(
+    folder: Path, records: Sequence[Record], arguments: Namespace, saved_settings: SweepSettings
+) -> list[Path]:
+    """Draw the pictures of a sweep; return their files.
+
+    Options that neither the command nor the sweep gives are those of its records, if these agree.
+    """
+    settings = saved_settings.with_overrides(
+        metric=arguments.metric, tail_rounds=arguments.tail_rounds, x=arguments.x, style=arguments.style
+    )
+    options = {}
     for key, default in (("x", "rounds"), ("style", "paper")):
-        told = {record.flat_config.get(key, default) for record in records}
-        how[key] = getattr(choice, key) or (told.pop() if len(told) == 1 else default)
-    records = sort_records(records, choice.algos)
-    runs = build_table(records, choice.tail_rounds)
-    return draw_sweep(folder, records, runs, choice.metric, format=asked.format, algos=choice.algos, **how)
+        record_values = {record.flat_config.get(key, default) for record in records}
+        common_value = record_values.pop() if len(record_values) == 1 else default
+        options[key] = getattr(settings, key) or common_value
+    records = sort_records(records, settings.algos)
+    runs = build_table(records, settings.tail_rounds)
+    return draw_sweep(folder, records, runs, settings.metric, format=arguments.format, algos=settings.algos, **options)

@@ -1,4 +1,4 @@
-"""fcorun predict: what the model of a record predicts for new rows."""
+"""fcorun predict: predictions of a record's model for new rows."""
 
 import sys
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_trust_option()
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    asked = parser.parse_args(argv)
-    if asked.out is not None:
-        check_output_file(asked.out, list(TABLE_WRITERS), asked.force)
-    record = _record(asked.record)
-    if (record.folder / "mask.nii.gz").is_file() and not asked.rows.endswith(".npz"):
+    arguments = parser.parse_args(argv)
+    if arguments.out is not None:
+        check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
+    record = _find_record(arguments.record)
+    if (record.folder / "mask.nii.gz").is_file() and not arguments.rows.endswith(".npz"):
         raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
@@ -37,29 +37,29 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.tables.dataframe import read_dataframe
     from fcorun.tables.encoding import read_kinds
 
-    _import_objective(record, asked.config_dir, asked.trust)
-    column = asked.client or record.flat_config.get("data.client")
-    width = read_summary(record.folder).get("data", {}).get("features", 0)
+    _import_objective(record, arguments.config_dir, arguments.trust)
+    client_column = arguments.client or record.flat_config.get("data.client")
+    n_features = read_summary(record.folder).get("data", {}).get("features", 0)
     kinds = read_kinds(str(record.folder))
-    frame, owner = read_dataframe(asked.rows, column, width, kinds)
-    if asked.client and owner is None:
+    frame, clients = read_dataframe(arguments.rows, client_column, n_features, kinds)
+    if arguments.client and clients is None:
         raise UserError(
-            f"--client {asked.client}: there is no such column in {asked.rows}; leave it out, or give another"
+            f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"
         )
-    found, remarks = predict(record, frame, owner, asked.rows)
-    if asked.out is None:
-        text = frame_csv(found).decode()
+    predictions, warnings = predict(record, frame, clients, arguments.rows)
+    if arguments.out is None:
+        text = frame_csv(predictions).decode()
         sys.stdout.write(escape_controls(text) if sys.stdout.isatty() else text)
     else:
-        write_atomically(asked.out, TABLE_WRITERS[asked.out.suffix](found))
-        remarks.insert(0, f"{asked.out}: {len(found)} predictions")
-    for line in remarks:
+        write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](predictions))
+        warnings.insert(0, f"{arguments.out}: {len(predictions)} predictions")
+    for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
 
 
 def _import_objective(record: Record, config_dir: str | None, trust: str | None) -> None:
-    """Import the class of a record's objective where the user's own folder names it, or else if it is trusted."""
+    """Import the class of a record's objective if the user's own folder names it, or else from the folder ``trust``."""
     from fcorun.config import locate, locate_user_class
     from fcorun.configuration.search_path import use_config_dir, user_class_paths
 
@@ -71,19 +71,23 @@ def _import_objective(record: Record, config_dir: str | None, trust: str | None)
             locate(target, "objective.class", trust)
 
 
-def _record(folder: Path) -> Record:
-    """The record in a folder; of a selection that of its choice. Raises UserError where there is none, or several."""
+def _find_record(folder: Path) -> Record:
+    """Return the record in a folder; in the folder of a selection, the record of its refit.
+
+    Raises UserError for a folder with no record or several, and for a selection without a valid refit.
+    """
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give that of a run that is done")
-    if chosen := read_json(folder / SELECTION_FILE):
-        record = Record(folder / REFIT_FOLDER)
-        number = str(chosen.get("number"))
-        if chosen.get("status") != "done" or (record.flat_config.get(f"reg.{number}") != chosen.get("chosen")):
+    if selection := read_json(folder / SELECTION_FILE):
+        refit = Record(folder / REFIT_FOLDER)
+        key = f"reg.{selection.get('number')}"
+        if selection.get("status") != "done" or refit.flat_config.get(key) != selection.get("chosen"):
             raise UserError(f"{folder} holds a selection that is not done, or whose refit is not of its choice: give "
                             "the same fcorun select again, which goes on")  # fmt: skip
-        return record
+        return refit
     if not (folder / "status.json").exists():
-        below = load_records(folder)
-        which = f"; give one of the {len(below)} below it, such as {below[0].folder}" if below else ""
-        raise UserError(f"{folder} is no record of a run{which or '; give the folder of one that is done'}")
+        advice = "give the folder of one that is done"
+        if records := load_records(folder):
+            advice = f"give one of the {len(records)} below it, such as {records[0].folder}"
+        raise UserError(f"{folder} is no record of a run; {advice}")
     return Record(folder)

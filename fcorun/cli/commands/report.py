@@ -23,27 +23,33 @@ def run(argv: Sequence[str]) -> int:
                         help=f"the page, .html; default: {REPORT_FILE} in DIR if that is one")  # fmt: skip
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_config_dir_option()
-    asked = parser.parse_args(argv)
-    for folder in asked.folders:
+    arguments = parser.parse_args(argv)
+    for folder in arguments.folders:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}; give one that holds records")
-    path = _checked(asked.out, asked.folders, asked.force)
+    path = _choose_path(arguments.out, arguments.folders, arguments.force)
     from fcorun.reports.page.build import build_page
 
     out = make_console()
-    with use_config_dir(asked.config_dir):
-        records = load_records(*asked.folders)
-        choice = {"metric": asked.metric, "tail_rounds": asked.tail_rounds}
-        write_atomically(path, build_page(asked.folders, records, comments=key_comments(records), **choice))
+    with use_config_dir(arguments.config_dir):
+        records = load_records(*arguments.folders)
+        page = build_page(
+            arguments.folders,
+            records,
+            comments=key_comments(records),
+            metric=arguments.metric,
+            tail_rounds=arguments.tail_rounds,
+        )
+        write_atomically(path, page)
     out.print(escape(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(select_latest(records, out))} runs"))
     return 0
 
 
-def _checked(path: Path | None, folders: Sequence[Path], force: bool) -> Path:
-    """Where the page goes. Raises UserError for a file that cannot be written."""
-    if path is None and len(folders) > 1:
+def _choose_path(path: Path | None, folders: Sequence[Path], force: bool) -> Path:
+    """Return the file of the page. Raises UserError for a file that cannot be written."""
+    if path is not None:
+        check_output_file(path, (".html", ".htm"), force)
+        return path
+    if len(folders) > 1:
         raise UserError("of several folders the page has no place of its own: give --out FILE.html")
-    if path is None:
-        return folders[0] / REPORT_FILE
-    check_output_file(path, (".html", ".htm"), force)
-    return path
+    return folders[0] / REPORT_FILE

@@ -6,7 +6,7 @@ from statistics import median
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Shown
+from rich.table import Table
 
 from fcorun.cli.commands.common import CommandParser, check_output_file, load_records_in, make_console, select_latest
 from fcorun.metrics import structure_metrics
@@ -46,99 +46,119 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_argument("--paired", action="store_true", help="also test whether algorithms differ, seed by seed")
-    asked = parser.parse_args(argv)
-    if asked.out is not None:
-        check_output_file(asked.out, list(_WRITERS), asked.force)
-    root = asked.folders[0] if len(asked.folders) == 1 else None
-    choice, out = (
-        load_settings(*asked.folders).with_overrides(metric=asked.metric, tail_rounds=asked.tail_rounds),
-        make_console(),
-    )
-    records = sort_records(select_latest(load_records_in(asked.folders), out), choice.algos)
-    runs = build_table(records, choice.tail_rounds, root=root)
-    metric = runs.resolve_metric(choice.metric)
-    sets: dict[tuple, list[Record]] = {}
-    for record, *data in zip(records, *(column_values(runs.frame[key]) for key in runs.data_keys), strict=True):
-        sets.setdefault(tuple(data), []).append(record)
-    for data, of_one in sets.items():
-        if len(sets) > 1:
+    arguments = parser.parse_args(argv)
+    if arguments.out is not None:
+        check_output_file(arguments.out, list(_WRITERS), arguments.force)
+    out = make_console()
+    root = arguments.folders[0] if len(arguments.folders) == 1 else None
+    settings = load_settings(*arguments.folders)
+    settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
+    records = sort_records(select_latest(load_records_in(arguments.folders), out), settings.algos)
+    runs = build_table(records, settings.tail_rounds, root=root)
+    metric = runs.resolve_metric(settings.metric)
+    records_by_data: dict[tuple, list[Record]] = {}
+    data_columns = [column_values(runs.frame[key]) for key in runs.data_keys]
+    for record, *data in zip(records, *data_columns, strict=True):
+        records_by_data.setdefault(tuple(data), []).append(record)
+    for data, data_records in records_by_data.items():
+        if len(records_by_data) > 1:
             out.print(escape(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True))))
-        _show(build_table(of_one, choice.tail_rounds, root=root), choice.metric and metric, out)
-    if asked.paired:
-        _tell_pairs(runs, metric, compare_pairs(runs, metric), out)
-        if "data.seed" in runs.frame and any({"data.path", "data.root"} & set(r.flat_config) for r in records):
+        data_runs = build_table(data_records, settings.tail_rounds, root=root)
+        _print_runs(data_runs, metric if settings.metric else None, out)
+    if arguments.paired:
+        _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
+        reads_files = any({"data.path", "data.root"} & set(record.flat_config) for record in records)
+        if "data.seed" in runs.frame and reads_files:
             out.print(
                 "data.seed deals the same rows out anew: such repetitions are not independent, and p is too small"
             )
-    if asked.out is not None:
-        write_atomically(asked.out, _WRITERS[asked.out.suffix](runs, metric))
-        wide = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
-        out.print(escape(f"{asked.out}: {'the best points' if asked.out.suffix == '.tex' else wide}"))
+    if arguments.out is not None:
+        write_atomically(arguments.out, _WRITERS[arguments.out.suffix](runs, metric))
+        if arguments.out.suffix == ".tex":
+            content = "the best points"
+        else:
+            content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
+        out.print(escape(f"{arguments.out}: {content}"))
     return 0
 
 
-def _show(runs: RunTable, metric: str | None, out: Console) -> None:
-    """Show the runs on one data set, judged by a metric, or where these have not measured it by what they have."""
+def _print_runs(runs: RunTable, metric: str | None, out: Console) -> None:
+    """Print the runs on one data set, judged by ``metric``, or if they lack it by their own default metric."""
     metric = runs.resolve_metric(metric if metric in runs.tail_metrics else None)
-    tails = list(dict.fromkeys((metric, *structure_metrics(metric), "objective")))
-    measured = [name for name in tails if name in runs.tail_metrics]
-    print_full_width(_every_run(runs, metric, measured), out)
-    if not measured:  # none has come to its end
+    shown_metrics = list(dict.fromkeys((metric, *structure_metrics(metric), "objective")))
+    measured = [name for name in shown_metrics if name in runs.tail_metrics]
+    print_full_width(_table_of_runs(runs, metric, measured), out)
+    if not measured:  # no run has come to its end
         return
-    tied = ", = those tied with it" if runs.best_points(metric)["tied"].map(len).any() else ""
-    out.print(f"* best point of each algorithm by {metric}{tied}; {tail_caption(runs, tails)}")
+    has_ties = runs.best_points(metric)["tied"].map(len).any()
+    tied = ", = those tied with it" if has_ties else ""
+    out.print(f"* best point of each algorithm by {metric}{tied}; {tail_caption(runs, shown_metrics)}")
     for line in best_point_notes(runs, metric):
         out.print(escape(line))
 
 
-def _tell_pairs(runs: RunTable, metric: str, found: Sequence[PairedDifferences], out: Console) -> None:
-    """Print a row a pair of algorithms: over how many seeds, how far apart, and how sure that is."""
-    several = len({pair.problem for pair in found}) > 1
-    shown = Shown(box=None, pad_edge=False, header_style="bold")
-    for name in (*(["data"] if several else []), f"difference of {metric}"):
-        shown.add_column(name, no_wrap=True)
-    for name in ("seeds", "median", "first better", "p", "p, Holm"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for pair in found:
-        n, better = len(pair.differences), (runs.metrics.sign(metric) * pair.differences < 0).sum()
-        cells = [*([pair.problem] if several else []), f"{pair.first} - {pair.second}", str(n)]
-        cells += [format_number(float(median(pair.differences))), f"{better} of {n}"] if n else ["", ""]
-        why = "the seeds change nothing" if pair.are_constant else "too few seeds"
-        cells += (
-            [why, ""] if pair.p_value is None else [format_number(pair.p_value), format_number(pair.adjusted_p_value)]
-        )
-        shown.add_row(*map(escape, cells))
-    if not found:
+def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Console) -> None:
+    """Print a row for each pair of algorithms: the seeds, the median difference, and the p-values."""
+    if not pairs:
         out.print("paired: no two algorithms are done on the same data")
         return
-    print_full_width(shown, out)
+    has_several_problems = len({pair.problem for pair in pairs}) > 1
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    if has_several_problems:
+        table.add_column("data", no_wrap=True)
+    table.add_column(f"difference of {metric}", no_wrap=True)
+    for name in ("seeds", "median", "first better", "p", "p, Holm"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for pair in pairs:
+        n_seeds = len(pair.differences)
+        cells = [pair.problem] if has_several_problems else []
+        cells += [f"{pair.first} - {pair.second}", str(n_seeds)]
+        if n_seeds:
+            n_better = (runs.metrics.sign(metric) * pair.differences < 0).sum()
+            cells += [format_number(float(median(pair.differences))), f"{n_better} of {n_seeds}"]
+        else:
+            cells += ["", ""]
+        if pair.p_value is not None:
+            cells += [format_number(pair.p_value), format_number(pair.adjusted_p_value)]
+        elif pair.are_constant:
+            cells += ["the seeds change nothing", ""]
+        else:
+            cells += ["too few seeds", ""]
+        table.add_row(*map(escape, cells))
+    print_full_width(table, out)
     out.print(
         f"seed by seed at each one's best point; p: two-sided, of the mean, by flipped signs, from {MIN_SEEDS} "
-        f"seeds on; "
-        "Holm: of all pairs together; these seeds chose the points too, which favours who had more to choose from"
+        "seeds on; Holm: of all pairs together; these seeds chose the points too, which favours who had more to "
+        "choose from"
     )
     for line in warn_unequal_rounds(runs, metric):
         out.print(line)
 
 
-def _every_run(runs: RunTable, metric: str, tails: Sequence[str]) -> Shown:
-    """A row a run, those of the best points marked: its keys, how it ended, these tail averages."""
-    best = runs.best_points(metric)
-    marks = {place: "=" for tied in best["tied"] for rows in tied for place in rows}
-    marks |= {place: "*" for rows in best["rows"] for place in rows}
-    shown = ["algo", *runs.varied_keys, "status", "rounds_done" if "rounds" in runs.varied_keys else "rounds"]
-    out = Shown(box=None, pad_edge=False, header_style="bold")
-    heads = [
-        *(key_header(runs, name) for name in ("", *shown)),
-        *(metric_header(runs, name) for name in tails),
+def _table_of_runs(runs: RunTable, metric: str, shown_metrics: Sequence[str]) -> Table:
+    """Return a table with a row for each run: its keys, its end, and tail averages. Best points are marked."""
+    best_points = runs.best_points(metric)
+    marks = {}
+    for tied_points in best_points["tied"]:
+        for positions in tied_points:
+            marks |= dict.fromkeys(positions, "=")
+    for positions in best_points["rows"]:
+        marks |= dict.fromkeys(positions, "*")
+    rounds_column = "rounds_done" if "rounds" in runs.varied_keys else "rounds"
+    columns = ["algo", *runs.varied_keys, "status", rounds_column]
+    headers = [
+        *(key_header(runs, name) for name in ("", *columns)),
+        *(metric_header(runs, name) for name in shown_metrics),
         "folder",
     ]
-    for name in heads:
-        left = name in ("algo", "data", "status", "folder")
-        out.add_column(name, no_wrap=True, justify="left" if left else "right")
-    values = [runs.tail_values(name) for name in tails]  # of own models, or where there are none of the global one
-    for place, row in enumerate(runs.to_dicts()):
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        is_text = header in ("algo", "data", "status", "folder")
+        table.add_column(header, no_wrap=True, justify="left" if is_text else "right")
+    # of the clients' own models, or for runs without such models of the global one
+    tail_values = [runs.tail_values(name) for name in shown_metrics]
+    for position, row in enumerate(runs.to_dicts()):
         row["status"] = describe_end(row)
-        told = [*(row[name] for name in shown), *(float(each[place]) for each in values), row["folder"]]
-        out.add_row(marks.get(place, ""), *(escape(format_number(value)) for value in told))
-    return out
+        values = [*(row[name] for name in columns), *(float(tail[position]) for tail in tail_values), row["folder"]]
+        table.add_row(marks.get(position, ""), *(escape(format_number(value)) for value in values))
+    return table

@@ -1,4 +1,4 @@
-"""fcorun rm: records that ended in a certain way are removed."""
+"""fcorun rm: removes records by their status."""
 
 import sys
 from collections.abc import Sequence
@@ -17,24 +17,26 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--status", action="append", required=True, choices=STATUSES[:-1],
                         help="which records; may be given several times")  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    asked = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     out = make_console()
-    there = [record for record in load_records_in(asked.folders) if record.status.get("status") in asked.status]
-    for record in there:
-        about = record.status
-        out.print(escape(f"{about['status']}: {record.folder}  {about.get('label', '')}  {about.get('reason', '')}"))
-    if not there:
-        out.print(f"no record is {' or '.join(asked.status)}")
+    records = [
+        record for record in load_records_in(arguments.folders) if record.status.get("status") in arguments.status
+    ]
+    for record in records:
+        status = record.status
+        out.print(escape(f"{status['status']}: {record.folder}  {status.get('label', '')}  {status.get('reason', '')}"))
+    if not records:
+        out.print(f"no record is {' or '.join(arguments.status)}")
         return 0
-    if not asked.yes:
+    if not arguments.yes:
         if not sys.stdin.isatty():
             raise UserError("rm asks before it removes, and there is no terminal to ask on; give --yes")
-        if input(f"remove {len(there)} records? [y/N] ").strip().lower() not in ("y", "yes"):
+        if input(f"remove {len(records)} records? [y/N] ").strip().lower() not in ("y", "yes"):
             return 1
     code = 0
-    for record in there:
-        if record.status.get("status") not in asked.status:
-            continue  # another process went on with it
+    for record in records:
+        if record.status.get("status") not in arguments.status:
+            continue  # another process has continued the run meanwhile
         try:
             RunFolder(record.folder, "").remove()
         except UserError as error:

@@ -1,4 +1,4 @@
-"""fcorun select: the choice of a strength by cross-validation."""
+"""fcorun select: cross-validation of a strength."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,12 @@ _KEYS = "folds=5, points=50, by=rows|clients, rule=min|one_se, fold_weights=rows
 def run(argv: Sequence[str]) -> int:
     """Choose reg.strength, or the radius of a ball, by cross-validation: a path of values runs on each fold as batches
     of one program, and what is chosen on all training rows. It leaves selection.csv, curve.csv, path.csv,
-    selection.png and .pdf, the record refit/ and report.html in outputs/DATA/select-ALGO-HASH. What is there is not
-    computed again."""
-    found = run_study("select", run.__doc__, _KEYS, argv, _parts)
-    return 0 if found is None or (found.record and found.record.status.get("status") == "done") else 1
+    selection.png and .pdf, the record refit/ and report.html in outputs/DATA/select-ALGO-HASH. The same command
+    again computes nothing."""
+    selection = run_study("select", run.__doc__, _KEYS, argv, _parts)
+    if selection is None:  # dry_run
+        return 0
+    return 0 if selection.record and selection.record.status.get("status") == "done" else 1
 
 
 def _parts():

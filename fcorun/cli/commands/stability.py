@@ -1,4 +1,4 @@
-"""fcorun stability: the features that are chosen again and again."""
+"""fcorun stability: stability selection of features."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ def run(argv: Sequence[str]) -> int:
     """Select features by stability: a path of strengths, or radii, runs on many halves of the rows as batches of one
     program, and features that are chosen on most of them are stable, with a bound on how many of them are false as
     expected; also, how alike clients' own solutions are. It leaves stability.csv, clients.csv, stability.png and
-    .pdf, and report.html in outputs/DATA/stability-ALGO-HASH. What is there is not computed again."""
+    .pdf, and report.html in outputs/DATA/stability-ALGO-HASH. The same command again computes nothing."""
     run_study("stability", run.__doc__, _KEYS, argv, _parts)
     return 0
 

@@ -1,4 +1,4 @@
-"""What fcorun select and fcorun stability have in common: from their arguments to what was found."""
+"""The common steps of fcorun select and fcorun stability, from their arguments to their result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -17,58 +17,65 @@ T = TypeVar("T")
 
 
 def run_study(
-    name: str, about: str | None, keys: str, argv: Sequence[str], parts: Callable[[], tuple[type, Callable, Callable]]
+    name: str,
+    description: str | None,
+    keys: str,
+    argv: Sequence[str],
+    parts: Callable[[], tuple[type, Callable, Callable]],
 ) -> Any:
-    """Run the command ``name``, which takes ``keys`` beside those of a run; what was found, None of ``dry_run``.
+    """Run the command ``name``, which takes ``keys`` beside those of a run; return its result, None for ``dry_run``.
 
-    ``parts`` imports the dataclass of its options, what plans it, and what tells what was found.
+    ``parts`` imports and returns the dataclass of its options, the function that plans it, and the function that
+    describes its result.
     """
-    parser = CommandParser(name, about, folders=False)
-    more = f"those of a run, and: {keys}, range=[LOW,HIGH], out=DIR"
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=more)
+    parser = CommandParser(name, description, folders=False)
+    help_text = f"those of a run, and: {keys}, range=[LOW,HIGH], out=DIR"
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=help_text)
     parser.add_config_dir_option()
-    asked = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     from fcorun.system.cluster import require_single_host
     from fcorun.system.machine import set_up_jax
 
     set_up_jax()
-    kind, plan, tell = parts()
-    with use_config_dir(asked.config_dir):
+    options_class, plan, describe = parts()
+    with use_config_dir(arguments.config_dir):
         warn_overridden()
-        options, overrides, out = split_options(kind, asked.overrides)
+        options, overrides, out = split_options(options_class, arguments.overrides)
         config = compose(overrides)
         require_single_host(f"fcorun {name}", config["hosts"])
-        show = make_console(config.get("verbose", True) is not False)
+        console = make_console(config.get("verbose", True) is not False)
 
-        def say(line: str) -> None:
-            show.print(escape(line))
+        def show(line: str) -> None:
+            console.print(escape(line))
 
         planned = plan(config, options, out)
         for line in planned.messages:
-            say(line)
+            show(line)
         if config.get("dry_run") is True:
-            return say(planned.study.describe_progress())
-        found = planned.run(say)
-        left = html_report.write_report(found.folder) if config.get("report") is not False else []
-        for line in (*tell(found), *left):
-            say(line)
-    return found
+            show(planned.study.describe_progress())
+            return None
+        result = planned.run(show)
+        report_lines = html_report.write_report(result.folder) if config.get("report") is not False else []
+        for line in (*describe(result), *report_lines):
+            show(line)
+    return result
 
 
-def split_options(kind: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
-    """KEY=VALUE as the options of a command, a dataclass, and the overrides of its configuration; and what ``out`` is.
+def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
+    """Split KEY=VALUE texts into the options of a command, the overrides of its configuration, and ``out``.
 
-    Raises UserError for an option with no good value.
+    Raises UserError for an option with an invalid value.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    names, values, overrides = {*(field.name for field in fields(kind)), "out"}, {}, []  # type: ignore[arg-type]
+    option_names = {*(field.name for field in fields(options_class)), "out"}  # type: ignore[arg-type]
+    values, overrides = {}, []
     for text in given:
         key, equals, _ = text.partition("=")
         if not equals:
             raise UserError(f"'{text}' is not KEY=VALUE")
-        if key not in names:
+        if key not in option_names:
             overrides.append(text)
             continue
         try:
@@ -81,4 +88,4 @@ def split_options(kind: type[T], given: Sequence[str]) -> tuple[T, list[str], st
         if key == "range" and isinstance(values[key], (int, float)):
             raise UserError(f"{text} must be two numbers, the least and the largest: give range=[LOW,HIGH]")
     out = values.pop("out", None)
-    return build(kind, values), overrides, None if out is None else str(out)
+    return build(options_class, values), overrides, None if out is None else str(out)

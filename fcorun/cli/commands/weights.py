@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Shown
+from rich.table import Table
 
 from fcorun.cli.commands.common import (
     TABLE_WRITERS,
@@ -36,7 +36,7 @@ from fcorun.reports.run_table import DataFrame
 from fcorun.reports.sweep_report import format_number, print_full_width
 from fcorun.system.files import write_atomically
 
-_SHOWN = 15  # coefficients of a point
+_MAX_PRINTED = 15  # coefficients of a point
 
 
 def run(argv: Sequence[str]) -> int:
@@ -50,47 +50,53 @@ def run(argv: Sequence[str]) -> int:
                         "given several times")  # fmt: skip
     parser.add_argument("--clients", action="store_true", help="the clients' own models, a column each, instead")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    asked = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     out = make_console()
-    _check(asked)
-    there = load_records_in(asked.folders)
-    there = select_latest(there, out) if asked.out else there
-    whys = {id(record): no_coefficients_reason(record) or _lacks(record, asked.clients) for record in there}
-    if all(whys.values()):
-        raise UserError(next(iter(whys.values())))
-    for why in filter(None, whys.values()):
-        out.print(f"left out: {escape(why)}")
-    records = [record for record in there if not whys[id(record)]]
-    if asked.out is None:
+    _check_options(arguments)
+    all_records = load_records_in(arguments.folders)
+    if arguments.out:
+        all_records = select_latest(all_records, out)
+    records, reasons = [], []
+    for record in all_records:
+        if reason := _reason_to_skip(record, arguments.clients):
+            reasons.append(reason)
+        else:
+            records.append(record)
+    if not records:
+        raise UserError(reasons[0])
+    for reason in reasons:
+        out.print(f"left out: {escape(reason)}")
+    if arguments.out is None:
         for record in records:
-            for path in _written(record, asked.clients):
+            for path in _write_coefficients(record, arguments.clients):
                 out.print(escape(str(path)))
         return 0
-    frame, keys = summarize_coefficients(records, asked.over)
-    write_atomically(asked.out, TABLE_WRITERS[asked.out.suffix](frame))
-    _show(frame, ["algo", "data", *keys], out)
-    for line in stability_warnings(records, asked.over):
+    frame, keys = summarize_coefficients(records, arguments.over)
+    write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](frame))
+    _print_summary(frame, ["algo", "data", *keys], out)
+    for line in stability_warnings(records, arguments.over):
         out.print(line)
     cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
-    out.print(escape(f"{asked.out}: {len(records)} runs, {len(frame)} rows"))
+    out.print(escape(f"{arguments.out}: {len(records)} runs, {len(frame)} rows"))
     return 0
 
 
-def _check(asked: Namespace) -> None:
-    """Raises UserError for options that do not go together, and a file that cannot be written."""
-    path = asked.out
-    if path is None:
-        if asked.over:
+def _check_options(arguments: Namespace) -> None:
+    """Raise UserError for options that exclude each other, and for a file that cannot be written."""
+    if arguments.out is None:
+        if arguments.over:
             raise UserError("--over is of one table of all records: give --out FILE too")
         return
-    if asked.clients:
+    if arguments.clients:
         raise UserError("--clients writes into each record: leave --out out")
-    check_output_file(path, list(TABLE_WRITERS), asked.force)
+    check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
 
 
-def _lacks(record: Record, clients: bool) -> str:
-    """Why a record has not what is asked for; empty where it has."""
+def _reason_to_skip(record: Record, clients: bool) -> str:
+    """Return the reason why a record has no coefficients, or none of clients; "" if it has them."""
+    if reason := no_coefficients_reason(record):
+        return reason
     try:
         _ = load_client_coefficients(record) if clients else load_coefficients(record)
     except UserError as error:
@@ -98,45 +104,52 @@ def _lacks(record: Record, clients: bool) -> str:
     return ""
 
 
-def _written(record: Record, clients: bool) -> list[Path]:
-    """Write what is known of a record's model, or of its clients' own; the files."""
-    files: dict[str, bytes | str]
-    label, cutoff = str(record.status.get("label", record.folder.name)), float(record.flat_config["cutoff"])
+def _write_coefficients(record: Record, clients: bool) -> list[Path]:
+    """Write the tables and pictures of a record's coefficients, or of its clients' own; return the files."""
+    label = str(record.status.get("label", record.folder.name))
+    cutoff = float(record.flat_config["cutoff"])
     style = record.flat_config.get("style", "paper")
+    files: dict[str, bytes | str]
     if not clients:
-        found = load_coefficients(record)
-        files = coefficient_files(found) | draw_model(found, label, cutoff, style=style)
+        model = load_coefficients(record)
+        files = coefficient_files(model) | draw_model(model, label, cutoff, style=style)
     else:
-        names, models = load_client_coefficients(record)
-        files = {"coefficients_by_client.csv": format_by_client(names, models)}
-        grid, outputs = models[0].grid, models[0].classes
+        client_names, models = load_client_coefficients(record)
+        files = {"coefficients_by_client.csv": format_by_client(client_names, models)}
+        grid = models[0].grid
+        classes = models[0].classes
         if grid is not None:
-            every = np.concatenate([model.weights for model in models], axis=1)
-            told = tuple(f"{name} {of}" if len(outputs) > 1 else name for name in names for of in outputs)
-            files["weights_by_client.nii.gz"] = weights_image(grid, every)
+            if len(classes) > 1:
+                titles = tuple(f"{client} {class_}" for client in client_names for class_ in classes)
+            else:
+                titles = tuple(client for client in client_names for _ in classes)
+            weights = np.concatenate([model.weights for model in models], axis=1)
+            files["weights_by_client.nii.gz"] = weights_image(grid, weights)
             with style_context(style):
-                drawn = draw_brain(replace(models[0], weights=every, classes=told), label)
-                files["brain_by_client.png"] = render_figure(drawn)
-    for name, text in files.items():
-        write_atomically(record.folder / name, text)
+                figure = draw_brain(replace(models[0], weights=weights, classes=titles), label)
+                files["brain_by_client.png"] = render_figure(figure)
+    for name, content in files.items():
+        write_atomically(record.folder / name, content)
     return [record.folder / name for name in files]
 
 
-def _show(frame: DataFrame, keys: list[str], out: Console) -> None:
+def _print_summary(frame: DataFrame, keys: list[str], out: Console) -> None:
     """Print the coefficients that were chosen most often at each point, the largest first."""
-    for place, own in frame[frame["parameter"] != "bias"].groupby(keys, sort=False, dropna=False):
-        told = " ".join(f"{key}={value}" for key, value in zip(keys, place, strict=True))
-        chosen = own[own["chosen"] > 0]
-        out.print(escape(f"{told}: {len(chosen)} of {len(own)} coefficients chosen at least once in "
-                         f"{own['runs'].max()} runs"))  # fmt: skip
-        order = chosen.assign(size=chosen["median"].abs()).sort_values(["chosen", "size"], ascending=False)
-        shown = Shown(box=None, pad_edge=False, header_style="bold")
-        names = [name for name in ("feature", "class", "chosen", "median", "min", "max") if name != "class" or
-                 own["class"].nunique() > 1]  # fmt: skip
-        for name in names:
-            shown.add_column(name, no_wrap=True, justify="left" if name in ("feature", "class") else "right")
-        for row in order.head(_SHOWN).to_dict("records"):
-            shown.add_row(*(escape(format_number(row[name])) for name in names))
-        print_full_width(shown, out)
-        if len(order) > _SHOWN:
-            out.print(f"and {len(order) - _SHOWN} more")
+    coefficients = frame[frame["parameter"] != "bias"]
+    for values, point in coefficients.groupby(keys, sort=False, dropna=False):
+        title = " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        chosen = point[point["chosen"] > 0]
+        out.print(escape(f"{title}: {len(chosen)} of {len(point)} coefficients chosen at least once in "
+                         f"{point['runs'].max()} runs"))  # fmt: skip
+        ranked = chosen.assign(size=chosen["median"].abs()).sort_values(["chosen", "size"], ascending=False)
+        columns = ["feature", "class", "chosen", "median", "min", "max"]
+        if point["class"].nunique() <= 1:
+            columns.remove("class")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, no_wrap=True, justify="left" if column in ("feature", "class") else "right")
+        for row in ranked.head(_MAX_PRINTED).to_dict("records"):
+            table.add_row(*(escape(format_number(row[column])) for column in columns))
+        print_full_width(table, out)
+        if len(ranked) > _MAX_PRINTED:
+            out.print(f"and {len(ranked) - _MAX_PRINTED} more")
