@@ -201,7 +201,9 @@ def test_a_folder_remembers_what_was_asked_for():
 
 
 def test_results_and_plot_use_it(capsys, monkeypatch):
-    monkeypatch.setattr("fcorun.cli.commands.plot._draw_record", lambda *_: True)  # curves of each record are not looked at
+    monkeypatch.setattr(
+        "fcorun.cli.commands.plot._draw_record", lambda *_: True
+    )  # curves of each record are not looked at
     fake_grid("s", seeds=(0,))
     save_settings(Path("s"), SweepSettings("val_loss", 10, "bytes", ("fedmid",)))
     assert main(["results", "s"]) == 0

@@ -1,4 +1,4 @@
-"""Rows of files that are too large to be in memory."""
+"""Rows of files that are too large for memory."""
 
 import io
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 from fcorun.system.files import read_rows_at, write_rows_at
 
 ROWS = np.arange(60, dtype=np.float32).reshape(12, 5)
-PLACES = np.array([0, 1, 2, 5, 9, 10])
+POSITIONS = np.array([0, 1, 2, 5, 9, 10])
 
 
-class Partial(io.FileIO):
-    """A file of which a call reads and writes a part only, as the system does of more than 2 GiB."""
+class PartialFile(io.FileIO):
+    """A file of which a call reads and writes a part only, as the system does for more than 2 GiB."""
 
     def readinto(self, buffer):
         return super().readinto(memoryview(buffer)[:7])
@@ -22,20 +22,20 @@ class Partial(io.FileIO):
         return super().write(memoryview(content)[:7])
 
 
-@pytest.mark.parametrize("kind", [io.FileIO, Partial])
-def test_rows_are_whole_however_much_a_call_takes(kind):
+@pytest.mark.parametrize("file_class", [io.FileIO, PartialFile])
+def test_rows_are_whole_however_much_a_call_transfers(file_class):
     Path("rows").write_bytes(b"begin" + ROWS.tobytes())
-    found = np.empty((len(PLACES), 5), np.float32)
-    with kind("rows") as file:
-        read_rows_at(file, PLACES, found, offset=5)
-    np.testing.assert_array_equal(found, ROWS[PLACES])
-    with kind("copy", "w") as file:
-        write_rows_at(file, PLACES, found)
-    kept = np.fromfile("copy", np.float32).reshape(-1, 5)
-    np.testing.assert_array_equal(kept[PLACES], found)
+    rows = np.empty((len(POSITIONS), 5), np.float32)
+    with file_class("rows") as file:
+        read_rows_at(file, POSITIONS, rows, offset=5)
+    np.testing.assert_array_equal(rows, ROWS[POSITIONS])
+    with file_class("copy", "w") as file:
+        write_rows_at(file, POSITIONS, rows)
+    copy = np.fromfile("copy", np.float32).reshape(-1, 5)
+    np.testing.assert_array_equal(copy[POSITIONS], rows)
 
 
-def test_a_file_that_has_become_shorter():
+def test_a_file_that_has_become_shorter_is_an_error():
     Path("rows").write_bytes(ROWS.tobytes()[:-1])
     with open("rows", "rb", buffering=0) as file, pytest.raises(OSError, match="rows has become shorter"):
         read_rows_at(file, np.array([0, 11]), np.empty((2, 5), np.float32))

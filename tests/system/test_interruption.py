@@ -1,4 +1,4 @@
-"""Signals that end a process: noted, heeded between steps, never within the writing of a file."""
+"""Signals that end a process: noted, acted on between steps, never while a file is written."""
 
 import os
 import runpy
@@ -28,11 +28,11 @@ ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """What a terminal's process has; nothing of a test is left."""
-    before = {kind: signal.signal(kind, signal.default_int_handler) for kind in ALL}
+    """The signal handlers of a process in a terminal; the test must leave them unchanged."""
+    previous_handlers = {kind: signal.signal(kind, signal.default_int_handler) for kind in ALL}
     yield
     assert [signal.getsignal(kind) for kind in ALL] == [signal.default_int_handler] * 3
-    for kind, handler in before.items():
+    for kind, handler in previous_handlers.items():
         signal.signal(kind, handler)
 
 
@@ -41,96 +41,96 @@ def send(kind: signal.Signals = signal.SIGTERM) -> None:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_signal_is_noted_and_heeded_at_the_next_step(kind):
+def test_a_signal_is_noted_and_interrupts_the_next_step(kind):
     with interruptible():
         send(kind)
         assert is_interrupted()
         with pytest.raises(KeyboardInterrupt):
             check_interrupted()
-    check_interrupted()  # of the next command nothing is noted
+    check_interrupted()  # nothing is noted for the next command
 
 
-def test_a_long_step_that_writes_nothing_is_broken_off():
+def test_a_long_step_that_writes_nothing_is_interrupted_at_once():
     def long_step() -> None:
         with interruptible_at_once():
             send()
             time.sleep(20)
 
-    begun = time.monotonic()
+    start = time.monotonic()
     with interruptible(), pytest.raises(KeyboardInterrupt):
         long_step()
-    assert time.monotonic() < begun + 10
+    assert time.monotonic() < start + 10
 
 
-def test_a_long_step_is_not_begun_after_a_signal():
+def test_a_long_step_does_not_begin_after_a_signal():
     with interruptible():
         send()
         with pytest.raises(KeyboardInterrupt), interruptible_at_once():
-            pytest.fail("begun")
+            pytest.fail("the step has begun")
 
 
-def test_a_file_is_written_whole_whatever_comes(monkeypatch):
-    write = Path.write_bytes
+def test_a_file_is_written_whole_despite_a_signal(monkeypatch):
+    write_bytes = Path.write_bytes
 
-    def in_the_midst(path, content):
-        write(path, content[:2])
+    def interrupted_write(path, content):
+        write_bytes(path, content[:2])
         send()
-        return write(path, content)
+        return write_bytes(path, content)
 
-    monkeypatch.setattr(Path, "write_bytes", in_the_midst)
+    monkeypatch.setattr(Path, "write_bytes", interrupted_write)
     with interruptible(), interruptible_at_once():
         write_atomically(Path("file"), "whole")
         assert is_interrupted()
     assert Path("file").read_text() == "whole"
 
 
-def test_without_a_command_a_write_that_is_interrupted_leaves_nothing(monkeypatch):
-    def in_the_midst(*_):
+def test_outside_of_a_command_an_interrupted_write_leaves_the_old_file(monkeypatch):
+    def interrupted_write(*_):
         send()
 
     write_atomically(Path("file"), "old")
-    monkeypatch.setattr(Path, "write_bytes", in_the_midst)
+    monkeypatch.setattr(Path, "write_bytes", interrupted_write)
     with pytest.raises(KeyboardInterrupt):
         write_atomically(Path("file"), "new")
     assert [path.read_text() for path in Path().iterdir()] == ["old"]
 
 
-def test_an_interruption_within_an_archive_stays_one(monkeypatch):
-    """Python closes the archive then, which cannot be, and says that instead."""
+def test_an_interruption_within_an_archive_stays_an_interruption(monkeypatch):
+    """Python then fails to close the archive, and raises that error instead."""
     monkeypatch.setattr(zipfile._ZipWriteFile, "__enter__", lambda _: send(), raising=False)  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         npz_bytes({"x": np.zeros(3)})
 
 
 def test_a_second_signal_ends_the_process_at_once(monkeypatch):
-    ended: Queue[int] = Queue()
-    monkeypatch.setattr(interruption.os, "_exit", ended.put)
+    exit_codes: Queue[int] = Queue()
+    monkeypatch.setattr(interruption.os, "_exit", exit_codes.put)
     with interruptible(), defer_interruption():
         send()
         send()  # as ``timeout`` sends two
         with pytest.raises(Empty):
-            ended.get(timeout=0.05)
+            exit_codes.get(timeout=0.05)
         monkeypatch.setattr(interruption, "_DOUBLE_SIGNAL_SECONDS", 0)
         send(signal.SIGINT)
-        assert ended.get(timeout=20) == 130
+        assert exit_codes.get(timeout=20) == 130
 
 
-def test_within_another_it_keeps_what_was_noted():
+def test_a_nested_context_keeps_the_noted_signal():
     with interruptible():
         with interruptible():
             send()
         assert is_interrupted()
 
 
-def test_what_is_ignored_stays_ignored():
-    outer = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+def test_an_ignored_signal_stays_ignored():
+    previous_handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     with interruptible():
         send(signal.SIGHUP)
         assert not is_interrupted()
-    signal.signal(signal.SIGHUP, outer)
+    signal.signal(signal.SIGHUP, previous_handler)
 
 
-def test_in_another_thread_nothing_is_changed():
+def test_another_thread_changes_nothing():
     with interruptible():
         thread = threading.Thread(target=lambda: interruptible_at_once().__enter__())
         thread.start()
@@ -139,6 +139,6 @@ def test_in_another_thread_nothing_is_changed():
         assert is_interrupted()
 
 
-def test_a_system_may_lack_some(monkeypatch):
+def test_a_system_may_lack_some_signals(monkeypatch):
     monkeypatch.delattr(signal, "SIGHUP")
     assert runpy.run_path(interruption.__file__)["SIGNALS"] == (signal.SIGINT, signal.SIGTERM)

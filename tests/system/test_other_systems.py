@@ -1,4 +1,4 @@
-"""What can be known here of Windows and macOS: names that they lack, paths, letters, files that are open elsewhere."""
+"""Properties of Windows and macOS that Linux can imitate: missing functions, paths, letters, files open elsewhere."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from fcorun.config import build_plugin
 from fcorun.errors import WriteError
 from fcorun.system.files import write_atomically
 
-WITHOUT = """
+SCRIPT = """
 import importlib, os, pkgutil, signal, sys
 import filelock, h5py, hydra, jax, matplotlib.pyplot, multiprocessing.connection, nilearn, nilearn.maskers, numpy
 import pandas, platformdirs, pooch, psutil, pyarrow.parquet, rich.progress, sklearn.metrics, threadpoolctl
@@ -45,17 +45,19 @@ main()
 
 
 @pytest.mark.slow
-def test_it_runs_without_what_windows_lacks(tmp_path):
-    """All modules are imported and a run ends well; of several hosts, which need it, a sentence tells. Output goes to a
-    stream of Windows' letters, which have no partial derivative."""
-    command = [sys.executable, "-c", WITHOUT]
+def test_it_runs_without_the_functions_that_windows_lacks(tmp_path):
+    """All modules are imported and a run ends well; several hosts, which need fork, are refused by a sentence.
+
+    The output is encoded as under Windows, whose letters have no partial derivative.
+    """
+    command = [sys.executable, "-c", SCRIPT]
     environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
-    done = subprocess.run(command, capture_output=True, encoding="cp1252", env=environment, timeout=300, check=False)
-    assert "done: outputs" in done.stdout, done.stderr
-    assert "FedAvg(?)" in done.stdout
-    assert done.returncode == 2, done.stderr
-    assert "several hosts need Linux or macOS" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = subprocess.run(command, capture_output=True, encoding="cp1252", env=environment, timeout=300, check=False)
+    assert "done: outputs" in process.stdout, process.stderr
+    assert "FedAvg(?)" in process.stdout
+    assert process.returncode == 2, process.stderr
+    assert "several hosts need Linux or macOS" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -67,26 +69,27 @@ def test_paths_of_windows_are_taken_as_they_are(path):
 
 
 @pytest.mark.parametrize("name", ["a:b", "a/b", r"a\b", "../a", "a?", "CON", "lpt1", "a.", "a "])
-def test_a_name_is_one_that_every_system_takes_for_a_folder(name):
+def test_a_name_that_some_system_refuses_for_a_folder_is_refused(name):
     with fails("algo.name="):
         build_plugin("algo", {"class": "fcorun.algorithms.fedavg.FedAvg", "name": name, "client_lr": 0.1})
 
 
-def test_a_file_that_a_reader_has_open_is_replaced_a_little_later(tmp_path, monkeypatch):
-    """As under Windows, which refuses that; elsewhere an error is one at once."""
-    tries, replace = [], os.replace
+def test_a_file_that_a_reader_has_open_is_replaced_later_under_windows(tmp_path, monkeypatch):
+    """Windows refuses to replace an open file for a while; on other systems the error is raised at once."""
+    calls = []
+    original_replace = os.replace
 
-    def refused(*places):
-        tries.append(places)
-        if len(tries) < 3:
+    def replace_at_third_call(*paths):
+        calls.append(paths)
+        if len(calls) < 3:
             raise PermissionError(13, "open elsewhere")
-        replace(*places)
+        original_replace(*paths)
 
-    monkeypatch.setattr(os, "replace", refused)
+    monkeypatch.setattr(os, "replace", replace_at_third_call)
     with pytest.raises(WriteError):
         write_atomically(tmp_path / "a", "1")
     monkeypatch.setattr("fcorun.system.files._RETRY_SECONDS", 0)
     monkeypatch.setattr("fcorun.system.files.sys.platform", "win32")
     write_atomically(tmp_path / "a", "1")
     assert (tmp_path / "a").read_text() == "1"
-    assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".tmp")] == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
