@@ -16,28 +16,36 @@ from fcorun.records.record import PLUGIN_FOLDER, PLUGIN_INDEX, RECORD_FILES, Rec
 from fcorun.system.files import append_line, remove_path, write_atomically
 
 _CHECKPOINT = ".checkpoint.npz"
-_STATES = ".states.bin"  # goes with it
+_CLIENT_STATES = ".states.bin"  # a part of the checkpoint
 
 
 @dataclass
 class RunFolder:
-    """The folder of a run that is being computed. Nothing is written before ``claim``."""
+    """The folder of a run that is being computed. No file is written before ``claim``.
+
+    Attributes:
+        identity: the identity of the run's experiment.
+        lock: the lock of the folder while this process has claimed it.
+    """
 
     path: Path
     identity: str
     lock: Any = field(default=None, repr=False)
 
     def inspect(self, force: bool = False) -> str:
-        """What is there: "new" (to compute), "resume", or "finished" (the same run). Changes nothing.
+        """Return the state of the folder: "new" (to compute), "resume", or "finished" (the same run). Changes nothing.
 
-        Raises UserError when the folder holds another run and ``force`` is not set, or files that a run would replace.
+        Raises UserError if the folder holds another run and ``force`` is not set, or files that a run would replace.
         """
-        record, clash = Record(self.path), self._first_file()
-        status = record.status  # after the files: a process that begins meanwhile writes it before any other
+        record = Record(self.path)
+        # The status is read between two looks for files: a process that begins a run meanwhile writes status.json
+        # before other files, and a process that removes a record removes status.json after them.
+        first_file = self._first_record_file()
+        status = record.status
         if not status:
-            if clash and self._first_file():  # and one that removes a record, after them
+            if first_file and self._first_record_file():
                 raise UserError(
-                    f"hydra.run.dir={self.path} has a file {clash} that is of no run; choose another folder"
+                    f"hydra.run.dir={self.path} has a file {first_file} that is of no run; choose another folder"
                 )
             return "new"
         if force:
@@ -50,21 +58,23 @@ class RunFolder:
         return "finished" if record.finished else "resume"
 
     def touch(self) -> None:
-        """Note that the run that is here was asked for again: of records of one configuration, by different code or on
-        other data, tables take that which was asked for last."""
+        """Set the time of status.json to now, because the finished run was requested again.
+
+        Of several records of one configuration, by different code or on other data, tables take the latest.
+        """
         with contextlib.suppress(OSError):
             os.utime(self.path / "status.json")
 
-    def _first_file(self) -> str:
-        """A file that is there and that a run would replace; empty for none."""
+    def _first_record_file(self) -> str:
+        """Return the name of the first existing file that a run would replace; empty if there is none."""
         return next((name for name in RECORD_FILES if (self.path / name).exists()), "")
 
     def claim(self, force: bool = False, label: str = "") -> str:
-        """``look``, and take the folder for this process unless it is finished; "new" leaves it without old files,
-        and with a status that says ``label``.
+        """Lock the folder for this process unless its run is finished, and return its state.
 
-        Or "locked", when another process has it: the lock is the operating system's and ends with its process. Raises
-        UserError when the folder cannot be written, and as ``look`` does.
+        The state is that of ``inspect``, or "locked" if another process has the folder. A "new" folder is left
+        without old files, and with a status.json that shows ``label``. The lock is the operating system's and ends
+        with its process. Raises UserError if the folder cannot be written, and as ``inspect`` does.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -76,25 +86,25 @@ class RunFolder:
         if self.lock is None:
             return "locked"
         try:
-            found = self.inspect(force)
-            if found == "new":  # in an order that leaves the old record or a resumable one, whenever it is broken off
+            state = self.inspect(force)
+            if state == "new":  # in this order, an interruption leaves the old record or a resumable one
                 self.delete_checkpoint()
                 self.mark_running(label)
                 self._unlink(set(RECORD_FILES) - {"status.json"})
-            elif found == "resume":
-                links = [name for name in (*RECORD_FILES, _CHECKPOINT, _STATES) if (self.path / name).is_symlink()]
-                self._unlink(
-                    [*links, PLUGIN_FOLDER]
-                )  # nothing is written through a link; copies of plug-ins are made anew
+            elif state == "resume":
+                names = (*RECORD_FILES, _CHECKPOINT, _CLIENT_STATES)
+                links = [name for name in names if (self.path / name).is_symlink()]
+                self._unlink([*links, PLUGIN_FOLDER])  # no file is written through a link; plug-ins are copied again
         except BaseException:
             self.release()
             raise
-        if found == "finished":
+        if state == "finished":
             self.touch()
             self.release()
-        return found
+        return state
 
     def _unlink(self, names: Iterable[str]) -> None:
+        """Remove these files of the record, and temporary files that an interrupted process has left."""
         for path in (*(self.path / name for name in names), *self.path.glob(".*.tmp")):
             remove_path(path)
 
@@ -108,29 +118,30 @@ class RunFolder:
             self.path.rmdir()
 
     def release(self) -> None:
-        """Give the folder back."""
+        """Unlock the folder if this process has locked it."""
         if self.lock is not None:
             (self.path / locks.LOCK_FILE).unlink(missing_ok=True)
             self.lock.release()
             self.lock = None
 
     def write_file(self, name: str, content: bytes | str) -> None:
-        """Write a file whole."""
+        """Write a file of the record atomically."""
         write_atomically(self.path / name, content)
 
     def save_plugins(self, plugins: Mapping[str, PluginCode]) -> None:
-        """Keep copies of the user's own files and their digests, of the plug-ins of these sections."""
+        """Save copies of the files of the user's own plug-ins, and their digests by section."""
         if not plugins:
             return
         (self.path / PLUGIN_FOLDER).mkdir(exist_ok=True)
         for code in plugins.values():
-            for place, content in code.files.items():
-                (self.path / PLUGIN_FOLDER / place).parent.mkdir(parents=True, exist_ok=True)
-                self.write_file(f"{PLUGIN_FOLDER}/{place}", content)
-        self.write_file(PLUGIN_INDEX, formats.json_text({section: code.to_json() for section, code in plugins.items()}))
+            for file_name, content in code.files.items():
+                (self.path / PLUGIN_FOLDER / file_name).parent.mkdir(parents=True, exist_ok=True)
+                self.write_file(f"{PLUGIN_FOLDER}/{file_name}", content)
+        index = {section: code.to_json() for section, code in plugins.items()}
+        self.write_file(PLUGIN_INDEX, formats.json_text(index))
 
     def mark_running(self, label: str, progress: str = "", **more: Any) -> None:
-        """Say in status.json that this process is computing the run, and how far it has come."""
+        """Write to status.json that this process is computing the run, and its ``progress`` so far."""
         self.write_status("running", label, progress, **locks.process_info(), **more)
 
     def write_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
@@ -139,7 +150,7 @@ class RunFolder:
         self.write_file("status.json", formats.json_text(content))
 
     def log(self, line: str) -> None:
-        """Add a line to run.log, with the time in UTC."""
+        """Append a line to run.log, with the time in UTC."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         append_line(self.path / "run.log", f"{stamp}  {line}")
 
@@ -150,19 +161,19 @@ class RunFolder:
 
     @property
     def client_states_path(self) -> Path:
-        """The file that clients' states are in while the run goes on, if they are too many for the checkpoint."""
-        return self.path / _STATES
+        """The file of the clients' states during the run, if they are too large for the checkpoint."""
+        return self.path / _CLIENT_STATES
 
     def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
-        """Keep what is needed to go on from here, and show the rows so far in metrics.csv."""
+        """Save the state from which a restart resumes, and the rows so far in metrics.csv."""
         self.write_file("metrics.csv", formats.csv_text(rows))
         self.write_file(_CHECKPOINT, formats.checkpoint_bytes(leaves, round_, seconds, rows))
 
     def load_checkpoint(self) -> tuple[list, int, float, list[dict]] | None:
-        """What ``save_checkpoint`` kept; None if there is nothing, or nothing that can be read."""
+        """Load the arguments of ``save_checkpoint``; None if the file is missing or cannot be read."""
         return formats.read_checkpoint(self.path / _CHECKPOINT)
 
     def delete_checkpoint(self) -> None:
-        """The run is over, or begins anew."""
-        for name in (_CHECKPOINT, _STATES):
+        """Delete the checkpoint, because the run is over or starts again."""
+        for name in (_CHECKPOINT, _CLIENT_STATES):
             (self.path / name).unlink(missing_ok=True)

@@ -1,7 +1,6 @@
-"""What files look like, each format once: metrics.csv, config.yaml, JSON, named arrays, checkpoints, tables of runs.
+"""The file formats of records: metrics.csv, config.yaml, JSON, named arrays, checkpoints, tables of runs.
 
-A record may come from somebody else: links are not followed, files have a largest size, and nothing that is read is
-executed.
+A record may come from somebody else: links are not followed, files have a largest size, and no content is executed.
 """
 
 import csv
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-# the largest file of each kind that is read, in bytes
-_TEXT, _YAML, _ARRAYS, _MASK = 2**30, 2**24, 2**34, 2**29
-_DEPTH = 30  # of mappings and lists within each other in YAML
-# what reading a file of named arrays raises that is not there or damaged
+# the size of the largest file of each kind that is read, in bytes
+_MAX_TEXT, _MAX_YAML, _MAX_ARRAYS, _MAX_MASK = 2**30, 2**24, 2**34, 2**29
+_MAX_DEPTH = 30  # of nested mappings and lists in YAML
+# the errors that reading a missing or damaged file of named arrays raises
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of a record, with the ends of its lines as they are. Raises OSError or ValueError."""
-    return read_regular_file(path, _TEXT).decode("utf-8")
+    """Read the text of a file of a record, with its line ends as they are. Raises OSError or ValueError."""
+    return read_regular_file(path, _MAX_TEXT).decode("utf-8")
 
 
 def csv_text(rows: Iterable[dict]) -> str:
-    """Rows as CSV, numbers with all their digits."""
+    """Format rows as CSV, numbers with all their digits."""
     rows = list(rows)
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]) if rows else [], lineterminator="\n")
@@ -45,123 +44,128 @@ def csv_text(rows: Iterable[dict]) -> str:
 
 
 def read_rows(folder: Path) -> list[dict[str, float]]:
-    """The rows of a folder's metrics.csv as it was written, counts as whole numbers; none where there is no file."""
+    """Read the rows of a folder's metrics.csv, with counts as integers; none without a readable file."""
     try:
         names, *lines = csv.reader(io.StringIO(read_text(folder / "metrics.csv"), newline=""))
     except (OSError, ValueError, csv.Error):
         return []
-    kinds = [int if name in INTEGER_COUNTERS else float for name in names]
-    return [{n: kind(v) for n, kind, v in zip(names, kinds, line, strict=True)} for line in lines]
+    types = [int if name in INTEGER_COUNTERS else float for name in names]
+    rows = []
+    for line in lines:
+        values = zip(names, types, line, strict=True)
+        rows.append({name: number_type(text) for name, number_type, text in values})
+    return rows
 
 
 def yaml_text(config: dict[str, Any]) -> str:
-    """A configuration as YAML, its keys in their order."""
+    """Format a configuration as YAML, its keys in their order."""
     return yaml.dump(config, Dumper=_Dumper, sort_keys=False)
 
 
 class _Dumper(_DUMPER):
-    """A dumper that writes a list anew where it comes up again, for ``read_yaml`` takes no aliases."""
+    """A dumper that writes a repeated list in full each time, because ``read_yaml`` refuses aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return a configuration: mappings with keys of text, lists, texts, numbers, true, false and null.
+    """Read a configuration: mappings with keys of text, lists, texts, numbers, true, false and null.
 
-    Raises OSError or yaml.YAMLError: for an alias too, which may stand for exponentially many values, and for values
-    deep within each other, which libyaml could not bear.
+    Raises OSError or yaml.YAMLError. An alias is refused because it may stand for exponentially many values, and deep
+    nesting because libyaml overflows its stack.
     """
-    content, depth = read_regular_file(path, _YAML), 0
+    content, depth = read_regular_file(path, _MAX_YAML), 0
     for event in yaml.parse(content, _LOADER):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.YAMLError(f"{path} has an alias, *{event.anchor}, which no configuration of a record has")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEPTH:
-            raise yaml.YAMLError(f"{path} has more than {_DEPTH} mappings or lists within each other")
+        if depth > _MAX_DEPTH:
+            raise yaml.YAMLError(f"{path} has more than {_MAX_DEPTH} mappings or lists within each other")
     try:
-        found = yaml.load(content, _LOADER)
-    except ValueError as error:  # of a number, or a date
+        config = yaml.load(content, _LOADER)
+    except ValueError as error:  # from a malformed number or date
         raise yaml.YAMLError(f"{path}: {error}") from error
-    if found is not None and not (isinstance(found, dict) and _is_plain(found)):
+    if config is not None and not (isinstance(config, dict) and _is_plain(config)):
         raise yaml.YAMLError(f"{path} holds something else than texts, numbers, lists and mappings")
-    return found or {}
+    return config or {}
 
 
 def _is_plain(value: Any) -> bool:
+    """Return whether a value consists of mappings with keys of text, lists, texts, numbers, booleans and null."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):
-        return all(map(_is_plain, value))
+        return all(_is_plain(item) for item in value)
     return value is None or isinstance(value, (str, int, float))
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A configuration with dotted keys; lists become text."""
-    found = {}
+    """Return a configuration with dotted keys; lists become text."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            found |= flatten(value, f"{prefix}{key}.")
+            flat |= flatten(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = str(value) if isinstance(value, list) else value
-    return found
+            flat[prefix + key] = str(value) if isinstance(value, list) else value
+    return flat
 
 
 def json_text(content: Any) -> str:
-    """JSON, indented."""
+    """Format a value as indented JSON."""
     return json.dumps(content, indent=2) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The mapping of a JSON file; empty where there is none that can be read."""
+    """Read the mapping of a JSON file; empty if the file is missing or cannot be read."""
     try:
-        found = json.loads(read_text(path))
+        content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Return a folder's summary.json; empty if the file is missing or cannot be read."""
+    """Read a folder's summary.json; empty if the file is missing or cannot be read."""
     return read_json(folder / "summary.json")
 
 
 def npz_bytes(arrays: dict[str, Any]) -> bytes:
-    """Named arrays as the content of an .npz file."""
+    """Return named arrays as the content of an .npz file."""
     import numpy as np
 
     buffer = io.BytesIO()
     try:
         np.savez(buffer, **arrays)
-    except ValueError as error:  # closing the archive hides what broke off the writing, KeyboardInterrupt too
+    except ValueError as error:  # closing the archive hides the error that ended the writing, KeyboardInterrupt too
         raise error.__context__ or error from None
     return buffer.getvalue()
 
 
 def read_npz(path: Path) -> "dict[str, np.ndarray]":
-    """Return the arrays of an .npz file that ``npz_bytes`` wrote, by name. Raises one of DAMAGED."""
-    return arrays_from_bytes(read_regular_file(path, _ARRAYS))
+    """Read the arrays of an .npz file that ``npz_bytes`` wrote, by name. Raises one of READ_ERRORS."""
+    return arrays_from_bytes(read_regular_file(path, _MAX_ARRAYS))
 
 
 def arrays_from_bytes(content: bytes) -> "dict[str, np.ndarray]":
-    """Return the arrays of the content of an .npz file by name: of numbers and texts, never of objects.
+    """Return the arrays in the content of an .npz file by name: numbers and texts, never objects.
 
-    Raises one of DAMAGED: for compressed arrays too, which might be of any size.
+    Raises one of READ_ERRORS, also for compressed arrays, whose size is unknown before they are read.
     """
     import numpy as np
 
-    with zipfile.ZipFile(io.BytesIO(content)) as packed:
-        if any(each.compress_type != zipfile.ZIP_STORED for each in packed.infolist()):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
             raise ValueError("its arrays are compressed, which those of a record are not")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as found:
-            return dict(found)
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return dict(arrays)
     except MemoryError as error:
         raise ValueError("an array claims to be larger than its file") from error
 
 
 def nifti_bytes(array: "np.ndarray", affine: "np.ndarray") -> bytes:
-    """An image (X, Y, Z[, n]) as the content of a .nii.gz file; the same image gives the same bytes."""
+    """Return an image (X, Y, Z[, n]) as the content of a .nii.gz file; the same image gives the same bytes."""
     import gzip
 
     from nibabel.nifti1 import Nifti1Image
@@ -170,7 +174,10 @@ def nifti_bytes(array: "np.ndarray", affine: "np.ndarray") -> bytes:
 
 
 def read_mask(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
-    """Where a mask that ``nifti_bytes`` wrote is not 0, and its affine; None without a file. Raises one of DAMAGED."""
+    """Read a mask that ``nifti_bytes`` wrote: the array of its nonzero voxels, and its affine.
+
+    Returns None if the file is missing. Raises one of READ_ERRORS.
+    """
     import numpy as np
 
     if not path.exists():
@@ -183,10 +190,10 @@ def read_mask(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
     from nibabel.spatialimages import HeaderDataError
 
     try:
-        with gzip.open(io.BytesIO(read_regular_file(path, _MASK))) as packed:
-            content = packed.read(_MASK + 1)
-        if len(content) > _MASK:
-            raise OSError(f"{path} unpacks to more than {_MASK:,} bytes")
+        with gzip.open(io.BytesIO(read_regular_file(path, _MAX_MASK))) as archive:
+            content = archive.read(_MAX_MASK + 1)
+        if len(content) > _MAX_MASK:
+            raise OSError(f"{path} unpacks to more than {_MAX_MASK:,} bytes")
         image = Nifti1Image.from_bytes(content)
         return np.asarray(image.dataobj) != 0, np.asarray(image.affine, float)
     except (ImageFileError, HeaderDataError, EOFError, zlib.error) as error:
@@ -194,34 +201,37 @@ def read_mask(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
 
 
 def checkpoint_bytes(leaves: list, round_: int, seconds: float, rows: list[dict]) -> bytes:
-    """The arrays of a state, and what was measured on the way there."""
+    """Return a checkpoint as the content of a file: the leaves of a run's state, and the rows measured so far."""
     import numpy as np
 
-    about = json.dumps({"round": round_, "seconds": seconds, "rows": rows})
+    header = json.dumps({"round": round_, "seconds": seconds, "rows": rows})
     arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    return npz_bytes({"about": np.frombuffer(about.encode(), np.uint8), **arrays})
+    return npz_bytes({"about": np.frombuffer(header.encode(), np.uint8), **arrays})
 
 
 def read_checkpoint(path: Path) -> tuple[list, int, float, list[dict]] | None:
-    """What ``checkpoint_bytes`` was given; None if there is nothing, or nothing that can be read."""
+    """Read the arguments of ``checkpoint_bytes`` back; None if the file is missing or cannot be read."""
     try:
-        found = read_npz(path)
-        about = json.loads(bytes(found.pop("about")))
-        leaves = [found[f"leaf{i}"] for i in range(len(found))]
+        arrays = read_npz(path)
+        header = json.loads(bytes(arrays.pop("about")))
+        leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
     except READ_ERRORS:
         return None
-    return leaves, about["round"], about["seconds"], about["rows"]
+    return leaves, header["round"], header["seconds"], header["rows"]
 
 
 def frame_csv(frame: Any) -> bytes:
-    """A data frame as CSV, numbers with all their digits."""
+    """Return a data frame as CSV, numbers with all their digits."""
     return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def frame_parquet(frame: Any) -> bytes:
-    """A data frame as Parquet; columns of mixed types become text."""
-    frame, buffer = frame.copy(), io.BytesIO()
-    for name in (name for name in frame if frame[name].dtype == object):
-        frame[name] = [None if gone else str(v) for v, gone in zip(frame[name], frame[name].isna(), strict=True)]
+    """Return a data frame as Parquet; columns of mixed types become text."""
+    frame = frame.copy()
+    for name in frame:
+        if frame[name].dtype == object:
+            values = zip(frame[name], frame[name].isna(), strict=True)
+            frame[name] = [None if missing else str(value) for value, missing in values]
+    buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Who is computing a record: the holder of a lock of the operating system, which ends with its process."""
+"""The lock of a record's folder: an operating-system lock that ends with the process that computes the record."""
 
 import os
 import platform
@@ -8,28 +8,28 @@ from typing import Any
 import filelock
 
 LOCK_FILE = ".lock"
-_PATIENCE = 0.05  # seconds: as long as somebody may be looking
+_TIMEOUT = 0.05  # seconds to wait for a process that only looks whether the folder is locked
 
 
 def try_lock(folder: Path) -> filelock.BaseFileLock | None:
-    """The lock of a folder, for this process; None when another one has it. Raises OSError where it cannot be made."""
+    """Lock a folder for this process; None if another process has the lock. Raises OSError if it cannot be created."""
     lock = filelock.FileLock(folder / LOCK_FILE)
     try:
-        lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
+        lock.acquire(timeout=_TIMEOUT, poll_interval=_TIMEOUT / 10)
     except filelock.Timeout:
         return None
     return lock
 
 
 def process_info() -> dict[str, Any]:
-    """What a record says of the process that computes it."""
+    """Return the entries of status.json on the process that computes the record."""
     return {"pid": os.getpid(), "host": platform.node()}
 
 
 def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
-    """Whether nobody is computing a record whose status is "running": its process was killed.
+    """Return whether no process computes a record whose status is "running", because its process was killed.
 
-    Of another machine's process that cannot be known, for a folder over a network need not share its locks.
+    Returns False for a process of another machine, because a folder over a network need not share its locks.
     """
     if status.get("host", platform.node()) != platform.node():
         return False

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-SELECTION_FILE = "selection.json"  # the file of a selection that says what was chosen
-STABILITY_FILE = "stability.json"  # that of a stability selection
-REFIT_FOLDER = "refit"  # the folder in it that holds the run with its choice
+SELECTION_FILE = "selection.json"  # the result of a selection
+STABILITY_FILE = "stability.json"  # the result of a stability selection
+REFIT_FOLDER = "refit"  # the folder in a selection that holds the run with the selected strength
 PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
-PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # their digests, by section of the configuration
+PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # the digests of these files, by section of the configuration
 RECORD_FILES = (
     "config.yaml",
     PLUGIN_FOLDER,
@@ -50,38 +50,38 @@ FINISHED_STATUSES = ("done", "diverged")
 
 @dataclass(frozen=True)
 class Record:
-    """A run that is on disk, read when asked for."""
+    """A run on disk. Each file is read when its property is first used."""
 
     folder: Path
 
     @property
     def status(self) -> dict[str, Any]:
-        """``status`` (running, done, diverged, failed, interrupted), ``reason``, ``identity``, ...; or empty.
+        """The content of status.json: ``status`` (running, done, diverged, failed, interrupted), ``reason``, ...
 
-        One that says that it is running although its process was killed is interrupted.
+        Empty without the file. A record whose process was killed while running is reported as interrupted.
         """
-        found = formats.read_json(self.folder / "status.json")
-        if found.get("status") != "running" or not is_abandoned(self.folder, found):
-            return found
-        found = formats.read_json(self.folder / "status.json")  # which may have ended meanwhile
-        if found.get("status") == "running":
-            found |= {"status": "interrupted", "reason": "killed, or its machine went down, or its disk was full"}
-        return found
+        status = formats.read_json(self.folder / "status.json")
+        if status.get("status") != "running" or not is_abandoned(self.folder, status):
+            return status
+        status = formats.read_json(self.folder / "status.json")  # the run may have ended since the first reading
+        if status.get("status") == "running":
+            status |= {"status": "interrupted", "reason": "killed, or its machine went down, or its disk was full"}
+        return status
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to compute."""
+        """True if nothing is left to compute: the run is done or has diverged."""
         return self.status.get("status") in FINISHED_STATUSES
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration. A tracker and hosts are of one start alone, and never taken from a record."""
-        found = formats.read_yaml(self.folder / "config.yaml")
-        return {key: value for key, value in found.items() if key not in ("tracker", "hosts")}
+        """The resolved configuration, without the tracker and the hosts, which belong to one invocation."""
+        config = formats.read_yaml(self.folder / "config.yaml")
+        return {key: value for key, value in config.items() if key not in ("tracker", "hosts")}
 
     @property
     def flat_config(self) -> dict[str, Any]:
-        """The configuration with dotted keys, lists as text; empty if there is none that can be read."""
+        """The configuration with dotted keys, lists as text; empty if the file is missing or cannot be read."""
         try:
             return formats.flatten(formats.read_yaml(self.folder / "config.yaml"))
         except (OSError, formats.yaml.YAMLError, AttributeError):
@@ -89,26 +89,28 @@ class Record:
 
     @cached_property
     def plugins(self) -> dict[str, Any]:
-        """What the user's own plug-ins were made of when they ran, by section: ``class``, ``digest``, ``files`` with
-        their SHA-256, ``distributions`` with their versions. Empty where all plug-ins are fcorun's."""
+        """The code of the user's own plug-ins when they ran, by section; empty if all plug-ins are fcorun's.
+
+        A section has ``class``, ``digest``, ``files`` with their SHA-256 and ``distributions`` with their versions.
+        """
         return formats.read_json(self.folder / PLUGIN_INDEX)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Final, best and tail-averaged metrics, times, versions."""
-        found = formats.read_summary(self.folder)
-        if not found:
+        summary = formats.read_summary(self.folder)
+        if not summary:
             raise FileNotFoundError(f"{self.folder} holds no summary.json that can be read")
-        return found
+        return summary
 
     @property
     def rows(self) -> list[dict[str, float]]:
-        """The rows of metrics.csv as plain values; none where there is no file."""
+        """The rows of metrics.csv as plain values; none without the file."""
         return formats.read_rows(self.folder)
 
     @cached_property
     def metrics(self) -> "pd.DataFrame":
-        """A row an evaluation: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
+        """The evaluations, one a row: round, seconds, bytes_up, bytes_down, grad_evals, prox_evals, then metrics."""
         import pandas as pd
 
         text = pd.read_csv(io.StringIO(formats.read_text(self.folder / "metrics.csv")), dtype=str)
@@ -117,23 +119,30 @@ class Record:
 
     @cached_property
     def scores(self) -> "pd.DataFrame":
-        """How good the model is on the rows of training, validation and test: a row for each set of rows, ``model`` and
-        ``client``, empty for all, as ``fcorun.models.scores`` says; empty where there are none."""
+        """The scores of the models on the rows of training, validation and test; empty without scores.csv.
+
+        Each row has a set of rows, a ``model`` and a ``client`` (empty for all), as in ``fcorun.models.scores``.
+        """
         import pandas as pd
 
         try:
             text = formats.read_text(self.folder / "scores.csv")
         except FileNotFoundError:
             return pd.DataFrame()
-        found = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
-        words = ("set", "model", "client", "positive")
-        numbers = {name: found[name].replace("", "nan").astype(float) for name in found if name not in words}
-        return found.assign(**(numbers | {"n": found["n"].astype(int)}))
+        scores = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+        for name in scores:
+            if name == "n":
+                scores[name] = scores[name].astype(int)
+            elif name not in ("set", "model", "client", "positive"):
+                scores[name] = scores[name].replace("", "nan").astype(float)
+        return scores
 
     @cached_property
     def scaling(self) -> "dict[str, np.ndarray]":
-        """What each client's features were standardized by, where they were ``per_client``: ``client`` (M,), ``rows``
-        (M,) that it trains on, ``mean_`` and ``var_`` (M, d); else empty."""
+        """The standardization of each client's features if it was ``per_client``; else empty.
+
+        The arrays are ``client`` (M,), ``rows`` (M,) of training, ``mean_`` and ``var_`` (M, d).
+        """
         try:
             return formats.read_npz(self.folder / "scaling.npz")
         except FileNotFoundError:
@@ -146,28 +155,32 @@ class Record:
 
     @cached_property
     def personal(self) -> "dict[str, np.ndarray]":
-        """The clients' own models by parameter, with a leading axis M, and ``client``, their names; empty: none."""
+        """The clients' personal models by parameter, with a leading axis M, and ``client``, their names; or empty."""
         try:
             return formats.read_npz(self.folder / "personal.npz")
         except FileNotFoundError:
             return {}
 
     def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
-        """A fitted object of scikit-learn with this model, or that of a client: see ``fcorun.models.estimator``.
+        """Return a fitted estimator of scikit-learn with this model, or that of a client.
 
-        An objective that is not fcorun's is imported from the folder ``trust``, or refused.
+        See ``fcorun.models.estimator``. An objective that is not fcorun's is imported from the folder ``trust``, or
+        refused.
         """
-        made = import_module("fcorun.models.estimator").load_estimator  # a room above this one, so by name
-        return made(self, client, trust)
+        load_estimator = import_module("fcorun.models.estimator").load_estimator  # by name, from a layer above
+        return load_estimator(self, client, trust)
 
     def encode(self, frame: Any) -> Any:
-        """The features of rows of a table, a pandas.DataFrame, as ``estimator`` takes them: columns by name, text coded
-        and gaps filled as in this record, not standardized. Raises UserError."""
+        """Return the features of the rows of a pandas.DataFrame as ``estimator`` takes them.
+
+        Columns are found by name, text is encoded and gaps are filled as in this record; features are not
+        standardized. Raises UserError.
+        """
         return import_module("fcorun.models.predict").select_features(frame, self, "the rows")[0]
 
 
 def load_records(*roots: str | Path) -> list[Record]:
-    """The records in and under these folders, in the order of their paths. Raises UserError for a folder not there."""
+    """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
     for root in roots:
         if not Path(root).is_dir():
             raise UserError(f"there is no folder {root}; give one that holds records")

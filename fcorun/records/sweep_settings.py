@@ -1,4 +1,4 @@
-"""What a sweep was asked for, kept in its folder: its table and pictures are later drawn by the same choice."""
+"""The settings of a sweep, saved in its folder so that later tables and pictures are made by the same choices."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
@@ -9,18 +9,19 @@ import yaml
 from fcorun.records import formats
 from fcorun.system.files import write_atomically
 
-SETTINGS_FILE = ".sweep"  # the file that also says that results.csv and the pictures beside it are a sweep's
+SETTINGS_FILE = ".sweep"  # a folder with this file is a sweep's, and so are its results.csv and pictures
 REPORT_KEYS = ("metric", "tail_rounds", "x", "style")  # the root keys that say how a sweep is shown
 
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """What tables and pictures of a folder of records go by; None: as the runs were told, or the default.
+    """The settings by which tables and pictures of a folder of records are made.
 
     Attributes:
-        metric, tail_rounds, x, style: the root keys of the sweep, ``SHOWN_BY``.
-        algos: the algorithms that were ever run here, in the order that gives each its look.
-        runs: the folders of the points of the last sweep, relative to its own, in their order.
+        metric, tail_rounds, x, style: the root keys of the sweep, ``REPORT_KEYS``. None: as in the records, or the
+            default.
+        algos: the algorithms that were ever run in the folder, in the order that gives each its line style.
+        runs: the folders of the points of the last sweep, relative to the sweep's folder, in their order.
     """
 
     metric: str | None = None
@@ -30,35 +31,52 @@ class SweepSettings:
     runs: tuple[str, ...] = ()
     style: str | None = None
 
-    def with_overrides(self, **given: object) -> "SweepSettings":
-        """The same with what is given and not None."""
-        return replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore
+    def with_overrides(self, **overrides: object) -> "SweepSettings":
+        """Return these settings with the overrides that are not None."""
+        given = {name: value for name, value in overrides.items() if value is not None}
+        return replace(self, **given)  # type: ignore
 
 
 def save_settings(folder: Path, settings: SweepSettings) -> None:
-    """Mark a folder as a sweep's, and keep what was asked for. Raises OSError."""
-    content = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(settings).items()}
+    """Mark a folder as a sweep's by saving the settings in it. Raises OSError."""
+    content = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(settings).items()}
     write_atomically(folder / SETTINGS_FILE, formats.yaml_text(content))
 
 
 def load_settings(*folders: str | Path) -> SweepSettings:
-    """What was asked for in these folders; of several, what they agree on. A mark of before, empty, says nothing."""
-    found = [_read(Path(folder) / SETTINGS_FILE) for folder in folders]
-    agreed = {name: getattr(found[0], name) if len({getattr(a, name) for a in found}) == 1 else None
-              for name in REPORT_KEYS} if found else {}  # fmt: skip
-    return SweepSettings(**agreed, algos=_each(found, "algos"), runs=_each(found, "runs"))
+    """Load the settings of sweeps' folders.
+
+    Of several folders, the report keys are those on which all agree, and the algorithms and runs are joined.
+    """
+    all_settings = [_load_folder(Path(folder)) for folder in folders]
+    agreed = {}
+    for key in REPORT_KEYS:
+        values = {getattr(settings, key) for settings in all_settings}
+        if len(values) == 1:
+            agreed[key] = values.pop()
+    return SweepSettings(**agreed, algos=_join(all_settings, "algos"), runs=_join(all_settings, "runs"))
 
 
-def _each(found: Iterable[SweepSettings], name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(value for asked in found for value in getattr(asked, name)))
+def _join(all_settings: Iterable[SweepSettings], name: str) -> tuple[str, ...]:
+    """Join the values of a field, each once, in their order."""
+    return tuple(dict.fromkeys(value for settings in all_settings for value in getattr(settings, name)))
 
 
-def _read(path: Path) -> SweepSettings:
+def _load_folder(folder: Path) -> SweepSettings:
+    """Load the settings of one folder; the defaults if its file is missing or cannot be read.
+
+    Runs outside of the folder are left out.
+    """
     try:
-        told = formats.read_yaml(path)
+        content = formats.read_yaml(folder / SETTINGS_FILE)
     except (OSError, yaml.YAMLError):
         return SweepSettings()
-    told = {f.name: told[f.name] for f in fields(SweepSettings) if told.get(f.name) is not None} if told else {}
-    told |= {name: tuple(map(str, told.get(name, ()))) for name in ("algos", "runs")}
-    told["runs"] = tuple(run for run in told["runs"] if not Path(run).is_absolute() and ".." not in Path(run).parts)
-    return SweepSettings(**told)
+    values = {}
+    for field in fields(SweepSettings):
+        value = content.get(field.name)
+        if value is not None:
+            values[field.name] = value
+    values["algos"] = tuple(str(algo) for algo in values.get("algos", ()))
+    runs = [str(run) for run in values.get("runs", ())]
+    values["runs"] = tuple(run for run in runs if not Path(run).is_absolute() and ".." not in Path(run).parts)
+    return SweepSettings(**values)

@@ -227,7 +227,7 @@ def test_a_record_whose_lock_is_held_is_running():
     seen = []
 
     class Look(Watcher):
-        def row(self, job, row):
+        def on_evaluation(self, job, row):
             seen.append(Record(job.folder.path).status)
 
     run(small(), "here", Look())
@@ -240,7 +240,7 @@ def test_who_looks_takes_no_folder_away(monkeypatch):
     """A look holds the lock for a moment: who claims the folder then waits for that."""
     killed = running("a")
     (killed.folder / ".lock").touch()
-    monkeypatch.setattr("fcorun.records.locks._PATIENCE", 5)
+    monkeypatch.setattr("fcorun.records.locks._TIMEOUT", 5)
     with filelock.FileLock(killed.folder / ".lock", thread_local=False) as look:
         threading.Timer(0.01, look.release).start()
         assert RunFolder(killed.folder, "1").claim() == "resume"

@@ -138,7 +138,7 @@ def test_another_host_does_what_it_is_told(among, monkeypatch):
 
 
 def test_another_host_says_what_it_cannot_do(among, monkeypatch):
-    monkeypatch.setattr(follower, "_LATER", 0)
+    monkeypatch.setattr(follower, "_COMPLAINT_DELAY", 0)
     run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
     wrong = EXPERIMENT.config | {"rounds": -1}
     end = {"do": "end", "code": 1, "why": "host 1 (b) failed: too bad; the same command goes on"}
@@ -187,7 +187,7 @@ def test_predictions_of_all_rows_come_together_on_the_first_host(among, monkeypa
             found[name], compute_predictions(EXPERIMENT.objective, solution, x), rtol=1e-6, atol=1e-6
         )
     told, said = hosts.said[-1], hosts.script
-    monkeypatch.setattr(follower, "load", lambda _: parts[1])
+    monkeypatch.setattr(follower, "load_data", lambda _: parts[1])
     second = among({"do": "prepare", "config": EXPERIMENT.config}, told, end, rank=1)
     assert run_follower() == 0
     assert not said

@@ -40,7 +40,7 @@ def test_a_baseline_tells_of_its_iterations():
 
 def test_results_tell_how_far_a_run_has_come(monkeypatch, capsys):
     class Asking(Watcher):
-        def row(self, job, row):
+        def on_evaluation(self, job, row):
             if row["round"] == 6:  # of which nothing is noted yet
                 assert command(["results", "here"]) == 0
 
@@ -61,7 +61,7 @@ def test_metrics_of_a_run_on_its_way_are_there_at_each_checkpoint():
     seen = []
 
     class Seeing(Watcher):
-        def row(self, job, row):
+        def on_evaluation(self, job, row):
             seen.append([row["round"] for row in Record(Path("here")).rows])
 
     whole = run(small(*RUN), "here", Seeing())
