@@ -1,1 +1,1 @@
-"""Checks of plug-ins: the laws of each kind, which hold for fcorun's own and are to hold for a user's."""
+"""Checks of plug-ins: the laws of each kind, for the plug-ins of fcorun and of users."""

@@ -1,4 +1,4 @@
-"""A check of a plug-in: a law that it is to obey, and the sentence on where it does not."""
+"""Checks of a plug-in: laws, and the sentences on their violations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ Subject = TypeVar("Subject")
 
 
 class Violation(Exception):
-    """A law that does not hold: what was expected, and what came."""
+    """A violated law, with the expected and the actual value."""
 
 
 def never_skip(subject: Any) -> str:
-    """Say that a law holds for every subject."""
+    """Return no reason: the law applies to every subject."""
     return ""
 
 
@@ -26,9 +26,9 @@ class Check(Generic[Subject]):
 
     Attributes:
         name: the law in a few words.
-        run: tries the law on a subject, and returns what a user should know although it holds, or None. Raises
-            Violation, or whatever the plug-in raises.
-        excuse: says why the law does not apply to a subject; empty where it does.
+        run: a function that tests the law on a subject, and returns a remark for the user or None. Raises Violation, or
+            any exception of the plug-in.
+        skip_reason: a function that returns why the law does not apply to a subject, or an empty text if it applies.
     """
 
     name: str
@@ -38,8 +38,11 @@ class Check(Generic[Subject]):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The end of a check on one subject: ``sentence`` says what is wrong, why the check does not apply, or what a user
-    should know of a law that holds."""
+    """The result of a check on one subject.
+
+    Attributes:
+        message: the violation, the reason why the check does not apply, or a remark on a law that holds.
+    """
 
     name: str
     status: Literal["passed", "failed", "not applicable"]
@@ -47,11 +50,11 @@ class CheckResult:
 
 
 def run_checks(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[CheckResult]:
-    """Yield the outcome of each check on a subject, one after the other."""
+    """Yield the result of each check on a subject, one after the other."""
     for check in checks:
         try:
-            if excuse := check.skip_reason(subject):
-                yield CheckResult(check.name, "not applicable", excuse)
+            if reason := check.skip_reason(subject):
+                yield CheckResult(check.name, "not applicable", reason)
                 continue
             remark = check.run(subject)
         except Violation as violation:
@@ -62,49 +65,51 @@ def run_checks(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[C
             yield CheckResult(check.name, "passed", remark or "")
 
 
-def require(holds: bool, sentence: str) -> None:
-    """Raise Violation with the sentence unless the law holds."""
+def require(holds: bool, message: str) -> None:
+    """Raise Violation with the message unless the law holds."""
     if not holds:
-        raise Violation(sentence)
+        raise Violation(message)
 
 
-def require_close(what: str, found: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
-    """Raise Violation where arrays differ by more than ``atol + rtol |expected|``, at the entry that differs most."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    require(found.shape == expected.shape, f"{what} should have the shape {expected.shape} and has {found.shape}")
+def require_close(name: str, actual: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Raise Violation for arrays that differ by more than ``atol + rtol |expected|``, with the largest difference."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    require(actual.shape == expected.shape, f"{name} should have the shape {expected.shape} and has {actual.shape}")
     with np.errstate(invalid="ignore"):
-        apart = np.abs(found.astype(float) - expected) - atol - rtol * np.abs(expected)
-    _point_at(what, "should be", np.where(found == expected, 0.0, apart), found, expected)
+        excess = np.abs(actual.astype(float) - expected) - atol - rtol * np.abs(expected)
+    _report_largest_excess(name, "should be", np.where(actual == expected, 0.0, excess), actual, expected)
 
 
-def require_at_least(what: str, found: Any, least: Any, slack: Any = 0.0) -> None:
-    """Raise Violation where an entry is below ``least`` by more than ``slack``, at the entry that is most below."""
-    found, least = np.broadcast_arrays(np.asarray(found, float), np.asarray(least, float))
-    _point_at(what, "should be at least", _excess(least, found) - slack, found, least)
+def require_at_least(name: str, actual: Any, least: Any, slack: Any = 0.0) -> None:
+    """Raise Violation for an entry below ``least`` by more than ``slack``, at the entry farthest below."""
+    actual, least = np.broadcast_arrays(np.asarray(actual, float), np.asarray(least, float))
+    _report_largest_excess(name, "should be at least", _difference(least, actual) - slack, actual, least)
 
 
-def require_at_most(what: str, found: Any, most: Any, slack: Any = 0.0) -> None:
-    """Raise Violation where an entry is above ``most`` by more than ``slack``, at the entry that is most above."""
-    found, most = np.broadcast_arrays(np.asarray(found, float), np.asarray(most, float))
-    _point_at(what, "should be at most", _excess(found, most) - slack, found, most)
+def require_at_most(name: str, actual: Any, most: Any, slack: Any = 0.0) -> None:
+    """Raise Violation for an entry above ``most`` by more than ``slack``, at the entry farthest above."""
+    actual, most = np.broadcast_arrays(np.asarray(actual, float), np.asarray(most, float))
+    _report_largest_excess(name, "should be at most", _difference(actual, most) - slack, actual, most)
 
 
-def _excess(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+def _difference(upper: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    """Return ``upper - lower``, and 0 for equal infinities."""
     with np.errstate(invalid="ignore"):
-        return np.where(above == below, 0.0, above - below)
+        return np.where(upper == lower, 0.0, upper - lower)
 
 
-def require_finite(what: str, found: Any) -> None:
-    """Raise Violation where an entry is NaN or infinite."""
-    bad = np.argwhere(~np.isfinite(np.asarray(found, float)))
-    require(not len(bad), f"{what} should be finite and is {np.asarray(found)[tuple(bad[0])] if len(bad) else ''}")
+def require_finite(name: str, actual: Any) -> None:
+    """Raise Violation for an entry that is NaN or infinite."""
+    entries = np.argwhere(~np.isfinite(np.asarray(actual, float)))
+    if len(entries):
+        raise Violation(f"{name} should be finite and is {np.asarray(actual)[tuple(entries[0])]}")
 
 
-def _point_at(what: str, law: str, excess: np.ndarray, found: np.ndarray, expected: np.ndarray) -> None:
-    """Raise Violation that names the entry with the largest excess, if any is above 0 or NaN."""
+def _report_largest_excess(name: str, law: str, excess: np.ndarray, actual: np.ndarray, expected: np.ndarray) -> None:
+    """Raise Violation with the entry of the largest excess, if any excess is above 0 or NaN."""
     excess = np.where(np.isnan(excess), np.inf, excess)
     if not excess.size or excess.max() <= 0:
         return
-    place = np.unravel_index(excess.argmax(), excess.shape)
-    at = f" at entry {', '.join(map(str, map(int, place)))}" if place else ""
-    raise Violation(f"{what} {law} {expected[place]:.8g} and is {found[place]:.8g}{at}")
+    index = np.unravel_index(excess.argmax(), excess.shape)
+    entry = f" at entry {', '.join(str(int(i)) for i in index)}" if index else ""
+    raise Violation(f"{name} {law} {expected[index]:.8g} and is {actual[index]:.8g}{entry}")

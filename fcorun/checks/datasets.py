@@ -1,4 +1,4 @@
-"""The laws of a data set: the same rows each time, on each of several hosts, and a fingerprint that stands for them."""
+"""The laws of a data set: the same rows each time and on each of several hosts, and a matching fingerprint."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from fcorun.datasets.base import Dataset, FederatedData
 
 HOSTS = 2
 _SPLITS = ("x", "y", "x_val", "y_val", "x_test", "y_test")
-_MORE = ("offsets", "offsets_val", "weight", "weight_val", "weight_test", "offset", "offset_val", "offset_test")
+_OPTIONAL = ("offsets", "offsets_val", "weight", "weight_val", "weight_test", "offset", "offset_val", "offset_test")
 
 
 @dataclass(frozen=True)
 class DatasetCase:
-    """A data set, as ``data=NAME`` and overrides of its keys choose it."""
+    """A data set, chosen by ``data=NAME`` and overrides of its keys."""
 
     name: str
     overrides: tuple[str, ...] = ()
@@ -35,22 +35,22 @@ class DatasetCase:
 
     @cached_property
     def data(self) -> FederatedData:
-        """The data, loaded after NumPy's generator was given one seed."""
-        return _loaded(self.dataset, seed=1)
+        """The data, loaded with a fixed seed of NumPy's generator."""
+        return _load_with_seed(self.dataset, seed=1)
 
 
-def _loaded(dataset: Dataset, seed: int) -> FederatedData:
-    before = np.random.get_state()
+def _load_with_seed(dataset: Dataset, seed: int) -> FederatedData:
+    state = np.random.get_state()
     np.random.seed(seed)
     try:
         dataset.fetch()
         return dataset.load()
     finally:
-        np.random.set_state(before)
+        np.random.set_state(state)
 
 
 def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
-    for name in (*_SPLITS, *_MORE):
+    for name in (*_SPLITS, *_OPTIONAL):
         if (value := getattr(data, name)) is not None:
             yield name, np.asarray(value)
 
@@ -58,49 +58,52 @@ def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
 # ---------------------------------------------------------------- the laws
 
 
-def valid(case: DatasetCase) -> None:
-    """The data have what every algorithm needs: finite numbers, rows for each client, two classes to tell apart."""
+def check_valid(case: DatasetCase) -> None:
+    """Require data for every algorithm: finite numbers, rows for each client, two classes at least."""
     case.data.validate()
 
 
-def same_again(case: DatasetCase) -> None:
-    """Loading again gives the same arrays: random numbers come from ``stream(seed, names...)`` and not from NumPy's
-    generator of the process."""
-    again = dict(_arrays(_loaded(case.dataset, seed=2)))
+def check_repeatable(case: DatasetCase) -> None:
+    """Require the same arrays from a second load, so that random numbers come from ``stream`` alone."""
+    second = dict(_arrays(_load_with_seed(case.dataset, seed=2)))
     for name, value in _arrays(case.data):
-        same = name in again and value.dtype == again[name].dtype and np.array_equal(value, again[name])
+        same = name in second and value.dtype == second[name].dtype and np.array_equal(value, second[name])
         require(same, f"{name} should be the same when the data are loaded again, and differs: draw random numbers "
                       "from fcorun.datasets.base.stream(seed, ...)")  # fmt: skip
 
 
-def same_fingerprint(case: DatasetCase) -> None:
-    """The fingerprint of the same data set is the same."""
-    again = build_plugin("data", case.config["data"]).fingerprint()
-    require(case.dataset.fingerprint() == again, "fingerprint() should be the same for the same options and files, and "
-                                                 "differs: sources() should digest what files hold")  # fmt: skip
+def check_fingerprint(case: DatasetCase) -> None:
+    """Require the same fingerprint for the same data set."""
+    second = build_plugin("data", case.config["data"]).fingerprint()
+    require(
+        case.dataset.fingerprint() == second,
+        "fingerprint() should be the same for the same options and files, and differs: sources() should digest what "
+        "files hold",
+    )
 
 
-def parts(case: DatasetCase) -> None:
-    """Each of several hosts has the rows of its own clients, as the whole data have them."""
-    for part in range(HOSTS):
-        found = case.dataset.load_shard(part, HOSTS)
-        cut = found.host_bounds
-        require(cut is not None and np.array_equal(found.offsets, case.data.offsets),
-                f"load_part({part}, {HOSTS}) should have the offsets of all clients, and a cut")  # fmt: skip
-        assert cut is not None
-        rows = slice(*case.data.offsets[[cut[part], cut[part + 1]]])
-        same = np.array_equal(np.asarray(found.x[rows]), np.asarray(case.data.x[rows]))
-        require(same, f"load_part({part}, {HOSTS}) should have the rows of its clients as load() has them, and differs")
-        require(np.array_equal(found.y, case.data.y), f"load_part({part}, {HOSTS}) should have all targets of load()")
+def check_shards(case: DatasetCase) -> None:
+    """Require that each of several hosts loads the rows of its clients as the whole data have them."""
+    for host in range(HOSTS):
+        call = f"load_shard({host}, {HOSTS})"
+        shard = case.dataset.load_shard(host, HOSTS)
+        bounds = shard.host_bounds
+        same = bounds is not None and np.array_equal(shard.offsets, case.data.offsets)
+        require(same, f"{call} should have the offsets of all clients, and host_bounds")
+        assert bounds is not None
+        rows = slice(*case.data.offsets[[bounds[host], bounds[host + 1]]])
+        same = np.array_equal(np.asarray(shard.x[rows]), np.asarray(case.data.x[rows]))
+        require(same, f"{call} should have the rows of its clients as load() has them, and differs")
+        require(np.array_equal(shard.y, case.data.y), f"{call} should have all targets of load()")
 
 
-def _population(case: DatasetCase) -> str:
-    return "its clients make their rows" if case.data.generated is not None else ""
+def _reason_generated(case: DatasetCase) -> str:
+    return "its clients generate their rows" if case.data.generated is not None else ""
 
 
 CHECKS: tuple[Check[DatasetCase], ...] = (
-    Check("the data are valid", valid),
-    Check("the same rows again", same_again),
-    Check("the same fingerprint again", same_fingerprint),
-    Check("each host has the rows of its own clients", parts, _population),
+    Check("the data are valid", check_valid),
+    Check("the same rows again", check_repeatable),
+    Check("the same fingerprint again", check_fingerprint),
+    Check("each host has the rows of its own clients", check_shards, _reason_generated),
 )

@@ -1,6 +1,6 @@
-"""The laws of a mirror map: to the dual and back, and the primal with each regularizer that it takes.
+"""The laws of a mirror map: to_dual, to_primal, and retrieve with each supported regularizer.
 
-Numbers are in float64: call the checks within ``jax.enable_x64(True)``.
+Call the checks within ``jax.enable_x64(True)``: numbers are in float64.
 """
 
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from fcorun.mirror_maps.base import MirrorMap
 from fcorun.regularizers.base import Constraint, Regularizer
 from fcorun.regularizers.none import NoRegularizer
 
-SIZE = 10  # of the parameters that laws are tried on
+SIZE = 10  # of the parameters of the laws
 
 
 @dataclass
 class PairCase:
-    """A mirror map with a regularizer that it takes."""
+    """A mirror map with a supported regularizer."""
 
     mirror: MirrorMap
     reg: Regularizer
@@ -32,7 +32,7 @@ class PairCase:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a parameter that the regularizer takes."""
+        """The shape of a parameter that the regularizer accepts."""
         try:
             getattr(self.reg, "check", lambda shape: None)((SIZE,))
         except ValueError:
@@ -41,37 +41,37 @@ class PairCase:
 
 
 def domain_points(mirror: MirrorMap, shape: tuple[int, ...] = (SIZE,)) -> jax.Array:
-    """Return eight points of the domain of h, taken to be the positive orthant if it is not everything."""
+    """Return eight points of the domain of h, which is either the whole space or the positive orthant."""
     w = jnp.asarray(np.random.default_rng(2).standard_normal((8, *shape)))
     return w if bool(jnp.isfinite(mirror.to_dual(w[0])).all()) else jnp.abs(w)
 
 
-def _is_everywhere(mirror: MirrorMap) -> bool:
+def _is_defined_everywhere(mirror: MirrorMap) -> bool:
     return bool(jnp.isfinite(mirror.to_dual(-jnp.ones(SIZE))).all())
 
 
 # ---------------------------------------------------------------- the laws of a map
 
 
-def there_and_back(mirror: MirrorMap) -> None:
-    """to_primal(to_dual(w)) is w."""
+def check_to_primal(mirror: MirrorMap) -> None:
+    """Require to_primal(to_dual(w)) = w."""
     for w in domain_points(mirror):
         require_close("to_primal(to_dual(w))", mirror.to_primal(mirror.to_dual(w)), w, rtol=1e-10)
 
 
-def gradient(mirror: MirrorMap) -> None:
-    """to_dual is strictly monotone with a symmetric Jacobian: the gradient of a strictly convex function."""
+def check_to_dual(mirror: MirrorMap) -> None:
+    """Require a strictly monotone to_dual with a symmetric Jacobian: the gradient of a strictly convex function."""
     for w, u in pairwise(domain_points(mirror)):
         slope = float(((mirror.to_dual(w) - mirror.to_dual(u)) * (w - u)).sum())
         require(slope > 0, f"<to_dual(w) - to_dual(u), w - u> should be above 0 and is {slope:.8g}")
         steps = 1e-5 * jnp.eye(SIZE)
-        many = jax.vmap(mirror.to_dual)
-        jacobian = (many(w[None] + steps) - many(w[None] - steps)) / 2e-5
+        to_dual = jax.vmap(mirror.to_dual)
+        jacobian = (to_dual(w[None] + steps) - to_dual(w[None] - steps)) / 2e-5
         require_close("the Jacobian of to_dual", jacobian, jacobian.T, rtol=1e-6, atol=1e-6)
 
 
-def retrieve_without_psi(mirror: MirrorMap) -> None:
-    """retrieve() with no regularizer is to_primal()."""
+def check_retrieve_without_psi(mirror: MirrorMap) -> None:
+    """Require retrieve() without a regularizer to be to_primal()."""
     for w in domain_points(mirror):
         z = mirror.to_dual(w)
         require_close(
@@ -83,21 +83,22 @@ def retrieve_without_psi(mirror: MirrorMap) -> None:
 
 
 def check_retrieve_minimizes(case: PairCase) -> None:
-    """w = retrieve(z, t, psi): z - to_dual(w) is t times a subgradient of psi at w, on the domains of both."""
+    """Require w = retrieve(z, t, psi) in both domains, with z - to_dual(w) t times a subgradient of psi at w."""
     mirror, reg, shape = case.mirror, case.reg, case.shape
     rng = np.random.default_rng(3)
     z = jax.vmap(mirror.to_dual)(domain_points(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
     t = jnp.asarray(10 ** rng.uniform(-1, 0.5, 8))
-    retrieve, value = jax.jit(jax.vmap(lambda z, t: mirror.retrieve(z, t, reg))), jax.jit(jax.vmap(reg.value))
+    retrieve = jax.jit(jax.vmap(lambda z, t: mirror.retrieve(z, t, reg)))
+    value = jax.jit(jax.vmap(reg.value))
     w = retrieve(z, t)
     require(w.shape == z.shape, f"retrieve(z, t, psi) should have the shape of z, {z.shape[1:]}, and has {w.shape[1:]}")
     require_finite("psi(retrieve(z, t, psi))", value(w))
     residual = (z - jax.vmap(mirror.to_dual)(w)) / t.reshape(-1, *[1] * len(shape))
-    again = jax.jit(jax.vmap(lambda z: reg.prox(z, 1.0)))(w + residual)  # is w where residual is a subgradient
-    require_close("prox(w + (z - to_dual(w)) / t, 1), with w = retrieve(z, t, psi),", again, w, rtol=1e-8,
+    prox = jax.jit(jax.vmap(lambda z: reg.prox(z, 1.0)))(w + residual)  # w, if residual is a subgradient
+    require_close("prox(w + (z - to_dual(w)) / t, 1), with w = retrieve(z, t, psi),", prox, w, rtol=1e-8,
           atol=1e-8 * float(1 + jnp.abs(residual).max()))  # fmt: skip
     members = [w[::-1], retrieve(jnp.asarray(rng.standard_normal(z.shape)), t), w + 0.1 * (w[::-1] - w)]
-    if _is_everywhere(mirror) and not isinstance(reg, Constraint):
+    if _is_defined_everywhere(mirror) and not isinstance(reg, Constraint):
         members += [jnp.zeros_like(w), *(w + s * jnp.asarray(rng.standard_normal(w.shape)) for s in (1e-3, 0.1, 1))]
     for u in members:
         slope = (residual * (u - w)).reshape(8, -1).sum(1)
@@ -105,8 +106,8 @@ def check_retrieve_minimizes(case: PairCase) -> None:
                  value(w) + slope, 1e-9)  # fmt: skip
 
 
-def traced_numbers(case: PairCase) -> None:
-    """retrieve(0, 0) is in both domains, and runs that differ in numbers go through one program in float32."""
+def check_traced_numbers(case: PairCase) -> None:
+    """Require retrieve(0, 0) in both domains, and one float32 program for runs that differ in numbers."""
     mirror, reg, shape = case.mirror, case.reg, case.shape
     z = jnp.asarray(np.random.default_rng(4).standard_normal((2, *shape)), jnp.float32).at[0].set(0)
     stacked = jax.tree.map(lambda *v: jnp.asarray(v, jnp.float32), *[(numeric_fields(mirror), numeric_fields(reg))] * 2)
@@ -114,23 +115,23 @@ def traced_numbers(case: PairCase) -> None:
     def call(values, z, t):
         return replace(mirror, **values[0]).retrieve(z, t, replace(reg, **values[1]))
 
-    together = jax.jit(jax.vmap(call))(stacked, z, jnp.asarray([0, 0.3], jnp.float32))
-    require(together.dtype == jnp.float32, f"retrieve() in float32 should stay in it and is in {together.dtype}")
-    require_finite("retrieve(z, t, psi) in float32", together)
+    batch = jax.jit(jax.vmap(call))(stacked, z, jnp.asarray([0, 0.3], jnp.float32))
+    require(batch.dtype == jnp.float32, f"retrieve() in float32 should stay in it and is in {batch.dtype}")
+    require_finite("retrieve(z, t, psi) in float32", batch)
     expected = [mirror.retrieve(z[g].astype("float64"), t, reg) for g, t in enumerate((0, 0.3))]
-    require_close("retrieve(z, t, psi) under jax.vmap in float32", together, expected, rtol=2e-5, atol=1e-6)
-    start = mirror.to_dual(together[0])
+    require_close("retrieve(z, t, psi) under jax.vmap in float32", batch, expected, rtol=2e-5, atol=1e-6)
+    start = mirror.to_dual(batch[0])
     require_finite("to_dual(retrieve(0, 0, psi))", start)
     require(start.dtype == jnp.float32, f"to_dual() of an array in float32 should stay in it and is in {start.dtype}")
-    require_finite("psi(retrieve(0, 0, psi))", reg.value(together[0]))
+    require_finite("psi(retrieve(0, 0, psi))", reg.value(batch[0]))
 
 
 CHECKS: tuple[Check[MirrorMap], ...] = (
-    Check("to_primal undoes to_dual", there_and_back),
-    Check("to_dual is the gradient of a strictly convex function", gradient),
-    Check("retrieve without psi is to_primal", retrieve_without_psi),
+    Check("to_primal undoes to_dual", check_to_primal),
+    Check("to_dual is the gradient of a strictly convex function", check_to_dual),
+    Check("retrieve without psi is to_primal", check_retrieve_without_psi),
 )
 PAIR_CHECKS: tuple[Check[PairCase], ...] = (
     Check("retrieve minimises h(w) + t psi(w) - <z, w>", check_retrieve_minimizes),
-    Check("numbers may be traced: vmap, float32", traced_numbers),
+    Check("numbers may be traced: vmap, float32", check_traced_numbers),
 )

@@ -1,6 +1,6 @@
-"""The laws of an objective: its losses, their gradients, and what it says of their conjugate and curvature.
+"""The laws of an objective: losses, gradients, conjugates and bounds on the curvature.
 
-Numbers are in float64: call the checks within ``jax.enable_x64(True)``.
+Call the checks within ``jax.enable_x64(True)``: numbers are in float64.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from fcorun.problem.problem import Batch, Problem
 from fcorun.problem.vector import Vector
 from fcorun.regularizers.l1 import L1
 
-CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}  # of the targets, by task
+CLASSES = {"regression": 0, "binary": 2, "multiclass": 3}  # the number of classes of each task
 FEATURES, ROWS = 5, 9
 STRENGTH = 0.3  # of the l1 norm in the problem
 
 
 @dataclass
 class ObjectiveCase:
-    """An objective with one of its tasks. What is "auto" in the objective gets numbers for targets around 0."""
+    """An objective with one of its tasks. Fields that are "auto" get numbers for targets around 0."""
 
     objective: Objective
     task: str
@@ -39,7 +39,7 @@ class ObjectiveCase:
         return Problem(self.objective, L1(STRENGTH), Euclidean(), shapes)
 
     def example(self, rows: int = ROWS, seed: int = 0) -> tuple[Vector, Batch]:
-        """Draw a point and a batch with unequal weights."""
+        """Return a random point and a random batch with unequal weights."""
         rng = np.random.default_rng(seed)
         x = jnp.asarray(rng.standard_normal((rows, FEATURES)))
         if self.task == "regression":
@@ -52,7 +52,7 @@ class ObjectiveCase:
         return w, Batch(x, y, jnp.asarray(weight / weight.sum()))
 
     def adapt_targets(self, y: np.ndarray) -> np.ndarray:
-        """Return targets that the objective takes, made of any numbers."""
+        """Return numbers turned into targets that the objective accepts."""
         try:
             self.objective.check_targets(np.asarray(y), np.zeros(0))
         except ValueError:
@@ -63,36 +63,41 @@ class ObjectiveCase:
 # ---------------------------------------------------------------- the laws
 
 
-def gradient(case: ObjectiveCase) -> None:
-    """The gradient is that of the loss, by finite differences."""
+def check_gradient(case: ObjectiveCase) -> None:
+    """Require the gradient of the loss, by finite differences."""
     problem, (w, batch) = case.problem, case.example()
-    found, loss = jax.jit(problem.gradient)(w, batch), jax.jit(problem.loss)
-    require(set(found) == set(problem.shapes), f"the gradient should have the parameters {sorted(problem.shapes)}")
-    # a short step where losses are not convex: a network of ReLUs has many kinks
+    gradient = jax.jit(problem.gradient)(w, batch)
+    loss = jax.jit(problem.loss)
+    require(set(gradient) == set(problem.shapes), f"the gradient should have the parameters {sorted(problem.shapes)}")
+    # the step is shorter for losses that are not convex: a network of ReLUs has many kinks
     step, accuracy = (1e-5, 1e-7) if case.objective.convex else (1e-8, 1e-5)
     for seed in range(5):
         direction, _ = case.example(seed=seed + 1)
         slope = (loss(w + step * direction, batch) - loss(w - step * direction, batch)) / (2 * step)
-        require_close("the slope of the loss by its gradient", found.dot(direction), slope, rtol=accuracy, atol=1e-9)
+        require_close("the slope of the loss by its gradient", gradient.dot(direction), slope, rtol=accuracy, atol=1e-9)
 
 
-def weighted_mean(case: ObjectiveCase) -> None:
-    """The loss of a batch is the weighted mean of its rows'; rows of weight 0 are not there."""
+def check_weighted_mean(case: ObjectiveCase) -> None:
+    """Require that the loss of a batch is the weighted mean of its rows, whose rows of weight 0 have no effect."""
     problem, (w, batch) = case.problem, case.example()
-    loss, slope = jax.jit(problem.loss), jax.jit(problem.gradient)
+    loss = jax.jit(problem.loss)
+    gradient = jax.jit(problem.gradient)
     rows = [Batch(batch.x[i : i + 1], batch.y[i : i + 1], jnp.ones(1)) for i in range(ROWS)]
-    each = jnp.stack([loss(w, row) for row in rows])
+    row_losses = jnp.stack([loss(w, row) for row in rows])
     require_close(
-        "the loss of a batch, beside the mean of its rows' losses,", loss(w, batch), batch.weight @ each, rtol=1e-6
+        "the loss of a batch, beside the mean of its rows' losses,",
+        loss(w, batch),
+        batch.weight @ row_losses,
+        rtol=1e-6,
     )
-    short = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
-    cut = Batch(batch.x[:5], batch.y[:5], batch.weight[:5])
-    for ours, theirs in zip(jax.tree.leaves(slope(w, short)), jax.tree.leaves(slope(w, cut)), strict=True):
-        require_close("the gradient on a batch with rows of weight 0", ours, theirs, atol=1e-14)
+    padded = Batch(batch.x, batch.y, batch.weight.at[5:].set(0))
+    short = Batch(batch.x[:5], batch.y[:5], batch.weight[:5])
+    for leaf, expected in zip(jax.tree.leaves(gradient(w, padded)), jax.tree.leaves(gradient(w, short)), strict=True):
+        require_close("the gradient on a batch with rows of weight 0", leaf, expected, atol=1e-14)
 
 
-def convexity(case: ObjectiveCase) -> None:
-    """The loss is convex in the prediction, and in the parameters of an objective that says that it is convex."""
+def check_convexity(case: ObjectiveCase) -> None:
+    """Require a loss that is convex in the prediction, and in the parameters of an objective with convex = True."""
     objective, problem = case.objective, case.problem
     (u, batch), (v, _) = case.example(), case.example(seed=1)
     p, q = problem.predict(u, batch.x), problem.predict(v, batch.x)
@@ -105,22 +110,22 @@ def convexity(case: ObjectiveCase) -> None:
         require_at_most("the loss in the middle of two points", problem.loss(0.5 * (u + v), batch), ends)
 
 
-def scores(case: ObjectiveCase) -> None:
-    """loss() and scores() give a number a row, and accuracy is that of the class with the highest prediction."""
+def check_scores(case: ObjectiveCase) -> None:
+    """Require one number a row from loss() and scores(), and the accuracy of the class with the highest prediction."""
     w, batch = case.example()
     prediction = case.problem.predict(w, batch.x)
-    found = {"loss()": case.objective.loss(prediction, batch.y)}
-    told = case.objective.scores(prediction, batch.y)
-    found |= {f"scores()['{name}']": value for name, value in told.items()}
-    for name, value in found.items():
+    scores = case.objective.scores(prediction, batch.y)
+    results = {"loss()": case.objective.loss(prediction, batch.y)}
+    results |= {f"scores()['{name}']": value for name, value in scores.items()}
+    for name, value in results.items():
         require(value.shape == (ROWS,), f"{name} of {ROWS} rows should have the shape ({ROWS},) and has {value.shape}")
-    if case.task != "regression" and "accuracy" in told:
+    if case.task != "regression" and "accuracy" in scores:
         label = prediction > 0 if case.task == "binary" else prediction.argmax(axis=1)
-        require_close("scores()['accuracy']", told["accuracy"], label == batch.y)
+        require_close("scores()['accuracy']", scores["accuracy"], label == batch.y)
 
 
-def regularized(case: ObjectiveCase) -> None:
-    """psi acts on the parameters that the objective names, and on no other."""
+def check_regularized(case: ObjectiveCase) -> None:
+    """Require that psi acts on the parameters that the objective names, and on no other."""
     problem, (w, _) = case.problem, case.example()
     named = case.objective.regularized
     unknown = sorted(set(named) - set(problem.shapes))
@@ -129,80 +134,84 @@ def regularized(case: ObjectiveCase) -> None:
     )
     require_close("psi(w)", problem.psi(w), STRENGTH * sum(jnp.abs(w[name]).sum() for name in named), rtol=1e-6)
     for name in problem.shapes:
-        acts = name in named
+        is_regularized = name in named
         require_close(
-            f"'{name}' after a prox with a large step", problem.prox(w, 100.0)[name], (0 if acts else 1) * w[name]
+            f"'{name}' after a prox with a large step",
+            problem.prox(w, 100.0)[name],
+            (0 if is_regularized else 1) * w[name],
         )
-        expected = STRENGTH * jnp.sign(w[name]) if acts else jnp.zeros_like(w[name])
+        expected = STRENGTH * jnp.sign(w[name]) if is_regularized else jnp.zeros_like(w[name])
         require_close(f"the subgradient of psi in '{name}'", problem.subgradient(w)[name], expected)
-        if not acts:
+        if not is_regularized:
             require_close(f"'{name}' after retrieve with a large step", problem.retrieve(w, 100.0)[name], w[name])
 
 
-def conjugate(case: ObjectiveCase) -> None:
-    """loss(p) + conjugate(u) >= u p, with equality where u is the gradient at p."""
+def check_conjugate(case: ObjectiveCase) -> None:
+    """Require loss(p) + conjugate(u) >= u p, with equality if u is the gradient at p."""
     objective, (w, batch) = case.objective, case.example()
     prediction = case.problem.predict(w, batch.x)
     u = jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
-    told = objective.conjugate(u, batch.y)  # type: ignore[attr-defined]
-    at = objective.loss(prediction, batch.y) + told - u * prediction
-    require_close("loss(p) + conjugate(u) - u p, with u the gradient at p,", at, jnp.zeros(ROWS), atol=1e-12)
+    conjugate = objective.conjugate(u, batch.y)  # type: ignore[attr-defined]
+    gap = objective.loss(prediction, batch.y) + conjugate - u * prediction
+    require_close("loss(p) + conjugate(u) - u p, with u the gradient at p,", gap, jnp.zeros(ROWS), atol=1e-12)
     for other in np.linspace(-4, 4, 17):
         p = jnp.full(ROWS, other)
-        require_at_least("loss(p) + conjugate(u) - u p", objective.loss(p, batch.y) + told - u * p, 0, 1e-12)
+        require_at_least("loss(p) + conjugate(u) - u p", objective.loss(p, batch.y) + conjugate - u * p, 0, 1e-12)
 
 
-def precision(case: ObjectiveCase) -> None:
-    """Losses and gradients of data in float32 are in float32."""
+def check_float32(case: ObjectiveCase) -> None:
+    """Require float32 losses and gradients for float32 data."""
     problem = case.problem
     example = jax.tree.map(jnp.asarray, case.example())
     w, batch = jax.tree.map(lambda v: v.astype(jnp.float32) if v.dtype == jnp.float64 else v, example)
-    found = {"the loss": jax.eval_shape(problem.loss, w, batch).dtype}
-    found |= {f"the gradient in '{n}'": leaf.dtype for n, leaf in jax.eval_shape(problem.gradient, w, batch).items()}
-    for name, kind in found.items():
-        require(kind == jnp.float32, f"{name} in float32 should stay in it and is in {kind}")
+    dtypes = {"the loss": jax.eval_shape(problem.loss, w, batch).dtype}
+    for name, leaf in jax.eval_shape(problem.gradient, w, batch).items():
+        dtypes[f"the gradient in '{name}'"] = leaf.dtype
+    for name, dtype in dtypes.items():
+        require(dtype == jnp.float32, f"{name} in float32 should stay in it and is in {dtype}")
 
 
-def second_derivative(case: ObjectiveCase) -> None:
-    """The second derivative of a loss in its prediction stays within its bounds, and comes near the upper one."""
+def check_second_derivative(case: ObjectiveCase) -> None:
+    """Require a second derivative of the loss in the prediction within its bounds, and near the upper bound."""
     objective = case.objective
     assert isinstance(objective, LinearModel)
     outputs = CLASSES[case.task] if CLASSES[case.task] > 2 else 1
     low, high = objective.second_derivative(outputs)
-    rng, each = np.random.default_rng(4), 30
-    scale = np.repeat([0.01, 1.0, 5.0], each).reshape(-1, *[1] * (2 if outputs > 1 else 1))
-    p = jnp.asarray(scale * rng.standard_normal((3 * each, 1, outputs) if outputs > 1 else (3 * each, 1)))
-    y = jnp.asarray(case.adapt_targets(rng.integers(max(outputs, 2), size=3 * each)))[:, None]
+    rng = np.random.default_rng(4)
+    points = 30  # of each scale
+    scale = np.repeat([0.01, 1.0, 5.0], points).reshape(-1, *[1] * (2 if outputs > 1 else 1))
+    p = jnp.asarray(scale * rng.standard_normal((3 * points, 1, outputs) if outputs > 1 else (3 * points, 1)))
+    y = jnp.asarray(case.adapt_targets(rng.integers(max(outputs, 2), size=3 * points)))[:, None]
     second = jax.jit(jax.vmap(jax.hessian(lambda p, y: objective.loss(p, y)[0])))(p, y)
     values = np.linalg.eigvalsh(second.reshape(-1, outputs, outputs))
     require_at_least("the second derivative of the loss", values, low, 1e-12)
     require_at_most("the second derivative of the loss", values, high, 1e-12)
     require_close("bounded", objective.has_curvature_bound, np.isfinite(high))
-    near = 0.6 * high if objective.has_curvature_bound else 100
-    require_at_least("the largest second derivative, for an upper bound that is not too large,", values.max(), near)
+    least = 0.6 * high if objective.has_curvature_bound else 100
+    require_at_least("the largest second derivative, for an upper bound that is not too large,", values.max(), least)
 
 
-def _conjugate(case: ObjectiveCase) -> str:
+def _reason_no_conjugate(case: ObjectiveCase) -> str:
     if not hasattr(case.objective, "conjugate"):
         return "it has no conjugate()"
     return "it has several outputs" if case.task == "multiclass" else ""
 
 
-def _convex(case: ObjectiveCase) -> str:
+def _reason_not_convex(case: ObjectiveCase) -> str:
     return "" if case.objective.convex or hasattr(case.objective, "conjugate") else "it does not say convex = True"
 
 
-def _linear(case: ObjectiveCase) -> str:
+def _reason_not_linear(case: ObjectiveCase) -> str:
     return "" if isinstance(case.objective, LinearModel) else "it is no LinearModel"
 
 
 CHECKS: tuple[Check[ObjectiveCase], ...] = (
-    Check("the gradient is that of the loss", gradient),
-    Check("a batch is the weighted mean of its rows", weighted_mean),
-    Check("the loss is convex", convexity, _convex),
-    Check("loss and scores are of each row", scores),
-    Check("psi acts on the parameters in regularized alone", regularized),
-    Check("loss and conjugate meet at the gradient", conjugate, _conjugate),
-    Check("float32 stays float32", precision),
-    Check("the second derivative is within its bounds", second_derivative, _linear),
+    Check("the gradient is that of the loss", check_gradient),
+    Check("a batch is the weighted mean of its rows", check_weighted_mean),
+    Check("the loss is convex", check_convexity, _reason_not_convex),
+    Check("loss and scores are of each row", check_scores),
+    Check("psi acts on the parameters in regularized alone", check_regularized),
+    Check("loss and conjugate meet at the gradient", check_conjugate, _reason_no_conjugate),
+    Check("float32 stays float32", check_float32),
+    Check("the second derivative is within its bounds", check_second_derivative, _reason_not_linear),
 )

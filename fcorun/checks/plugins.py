@@ -1,4 +1,4 @@
-"""The checks of a plug-in that overrides choose, as ``algo=mine``."""
+"""The checks of plug-ins that overrides choose, such as ``algo=mine``."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,23 +12,23 @@ from fcorun.config import build_plugin
 from fcorun.configuration.search_path import find_choices
 from fcorun.errors import UserError
 
-Outcomes = Iterator[tuple[str, Iterator[CheckResult]]]  # a title and the outcomes below it, one plug-in after the other
+Results = Iterator[tuple[str, Iterator[CheckResult]]]  # a title and the results below it, one plug-in after the other
 
 
-def check_algorithm(name: str, overrides: Sequence[str]) -> Outcomes:
-    """Check ``algo=NAME``. Raises UserError where it cannot be composed."""
+def check_algorithm(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``algo=NAME``. Raises UserError for a configuration that cannot be composed."""
     case = algorithms.AlgorithmCase(name, tuple(overrides))
     _ = case.algorithm
     yield f"algo={name}", run_checks(algorithms.CHECKS, case)
 
 
-def check_regularizer(name: str, overrides: Sequence[str]) -> Outcomes:
-    """Check ``reg=NAME`` on a vector and on a matrix, where it takes them. Raises UserError where it takes neither."""
+def check_regularizer(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``reg=NAME`` on a vector and on a matrix. Raises UserError for a regularizer that accepts neither."""
     reg = build_plugin("reg", small(f"reg={name}", *overrides)["reg"])
     cases = regularizers.regularizer_cases(reg)
     if not cases:
         tried = " nor ".join(f"an array of shape {shape}" for shape in regularizers.SHAPES)
-        raise UserError(f"reg={name} takes neither {tried}, and no others are tried")
+        raise UserError(f"reg={name} takes neither {tried}, the only shapes that are checked")
     for case in cases:
         yield f"reg={name} on an array of shape {case.shape}", run_checks(regularizers.CHECKS, case)
     takes_vectors = len(cases[0].shape) == 1
@@ -38,14 +38,14 @@ def check_regularizer(name: str, overrides: Sequence[str]) -> Outcomes:
     )
 
 
-def check_mirror_map(name: str, overrides: Sequence[str]) -> Outcomes:
-    """Check ``mirror=NAME`` by itself and with each regularizer that it takes. Raises UserError as ``compose``."""
+def check_mirror_map(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``mirror=NAME`` alone and with each regularizer that it supports. Raises UserError as ``compose``."""
     mirror = build_plugin("mirror", small("reg=none", f"mirror={name}", *overrides)["mirror"])
     yield f"mirror={name}", run_checks(mirror_maps.CHECKS, mirror)
     for other in find_choices("reg"):
         try:
             reg = build_plugin("reg", small(f"reg={other}")["reg"])
-        except UserError:  # it needs more than its name
+        except UserError:  # the regularizer has required keys
             continue
         if mirror.supports(reg):
             pair = mirror_maps.PairCase(mirror, reg)
@@ -53,7 +53,7 @@ def check_mirror_map(name: str, overrides: Sequence[str]) -> Outcomes:
     yield f"mirror={name} in a run", run_checks(rounds.CHECKS, rounds.mirror_map_rounds(name, tuple(overrides)))
 
 
-def check_objective(name: str, overrides: Sequence[str]) -> Outcomes:
+def check_objective(name: str, overrides: Sequence[str]) -> Results:
     """Check ``objective=NAME`` with each of its tasks. Raises UserError as ``compose``."""
     for task in objectives.CLASSES:
         table = ("data=table", "data.path=rows.npz", f"data.task={task}")
@@ -65,15 +65,15 @@ def check_objective(name: str, overrides: Sequence[str]) -> Outcomes:
             yield f"objective={name} data.task={task} in a run", run_checks(rounds.CHECKS, run)
 
 
-def check_dataset(name: str, overrides: Sequence[str]) -> Outcomes:
-    """Check ``data=NAME``. Raises UserError where it cannot be composed, or loaded."""
+def check_dataset(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``data=NAME``. Raises UserError for data that cannot be composed or loaded."""
     case = datasets.DatasetCase(name, tuple(overrides))
     _ = case.data
     yield f"data={name}", run_checks(datasets.CHECKS, case)
     yield f"data={name} in a run", run_checks(rounds.CHECKS, rounds.data_rounds(case.config))
 
 
-PLUGINS: dict[str, Callable[[str, Sequence[str]], Outcomes]] = {
+PLUGINS: dict[str, Callable[[str, Sequence[str]], Results]] = {
     "algo": check_algorithm,
     "data": check_dataset,
     "mirror": check_mirror_map,
@@ -82,15 +82,18 @@ PLUGINS: dict[str, Callable[[str, Sequence[str]], Outcomes]] = {
 }
 
 
-def check(overrides: Sequence[str]) -> Outcomes:
-    """Check each plug-in that overrides choose; ``KEY=VALUE`` of its section go to it. Raises UserError for others."""
+def check(overrides: Sequence[str]) -> Results:
+    """Check each plug-in that overrides choose, with the ``KEY=VALUE`` overrides of its section.
+
+    Raises UserError for an override of any other section.
+    """
     usage = f"give {', '.join(f'{section}=NAME' for section in PLUGINS)}, and values of its keys"
-    given = [text.partition("=")[::2] for text in overrides]
-    chosen = {section: name for section, name in given if section in PLUGINS}
+    pairs = [text.partition("=")[::2] for text in overrides]
+    chosen = {section: name for section, name in pairs if section in PLUGINS}
     for text in overrides:
         if re.split("[.=]", text.lstrip("+"))[0] not in chosen or "=" not in text:
             raise UserError(f"'{text}' is of no plug-in that is to be checked: {usage}")
     for section, name in chosen.items():
-        own = [text for text in overrides if text.lstrip("+").startswith(f"{section}.")]
+        section_overrides = [text for text in overrides if text.lstrip("+").startswith(f"{section}.")]
         with jax.enable_x64(section in ("mirror", "objective", "reg")):
-            yield from PLUGINS[section](name, own)
+            yield from PLUGINS[section](name, section_overrides)

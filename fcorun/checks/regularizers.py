@@ -1,6 +1,6 @@
-"""The laws of a regularizer: its value, its prox, and each optional method that it has.
+"""The laws of a regularizer: value, prox, and the optional methods.
 
-Numbers are in float64, and in float32 too where precision matters: call the checks within ``jax.enable_x64(True)``.
+Call the checks within ``jax.enable_x64(True)``: numbers are in float64, and in float32 where precision matters.
 """
 
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from fcorun.checks.check import Check, require, require_at_least, require_at_mos
 from fcorun.config import field_marks, numeric_fields
 from fcorun.regularizers.base import Constraint, Regularizer
 
-SHAPES = ((12,), (4, 3))  # of the parameters that laws are tried on
-POINTS = 16  # as many as a program takes at once
+SHAPES = ((12,), (4, 3))  # of the parameters of the laws
+POINTS = 16  # of a compiled program
 
 
 @dataclass
 class RegularizerCase:
-    """A regularizer, and the shape of the parameter that its laws are tried on.
+    """A regularizer, and the shape of the parameter of its laws.
 
     Attributes:
-        precisions: those that its laws are tried in.
-        programs: of its methods, compiled once; cases of one regularizer may share them.
+        precisions: the dtypes of the laws.
+        programs: the compiled methods, which the cases of one regularizer may share.
     """
 
     reg: Regularizer
@@ -34,7 +34,7 @@ class RegularizerCase:
     programs: dict[str, Callable] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if any(each.name == "strength" for each in fields(self.reg)):
+        if any(field.name == "strength" for field in fields(self.reg)):
             self.reg = replace(self.reg, strength=0.7)
 
     @property
@@ -46,41 +46,41 @@ class RegularizerCase:
         return vars(type(self.reg)).get("convex") is True
 
     def draw_points(self, rng: np.random.Generator, count: int = 8) -> np.ndarray:
-        """Draw random points of several sizes, with some entries zero."""
+        """Draw random points of several sizes, with some zero entries."""
         size = 10 ** rng.uniform(-1, 1, (count, *[1] * len(self.shape)))
         return rng.standard_normal((count, *self.shape)) * size * (rng.random((count, *self.shape)) < 0.8)
 
     def evaluate(self, method: str, *arrays: np.ndarray, precision: str = "float64", **changes: Any) -> np.ndarray:
         """Return ``method`` at each of at most 16 points, with ``changes`` of the regularizer's numbers."""
         if method not in self.programs:
-            self.programs[method] = self._compiled(method)
+            self.programs[method] = self._compile(method)
         values = {
-            name: jnp.asarray(value, precision) for name, value in numeric_fields(self.changed(**changes)).items()
+            name: jnp.asarray(value, precision) for name, value in numeric_fields(self.with_changes(**changes)).items()
         }
         padded = [jnp.asarray(np.resize(array, (POINTS, *np.shape(array)[1:])), precision) for array in arrays]
         return np.asarray(self.programs[method](values, *padded))[: len(arrays[0])]
 
-    def changed(self, **changes: Any) -> Regularizer:
-        """Return the regularizer with those of the changes that it has a field for."""
-        names = {each.name for each in fields(self.reg)}
+    def with_changes(self, **changes: Any) -> Regularizer:
+        """Return the regularizer with the changes of its fields; other changes are ignored."""
+        names = {field.name for field in fields(self.reg)}
         return replace(self.reg, **{name: value for name, value in changes.items() if name in names})
 
-    def _compiled(self, method: str) -> Callable:
+    def _compile(self, method: str) -> Callable:
         def at_one(values, *arrays):
             return getattr(replace(self.reg, **values), method)(*arrays)
 
-        return jax.jit(lambda values, *arrays: jax.vmap(lambda *each: at_one(values, *each))(*arrays))
+        return jax.jit(lambda values, *arrays: jax.vmap(lambda *point: at_one(values, *point))(*arrays))
 
 
 def regularizer_cases(reg: Regularizer) -> list[RegularizerCase]:
-    """Return a case for each of ``SHAPES`` that a regularizer takes, the first one in float32 too."""
+    """Return a case for each of ``SHAPES`` that a regularizer accepts, the first one in float32 too."""
     programs: dict[str, Callable] = {}
-    taken = [shape for shape in SHAPES if _takes(reg, shape)]
+    shapes = [shape for shape in SHAPES if _accepts(reg, shape)]
     precisions = (("float64", "float32"), ("float64",))
-    return [RegularizerCase(reg, *each, programs) for each in zip(taken, precisions, strict=False)]
+    return [RegularizerCase(reg, shape, kinds, programs) for shape, kinds in zip(shapes, precisions, strict=False)]
 
 
-def _takes(reg: Regularizer, shape: tuple[int, ...]) -> bool:
+def _accepts(reg: Regularizer, shape: tuple[int, ...]) -> bool:
     try:
         getattr(reg, "check", lambda shape: None)(shape)
     except ValueError:
@@ -105,22 +105,23 @@ def _random() -> np.random.Generator:
 
 
 def check_value(case: RegularizerCase) -> None:
-    """psi is finite and not negative on its domain; a penalty is 0 at 0."""
+    """Require a finite, nonnegative psi on its domain, and a penalty of 0 at 0."""
     members = case.evaluate("prox", case.draw_points(_random()), np.full(8, 0.3))
-    found = case.evaluate("value", members)
-    require(found.shape == (8,), f"value(w) should be one number and has the shape {found.shape[1:]}")
-    require_finite("value(w) at a point that prox() has returned", found)
-    require_at_least("value(w)", found, 0)
+    values = case.evaluate("value", members)
+    require(values.shape == (8,), f"value(w) should be one number and has the shape {values.shape[1:]}")
+    require_finite("value(w) at a point that prox() has returned", values)
+    require_at_least("value(w)", values, 0)
     if not case.is_constraint:
         require_close("value(0)", case.evaluate("value", np.zeros((1, *case.shape)))[0], 0)
 
 
 def check_prox_minimizes(case: RegularizerCase) -> None:
-    """t psi(u) + ||u - z||^2 / 2 is least at prox(z, t), for a convex psi by ||u - prox||^2 / 2 at least."""
+    """Require that prox(z, t) minimises t psi(u) + ||u - z||^2 / 2, for a convex psi by ||u - prox||^2 / 2 at least."""
     for precision in case.precisions:
         slack = 1e-11 if precision == "float64" else 1e-5
         rng = _random()
-        z, t = case.draw_points(rng, POINTS), 10 ** rng.uniform(-1.5, 1, POINTS)
+        z = case.draw_points(rng, POINTS)
+        t = 10 ** rng.uniform(-1.5, 1, POINTS)
         best = case.evaluate("prox", z, t, precision=precision)
         require(
             best.shape == z.shape, f"prox(z, t) should have the shape of z, {z.shape[1:]}, and has {best.shape[1:]}"
@@ -145,18 +146,18 @@ def check_prox_minimizes(case: RegularizerCase) -> None:
 
 
 def check_prox_nonexpansive(case: RegularizerCase) -> None:
-    """||p - q||^2 <= <p - q, x - y> for p = prox(x, t), q = prox(y, t)."""
+    """Require ||p - q||^2 <= <p - q, x - y> for p = prox(x, t), q = prox(y, t)."""
     for precision in case.precisions:
         slack = 1e-12 if precision == "float64" else 1e-5
         rng = _random()
         x, y, t = case.draw_points(rng), case.draw_points(rng), np.full(8, 0.6)
-        p, q = (case.evaluate("prox", each, t, precision=precision) for each in (x, y))
+        p, q = (case.evaluate("prox", point, t, precision=precision) for point in (x, y))
         require_at_least(f"<p - q, x - y> in {precision}, for p = prox(x, t) and q = prox(y, t),", _dot(p - q, x - y),
                  _dot(p - q, p - q), slack * (1 + _dot(x - y, x - y)))  # fmt: skip
 
 
 def check_projection(case: RegularizerCase) -> None:
-    """project() lands in the set, leaves its members where they are, and violation() is the distance."""
+    """Require that project() returns members of the set, keeps members, and that violation() is the distance."""
     for precision in case.precisions:
         rng = _random()
         z = np.concatenate([case.draw_points(rng), 100 * case.draw_points(rng)])
@@ -166,12 +167,12 @@ def check_projection(case: RegularizerCase) -> None:
         require_close("prox(z, t)", case.evaluate("prox", z, np.full(POINTS, 3.0), precision=precision), w)
         require_close("value(project(z))", case.evaluate("value", w, precision=precision), np.zeros(POINTS))
         require_at_most("violation(project(z))", case.evaluate("violation", w, precision=precision), 0, rounding)
-        again = case.evaluate("project", w, precision=precision)
-        require_at_most("||project(project(z)) - project(z)||", _norm(again - w), 0, rounding)
-        far = _norm(z - w)
+        projected = case.evaluate("project", w, precision=precision)
+        require_at_most("||project(project(z)) - project(z)||", _norm(projected - w), 0, rounding)
+        distance = _norm(z - w)
         violation = case.evaluate("violation", z, precision=precision)
-        require_close("violation(z)", violation, far, rtol=1e-4, atol=rounding.max())
-        outside = far > 1e-3 * size
+        require_close("violation(z)", violation, distance, rtol=1e-4, atol=rounding.max())
+        outside = distance > 1e-3 * size
         require(bool(outside.any()), "some of 16 random points, up to 100 times a normal one, should be outside of the "
                                      "set, and project() has moved none")  # fmt: skip
         require_close("value(z) outside of the set", case.evaluate("value", z, precision=precision)[outside],
@@ -184,14 +185,14 @@ def check_projection(case: RegularizerCase) -> None:
 
 
 def check_conjugate(case: RegularizerCase) -> None:
-    """z = prox(z, 1) + v with v a subgradient there, at which psi and its conjugate meet; nowhere do they cross."""
+    """Require value(w) + conjugate(v) >= <w, v>, with equality for w = prox(z, 1) and its subgradient v = z - w."""
     rng = _random()
     z = case.draw_points(rng)
     w = case.evaluate("prox", z, np.ones(8))
     v = z - w
     require_close("dual_scale(z - prox(z, 1))", case.evaluate("dual_scale", v), np.ones(8), rtol=1e-12)
-    meets = case.evaluate("value", w) + case.evaluate("conjugate", v)
-    require_close("value(w) + conjugate(v), with w = prox(z, 1) and v = z - w,", meets, _dot(w, v), atol=1e-10)
+    total = case.evaluate("value", w) + case.evaluate("conjugate", v)
+    require_close("value(w) + conjugate(v), with w = prox(z, 1) and v = z - w,", total, _dot(w, v), atol=1e-10)
     other = case.evaluate("prox", case.draw_points(rng), np.full(8, 0.1))
     require_at_least(
         "value(u) + conjugate(v)", case.evaluate("value", other) + case.evaluate("conjugate", v), _dot(other, v), 1e-11
@@ -216,34 +217,37 @@ def check_conjugate(case: RegularizerCase) -> None:
 
 
 def check_subgradient(case: RegularizerCase) -> None:
-    """psi(u) >= psi(w) + <subgradient(w), u - w>, at 0 too."""
+    """Require psi(u) >= psi(w) + <subgradient(w), u - w>, at w = 0 too."""
     rng = _random()
     w = np.concatenate([case.draw_points(rng), np.zeros((1, *case.shape))])
-    found = case.evaluate("subgradient", w)
-    require(found.shape == w.shape, f"subgradient(w) should have the shape of w and has {found.shape[1:]}")
+    subgradient = case.evaluate("subgradient", w)
+    shape = subgradient.shape
+    require(shape == w.shape, f"subgradient(w) should have the shape of w and has {shape[1:]}")
     for u in (2 * w, w / 2, *(case.draw_points(rng, 9) for _ in range(5))):
-        require_at_least("value(u)", case.evaluate("value", u), case.evaluate("value", w) + _dot(found, u - w), 1e-10)
+        require_at_least(
+            "value(u)", case.evaluate("value", u), case.evaluate("value", w) + _dot(subgradient, u - w), 1e-10
+        )
 
 
 def check_strength_max(case: RegularizerCase) -> None:
-    """0 minimises <gradient, w> + psi(w) with a strength just above strength_max(gradient), and not just below."""
+    """Require that 0 minimises <gradient, w> + psi(w) just above strength_max(gradient), and not just below."""
     for gradient in case.draw_points(_random()):
         largest = float(case.evaluate("strength_max", gradient[None])[0])
         for factor, side, moves in ((1.0001, "above", False), (0.9999, "below", True)):
-            found = bool(case.evaluate("prox", -gradient[None], np.ones(1), strength=factor * largest).any())
+            moved = bool(case.evaluate("prox", -gradient[None], np.ones(1), strength=factor * largest).any())
             wanted = "have nonzero entries" if moves else "be 0"
-            require(found == moves, f"prox(-gradient, 1) should {wanted} with a strength just {side} "
+            require(moved == moves, f"prox(-gradient, 1) should {wanted} with a strength just {side} "
                                     f"strength_max(gradient) = {largest:.6g}")  # fmt: skip
 
 
 def check_relative_strength(case: RegularizerCase) -> None:
-    """A strength that may be relative needs the largest one."""
+    """Require strength_max() of a regularizer with a relative strength."""
     require(hasattr(case.reg, "strength_max"), "a regularizer with the field relative should have strength_max(), the "
                                                "strength that it is relative to, and has none")  # fmt: skip
 
 
 def check_vmap(case: RegularizerCase) -> None:
-    """Runs that differ in the regularizer's numbers go through one program, and each gets what it would get alone."""
+    """Require that one program for runs with different numbers of the regularizer gives the results of single runs."""
     methods = ["value", "prox"]
     methods += [n for n in ("subgradient", "conjugate", "dual_scale", "violation") if hasattr(case.reg, n)]
     for precision in case.precisions:
@@ -253,24 +257,22 @@ def check_vmap(case: RegularizerCase) -> None:
         stacked = jax.tree.map(lambda *v, precision=precision: jnp.asarray(v, precision), *settings)
         time = jnp.asarray(0.3, precision)
 
-        def each(values, z, time=time):
+        def evaluate_all(values, z, time=time):
             reg = replace(case.reg, **values)
             return {name: getattr(reg, name)(z, *([time] if name == "prox" else [])) for name in methods}
 
-        together = jax.jit(jax.vmap(each, in_axes=(0 if stacked else None, 0)))(stacked, z)
-        alone = jax.jit(each)
+        batch = jax.jit(jax.vmap(evaluate_all, in_axes=(0 if stacked else None, 0)))(stacked, z)
+        single = jax.jit(evaluate_all)
         for g in range(3):
-            for name, expected in alone(settings[g], z[g]).items():
+            for name, expected in single(settings[g], z[g]).items():
                 require(expected.dtype == precision, f"{name}() of an array in {precision} should be in {precision}, "
                                                      f"too, and is in {expected.dtype}")  # fmt: skip
                 require(not bool(jnp.isnan(expected).any()), f"{name}() in {precision} should be a number and is NaN")
-                require_close(
-                    f"{name}() under jax.vmap in {precision}", together[name][g], expected, rtol=rtol, atol=1e-6
-                )
+                require_close(f"{name}() under jax.vmap in {precision}", batch[name][g], expected, rtol=rtol, atol=1e-6)
 
 
 def check_zero_strength(case: RegularizerCase) -> None:
-    """prox(z, 0) is z, and with strengths of 0 psi is nothing."""
+    """Require prox(z, 0) = z, and psi = 0 with strengths of 0."""
     strengths = [name for name, marks in field_marks(type(case.reg)).items() if "non-negative" in marks]
     off = {name: 0.0 for name in strengths if name in numeric_fields(case.reg)}
     for precision in case.precisions:
@@ -286,53 +288,53 @@ def check_zero_strength(case: RegularizerCase) -> None:
 
 
 def check_structure(case: RegularizerCase) -> None:
-    """structure() gives scalars: of a constraint the violation; a density counts what exceeds the cutoff."""
+    """Require scalars from structure(): the violation of a constraint, and a density above the cutoff."""
     w = jnp.asarray([0, 1e-5, -1e-5, 2e-3, -3, 5.0] * 2).reshape(case.shape)
-    found = jax.jit(case.reg.structure)(w, 1e-4)
-    for name, figure in found.items():
-        require(jnp.shape(figure) == (), f"structure()['{name}'] should be one number and has {jnp.shape(figure)}")
-    require_close("structure()['density'] of entries of which half exceed the cutoff", found.get("density", 0.5), 0.5)
-    require(("violation" in found) == case.is_constraint, "structure() of a constraint, and of nothing else, should "
+    metrics = jax.jit(case.reg.structure)(w, 1e-4)
+    for name, value in metrics.items():
+        require(jnp.shape(value) == (), f"structure()['{name}'] should be one number and has {jnp.shape(value)}")
+    require_close("structure()['density'] of entries of which half exceed the cutoff", metrics.get("density", 0.5), 0.5)
+    require(("violation" in metrics) == case.is_constraint, "structure() of a constraint, and of nothing else, should "
                                                           "have 'violation'")  # fmt: skip
 
 
-def _having(*methods: str) -> Callable[[RegularizerCase], str]:
-    """Return an excuse for regularizers without one of these methods."""
+def _skip_without(*methods: str) -> Callable[[RegularizerCase], str]:
+    """Return a function that gives the reason to skip regularizers without one of these methods."""
 
-    def excuse(case: RegularizerCase) -> str:
+    def reason(case: RegularizerCase) -> str:
         lacking = [name for name in methods if not hasattr(case.reg, name)]
         return f"it has no {lacking[0]}()" if lacking else ""
 
-    return excuse
+    return reason
 
 
-def _convex(case: RegularizerCase) -> str:
+def _reason_not_convex(case: RegularizerCase) -> str:
     return "" if case.is_convex else "its class does not say convex = True"
 
 
-def _set_alone(case: RegularizerCase) -> str:
-    """Excuse what is not the indicator of a set and nothing else."""
+def _reason_no_pure_constraint(case: RegularizerCase) -> str:
+    """Return why a regularizer is not the indicator of a set alone, or an empty text."""
     return "" if case.is_constraint and not hasattr(case.reg, "strength") else "it is no Constraint"
 
 
-def _penalty(case: RegularizerCase) -> str:
+def _reason_constraint(case: RegularizerCase) -> str:
     return "it is a Constraint" if case.is_constraint else ""
 
 
-def _relative(case: RegularizerCase) -> str:
+def _reason_not_relative(case: RegularizerCase) -> str:
     return "" if hasattr(case.reg, "relative") else "it has no field relative"
 
 
 CHECKS: tuple[Check[RegularizerCase], ...] = (
     Check("value is finite on the domain and not negative", check_value),
     Check("prox minimises t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
-    Check("prox is firmly nonexpansive", check_prox_nonexpansive, _convex),
-    Check("project lands in the set and violation is the distance", check_projection, _set_alone),
-    Check("psi and its conjugate meet at subgradients", check_conjugate, _having("conjugate", "dual_scale")),
-    Check("subgradient supports psi", check_subgradient, _having("subgradient")),
-    Check("strength_max is the least strength that gives 0", check_strength_max, _having("strength_max")),
-    Check("a relative strength has a largest one", check_relative_strength, _relative),
+    Check("prox is firmly nonexpansive", check_prox_nonexpansive, _reason_not_convex),
+    Check("project lands in the set and violation is the distance", check_projection, _reason_no_pure_constraint),
+    Check("psi and its conjugate meet at subgradients", check_conjugate, _skip_without("conjugate", "dual_scale")),
+    Check("subgradient supports psi", check_subgradient, _skip_without("subgradient")),
+    Check("strength_max is the least strength that gives 0", check_strength_max, _skip_without("strength_max")),
+    Check("a relative strength has a largest one", check_relative_strength, _reason_not_relative),
     Check("numbers may be traced: jit and vmap, float64 and float32", check_vmap),
-    Check("without strength or time psi is nothing", check_zero_strength, _penalty),
+    Check("without strength or time psi is nothing", check_zero_strength, _reason_constraint),
     Check("structure gives scalars", check_structure),
 )

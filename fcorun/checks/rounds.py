@@ -1,4 +1,4 @@
-"""A few rounds with a plug-in: metrics are finite, and a constraint holds."""
+"""A few rounds with a plug-in, with finite metrics and satisfied constraints."""
 
 import tempfile
 from collections.abc import Callable
@@ -18,51 +18,55 @@ class RoundsCase:
     """A configuration to run.
 
     Attributes:
-        excuse: why there is none; empty where there is one.
+        config: a function that returns the configuration, with its files in a folder.
+        skip_reason: why the plug-in cannot run; empty if it can.
     """
 
     config: Callable[[Path], dict[str, Any]]
     skip_reason: str = ""
 
 
-def rounds(case: RoundsCase) -> None:
-    """A few rounds end with finite metrics, within the constraint where there is one."""
+def check_rounds(case: RoundsCase) -> None:
+    """Require that a few rounds end with finite metrics, and within the constraint, if any."""
     with tempfile.TemporaryDirectory() as folder:
-        for each in snapshots(case.config(Path(folder))):
+        for snapshot in snapshots(case.config(Path(folder))):
             require(
-                not np.any(each.diverged), f"a few rounds should not diverge, and do in round {np.max(each.diverged)}"
+                not np.any(snapshot.diverged),
+                f"a few rounds should not diverge, and do in round {np.max(snapshot.diverged)}",
             )
-            for name, value in each.metrics.items():
+            for name, value in snapshot.metrics.items():
                 require_finite(name, value)
-    require_at_most("the distance from the constraint at the end", each.metrics.get("violation", 0.0), 1e-5)
+    require_at_most("the distance from the constraint at the end", snapshot.metrics.get("violation", 0.0), 1e-5)
 
 
-CHECKS: tuple[Check[RoundsCase], ...] = (Check("a few rounds", rounds, lambda case: case.skip_reason),)
+CHECKS: tuple[Check[RoundsCase], ...] = (Check("a few rounds", check_rounds, lambda case: case.skip_reason),)
 
 
 def regularizer_rounds(name: str, overrides: tuple[str, ...], takes_vectors: bool) -> RoundsCase:
-    """Return rounds with a regularizer."""
-    rest = ("algo=fedmid", "algo.client_lr=0.01", "algo.server_lr=0.5", "rounds=2")
-    return RoundsCase(lambda _: small(f"reg={name}", *overrides, *rest), "" if takes_vectors else "it takes no vector")
+    """Return the case of rounds with a regularizer."""
+    fixed = ("algo=fedmid", "algo.client_lr=0.01", "algo.server_lr=0.5", "rounds=2")
+    return RoundsCase(lambda _: small(f"reg={name}", *overrides, *fixed), "" if takes_vectors else "it takes no vector")
 
 
 def mirror_map_rounds(name: str, overrides: tuple[str, ...]) -> RoundsCase:
-    """Return rounds with a mirror map."""
-    rest = ("reg=none", "algo=feddualavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=2")
-    return RoundsCase(lambda _: small(f"mirror={name}", *overrides, *rest))
+    """Return the case of rounds with a mirror map."""
+    fixed = ("reg=none", "algo=feddualavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=2")
+    return RoundsCase(lambda _: small(f"mirror={name}", *overrides, *fixed))
 
 
-def objective_rounds(name: str, overrides: tuple[str, ...], of: ObjectiveCase) -> RoundsCase:
-    """Return rounds with an objective, on a table with targets of its task."""
-    chosen = (f"objective={name}", *overrides, "reg=none", "algo=fedavg", "algo.client_lr=0.01", "algo.server_lr=1")
+def objective_rounds(name: str, overrides: tuple[str, ...], case: ObjectiveCase) -> RoundsCase:
+    """Return the case of rounds with an objective, on a table with targets of its task."""
+    overrides = (f"objective={name}", *overrides, "reg=none", "algo=fedavg", "algo.client_lr=0.01", "algo.server_lr=1")
 
     def config(folder: Path) -> dict[str, Any]:
-        targets = of.adapt_targets(np.random.default_rng(3).standard_normal(20)) if of.task == "regression" else None
-        return ragged(folder, *chosen, "rounds=2", task=of.task, y=targets)
+        targets = None
+        if case.task == "regression":
+            targets = case.adapt_targets(np.random.default_rng(3).standard_normal(20))
+        return ragged(folder, *overrides, "rounds=2", task=case.task, y=targets)
 
     return RoundsCase(config)
 
 
 def data_rounds(config: dict[str, Any]) -> RoundsCase:
-    """Return rounds on a data set."""
+    """Return the case of rounds on a data set."""
     return RoundsCase(lambda _: config)

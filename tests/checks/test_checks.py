@@ -1,4 +1,4 @@
-"""What a check says of a plug-in that breaks a law, and that it says nothing of one that obeys."""
+"""Checks report the plug-ins that violate a law, and no other."""
 
 import numpy as np
 import pytest
@@ -122,10 +122,10 @@ NUMPY = "its functions, traced twice, should give one program, and give two"
 
 @pytest.fixture
 def case(user_module, tmp_path):
-    """A function that gives the case of an algorithm or a data set of the user's."""
+    """A function that returns the case of a user's algorithm or data set."""
     user_module("mine", PLUGINS)
 
-    def of(kind, name, section="algo"):
+    def build_case(kind, name, section="algo"):
         (tmp_path / "conf" / section).mkdir(parents=True, exist_ok=True)
         rate = "client_lr: 0.01\n" if section == "algo" else ""
         (tmp_path / "conf" / section / "mine.yaml").write_text(f"name: mine\nclass: mine.{name}\n{rate}")
@@ -133,7 +133,7 @@ def case(user_module, tmp_path):
 
     (tmp_path / "conf").mkdir()
     with use_config_dir(tmp_path / "conf"):
-        yield of
+        yield build_case
 
 
 @pytest.mark.parametrize(
@@ -152,39 +152,42 @@ def case(user_module, tmp_path):
         ("Mine", algorithms.check_reaches_optimum, "its traits say exact=smooth, and are 0.0"),
     ],
 )
-def test_an_algorithm(case, name, law, sentence):
-    (found,) = run_checks([algorithms.Check("it", law)], case(algorithms.AlgorithmCase, name))
-    assert (found.status, sentence in found.message) == ("failed" if sentence else "passed", True), found
+def test_a_violated_law_of_an_algorithm_is_named(case, name, law, sentence):
+    (result,) = run_checks([algorithms.Check("the law", law)], case(algorithms.AlgorithmCase, name))
+    assert result.status == ("failed" if sentence else "passed"), result
+    assert sentence in result.message, result
 
 
-def test_both_sides_of_a_where_are_named(case):
-    (found,) = run_checks(
-        [algorithms.Check("it", algorithms.check_local_steps)], case(algorithms.AlgorithmCase, "Both")
-    )
-    assert (found.status, "on both sides of a where" in found.message) == ("passed", True)
+def test_both_sides_of_a_where_are_a_remark(case):
+    check = algorithms.Check("the law", algorithms.check_local_steps)
+    (result,) = run_checks([check], case(algorithms.AlgorithmCase, "Both"))
+    assert result.status == "passed"
+    assert "on both sides of a where" in result.message
 
 
-@pytest.mark.parametrize(("name", "failed"), [("Rows", []), ("Global", ["x"])])
-def test_a_data_set(case, name, failed):
-    found = list(run_checks(datasets.CHECKS, case(datasets.DatasetCase, name, "data")))
-    sentences = [each.message.partition(" should be the same when the data are loaded again")[0] for each in found
-                 if each.status == "failed"]  # fmt: skip
-    assert sentences[:1] == failed
+def failures(results):
+    return {result.name: result.message for result in results if result.status == "failed"}
 
 
-def test_a_mirror_map_and_an_objective(case, x64):
+@pytest.mark.parametrize(("name", "arrays"), [("Rows", []), ("Global", ["x"])])
+def test_a_data_set_that_draws_from_numpys_generator_is_named(case, name, arrays):
+    messages = failures(run_checks(datasets.CHECKS, case(datasets.DatasetCase, name, "data"))).values()
+    changed = [message.partition(" should be the same when the data are loaded again")[0] for message in messages]
+    assert changed[:1] == arrays
+
+
+def test_violated_laws_of_a_mirror_map_and_an_objective_are_named(case, x64):
     from mine import Doubled, Skewed  # type: ignore[import-not-found]
 
-    failed = {each.name: each.message for each in run_checks(mirror_maps.CHECKS, Skewed()) if each.status == "failed"}
+    failed = failures(run_checks(mirror_maps.CHECKS, Skewed()))
     assert failed["to_dual is the gradient of a strictly convex function"].startswith(
         "the Jacobian of to_dual should be"
     )
-    of_objective = run_checks(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), "regression"))
-    failed = {each.name: each.message for each in of_objective if each.status == "failed"}
+    failed = failures(run_checks(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), "regression")))
     assert list(failed) == ["loss and conjugate meet at the gradient"]
 
 
-def test_sentences_name_the_entry():
+def test_violations_name_the_entry():
     with pytest.raises(Violation, match=r"^it should be 2 and is 2\.5 at entry 1$"):
         require_close("it", [1.0, 2.5], [1.0, 2.0], rtol=0.1)
     with pytest.raises(Violation, match=r"^it should be at least 0 and is -1 at entry 0$"):
