@@ -64,12 +64,12 @@ def check_valid(case: DatasetCase) -> None:
 
 
 def check_repeatable(case: DatasetCase) -> None:
-    """Require the same arrays from a second load, so that random numbers come from ``stream`` alone."""
+    """Require the same arrays from a second load, so that random numbers come from ``random_stream`` alone."""
     second = dict(_arrays(_load_with_seed(case.dataset, seed=2)))
     for name, value in _arrays(case.data):
         same = name in second and value.dtype == second[name].dtype and np.array_equal(value, second[name])
         require(same, f"{name} should be the same when the data are loaded again, and differs: draw random numbers "
-                      "from fcorun.datasets.base.stream(seed, ...)")  # fmt: skip
+                      "from fcorun.system.random_streams.random_stream(seed, ...)")  # fmt: skip
 
 
 def check_fingerprint(case: DatasetCase) -> None:

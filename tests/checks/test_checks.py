@@ -17,7 +17,8 @@ import numpy as np
 
 from fcorun.algorithms import Algorithm, Traits
 from fcorun.config import Index, Positive
-from fcorun.datasets.base import Dataset, FederatedData, stream
+from fcorun.datasets.base import Dataset, FederatedData
+from fcorun.system.random_streams import random_stream
 from fcorun.mirror_maps import Euclidean
 from fcorun.objectives import LeastSquares
 
@@ -96,7 +97,7 @@ class Rows(Dataset):
     seed: Index = 0
 
     def load(self):
-        rng = np.random if self.global_ else stream(self.seed, "rows")
+        rng = np.random if self.global_ else random_stream(self.seed, "rows")
         return FederatedData(rng.standard_normal((8, 3)), np.arange(8.0), np.array([0, 4, 8]))
 
     global_ = False
