@@ -1,4 +1,4 @@
-"""Baselines: what is solved in one place, in the form of a run."""
+"""Baselines: problems that a solver on all rows solves, recorded in the form of a run."""
 
 import time
 
@@ -18,41 +18,47 @@ from fcorun.runs.progress import Progress
 
 
 def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
-    """Run a baseline: a row a certificate, counted in iterations instead of rounds, and nothing communicated."""
+    """Run a baseline: one row for each certificate, counted in iterations instead of rounds, without communication."""
     settings, algo = job.experiment.settings, job.experiment.algo
     problem = build_problem(job.experiment, data)
     assert isinstance(algo, Baseline)
     with jax.enable_x64(True):
         evaluation = Evaluation(data, settings.client_weighting, settings.cutoff)
-        everyone, extra = reference.gather_rows(data, settings.client_weighting), evaluation.arrays("float64")
-        given = algo.select_rows(data.offsets)
-        rows = reference.gather_rows(data, settings.client_weighting, given)
-        measured = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, no constants
-        clock, progress = time.perf_counter(), Progress()
-        for now in solver.minimize(
-            bind_client_problem(problem, data, given), rows, algo.tolerance, algo.max_iterations
-        ):
-            counters = {"round": now.iteration, "seconds": time.perf_counter() - clock}
+        all_rows = reference.gather_rows(data, settings.client_weighting)
+        evaluation_arrays = evaluation.arrays("float64")
+        train_slice = algo.select_rows(data.offsets)
+        train_rows = reference.gather_rows(data, settings.client_weighting, train_slice)
+        measure = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, not constants
+        solved_problem = bind_client_problem(problem, data, train_slice)
+        start, progress = time.perf_counter(), Progress()
+        for iterate in solver.minimize(solved_problem, train_rows, algo.tolerance, algo.max_iterations):
+            counters = {"round": iterate.iteration, "seconds": time.perf_counter() - start}
             counters |= dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
-            if not np.isfinite(now.objective):
-                job.divergence_round = max(now.iteration, 1)
+            if not np.isfinite(iterate.objective):
+                job.divergence_round = max(iterate.iteration, 1)
                 break
-            found = evaluation.add_ranking(measured(now.w, everyone.x, everyone.y, extra))
-            row = job.add_row(counters, {name: float(value) for name, value in found.items()})
+            metrics = evaluation.add_ranking(measure(iterate.w, all_rows.x, all_rows.y, evaluation_arrays))
+            row = job.add_row(counters, {name: float(value) for name, value in metrics.items()})
             watch.on_evaluation(job, row)
             progress.log_progress([job], None)
-    if not now.certified and not job.divergence_round:
-        job.add_reason(f"not certified: {now.certificate_kind} {now.certificate:.3g} after {now.iteration} iterations")
-    job.certificate = {"kind": now.certificate_kind, "value": now.certificate, "certified": now.certified}
-    times = {"compile": 0.0, "steady": time.perf_counter() - clock, "batched_with": 1}
-    finish_run(job, data, {name: np.asarray(value) for name, value in now.w.items()}, None, times=times)
+    if not iterate.certified and not job.divergence_round:
+        certificate = f"{iterate.certificate_kind} {iterate.certificate:.3g}"
+        job.add_reason(f"not certified: {certificate} after {iterate.iteration} iterations")
+    job.certificate = {
+        "kind": iterate.certificate_kind,
+        "value": iterate.certificate,
+        "certified": iterate.certified,
+    }
+    times = {"compile": 0.0, "steady": time.perf_counter() - start, "batched_with": 1}
+    finish_run(job, data, {name: np.asarray(value) for name, value in iterate.w.items()}, None, times=times)
     watch.on_end(job)
 
 
 def bind_client_problem(problem: Problem, data: FederatedData, rows: slice) -> Problem:
-    """The problem of whom these rows belong to: of one client, with its own numbers of the regularizer."""
-    owner = np.flatnonzero((data.offsets[:-1] == rows.start) & (data.offsets[1:] == rows.stop))
-    each = problem.regularizer.per_client or {}
-    if not len(owner):
+    """Return the problem with the client's numbers of the regularizer if ``rows`` are those of one client."""
+    clients = np.flatnonzero((data.offsets[:-1] == rows.start) & (data.offsets[1:] == rows.stop))
+    if not len(clients):
         return problem
-    return problem.with_numbers({name: float(values[owner[0]]) for name, values in each.items()})
+    values_per_client = problem.regularizer.per_client or {}
+    numbers = {name: float(values[clients[0]]) for name, values in values_per_client.items()}
+    return problem.with_numbers(numbers)

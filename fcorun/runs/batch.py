@@ -1,4 +1,4 @@
-"""One batch: runs that go through the machine as one program, kept by checkpoints."""
+"""Batches: runs that one program computes together, resumed from checkpoints."""
 
 import threading
 import time
@@ -23,17 +23,17 @@ from fcorun.runs.job import Job, Watcher
 from fcorun.runs.progress import Progress
 from fcorun.system.interruption import check_interrupted
 
-_SHARED = 4  # runs that are worth dividing between two threads
+_MIN_RUNS_TO_SPLIT = 4  # with fewer runs, splitting a batch for an idle thread does not pay
 
 
 @dataclass(frozen=True)
 class BatchContext:
-    """What the threads of one call share.
+    """The state that the threads of one call share.
 
     Attributes:
-        traffic: what the runs of each seed send.
-        stop: asks the threads to keep a checkpoint and leave.
-        idle: says that one of them has nothing to do.
+        traffic: the bytes sent in the runs of each seed.
+        stop: set to make the threads save a checkpoint and end.
+        idle: set while one of the threads has no batch to run.
     """
 
     engine: Engine
@@ -44,192 +44,229 @@ class BatchContext:
 
 
 def run_with_oom_retry(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
-    """Run a batch; if memory does not suffice after all, its halves one after the other. What is handed back."""
+    """Run a batch, or its halves one after the other if it exhausts the memory.
+
+    Returns the jobs that ``run_batch`` hands back.
+    """
     try:
         return run_batch(context, jobs, width)
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if len(jobs) == 1 or not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
+        out_of_memory = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+        if len(jobs) == 1 or not out_of_memory:
             raise
     jobs = [job for job in jobs if not job.end_status]
-    half = -(-len(jobs) // 2)
-    for part in (jobs[:half], jobs[half:]):
-        for job in part:
-            job.run_folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(part)} at once")
-        while part:  # here, and in smaller programs, until they are over
-            part = run_with_oom_retry(replace(context, idle=threading.Event()), part, len(part))
+    middle = -(-len(jobs) // 2)
+    for half in (jobs[:middle], jobs[middle:]):
+        for job in half:
+            job.run_folder.log(f"memory did not suffice for {len(jobs)} runs at once: {len(half)} at once")
+        remaining = half
+        while remaining:  # jobs that are handed back run in smaller programs, in this thread
+            own_context = replace(context, idle=threading.Event())
+            remaining = run_with_oom_retry(own_context, remaining, len(remaining))
     return []
 
 
 def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
-    """Run jobs as one program of ``width`` runs; the last job fills what is left of it.
+    """Run jobs as one program of ``width`` runs; repeats of the last job fill the program.
 
-    A run that meets a target of ``stop`` is over, and its record complete. When at least half of them are over or have
-    diverged, or another thread has nothing to do, those that go on are handed back at their checkpoints, to run in
-    smaller programs, if compiling these takes less time than they save.
+    A run that meets a target of ``stop`` is over, and its record complete. When at least half of the runs are over or
+    have diverged, or another thread is idle, the other jobs are handed back at their checkpoints to run in smaller
+    programs, if compiling these takes less time than they save.
     """
     engine, settings = context.engine, jobs[0].experiment.settings
-    width += -width % engine.devices if width > engine.devices else 0  # each device has as many runs
+    if width > engine.devices:
+        width += -width % engine.devices  # so that each device has as many runs
     with jax.enable_x64(engine.federation.precision == "float64"):
-        points = _filled([job.experiment.numbers() for job in jobs], width)
-        seeds = _filled([job.experiment.settings.seed for job in jobs], width)
-        state, done, seconds, work = _resume(engine, jobs, points)
-        states = _states(engine, jobs, points, seeds, done)
-        saved, now, back, progress = time.perf_counter(), None, [], Progress()
+        points = _pad([job.experiment.numbers() for job in jobs], width)
+        seeds = _pad([job.experiment.settings.seed for job in jobs], width)
+        state, rounds_done, seconds, work = _resume(engine, jobs, points)
+        client_states = _open_client_states(engine, jobs, points, seeds, rounds_done)
+        progress, last_checkpoint = Progress(), time.perf_counter()
+        snapshot = None
+        handed_back: list[int] = []  # indices of jobs
         engine.federation.nonfinite_clients.clear()
-        computed = run_rounds(
-            engine, points, seeds, state, done, elapsed_seconds=seconds, work=work, client_states=states
+        snapshots = run_rounds(
+            engine, points, seeds, state, rounds_done, elapsed_seconds=seconds, work=work, client_states=client_states
         )
         try:
-            for now in computed:
-                _note(context, jobs, now)
-                _finish(
-                    context, jobs, now, states, [g for g, job in enumerate(jobs) if job.stopped and not job.end_status]
-                )
+            for snapshot in snapshots:
+                _add_rows(context, jobs, snapshot)
+                stopped = [i for i, job in enumerate(jobs) if job.stopped and not job.end_status]
+                _finish_jobs(context, jobs, snapshot, client_states, stopped)
                 check_interrupted()
                 if context.stop.is_set():
                     raise KeyboardInterrupt
-                alive = [g for g, job in enumerate(jobs) if not (job.divergence_round or job.end_status)]
-                left = None  # seconds
-                if now.round > done:
-                    left = (now.seconds - seconds) / (now.round - done) * (settings.rounds - now.round)
-                progress.log_progress([jobs[g] for g in alive], left, last=now.round == settings.rounds)
-                if left is not None and len(jobs) > 1:
-                    back = alive if _pays(context, len(alive), width, left) else []
-                if back or not alive:
+                alive = [i for i, job in enumerate(jobs) if not (job.divergence_round or job.end_status)]
+                seconds_left = None
+                if snapshot.round > rounds_done:
+                    seconds_per_round = (snapshot.seconds - seconds) / (snapshot.round - rounds_done)
+                    seconds_left = seconds_per_round * (settings.rounds - snapshot.round)
+                progress.log_progress([jobs[i] for i in alive], seconds_left, last=snapshot.round == settings.rounds)
+                if seconds_left is not None and _is_worth_splitting(
+                    context, len(jobs), len(alive), width, seconds_left
+                ):
+                    handed_back = alive
+                if handed_back or not alive:
                     break
-                if time.perf_counter() - saved >= settings.checkpoint_every:
-                    _checkpoint(jobs, now, states)
-                    saved = time.perf_counter()
-            assert now is not None
-            _finish(
-                context, jobs, now, states, [g for g, job in enumerate(jobs) if g not in back and not job.end_status]
-            )
+                if time.perf_counter() - last_checkpoint >= settings.checkpoint_every:
+                    _save_checkpoints(jobs, snapshot, client_states)
+                    last_checkpoint = time.perf_counter()
+            assert snapshot is not None
+            ended = [i for i, job in enumerate(jobs) if i not in handed_back and not job.end_status]
+            _finish_jobs(context, jobs, snapshot, client_states, ended)
         except BaseException:
-            if now is not None:
-                _checkpoint(jobs, now, states)
+            if snapshot is not None:
+                _save_checkpoints(jobs, snapshot, client_states)
             raise
         finally:
-            computed.close()
-    _checkpoint(jobs, now, states, back)
-    return [jobs[g] for g in back]
+            snapshots.close()
+    _save_checkpoints(jobs, snapshot, client_states, handed_back)
+    return [jobs[i] for i in handed_back]
 
 
-def _pays(crew: BatchContext, alive: int, width: int, left: float) -> bool:
-    """Whether so many of ``width`` runs, which have ``left`` seconds to go, are over sooner in smaller programs."""
-    shared = crew.idle.is_set() and alive >= _SHARED
-    less = max(1 - alive / width, 0.5 * shared)
-    return alive > 0 and less >= 0.5 and less * left > crew.engine.programs.estimated_recompile_seconds
+def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:
+    """Return whether ``alive`` of a batch's runs, with ``seconds_left`` to go, end sooner in smaller programs.
+
+    Args:
+        width: the number of runs of the program, ``n_jobs`` and their padding.
+    """
+    share_saved = 1 - alive / width
+    if context.idle.is_set() and alive >= _MIN_RUNS_TO_SPLIT:
+        share_saved = max(share_saved, 0.5)  # the idle thread takes half of the runs
+    if n_jobs == 1 or alive == 0 or share_saved < 0.5:
+        return False
+    return share_saved * seconds_left > context.engine.programs.estimated_recompile_seconds
 
 
-def _filled(values: list, width: int) -> list:
-    return values + values[-1:] * (width - len(values))
+def _pad(values: list, length: int) -> list:
+    """Repeat the last value so that the list has ``length`` values."""
+    return values + values[-1:] * (length - len(values))
 
 
-def _note(crew: BatchContext, jobs: list[Job], now: Snapshot) -> None:
-    """A row more for each run that goes on, and whether it has met a target by that."""
-    for g, job in enumerate(jobs):
+def _add_rows(context: BatchContext, jobs: list[Job], snapshot: Snapshot) -> None:
+    """Add the evaluation of a snapshot to each run that goes on, and mark runs that diverged or met a target."""
+    nonfinite_clients = context.engine.federation.nonfinite_clients
+    for i, job in enumerate(jobs):
         if job.end_status:
             continue
-        job.divergence_round, lost = int(now.diverged[g]), crew.engine.federation.nonfinite_clients
-        if job.divergence_round in lost:
-            job.divergence_origin = f", first in client {lost[job.divergence_round]}"
+        job.divergence_round = int(snapshot.diverged[i])
+        if job.divergence_round in nonfinite_clients:
+            job.divergence_origin = f", first in client {nonfinite_clients[job.divergence_round]}"
         if job.divergence_round:
             continue
-        if not job.rows or job.rows[-1]["round"] < now.round:
-            sent = crew.traffic[job.experiment.settings.seed].bytes_after(
-                now.round, job.upload_bytes, job.download_bytes
-            )
-            crew.watch.on_evaluation(job, job.add_snapshot(now, g, sent, now.seconds / len(jobs)))
-        if not job.stopped:  # a row from before an interruption, which came while the record was completed, counts too
+        if not job.rows or job.rows[-1]["round"] < snapshot.round:
+            traffic = context.traffic[job.experiment.settings.seed]
+            bytes_so_far = traffic.bytes_after(snapshot.round, job.upload_bytes, job.download_bytes)
+            row = job.add_snapshot(snapshot, i, bytes_so_far, snapshot.seconds / len(jobs))
+            context.watch.on_evaluation(job, row)
+        if not job.stopped:  # also on a row from the checkpoint: the interruption may have come before the record's end
             job.check_targets()
 
 
-def _finish(
-    crew: BatchContext, jobs: list[Job], now: Snapshot, states: list[ClientStateFile] | None, over: Sequence[int]
+def _finish_jobs(
+    context: BatchContext,
+    jobs: list[Job],
+    snapshot: Snapshot,
+    client_states: list[ClientStateFile] | None,
+    indices: Sequence[int],
 ) -> None:
-    """Complete the records of the jobs at the places ``over``."""
-    if not over:
+    """Complete the records of the jobs at ``indices``, which end with this snapshot."""
+    if not indices:
         return
-    times = {"compile": crew.engine.programs.compile_seconds, "steady": now.seconds / len(jobs)}
-    times |= {"batched_with": len(jobs)}
-    kept = now.client_models is not None and jobs[0].experiment.settings.save_personal
-    models = jax.tree.map(np.asarray, now.client_models) if kept else None
-    for g in over:
-        solution = {name: value[g] for name, value in now.solution.items()}
-        own = None if models is None else {name: value[g] for name, value in models.items()}
-        jobs[g].check_growth()
-        _judge(jobs[g], crew.engine.federation.data, solution)
-        if now.client_models is not None and states is not None:
-            _count(jobs[g], states[g], len(crew.engine.federation.data.sizes))
-        finish_run(jobs[g], crew.engine.federation.data, solution, own, times=times)
-        crew.watch.on_end(jobs[g])
+    data = context.engine.federation.data
+    times = {
+        "compile": context.engine.programs.compile_seconds,
+        "steady": snapshot.seconds / len(jobs),
+        "batched_with": len(jobs),
+    }
+    all_models = None
+    if snapshot.client_models is not None and jobs[0].experiment.settings.save_personal:
+        all_models = jax.tree.map(np.asarray, snapshot.client_models)
+    for i in indices:
+        solution = {name: values[i] for name, values in snapshot.solution.items()}
+        models = None if all_models is None else {name: values[i] for name, values in all_models.items()}
+        jobs[i].check_growth()
+        _assess_gap(jobs[i], data, solution)
+        if snapshot.client_models is not None and client_states is not None:
+            _describe_participation(jobs[i], client_states[i], len(data.sizes))
+        finish_run(jobs[i], data, solution, models, times=times)
+        context.watch.on_end(jobs[i])
 
 
-def _count(job: Job, states: ClientStateFile, evaluated: int) -> None:
-    """Say of how many clients of a population own models are measured that have any of their own."""
-    there = states.count_participants(np.arange(evaluated))
-    job.add_reason(
-        f"own models are of {evaluated:,} evaluated clients, of whom {there:,} have taken part: the others' are "
-        "what all begin with"
-    )
+def _describe_participation(job: Job, client_states: ClientStateFile, n_evaluated: int) -> None:
+    """Add the number of the evaluated clients that have taken part, and so have trained their personal models."""
+    participants = client_states.count_participants(np.arange(n_evaluated))
+    job.add_reason(f"own models are of {n_evaluated:,} evaluated clients, of whom {participants:,} have taken part: "
+                   "the others' are what all begin with")  # fmt: skip
 
 
-def _judge(job: Job, data: FederatedData, solution: PyTree) -> None:
-    """Say how far from the optimum a run ended whose steps were worked out for it, unless it is there."""
-    if (
-        not job.divergence_round
-        and can_assess_gap(job.experiment, job.resolved_values)
-        and np.isfinite(job.rows[-1]["objective"])
-    ):
-        assert job.resolved_values is not None
-        if data.on_disk:
-            job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
-            return
-        ends = (job.rows[0]["objective"], job.rows[-1]["objective"])
-        verdict = assess_gap(job.experiment, data, solution, ends, job.resolved_values["least"])
-        job.certificate = asdict(verdict)
-        job.add_reason(verdict.describe(job.experiment, data, falling=measure_remaining_descent(job.rows) is not None))
+def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
+    """Assess the optimality gap of a run whose steps were resolved for it, and describe a large one."""
+    if job.divergence_round or not can_assess_gap(job.experiment, job.resolved_values):
+        return
+    objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
+    if not np.isfinite(objectives[1]):
+        return
+    if data.on_disk:
+        job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
+        return
+    assert job.resolved_values is not None
+    gap = assess_gap(job.experiment, data, solution, objectives, job.resolved_values["least"])
+    job.certificate = asdict(gap)
+    job.add_reason(gap.describe(job.experiment, data, falling=measure_remaining_descent(job.rows) is not None))
 
 
-def _checkpoint(
-    jobs: list[Job], now: Snapshot, states: list[ClientStateFile] | None, places: Sequence[int] | None = None
+def _save_checkpoints(
+    jobs: list[Job],
+    snapshot: Snapshot,
+    client_states: list[ClientStateFile] | None,
+    indices: Sequence[int] | None = None,
 ) -> None:
-    """Keep what the jobs that are not over, or those at ``places``, need to go on. Where clients' states have gone on
-    since, the checkpoint before stays."""
-    held = [np.asarray(leaf) for leaf in (*jax.tree.leaves(now.state), now.work)]  # of several hosts, this one's
-    for g in (g for g, job in enumerate(jobs) if not job.end_status) if places is None else places:
-        if states is not None and states[g].done != now.round:
+    """Save checkpoints of the jobs at ``indices``, by default of the jobs that are not over.
+
+    The checkpoint before stays if the file of the clients' states is at a later round.
+    """
+    leaves = [np.asarray(leaf) for leaf in (*jax.tree.leaves(snapshot.state), snapshot.work)]  # local to this host
+    if indices is None:
+        indices = [i for i, job in enumerate(jobs) if not job.end_status]
+    for i in indices:
+        if client_states is not None and client_states[i].done != snapshot.round:
             continue
-        job, leaves = jobs[g], [leaf[g] for leaf in held]
-        job.run_folder.save_checkpoint(leaves, now.round, now.seconds / len(jobs), job.rows)
-        if states is not None:
-            states[g].checkpoint()
+        seconds = snapshot.seconds / len(jobs)
+        jobs[i].run_folder.save_checkpoint([leaf[i] for leaf in leaves], snapshot.round, seconds, jobs[i].rows)
+        if client_states is not None:
+            client_states[i].checkpoint()
 
 
-def _states(
-    engine: Engine, jobs: list[Job], points: list[Numbers], seeds: list[int], done: int
+def _open_client_states(
+    engine: Engine, jobs: list[Job], points: list[Numbers], seeds: list[int], rounds_done: int
 ) -> list[ClientStateFile] | None:
-    """The files with clients' states of a population, which stand beside the checkpoints; the last run's is also that
-    of those that fill the program."""
-    found = engine.open_client_states(points, seeds, [job.run_folder.client_states_path for job in jobs], done)
-    return found and _filled(found, len(points))
+    """Open the files of the clients' states next to the checkpoints; None if the states are in the checkpoints."""
+    paths = [job.run_folder.client_states_path for job in jobs]
+    files = engine.open_client_states(points, seeds, paths, rounds_done)
+    return files and _pad(files, len(points))
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[PyTree, int, float, np.ndarray | None]:
-    """The state, round, seconds and work of the jobs' checkpoints; nothing when they start."""
-    kept = [checkpoint for job in jobs if (checkpoint := job.run_folder.load_checkpoint()) is not None]
-    lost = needs_state_file(engine.federation, points[0]) and any(
-        not job.run_folder.client_states_path.exists() for job in jobs
-    )
-    if len(kept) < len(jobs) or lost:
+    """Return the state, round, seconds and work of the jobs' checkpoints; (None, 0, 0.0, None) for a new start."""
+    checkpoints = []
+    for job in jobs:
+        checkpoint = job.run_folder.load_checkpoint()
+        if checkpoint is not None:
+            checkpoints.append(checkpoint)
+    complete = len(checkpoints) == len(jobs)
+    if needs_state_file(engine.federation, points[0]):
+        complete = complete and all(job.run_folder.client_states_path.exists() for job in jobs)
+    if not complete:
         for job in jobs:
             job.rows = []
         return None, 0, 0.0, None
-    tree = state_structure(engine.federation, points[0])
+    structure = state_structure(engine.federation, points[0])
     states, work = [], []
-    for job, ((*leaves, spent), _, _, rows) in zip(jobs, kept, strict=True):
-        job.rows = rows
-        states.append(jax.tree.unflatten(tree, leaves))
-        work.append(spent)
-    states, work = _filled(states, len(points)), np.array(_filled(work, len(points)))
-    return jax.tree.map(lambda *v: np.stack(v), *states), kept[0][1], kept[0][2] * len(jobs), work
+    for job, checkpoint in zip(jobs, checkpoints, strict=True):
+        (*leaves, job_work), _, _, job.rows = checkpoint
+        states.append(jax.tree.unflatten(structure, leaves))
+        work.append(job_work)
+    state = jax.tree.map(lambda *leaves: np.stack(leaves), *_pad(states, len(points)))
+    _, round_, seconds, _ = checkpoints[0]
+    return state, round_, seconds * len(jobs), np.array(_pad(work, len(points)))

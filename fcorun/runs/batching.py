@@ -1,5 +1,8 @@
-"""Which runs go through the machine together: what shares minibatches, fits into memory, and keeps the cores busy; and
-on how many devices, GPUs or the cores of a CPU."""
+"""The division of runs into batches and over devices.
+
+Runs of one batch share minibatches and fit into memory together; batches keep the cores busy. Devices are GPUs or the
+cores of a CPU.
+"""
 
 import math
 from collections import Counter
@@ -19,89 +22,114 @@ from fcorun.system.hosts import current_hosts
 from fcorun.system.machine import check_memory, free_device_memory, memory_limit, use_cores_as_devices
 
 ALL_DEVICES = "all"
-_WORTH = 2**22  # bytes that a core is to read in a round: with less, measured, the cores' meeting at its end costs more
-_APART = 4  # points a seed, from which on seeds run apart
-_FEW = 4  # runs that are worth a thread more,
-_FEWER, _MUCH = 2, 2**24  # or these, where so many bytes are read in a round: each seed has minibatches of its own
+# the fewest bytes read in a round for each further core: with fewer, the synchronisation of the cores costs more
+_BYTES_WORTH_A_CORE = 2**22
+_POINTS_WORTH_A_BATCH = 4  # with at least as many points for each seed, each seed has batches of its own
+_RUNS_WORTH_A_THREAD = 4  # the fewest runs for each further thread
+_LARGE_RUNS_WORTH_A_THREAD = 2  # and so few, if the minibatches of all seeds have at least the bytes of a large round
+_LARGE_ROUND_BYTES = 2**24
 
 
-def split_jobs(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
-    """The jobs in batches: one for each of ``parts`` threads, or more where they would not fit into memory together."""
-    return [batch for same in _by_seed(jobs) for batch in _fitting(engine, same, parts)]
+def split_jobs(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:
+    """Split jobs into batches: one for each of ``n_threads`` threads, or more where memory does not suffice."""
+    batches = []
+    for group in _group_by_seed(jobs):
+        batches += _split_group(engine, group, n_threads)
+    return batches
 
 
 def max_runs(
-    engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, parts: int, taken: int = 0
+    engine: Engine, point: Numbers, seeds: Sequence[int], memory: float | None, n_threads: int, reserved: int = 0
 ) -> int:
-    """How many runs with these seeds fit into the memory of each of ``parts`` threads, at least 1; ``memory`` is in
-    GiB, None for what is free, and ``taken`` the bytes of it that each thread has for something else. Raises UserError
-    where not even one run fits."""
-    data, parameters = engine.federation.data, engine.federation.problem.shapes
-    what = f"a run on {data.n_clients:,} clients with {sum(map(math.prod, parameters.values())):,} parameters"
-    check_memory(min_bytes_per_run(engine.federation, point), free_device_memory(), memory, what)
-    return max(1, int((memory_limit(memory) / parts - taken) // bytes_per_run(engine.federation, point, seeds)))
+    """Return how many runs with these seeds fit into the memory of each of ``n_threads`` threads, at least 1.
+
+    Args:
+        memory: the memory in GiB; None for the free memory.
+        reserved: the bytes of it that each thread needs for other things.
+
+    Raises UserError if a single run does not fit.
+    """
+    data, shapes = engine.federation.data, engine.federation.problem.shapes
+    n_parameters = sum(math.prod(shape) for shape in shapes.values())
+    description = f"a run on {data.n_clients:,} clients with {n_parameters:,} parameters"
+    check_memory(min_bytes_per_run(engine.federation, point), free_device_memory(), memory, description)
+    bytes_per_thread = memory_limit(memory) / n_threads - reserved
+    return max(1, int(bytes_per_thread // bytes_per_run(engine.federation, point, seeds)))
 
 
-def _by_seed(jobs: list[Job]) -> list[list[Job]]:
-    """The jobs of each seed apart where that leaves enough of each, for their minibatches are shared; else together."""
-    seeds: dict[int, list[Job]] = {}
+def _group_by_seed(jobs: list[Job]) -> list[list[Job]]:
+    """Group jobs by seed, because these share minibatches, if there are enough jobs for each seed; else as one group."""
+    groups: dict[int, list[Job]] = {}
     for job in jobs:
-        seeds.setdefault(job.experiment.settings.seed, []).append(job)
-    return list(seeds.values()) if len(jobs) >= _APART * len(seeds) else [jobs]
+        groups.setdefault(job.experiment.settings.seed, []).append(job)
+    if len(jobs) >= _POINTS_WORTH_A_BATCH * len(groups):
+        return list(groups.values())
+    return [jobs]
 
 
-def _fitting(engine: Engine, jobs: list[Job], parts: int) -> list[list[Job]]:
+def _split_group(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:
+    """Split a group of jobs into batches of equal size, as large as memory and the number of threads allow."""
     first = jobs[0].experiment
     seeds = [job.experiment.settings.seed for job in jobs]
-    several = len(set(seeds))
-    fitting = max_runs(engine, first.numbers(), seeds, first.settings.memory, parts, taken=engine.row_bytes_budget or 0)
-    if engine.row_bytes_budget is not None and several > 1:  # each has rows of its own
-        fitting = max(1, min(fitting, engine.row_bytes_budget // prefetch_bytes(engine.federation)))
-    few = _FEWER if several * bytes_read_per_round(engine) >= _MUCH else _FEW
-    count = min(parts, max(1, len(jobs) // few))
-    width = min(-(-len(jobs) // count), fitting)
-    return [jobs[i : i + width] for i in range(0, len(jobs), width)]
+    n_seeds = len(set(seeds))
+    budget = engine.row_bytes_budget
+    width_limit = max_runs(engine, first.numbers(), seeds, first.settings.memory, n_threads, reserved=budget or 0)
+    if budget is not None and n_seeds > 1:  # each seed reads other rows from disk
+        width_limit = max(1, min(width_limit, budget // prefetch_bytes(engine.federation)))
+    runs_per_thread = _RUNS_WORTH_A_THREAD
+    if n_seeds * bytes_read_per_round(engine) >= _LARGE_ROUND_BYTES:
+        runs_per_thread = _LARGE_RUNS_WORTH_A_THREAD
+    n_batches = min(n_threads, max(1, len(jobs) // runs_per_thread))
+    width = min(-(-len(jobs) // n_batches), width_limit)
+    return [jobs[start : start + width] for start in range(0, len(jobs), width)]
 
 
 def check_devices(experiments: Iterable[Experiment]) -> None:
-    """Refuse more devices than there are. Raises UserError."""
+    """Refuse more devices than the machine, or any of several hosts, has. Raises UserError."""
     for experiment in experiments:
-        asked = experiment.settings.devices
-        if asked in (AUTO, ALL_DEVICES, 1) or not isinstance(experiment.algo, Algorithm):
+        devices = experiment.settings.devices
+        if devices in (AUTO, ALL_DEVICES, 1) or not isinstance(experiment.algo, Algorithm):
             continue
         use_cores_as_devices()
-        each = {0: jax.local_device_count()}
+        devices_of_host = {0: jax.local_device_count()}
         if current_hosts():
-            each = Counter(device.process_index for device in jax.devices())
-        there, of = min(each.values()), "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
-        if int(asked) > there:
-            where = f" on host {min(each, key=lambda host: each[host])}" if len(each) > 1 else ""
+            devices_of_host = Counter(device.process_index for device in jax.devices())
+        smallest_host = min(devices_of_host, key=lambda host: devices_of_host[host])
+        available = devices_of_host[smallest_host]
+        if int(devices) > available:
+            kind = "cores of a CPU" if jax.default_backend() == "cpu" else "GPUs"
+            where = f" on host {smallest_host}" if len(devices_of_host) > 1 else ""
             raise UserError(
-                f"devices={asked} is more than there are{where}, {there} ({of}): give at most that, or devices=all"
+                f"devices={devices} is more than there are{where}, {available} ({kind}): give at most that, or "
+                "devices=all"
             )
 
 
-def choose_devices(asked: int | str, engine: Engine, runs: int) -> int:
-    """How many devices compute so many runs, as ``asked`` for; on several hosts so many of each, by default all.
+def choose_devices(devices: int | str, engine: Engine, n_runs: int) -> int:
+    """Choose how many devices compute ``n_runs`` runs, by the setting ``devices``: a number, "all" or "auto".
 
-    Of "auto": on GPUs all for several runs, and one for one run. On a CPU, whose cores several runs share by threads,
-    as many for one run as have enough to do in a round.
+    With "auto", several runs have all GPUs, and one run has one GPU. On a CPU, whose cores several runs share by
+    threads, one run has as many cores as have enough to do in a round. On several hosts a number is that of each
+    host, and "auto" is "all".
     """
-    if hosts := current_hosts():
-        return jax.device_count() if asked in (ALL_DEVICES, AUTO) else int(asked) * hosts.count
-    if asked == ALL_DEVICES:
+    hosts = current_hosts()
+    if hosts:
+        return jax.device_count() if devices in (ALL_DEVICES, AUTO) else int(devices) * hosts.count
+    if devices == ALL_DEVICES:
         use_cores_as_devices()
         return jax.local_device_count()
-    if asked != AUTO:
-        return int(asked)
+    if devices != AUTO:
+        return int(devices)
     if jax.default_backend() != "cpu":
-        return jax.local_device_count() if runs > 1 else 1
-    return 1 if runs > 1 else min(jax.local_device_count(), max(1, bytes_read_per_round(engine) // _WORTH))
+        return jax.local_device_count() if n_runs > 1 else 1
+    if n_runs > 1:
+        return 1
+    return min(jax.local_device_count(), max(1, bytes_read_per_round(engine) // _BYTES_WORTH_A_CORE))
 
 
 def bytes_read_per_round(engine: Engine) -> int:
-    """The bytes of what the clients of a round take their gradients on, step by step."""
+    """Return the bytes of the rows on which the clients of a round compute their gradients, step by step."""
     federation, schedule = engine.federation, engine.federation.schedule
-    rows = federation.arrays[0]
-    each = federation.client_bytes(rows and rows.decomposed)
-    return schedule.cohort_size * int(schedule.steps.max()) * each * (schedule.edge_rounds or 1)
+    device_rows = federation.arrays[0]
+    bytes_per_step = federation.client_bytes(device_rows and device_rows.decomposed)
+    return schedule.cohort_size * int(schedule.steps.max()) * bytes_per_step * (schedule.edge_rounds or 1)

@@ -1,4 +1,4 @@
-"""The computing of jobs that differ in numbers only: in batches, by as many threads as there are cores."""
+"""The execution of jobs that differ in numbers only: in batches, by as many threads as there are cores."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,108 +27,116 @@ from fcorun.system.polling import wait_for_first
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     """Run jobs that differ in numbers only and start from the same round."""
-    jobs = [job for job in jobs if _made_ready(job, data, watch)]
+    jobs = [job for job in jobs if _resolve(job, data, watch)]
     if not jobs:
         return
     if isinstance(jobs[0].experiment.algo, Baseline):
         for job in jobs:
             run_baseline(job, data, watch)
         return
-    engine, settings = build.build_engine(jobs[0].experiment, data), jobs[0].experiment.settings
-    with jax.enable_x64(engine.federation.precision == "float64"):
-        devices = 1 if engine.federation.debug else choose_devices(settings.devices, engine, len(jobs))
-        engine = replace(engine, devices=devices)
-        alone = jax.default_backend() != "cpu" or engine.federation.debug or current_hosts() is not None
-        parts = 1 if alone else max(available_cores() // devices, 1)
+    settings = jobs[0].experiment.settings
+    engine = build.build_engine(jobs[0].experiment, data)
+    federation = engine.federation
+    with jax.enable_x64(federation.precision == "float64"):
+        n_devices = 1 if federation.debug else choose_devices(settings.devices, engine, len(jobs))
+        engine = replace(engine, devices=n_devices)
+        n_threads = 1
+        if jax.default_backend() == "cpu" and not federation.debug and current_hosts() is None:
+            n_threads = max(available_cores() // n_devices, 1)
         if data.on_disk:
-            engine = replace(engine, row_bytes_budget=int(memory_limit(settings.memory) * ROWS_MEMORY_SHARE / parts))
+            budget = int(memory_limit(settings.memory) * ROWS_MEMORY_SHARE / n_threads)
+            engine = replace(engine, row_bytes_budget=budget)
             if engine.federation.needs_whole_data and engine.federation.arrays[0] is None:
                 check_round_memory(data, engine.federation.schedule, settings, full_batch=True)
         build_on_all_hosts(engine, jobs[0].experiment)
-        batches = [[job] for job in jobs] if engine.federation.debug else split_jobs(engine, jobs, parts)
+        batches = [[job] for job in jobs] if federation.debug else split_jobs(engine, jobs, n_threads)
         seeds = {job.experiment.settings.seed for job in jobs}
-        _foretell(engine, jobs, len(seeds) > 1)
-        crew = BatchContext(
-            engine, {seed: estimate_traffic(engine.federation, engine.rounds, seed) for seed in seeds}, watch
-        )
-    if len(batches) == 1:
-        while batches:
-            batches = [rest for batch in batches if (rest := run_with_oom_retry(crew, batch, len(batch)))]
-    else:
-        _run_side_by_side(crew, batches, parts)
+        _annotate(engine, jobs, several_seeds=len(seeds) > 1)
+        traffic = {seed: estimate_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
+        context = BatchContext(engine, traffic, watch)
+    if len(batches) > 1:
+        _run_in_threads(context, batches, n_threads)
+        return
+    remaining = batches[0]
+    while remaining:
+        remaining = run_with_oom_retry(context, remaining, len(remaining))
 
 
-def _foretell(engine: Engine, jobs: list[Job], several: bool) -> None:
-    """Note what is known of the jobs before they run; remark it where ``several`` seeds change nothing."""
-    federation, chance = engine.federation, depends_on_seed(engine.federation)
+def _annotate(engine: Engine, jobs: list[Job], *, several_seeds: bool) -> None:
+    """Set the fields of jobs that are known before they run, and warn if several seeds give the same numbers."""
+    hosts = current_hosts()
     for job in jobs:
         assert isinstance(job.experiment.algo, Algorithm)
-        job.upload_bytes, job.download_bytes = (
-            of(federation, job.experiment.algo) for of in (upload_bytes, broadcast_bytes)
-        )
-        job.depends_on_seed = chance
+        job.upload_bytes = upload_bytes(engine.federation, job.experiment.algo)
+        job.download_bytes = broadcast_bytes(engine.federation, job.experiment.algo)
+        job.depends_on_seed = depends_on_seed(engine.federation)
         job.n_devices = engine.devices
-        job.n_hosts = hosts.count if (hosts := current_hosts()) else 1
-        if several and not chance:
+        job.n_hosts = hosts.count if hosts else 1
+        if several_seeds and not job.depends_on_seed:
             job.add_reason(f"the seed changes nothing here: {NO_RANDOMNESS}")
 
 
-def _made_ready(job: Job, data: FederatedData, watch: Watcher) -> bool:
-    """Work out what is relative, "auto" or a reference; whether the job can run: if not, the others of a grid go on."""
+def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
+    """Resolve the job's fields that are "auto" or relative, and compute its reference optimum.
+
+    Returns False if the job cannot run; the other jobs of its grid go on.
+    """
     check_interrupted()
-    asked, given = job.experiment.algo, numeric_fields(job.experiment.objective)
+    algo, numbers_before = job.experiment.algo, numeric_fields(job.experiment.objective)
     job.experiment = build.bind_objective(job.experiment, data)
-    found = numeric_fields(job.experiment.objective)
-    worked_out = {f"objective.{name}": value for name, value in found.items() if name not in given}
+    resolved_values = {}
+    for name, value in numeric_fields(job.experiment.objective).items():
+        if name not in numbers_before:
+            resolved_values[f"objective.{name}"] = value
     job.experiment = replace(job.experiment, reg=reference.resolve_strength(job.experiment, data))
     try:
-        job.experiment, bounds = build.resolve_auto(job.experiment, data)
-        job.resolved_values = worked_out | (bounds or {}) or None
+        job.experiment, algo_values = build.resolve_auto(job.experiment, data)
     except UserError as error:
         job.fail(error)
         watch.on_end(job)
         return False
-    job.add_reason(asked.describe_auto(job.resolved_values or {}))
-    if job.experiment.settings.reference:
-        job.optimum = reference.compute_optimum(job.experiment, data)
-        target, least = (
-            (job.experiment.settings.stop or {}).get("suboptimality", float("inf")),
-            job.objective_resolution(),
-        )
-        if target < least:
-            precision = job.experiment.settings.precision
-            job.fail(
-                UserError(
-                    f"stop.suboptimality={target:g}: precision={precision} resolves {least:.1g} of an objective "
-                    f"of {job.optimum['objective']:.3g}; give a larger target, or precision=float64"
-                )
-            )
-            watch.on_end(job)
-            return False
-        if not job.optimum["certified"]:
-            found = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
-            job.add_reason(f"the reference optimum is not certified: {found}")
+    job.resolved_values = resolved_values | (algo_values or {}) or None
+    job.add_reason(algo.describe_auto(job.resolved_values or {}))
+    if not job.experiment.settings.reference:
+        return True
+    job.optimum = reference.compute_optimum(job.experiment, data)
+    target = (job.experiment.settings.stop or {}).get("suboptimality", float("inf"))
+    resolution = job.objective_resolution()
+    if target < resolution:
+        precision = job.experiment.settings.precision
+        message = (f"stop.suboptimality={target:g}: precision={precision} resolves {resolution:.1g} of an objective "
+                   f"of {job.optimum['objective']:.3g}; give a larger target, or precision=float64")  # fmt: skip
+        job.fail(UserError(message))
+        watch.on_end(job)
+        return False
+    if not job.optimum["certified"]:
+        certificate = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
+        job.add_reason(f"the reference optimum is not certified: {certificate}")
     return True
 
 
-def _run_side_by_side(crew: BatchContext, batches: list[list[Job]], parts: int) -> None:
-    """Run batches in ``parts`` threads. What is handed back is divided among the threads that have nothing to do."""
-    width = max(map(len, batches))
-    waiting, running = [(batch, width) for batch in batches], set()
-    with ThreadPoolExecutor(parts) as pool:
+def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: int) -> None:
+    """Run batches in ``n_threads`` threads. Jobs that are handed back are divided among the idle threads."""
+    width = max(len(batch) for batch in batches)
+    waiting = [(batch, width) for batch in batches]
+    running = set()
+    with ThreadPoolExecutor(n_threads) as pool:
         try:
             while waiting or running:
-                while waiting and len(running) < parts:
-                    running.add(pool.submit(run_with_oom_retry, crew, *waiting.pop(0)))
-                if len(running) < parts:
-                    crew.idle.set()
+                while waiting and len(running) < n_threads:
+                    batch, width = waiting.pop(0)
+                    running.add(pool.submit(run_with_oom_retry, context, batch, width))
+                if len(running) < n_threads:
+                    context.idle.set()
                 ended, running = wait_for_first(running)
-                crew.idle.clear()
-                back = [rest for future in ended if (rest := future.result())]
-                pieces = (parts - len(running)) // max(len(back), 1)  # of each: one at least, for its thread is free
-                for rest in back:
-                    width = -(-len(rest) // pieces)
-                    waiting += [(rest[i : i + width], width) for i in range(0, len(rest), width)]
+                context.idle.clear()
+                handed_back = [jobs for jobs in (future.result() for future in ended) if jobs]
+                n_pieces = (n_threads - len(running)) // max(
+                    len(handed_back), 1
+                )  # at least 1: each batch freed a thread
+                for jobs in handed_back:
+                    width = -(-len(jobs) // n_pieces)
+                    waiting += [(jobs[start : start + width], width) for start in range(0, len(jobs), width)]
         except BaseException:
-            crew.stop.set()
+            context.stop.set()
             raise

@@ -1,4 +1,4 @@
-"""One run on its way, and who is told of it."""
+"""A run in progress, and the watchers that follow it."""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -14,40 +14,44 @@ from fcorun.records.record import FINISHED_STATUSES, Record
 
 
 class Watcher:
-    """What is told of runs as they go; does nothing. Methods are called from the threads that run."""
+    """Callbacks on runs. These do nothing; a subclass overrides some. They are called from the threads that run."""
 
     def on_start(self, job: "Job", data: FederatedData, resumed: int) -> None:
-        """A run begins, or goes on after ``resumed`` rounds."""
+        """Follow the start of a run, or its resumption after ``resumed`` rounds."""
 
     def on_evaluation(self, job: "Job", row: dict[str, float]) -> None:
-        """A run was evaluated."""
+        """Follow an evaluation of a run, whose ``row`` joins metrics.csv."""
 
     def on_end(self, job: "Job") -> None:
-        """A run is over: its ``end`` is done, diverged, failed, interrupted, reused or locked."""
+        """Follow the end of a run: ``end_status`` is done, diverged, failed, interrupted, reused or locked."""
 
 
 class SweepWatcher(Watcher):
-    """What is told of a sweep, too; does nothing."""
+    """Callbacks on a sweep and its runs. These do nothing.
 
-    console: Any = None  # a rich.console.Console for what is shown, or None
+    Attributes:
+        console: a rich.console.Console on which tables are shown; None: tables are not shown.
+    """
+
+    console: Any = None
 
     def show(self, line: str) -> None:
-        """A line that is shown whatever was asked for."""
+        """Show a line."""
 
     def show_if_verbose(self, line: str) -> None:
-        """A line for who wants to know."""
+        """Show a line unless ``verbose`` is off."""
 
     def on_sweep_start(self, runs: int, rounds: int) -> None:
-        """So many runs are to come, with so many rounds in all."""
+        """Follow the start of a sweep of so many ``runs``, with so many ``rounds`` in all."""
 
     def on_wait(self, runs: int) -> None:
-        """Another process is computing the rest."""
+        """Follow the waiting for the last ``runs``, which another process is computing."""
 
     def on_point_end(self, run: Any) -> None:
-        """A run is over (its ``end`` says how), here or in another process."""
+        """Follow the end of a run, in this or another process: ``run.end_status`` says how it ended."""
 
     def on_sweep_end(self) -> None:
-        """No more runs."""
+        """Follow the end of the last run."""
 
 
 @dataclass
@@ -55,13 +59,15 @@ class RunHistory:
     """The evaluations of a run, as its record has them.
 
     Attributes:
-        rows: one each.
-        optimum: of fcorun.experiment.reference.optimum.
-        up, down: bytes of an upload, and of what a client receives.
-        diverged: the round in which its state stopped being finite, or after which it had ``grown``; else 0.
-        grown: that its objective rose without bounds, as a sentence, or nothing.
-        reason: remarks on a run that is done.
-        stopped: whether it has met a target of ``stop``, which is then its reason.
+        rows: the evaluations, with their counters and metrics.
+        optimum: the result of ``fcorun.experiment.reference.compute_optimum``; None without ``reference``.
+        upload_bytes: the bytes of one client's upload in a round.
+        download_bytes: the bytes that one client receives in a round.
+        divergence_round: the round in which the state stopped being finite, or after which the objective had grown
+            without bounds; 0 if the run has not diverged.
+        divergence_reason: a sentence on an objective that grew without bounds, or empty.
+        reason: the sentences on a run that go into status.json.
+        stopped: whether the run has met a target of ``stop``, which is then the reason.
     """
 
     experiment: Experiment
@@ -74,16 +80,20 @@ class RunHistory:
     reason: str = field(default="", kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
 
-    def add_snapshot(self, now: Snapshot, place: int, sent: dict[str, int], seconds: float) -> dict[str, float]:
-        """Add the evaluation of the run at a ``place`` in its batch, which has ``sent`` so many bytes; the new row."""
-        evals = dict(zip(("grad_evals", "prox_evals"), now.work[place].tolist(), strict=True))
-        counters = {"round": now.round, "seconds": seconds, **sent, **evals}
-        return self.add_row(counters, {name: float(value[place]) for name, value in now.metrics.items()})
+    def add_snapshot(self, snapshot: Snapshot, index: int, traffic: dict[str, int], seconds: float) -> dict[str, float]:
+        """Add the evaluation of the run at ``index`` in its batch, and return the new row.
+
+        Args:
+            traffic: the bytes that the run has sent so far, by counter.
+        """
+        evaluations = dict(zip(("grad_evals", "prox_evals"), snapshot.work[index].tolist(), strict=True))
+        counters = {"round": snapshot.round, "seconds": seconds, **traffic, **evaluations}
+        return self.add_row(counters, {name: float(values[index]) for name, values in snapshot.metrics.items()})
 
     def add_row(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
-        """Add an evaluation, with the gap to the optimum where that is known; the new row.
+        """Add an evaluation, with the gap to the reference optimum if that is known, and return the new row.
 
-        Nothing is kept of a model for all clients that the run does not have.
+        Metrics of a shared model are left out if the run has no such model.
         """
         if not self.experiment.has_shared_model:
             metrics = {name: value for name, value in metrics.items() if name.startswith(PERSONAL_PREFIX)}
@@ -93,43 +103,50 @@ class RunHistory:
         return self.rows[-1]
 
     def check_targets(self) -> bool:
-        """Whether the last evaluation has met a target, which is remarked. Raises UserError as ``met`` does."""
+        """Return whether the run has met a target of ``stop``; the last evaluation may have just met one.
+
+        Raises UserError for a target on a metric that was not measured.
+        """
         targets = self.experiment.settings.stop
-        if targets and (reason := describe_met_target(targets, self.rows, self.experiment.metrics)):
-            self.stopped = True
-            self.add_reason(reason)
+        if targets:
+            sentence = describe_met_target(targets, self.rows, self.experiment.metrics)
+            if sentence:
+                self.stopped = True
+                self.add_reason(sentence)
         return self.stopped
 
     def check_growth(self) -> None:
-        """Note that a run which is over has diverged, if its objective rose without bounds."""
-        if not (self.divergence_round or self.stopped) and (why := explain_growth(self.rows)):
-            self.divergence_reason, self.divergence_round = why, int(self.rows[-1]["round"])
+        """Mark a run that is over as diverged if its objective grew without bounds."""
+        if self.divergence_round or self.stopped:
+            return
+        sentence = explain_growth(self.rows)
+        if sentence:
+            self.divergence_reason = sentence
+            self.divergence_round = int(self.rows[-1]["round"])
 
-    def add_reason(self, words: str) -> None:
-        """Add a remark, if it is not empty."""
-        self.reason = "; ".join(filter(None, (self.reason, words)))
+    def add_reason(self, sentence: str) -> None:
+        """Add a sentence to the reason, unless it is empty."""
+        self.reason = "; ".join(filter(None, (self.reason, sentence)))
 
 
 @dataclass
 class Job(RunHistory):
-    """What a run is, where it goes, and how far it has come.
+    """A run in progress: its experiment, its folder, and its history so far.
 
     Attributes:
-        picture: whether the record gets a curves.png.
-        end: how it ended, empty until then. A finished record that was found ends it as "reused", a folder that another
-            process is computing as "locked".
-        error: why it failed.
-        setup: seconds before its first compilation.
-        certificate: of a baseline.
-        drawn: whether its seed changes anything.
-        devices: on how many it is computed, of all hosts together.
-        hosts: on how many it is computed.
-        where: at which client it diverged, and in which line, if that is known (``debug``).
-        unfinished: what says that its objective was still falling at the end, of
-            fcorun.experiment.convergence.unfinished.
-        moved: by which share of the largest coefficient steps of proximal gradient on all rows move one from where the
-            run has ended, of fcorun.experiment.stationarity; None: not looked at.
-        bounds: of the curvature, with the numbers that follow from them, where the algorithm asks for them.
+        with_pictures: whether the record gets pictures.
+        end_status: the status in which the run ended, empty until then: as in status.json, "reused" for a finished
+            record that was found, or "locked" for a folder that another process is computing.
+        error: the error that made the run fail.
+        setup_seconds: the seconds before its first compilation.
+        certificate: the certificate of a baseline, or the optimality gap of a run.
+        depends_on_seed: whether the seed changes any number of the run.
+        n_devices: the number of devices that compute the run, of all hosts together.
+        n_hosts: the number of hosts that compute the run.
+        divergence_origin: the client at which a run diverged first, and the line of code, if known (``debug``).
+        remaining_descent: the result of ``measure_remaining_descent`` at the end of the run.
+        movement: the result of ``measure_movement`` at the end of the run; None: not measured.
+        resolved_values: the numbers of fields that were "auto", and the curvature bounds behind them.
     """
 
     run_folder: RunFolder
@@ -148,34 +165,39 @@ class Job(RunHistory):
 
     @property
     def label(self) -> str:
-        """A line that says which run this is."""
+        """The plug-ins and numbers of the run in one line."""
         return self.experiment.label
 
     def headline(self) -> str:
-        """The objective of the last evaluation, or of own models alone their loss, and the metric that matters most."""
+        """Return the minimised metric and the default metric of the last evaluation as text."""
         row = self.rows[-1]
         metric = self.experiment.metrics.default_metric([name for name in row if name not in COUNTERS])
-        first = "objective" if "objective" in row else minimised_metric(row)
-        text = f"{first} {row[first]:.6g}"
-        return text if metric == first else f"{text}  {metric} {row[metric]:.4g}"
+        minimised = "objective" if "objective" in row else minimised_metric(row)
+        text = f"{minimised} {row[minimised]:.6g}"
+        return text if metric == minimised else f"{text}  {metric} {row[metric]:.4g}"
 
     def objective_resolution(self) -> float:
-        """The least gap to the optimum that the precision of this run can tell from none; 0 where none is measured."""
-        eps = {"float32": 1e-6, "float64": 1e-14}[self.experiment.settings.precision]
-        return eps * abs(self.optimum["objective"]) if self.optimum else 0.0
+        """Return the smallest gap to the optimum that the run's precision resolves; 0 without a reference optimum."""
+        relative = {"float32": 1e-6, "float64": 1e-14}[self.experiment.settings.precision]
+        return relative * abs(self.optimum["objective"]) if self.optimum else 0.0
 
-    def is_complete(self) -> bool:
-        """Whether the record is complete although nobody has noted it: the process was stopped just then."""
+    def adopt_finished_record(self) -> bool:
+        """Return whether the record is complete, and take its status over.
+
+        A record is complete before ``end_status`` is set if the process was stopped between the two.
+        """
         status = Record(self.run_folder.path).status
         if status.get("identity") == self.run_folder.identity and status.get("status") in FINISHED_STATUSES:
             self.end_status = status["status"]
         return bool(self.end_status)
 
     def fail(self, error: BaseException) -> None:
-        """Record that the run failed, or was interrupted; where not even that can be written, only note it."""
+        """Record that the run failed or was interrupted. If the record cannot be written, only set the status."""
         self.error = error
         if isinstance(error, KeyboardInterrupt):
-            self.end_status, reason = "interrupted", f"stopped after round {self.rows[-1]['round'] if self.rows else 0}"
+            self.end_status = "interrupted"
+            last_round = self.rows[-1]["round"] if self.rows else 0
+            reason = f"stopped after round {last_round}"
             with contextlib.suppress(OSError):
                 self.run_folder.log(f"interrupted: {reason}")
                 self.run_folder.write_status("interrupted", self.label, reason)

@@ -162,7 +162,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, begun: 
         for same_round in together.values():
             execute(same_round, data, watch)
     except BaseException as error:
-        unfinished = [job for job in claimed if not job.end_status and not job.is_complete()]
+        unfinished = [job for job in claimed if not job.end_status and not job.adopt_finished_record()]
         for job in unfinished:
             job.fail(error)
             watch.on_end(job)

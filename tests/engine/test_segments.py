@@ -112,7 +112,9 @@ def test_runs_are_dealt_out_sooner_where_much_is_read_in_a_round(seeds, batches,
     whole, experiment = engine("rounds=8", "eval_every=8", "data.resident=true")
     jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
     with jax.enable_x64(True):
-        monkeypatch.setattr("fcorun.runs.batching._MUCH", 4 * bytes_read_per_round(whole))  # as much as four seeds read
+        monkeypatch.setattr(
+            "fcorun.runs.batching._LARGE_ROUND_BYTES", 4 * bytes_read_per_round(whole)
+        )  # as much as four seeds read
         assert [len(batch) for batch in split_jobs(whole, jobs, 2)] == batches
 
 

@@ -228,7 +228,7 @@ def test_a_record_whose_lock_is_held_is_running():
 
     class Look(Watcher):
         def on_evaluation(self, job, row):
-            seen.append(Record(job.folder.path).status)
+            seen.append(Record(job.run_folder.path).status)
 
     run(small(), "here", Look())
     assert {status["status"] for status in seen} == {"running"}

@@ -114,7 +114,7 @@ def test_one_record_that_cannot_be_completed_spoils_no_other(monkeypatch):
     whole = finish._write
 
     def third(job, *rest, **named):
-        if job.folder.folder.name == "p2":
+        if job.run_folder.path.name == "p2":
             raise OSError(28, "No space left on device")
         return whole(job, *rest, **named)
 
