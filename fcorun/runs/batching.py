@@ -58,7 +58,7 @@ def max_runs(
 
 
 def _group_by_seed(jobs: list[Job]) -> list[list[Job]]:
-    """Group jobs by seed, because these share minibatches, if there are enough jobs for each seed; else as one group."""
+    """Group jobs by seed, so that each group shares minibatches; one group if there are few jobs for each seed."""
     groups: dict[int, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.experiment.settings.seed, []).append(job)

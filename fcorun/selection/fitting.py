@@ -157,7 +157,7 @@ class PathFitter:
         points = [self._point(experiment, data, value) for value in self.values]
         threads = available_cores() if jax.default_backend() == "cpu" else 1
         taken = subset_bytes(engine.federation, view.x is not self._shared.get("x"))
-        width = max_runs(engine, points[0], [settings.seed], settings.memory, threads, taken=taken)
+        width = max_runs(engine, points[0], [settings.seed], settings.memory, threads, reserved=taken)
         n_batches = -(-len(points) // min(width, len(points)))
         width = -(-len(points) // n_batches)  # batches of one size
         results = []

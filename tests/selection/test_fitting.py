@@ -143,4 +143,4 @@ def test_a_part_takes_the_memory_of_all_rows():
         assert subset_bytes(small.federation, True) == X.size * 8
         assert subset_bytes(small.federation, False) == 0
         needed = (3 * each[0] + X.size * 8) / 2**30
-        assert max_runs(small, experiment.numbers(), [0], needed, 1, taken=X.size * 8) == 3
+        assert max_runs(small, experiment.numbers(), [0], needed, 1, reserved=X.size * 8) == 3
