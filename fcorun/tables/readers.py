@@ -1,4 +1,4 @@
-"""Tables on disk: CSV, TSV, Parquet and XLSX as data frames, NPZ and LIBSVM as arrays without named columns."""
+"""The readers of tables: files with named columns (CSV, Parquet, XLSX), and arrays (NPZ, HDF5, .npy, LIBSVM)."""
 
 import zipfile
 import zlib
@@ -36,17 +36,21 @@ LIBSVM_ENDINGS = (".libsvm", ".svm", ".svmlight", ".txt")
 TEXT_ENDINGS = (".csv", ".tsv")
 PARQUET_ENDING = ".parquet"
 NAMED_COLUMN_ENDINGS = (*TEXT_ENDINGS, PARQUET_ENDING, ".xlsx")
-# what the readers raise at a damaged or mislabelled file: their own errors derive from these
-READ_ERRORS = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
-ARRAY_FOLDER = "folder of .npy"
 ENDINGS = (*NAMED_COLUMN_ENDINGS, ".npz", *HDF5_ENDINGS, *LIBSVM_ENDINGS)
+ARRAY_FOLDER = "folder of .npy"  # stands for the ending of a folder in errors
+# base classes of the errors that the readers raise for a damaged or mislabelled file
+READ_ERRORS = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
 UTF_8_HINT = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
 
 
 def find_file(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS, *, arrays: bool = False) -> Path:
-    """The file that ``option``, which errors begin with, names, where a folder of ``arrays`` might be named as well.
-    Raises UserError, with the nearest name in its folder, if there is none."""
-    file, where = Path(path).expanduser(), f"{option}{path}"
+    """Return the file at ``path``. Raises UserError, which begins with ``option``, if there is no such file.
+
+    The error suggests a similar name in the same folder. An error about a folder lists ``endings``, and mentions a
+    folder of arrays if ``arrays``.
+    """
+    file = Path(path).expanduser()
+    where = f"{option}{path}"
     if file.is_dir():
         also = "; or a folder with X.npy and y.npy" if arrays else ""
         raise UserError(f"{where} is a folder: give a file that ends in {', '.join(endings)}{also}")
@@ -54,20 +58,24 @@ def find_file(path: str, option: str = "data.path=", endings: Sequence[str] = EN
         folder = file.parent
         if not folder.is_dir():
             raise UserError(f"{where}: there is no folder '{folder}'; check the path")
-        close = get_close_matches(file.name, [f.name for f in folder.iterdir()], n=1)
-        hint = f"did you mean '{folder / close[0]}'?" if close else f"check the path (folder '{folder.resolve()}')"
+        similar = get_close_matches(file.name, [entry.name for entry in folder.iterdir()], n=1)
+        hint = f"did you mean '{folder / similar[0]}'?" if similar else f"check the path (folder '{folder.resolve()}')"
         raise UserError(f"{where}: there is no such file; {hint}")
     return file
 
 
 def detect_ending(file: Path, where: str) -> str:
-    """What says the format of a file. Raises UserError for one that is not known, and for an empty file."""
-    packed = file.suffix.lower() in (".gz", ".bz2")
-    ending = Path(file.stem if packed else file.name).suffix.lower()
-    if ending not in (TEXT_ENDINGS + LIBSVM_ENDINGS if packed else ENDINGS):
+    """Return the ending that says the format of a file, without .gz or .bz2.
+
+    Raises UserError for an unknown ending, and for an empty file.
+    """
+    compressed = file.suffix.lower() in (".gz", ".bz2")
+    ending = Path(file.stem if compressed else file.name).suffix.lower()
+    compressible = TEXT_ENDINGS + LIBSVM_ENDINGS
+    if ending not in (compressible if compressed else ENDINGS):
         raise UserError(
-            f"{where}: unknown ending '{ending + file.suffix if packed else ending}'; "
-            f"give one of {', '.join(ENDINGS)} (.gz or .bz2 may follow {', '.join(TEXT_ENDINGS + LIBSVM_ENDINGS)})"
+            f"{where}: unknown ending '{ending + file.suffix if compressed else ending}'; "
+            f"give one of {', '.join(ENDINGS)} (.gz or .bz2 may follow {', '.join(compressible)})"
         )
     if not file.stat().st_size:
         raise UserError(f"{where}: the file is empty; give one with data")
@@ -75,10 +83,10 @@ def detect_ending(file: Path, where: str) -> str:
 
 
 def explain_damage(where: str, ending: str, error: Exception) -> UserError:
-    """What is said of a file that its reader cannot read."""
+    """Return the UserError for a file that its reader cannot read."""
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    cure = UTF_8_HINT if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
-    return UserError(f"{where}: cannot be read as {ending} ({reason}); {cure}")
+    advice = UTF_8_HINT if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
+    return UserError(f"{where}: cannot be read as {ending} ({reason}); {advice}")
 
 
 def read_table(
@@ -92,44 +100,66 @@ def read_table(
     record: str | None = None,
     resident: bool | str = True,
 ) -> ParsedRows:
-    """The rows of the file at ``path``, whose ending says the format; of Parquet, HDF5 and arrays in a folder, x stays
-    on disk unless it is to be ``resident``, "auto" where it does not fit into memory.
+    """Read the rows of the file at ``path``, whose ending says the format.
 
-    ``target`` and ``client`` name columns of a file with named ones, which may lack a client; ``ignore`` and ``only``
-    the other columns that are to be left out, or to be left; ``aside``, by option, those of them that are no features
-    in the end; ``record`` is one whose encoding the columns are to fit. Raises UserError for a file that is missing,
-    empty or cannot be read, and for targets, clients and arrays with values that are missing or not numbers.
+    Raises UserError for a file that is missing, empty or damaged, and for targets, clients and arrays with values that
+    are missing or not numbers.
+
+    Args:
+        path: the file, or a folder of .npy files.
+        target, client: columns of a file with named columns. ``client`` may be None.
+        ignore: columns that are no features.
+        only: the columns to keep as features, or None for all.
+        metadata_columns: columns that are no features in the end, such as weights and groups, by option.
+        record: the folder of a record whose encoding the columns are to fit, or None.
+        resident: whether the features of Parquet, HDF5 and folders are read into memory. With "auto", they stay on disk
+            if they do not fit into memory.
     """
-    where, folder = f"data.path={path}", is_array_folder(path)
-    file = Path(path).expanduser() if folder else find_file(path, arrays=True)
-    ending = ARRAY_FOLDER if folder else detect_ending(file, where)
+    where = f"data.path={path}"
+    if is_array_folder(path):
+        file, ending = Path(path).expanduser(), ARRAY_FOLDER
+    else:
+        file = find_file(path, arrays=True)
+        ending = detect_ending(file, where)
+    has_named_columns = ending in NAMED_COLUMN_ENDINGS
     columns: dict[str, Any] = {"target": target, "client": client, "ignore": ignore, "only": only}
     for option, column in columns.items():
-        if column is not None and ending not in NAMED_COLUMN_ENDINGS:
+        if column is not None and not has_named_columns:
             raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
     if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
         raise UserError(f"data.resident=false: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave data.resident out")  # fmt: skip
     try:
-        if ending not in NAMED_COLUMN_ENDINGS:
-            rows = _arrays(file, ending, path, resident, metadata_columns)
+        if not has_named_columns:
+            rows = _read_arrays(file, ending, path, resident, metadata_columns)
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
             encoding = read_encoding(record) if record else None
             rows = read_parquet(file, path, **columns, metadata_columns=metadata_columns, encoding=encoding)
         else:
             kinds = read_kinds(record) if record else None
-            rows = _named(file, path, ending, **columns, kinds=kinds, aside=metadata_columns)
+            rows = _read_frame(file, path, ending, **columns, kinds=kinds, metadata_columns=metadata_columns)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     if not len(rows.y):
         raise UserError(f"data.path={path}: the file has no rows; give one with data")
-    if not (rows.x if rows.frame is None else rows.frame).shape[1]:
+    features = rows.x if rows.frame is None else rows.frame
+    if not features.shape[1]:
         raise UserError(f"data.path={path}: the file has no feature columns; give at least one")
-    _finite(rows, path, target)
+    if isinstance(rows.x, np.ndarray):  # rows on disk are checked by FederatedData.validate
+        _check_finite(rows.x, path, None)
+    _check_finite(rows.y[:, None], path, f"target '{target}'" if target else "target y")
     return rows
 
 
-def _named(
+def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
+    """Raise UserError for a missing or infinite value (N, d); ``name`` is that of the values, or None for columns."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        name = name or f"column '{column}'"
+        raise UserError(f"data.path={path}: {name} is missing or infinite in row {row + 1}; fill it in or drop the row")
+
+
+def _read_frame(
     file: Path,
     path: str,
     ending: str,
@@ -139,49 +169,55 @@ def _named(
     ignore: Sequence[str] | None,
     only: Sequence[str] | None,
     kinds: Mapping[str, ColumnKind] | None,
-    aside: Mapping[str, str],
+    metadata_columns: Mapping[str, str],
 ) -> ParsedRows:
-    """The rows of a file with named columns, in memory."""
+    """Read the rows of a file with named columns into memory."""
     where = f"data.path={path}"
-    written, remarks = read_named_columns(file, ending, target, client, where=where, kinds=kinds)
-    frame = written.frame
-    free = frame.drop(columns=[target, client], errors="ignore")
-    for option, name in aside.items():
-        if name not in free:
-            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggest_columns(name, free)}")
+    table, warnings = read_named_columns(file, ending, target, client, where=where, kinds=kinds)
+    frame = table.frame
+    others = frame.drop(columns=[target, client], errors="ignore")
+    for option, name in metadata_columns.items():
+        if name not in others:
+            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggest_columns(name, others)}")
     features = select_features(frame, path, (target, client), ignore, only)
     rows = split_columns(frame, path, target, client, features=features)
-    if unread := next((why for name, why in written.unparsed_columns.items() if name in features), None):
-        raise UserError(f"{where}: {unread}")
-    told = {name: found for name, found in written.missing_tokens.items() if name in features or name == target}
-    left_out = [name for name in frame.columns if name not in (*features, target, client)]
-    repeated = [] if "group" in aside else suggest_group_columns(frame, left_out, client)
-    return replace(rows, warnings=(*remarks, *warn_missing_tokens(told, frame), *repeated))
+    for name, reason in table.unparsed_columns.items():
+        if name in features:
+            raise UserError(f"{where}: {reason}")
+    tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in features or name == target}
+    warnings += warn_missing_tokens(tokens, frame)
+    if "group" not in metadata_columns:
+        left_out = [name for name in frame.columns if name not in (*features, target, client)]
+        warnings += suggest_group_columns(frame, left_out, client)
+    return replace(rows, warnings=tuple(warnings))
 
 
-def _arrays(file: Path, ending: str, path: str, resident: bool | str, aside: Mapping[str, str]) -> ParsedRows:
-    """The rows of a file of arrays; ``Rows.aside`` has those that the options group, split and fold name."""
+def _read_arrays(
+    file: Path, ending: str, path: str, resident: bool | str, metadata_columns: Mapping[str, str]
+) -> ParsedRows:
+    """Read the rows of a file of arrays; ``metadata`` has the arrays that the options group, split and fold name."""
     import pandas as pd
 
-    asked = {option: name for option, name in aside.items() if option in ("group", "split", "fold")}
-    for option, name in asked.items():
+    options = {option: name for option, name in metadata_columns.items() if option in ("group", "split", "fold")}
+    for option, name in options.items():
         if ending in LIBSVM_ENDINGS:
             raise UserError(f"data.{option}={name}: a {ending} file has features and targets only: give a table, or an "
                             f".npz with an array '{name}'")  # fmt: skip
         if name in ARRAY_NAMES:
             raise UserError(f"data.{option}={name}: that array is the rows' {name}: name another one, or none")
-    more = list(dict.fromkeys(asked.values()))
-    found: dict[str, Any]
+    names = list(dict.fromkeys(options.values()))
+    arrays: dict[str, Any]
     if ending == ARRAY_FOLDER:
-        found = read_array_folder(path, resident, more)
+        arrays = read_array_folder(path, resident, names)
     elif ending in HDF5_ENDINGS:
-        found = read_hdf5(file, path, resident, more)
+        arrays = read_hdf5(file, path, resident, names)
     elif ending == ".npz":
-        found = read_npz(file, path, more)
+        arrays = read_npz(file, path, names)
     else:
-        found = dict(zip("xy", read_libsvm(file, path), strict=True))
-    columns = {name: found.pop(name) for name in more}
-    return ParsedRows(**found, metadata=pd.DataFrame(columns) if columns else None)
+        x, y = read_libsvm(file, path)
+        arrays = {"x": x, "y": y}
+    metadata = {name: arrays.pop(name) for name in names}
+    return ParsedRows(**arrays, metadata=pd.DataFrame(metadata) if metadata else None)
 
 
 def read_named_columns(
@@ -193,33 +229,23 @@ def read_named_columns(
     where: str = "",
     kinds: Mapping[str, ColumnKind] | None = None,
 ) -> tuple[ParsedTable, list[str]]:
-    """A file with named columns, the names being text, and what to know of how it was read.
+    """Read a file with named columns. Return the table, with text as names of its columns, and warnings.
 
-    ``target`` and ``client`` name columns whose text stays as it is, if they are there; ``kinds`` are those of columns
-    that are known. Raises UserError where two columns have the same name, and one of DAMAGE.
+    The columns ``target`` and ``client``, if the file has them, keep their text. ``kinds`` are the known kinds of
+    columns. Raises UserError for two columns with the same name, and one of READ_ERRORS for a damaged file.
     """
     import pandas as pd
 
-    where, head, remarks = where or str(file), [], []
+    where = where or str(file)
+    header: list[str] = []
+    warnings: list[str] = []
     if ending == PARQUET_ENDING:
-        written = ParsedTable(pd.read_parquet(file))
+        table = ParsedTable(pd.read_parquet(file))
     elif ending == ".xlsx":
-        written, head, remarks = read_excel(file, where, target, client, kinds)
+        table, header, warnings = read_excel(file, where, target, client, kinds)
     else:
-        written = read_csv_text(file, ending, target, client, kinds)
-        head = read_header(file, ending)
-    frame = written.frame
-    frame.columns = [str(c) for c in frame.columns]
-    check_unique_names(head or frame.columns, where)
-    return written, [*warn_decimal_commas(written.decimal_comma_columns), *remarks]
-
-
-def _finite(rows: ParsedRows, path: str, target: str | None) -> None:
-    x = rows.x if isinstance(rows.x, np.ndarray) else rows.y[:0]  # on disk: FederatedData.validate looks at them
-    for array, name in ((x, None), (rows.y[:, None], f"target '{target}'" if target else "target y")):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            row, column = np.argwhere(~np.isfinite(array))[0]
-            name = name or f"column '{column}'"
-            raise UserError(
-                f"data.path={path}: {name} is missing or infinite in row {row + 1}; fill it in or drop the row"
-            )
+        table = read_csv_text(file, ending, target, client, kinds)
+        header = read_header(file, ending)
+    table.frame.columns = [str(name) for name in table.frame.columns]
+    check_unique_names(header or table.frame.columns, where)
+    return table, [*warn_decimal_commas(table.decimal_comma_columns), *warnings]
