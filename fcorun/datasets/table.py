@@ -1,4 +1,4 @@
-"""One's own data: a table whose rows belong to clients, or are dealt out to them."""
+"""A user's own table, whose rows belong to clients or are assigned to clients by a partition."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -33,12 +33,10 @@ from fcorun.tables.data_warnings import (
     warn_two_valued_target,
 )
 from fcorun.tables.encode import ClientRows, MissingPolicy, encode
-from fcorun.tables.encoding import ENCODING_FILE as ENCODING
-from fcorun.tables.encoding import Encoding, read_encoding
+from fcorun.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.tables.groups import (
-    SPLITS,
     attach_groups_and_splits,
-    check_groups_intact,
+    check_groups_and_folds,
     summarize_groups,
     warn_groups_across_clients,
 )
@@ -46,7 +44,7 @@ from fcorun.tables.parsed_rows import ParsedRows
 from fcorun.tables.partition import standardize_per_client
 from fcorun.tables.readers import detect_ending, find_file, read_table
 from fcorun.tables.scaling import ClientScalings, Scaling
-from fcorun.tables.splits import HoldOut
+from fcorun.tables.splits import DEFAULT_VALIDATION, HoldOut
 from fcorun.tables.targets import encode_targets, order_classes
 from fcorun.tables.weight_offset import check_column_roles, take_weight_and_offset
 
@@ -56,46 +54,46 @@ ColumnNames = Annotated[list[str] | None, "default outside identity"]
 
 @dataclass(frozen=True)
 class Table(Dataset):
-    """Rows of a file, by client.
+    """The rows of a file, by client.
 
     Attributes:
         path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
             (a .csv may have semicolons and decimal commas: see ``fcorun.tables.csv_text``); a .npz file of X (N, d), y
-            (N,) and, if wanted, client (N,) and boolean validation and test (N,); or a LIBSVM file
-            (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be packed (.gz, .bz2). An
-            HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
-        target: the column to predict; needed, and allowed, for files with named columns only.
-        client: the column that names the client of a row; without it rows are dealt out by ``partition``.
-        partition: see ``fcorun.tables.partition``; only where the file does not name clients.
-        clients: how many clients to deal the rows out to.
+            (N,) and, optionally, client (N,) and boolean validation and test (N,); or a LIBSVM file
+            (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be compressed (.gz, .bz2).
+            An HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
+        target: the column to predict; required for files with named columns, and refused for others.
+        client: the column that names the client of a row. None: ``partition`` assigns the rows.
+        partition: see ``fcorun.tables.partition``; only for files that name no clients.
+        clients: the number of clients of the partition.
         alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
         task: "regression" keeps the target as a number; for the others any values are labels, sorted.
         validation: the fraction of each client's rows to hold out, or names of clients to hold out wholly. None: the
-            rows that an .npz marks, and 0.2 of each client's where nothing is marked.
-        test: likewise the rows that nothing but the scores at the end of a run ever sees; None: those that an .npz
-            marks, else none. Which they are does not depend on a fraction ``validation``.
+            rows that an .npz marks, and 0.2 of each client's rows where nothing is marked.
+        test: likewise the rows that only the scores at the end of a run use. None: the rows that an .npz marks, else
+            none. A fraction ``validation`` does not change the rows of the test.
         standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
-        scaling: a record on data that were standardized "pooled", whose mean and deviation are taken instead.
-        seed: of the partition and of the rows held out.
-        missing: what gaps in the features become, by the training rows: see ``fcorun.tables.encode.fit``.
+        scaling: a record on data standardized "pooled", whose mean and deviation are applied.
+        seed: the seed of the partition and of the held-out rows.
+        missing: the treatment of gaps in the features, see ``fcorun.tables.encode.fit_encoding``.
         ignore: columns that are no features.
-        only: the columns that are features, all others being none; None: all columns.
-        encoding: a record whose columns, found by name, levels and fills are taken instead, for new clients; where a
-            run starts from a record, it is that one.
-        weight: a column that is no feature but what each row weighs in all means of losses and scores, 0 or more; of
-            clients, in "examples" weighting, the sums count. Features are standardized by the rows as they are.
-        offset: a column that is no feature but is added to the linear predictor, such as the logarithm of an exposure.
-        positive: which of two labels is the positive class, whose index is 1: coefficients, probabilities and
-            sensitivity speak for it. None: the last in order. Clients and held-out rows are the same for both.
-        group: a column that is no feature but names the group of each row, such as the patient of a visit: rows of one
-            group are held out together, by numbers drawn from (seed, group) alone. ``validation`` and ``test`` are then
-            the chance of each group to be held out. Without ``client``, groups are dealt out to clients. Of a file of
-            arrays, it and ``split`` and ``fold`` name arrays (N,).
+        only: the columns that are features, to the exclusion of all others. None: all columns.
+        encoding: a record whose encoding is applied, for new clients: columns found by name, levels and fills. A run
+            that starts from a record has the encoding of that record.
+        weight: a column of row weights, 0 or more, in all means of losses and scores; no feature. In "examples"
+            weighting, a client counts by the sum of its weights. Features are standardized without weights.
+        offset: a column that is added to the linear predictor, such as the logarithm of an exposure; no feature.
+        positive: the label of the positive class, whose index is 1: coefficients, probabilities and sensitivity speak
+            for it. None: the last label in order. The choice changes neither clients nor held-out rows.
+        group: a column that names the group of each row, such as the patient of a visit; no feature. The rows of one
+            group are held out together, by numbers drawn from (seed, group) alone, and ``validation`` and ``test`` are
+            the probability of each group to be held out. Without ``client``, groups are assigned to clients. Of a file
+            of arrays, ``group``, ``split`` and ``fold`` name arrays (N,).
         group_across: whether a group with rows of several clients is refused, or kept and held out at all of them.
-        split: a column that is no feature but says of each row "train", "validation" or "test".
-        fold: a column that is no feature but names the fold in which ``fcorun select`` holds each row out.
-        resident: whether the rows of Parquet, HDF5 or a folder are in memory; false: read from disk when they are
-            needed; "auto": so are those that take more than a quarter of the free memory.
+        split: a column that assigns each row to "train", "validation" or "test"; no feature.
+        fold: a column that names the fold in which ``fcorun select`` holds each row out; no feature.
+        resident: whether the rows of Parquet, HDF5 or a folder are in memory. False: rows are read from disk when they
+            are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
     """
 
     source = "yours"
@@ -126,12 +124,12 @@ class Table(Dataset):
 
     def __post_init__(self):
         if self.scaling is not None and self.standardize != "pooled":
-            raise UserError(f"data.scaling={self.scaling} is of data.standardize=pooled: give that too")
+            raise UserError(f"data.scaling={self.scaling} needs data.standardize=pooled: give that too")
         HoldOut(self.validation, self.test).check()
         taken = {"target": self.target, "client": self.client}
-        check_column_roles(self.ignore, self.only, taken, **self._aside)
+        check_column_roles(self.ignore, self.only, taken, **self._metadata_options)
         if self.group_across == "keep" and self.group is None:
-            raise UserError("data.group_across=keep is of data.group: name the column of groups, or leave it out")
+            raise UserError("data.group_across=keep needs data.group: name the column of groups, or leave it out")
         if self.split is not None and (self.validation is not None or self.test is not None):
             option = "test" if self.validation is None else "validation"
             raise UserError(f"data.split={self.split} marks the rows to hold out: leave data.{option} out")
@@ -142,242 +140,259 @@ class Table(Dataset):
             raise UserError(f"data.positive={self.positive} is one of two labels, and the task is data.task="
                             f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
 
-    def with_record_encoding(self, record: str) -> "Table":
-        """With the encoding of ``record``, if it has one and none is given."""
-        has = self.encoding is None and (FilePath(record) / ENCODING).is_file()
-        return replace(self, encoding=record) if has else self
-
-    def load(self) -> FederatedData:
-        """The rows sorted by client, in the order of the file within a client; clients are sorted by name.
-
-        ``offsets_val`` is None where validation rows belong to a client without training rows, or to nobody.
-        """
-        aside = {option: column for option, column in self._aside.items() if column is not None}
-        only = None if self.only is None else [*self.only, *aside.values()]
-        named = {"ignore": self.ignore, "only": only, "resident": self.resident}
-        rows = read_table(self.path, self.target, self.client, **named, metadata_columns=aside, record=self.encoding)
-        return self.to_federated_data(attach_groups_and_splits(rows, self.path, self.group, self.split, self.fold))
-
-    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Of a folder and of HDF5 the rows of others are read block by block, to be checked and summed up."""
-        where = f"data.path={self.path}"
-        plain = is_array_folder(self.path) or detect_ending(find_file(self.path, arrays=True), where) in HDF5_ENDINGS
-        if self.standardize != "per_client" and plain:
-            return _load_rows_of_host(replace(self, resident=False).load(), host, n_hosts, self.resident) or self.load()
-        return super().load_shard(host, n_hosts)
-
-    def to_federated_data(self, rows: ParsedRows) -> FederatedData:
-        """These rows as ``load`` gives those of a file: targets, clients, held-out rows and scaling by the options."""
-        rows, given = take_weight_and_offset(rows, self.path, self.weight, self.offset)
-        kinds, target = self._kinds(rows), f"target '{self.target}'" if self.target else "target y"
-        y, classes = encode_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
-        dealing = {"kind": self.partition, "clients": self.clients, "alpha": self.alpha, "seed": self.seed}
-        names, owner = assign_clients(rows, y, self.path, **dealing)
-        y, classes = order_classes(y, classes, self.positive, f"{target} of {self.path}")
-        marked = (rows.validation, rows.test)
-        across = self._across(rows, owner, names)
-        validation, test = HoldOut(self.validation, self.test).draw_masks(
-            self.path, marked, names, owner, has_client_names=rows.client is not None, seed=self.seed, group=rows.group
-        )
-        held = validation | test
-        self._check_marks(rows, validation, test)
-        asked = f"data.validation={self.validation}" + (f", data.test={self.test}" if test.any() else "")
-        if held.all():
-            raise UserError(f"{asked}: every row is held out; leave some to train on")
-        if classes and len(np.unique(y[~held])) < 2:
-            raise UserError(f"{asked} leaves training rows of one class only: hold out fewer rows")
-        sites, encoding, x, remarks = ClientRows(names, owner, ~held), rows.encoding, rows.x, []
-        if kinds is not None:
-            encoding, x, remarks = encode(rows.frame, kinds, sites, self.missing, where=self._where)
-        features = encoding.feature_names if encoding else ()
-        order = np.argsort(owner, kind="stable")  # a client whose rows are all held out takes no part in training
-        kept, checked, tested = order[~held[order]], order[validation[order]], order[test[order]]
-        remarks += [*across, *self._remarks_on_groups(rows, validation, test, sites)]
-        raw, columns = x[kept], encoding.column_of_feature if encoding and not self.encoding else {}
-        remarks += [
-            *warn_identifiers(x, features),
-            *warn_constant_features(raw, features, columns),
-            *warn_missing_codes(x, features),
-        ]
-        x, scaled = self._standardized(x, features, names, owner, held)
-        present, counts = np.unique(owner[kept], return_counts=True)
-        own = validation.any() and np.isin(owner[checked], present).all()
-        called = np.array([*names, ""])  # rows that a file holds out may be nobody's
-        return FederatedData(
-            x=raw if scaled is None else x[kept],
-            y=y[kept],
-            offsets=np.concatenate([[0], np.cumsum(counts)]),
-            task=self.task,
-            classes=classes,
-            x_val=x[checked] if validation.any() else None,
-            y_val=y[checked] if validation.any() else None,
-            offsets_val=np.append(np.searchsorted(owner[checked], present), len(checked)) if own else None,
-            x_test=x[tested] if test.any() else None,
-            y_test=y[tested] if test.any() else None,
-            clients_val=called[owner[checked]] if validation.any() else None,
-            clients_test=called[owner[tested]] if test.any() else None,
-            clients=tuple(names[m] for m in present),
-            group=None if rows.group is None else rows.group[kept],
-            fold=None if rows.fold is None else rows.fold[kept],
-            features=features,
-            standardized=scaled,
-            **{name: values[kept] for name, values in given.items()},
-            **{f"{name}_val": values[checked] for name, values in given.items() if validation.any()},
-            **{f"{name}_test": values[tested] for name, values in given.items() if test.any()},
-            warnings=self._remarks(rows, classes, remarks, sites),
-            encoding=encoding,
-            feature_range=np.stack([raw.min(axis=0), raw.max(axis=0)]) if encoding else None,
-        ).validate()
-
     @property
-    def _aside(self) -> dict[str, str | None]:
+    def _metadata_options(self) -> dict[str, str | None]:
         """The columns that are no features, by option."""
         options = ("weight", "offset", "group", "split", "fold")
         return {option: getattr(self, option) for option in options}
 
-    def _across(self, rows: ParsedRows, owner: np.ndarray, names: list[str]) -> list[str]:
-        """Say which groups have rows of several clients. Raise UserError unless such are to be kept."""
-        if rows.group is None or rows.client is None:
-            return []
-        return warn_groups_across_clients(rows.group, owner, names, str(self.group), self.group_across == "keep")
+    @property
+    def _where(self) -> str:
+        """The beginning of an error or a warning about the file."""
+        return f"data.path={self.path}"
 
-    def _check_marks(self, rows: ParsedRows, validation: np.ndarray, test: np.ndarray) -> None:
-        """Raise UserError for a group that is marked apart, and for a training row without a fold."""
-        part = np.array(SPLITS)[validation + 2 * test]
-        if rows.group is not None:
-            option = "the arrays validation and test" if self.split is None else f"data.split={self.split}"
-            check_groups_intact(rows.group, part, option, str(self.group))
-        if rows.fold is None:
-            return
-        training = part == "train"
-        if "" in rows.fold[training]:
-            row = int(((rows.fold == "") & training).argmax()) + 1
-            raise UserError(
-                f"data.fold={self.fold}: row {row} of {self.path} is trained on and has no fold: fill it in"
+    def with_record_encoding(self, record: str) -> "Table":
+        """Return the table with the encoding of ``record``, if the record has one and the table names none."""
+        if self.encoding is None and (FilePath(record) / ENCODING_FILE).is_file():
+            return replace(self, encoding=record)
+        return self
+
+    def load(self) -> FederatedData:
+        """Load the rows sorted by client, in the order of the file within a client; clients are sorted by name.
+
+        ``offsets_val`` is None where validation rows belong to a client without training rows, or to no client.
+        """
+        metadata_columns = {option: name for option, name in self._metadata_options.items() if name is not None}
+        rows = read_table(
+            self.path,
+            self.target,
+            self.client,
+            self.ignore,
+            None if self.only is None else [*self.only, *metadata_columns.values()],
+            metadata_columns=metadata_columns,
+            record=self.encoding,
+            resident=self.resident,
+        )
+        return self.to_federated_data(attach_groups_and_splits(rows, self.path, self.group, self.split, self.fold))
+
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
+        """Load the rows of one host's clients.
+
+        The other rows of a folder or an HDF5 file are read block by block, to be checked and summed.
+        """
+        has_array_file = is_array_folder(self.path)
+        if not has_array_file:
+            has_array_file = detect_ending(find_file(self.path, arrays=True), self._where) in HDF5_ENDINGS
+        if self.standardize == "per_client" or not has_array_file:
+            return super().load_shard(host, n_hosts)
+        data = replace(self, resident=False).load()
+        in_memory = not stays_on_disk(data.x.nbytes // n_hosts, self.resident)
+        shard = shard_for_host(data, host, n_hosts, in_memory)
+        if shard.host_bounds is None:  # all hosts have all rows
+            return self.load()
+        warnings = data.warnings
+        if in_memory:
+            warnings = tuple(warning for warning in warnings if not warning.endswith(ON_DISK_WARNING))
+        return replace(shard, warnings=warnings)
+
+    def to_federated_data(self, rows: ParsedRows) -> FederatedData:
+        """Return rows as ``load`` does: with targets, clients, held-out rows and standardization by the options."""
+        rows, weight_and_offset = take_weight_and_offset(rows, self.path, self.weight, self.offset)
+        kinds = self._column_kinds(rows)
+        target = f"target '{self.target}'" if self.target else "target y"
+        y, classes = encode_targets(rows.y, self.task, f"data.task={self.task}: {target} of {self.path}")
+        client_names, client_index = assign_clients(
+            rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
+        )
+        y, classes = order_classes(y, classes, self.positive, f"{target} of {self.path}")
+        across_warnings = []
+        if rows.group is not None and rows.client is not None:
+            across_warnings = warn_groups_across_clients(
+                rows.group, client_index, client_names, str(self.group), self.group_across == "keep"
             )
-        if rows.group is not None:
-            check_groups_intact(rows.group[training], rows.fold[training], f"data.fold={self.fold}", str(self.group))
+        is_validation, is_test = self._draw_held_out(rows, y, classes, client_names, client_index)
+        client_rows = ClientRows(client_names, client_index, ~(is_validation | is_test))
 
-    def _remarks_on_groups(
-        self, rows: ParsedRows, validation: np.ndarray, test: np.ndarray, sites: ClientRows
+        if kinds is None:
+            encoding, x, warnings = rows.encoding, rows.x, []
+        else:
+            encoding, x, warnings = encode(rows.frame, kinds, client_rows, self.missing, where=self._where)
+        features = encoding.feature_names if encoding else ()
+        order = np.argsort(client_index, kind="stable")
+        training = order[client_rows.is_training[order]]
+        validation, test = order[is_validation[order]], order[is_test[order]]
+        x_train = x[training]
+        warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
+        warnings += warn_identifiers(x, features)
+        warnings += warn_constant_features(
+            x_train, features, encoding.column_of_feature if encoding and not self.encoding else {}
+        )
+        warnings += warn_missing_codes(x, features)
+        feature_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
+        x, standardized = self._standardize(x, features, client_rows)
+        if standardized is not None:
+            x_train = x[training]
+
+        # a client whose rows are all held out takes no part in training
+        trained, counts = np.unique(client_index[training], return_counts=True)
+        offsets_val = None
+        if len(validation) and np.isin(client_index[validation], trained).all():
+            offsets_val = np.append(np.searchsorted(client_index[validation], trained), len(validation))
+        row_names = np.array([*client_names, ""])  # rows that a file holds out may belong to no client
+        row_values: dict[str, Any] = {}
+        for name, values in weight_and_offset.items():
+            row_values[name] = values[training]
+            if len(validation):
+                row_values[f"{name}_val"] = values[validation]
+            if len(test):
+                row_values[f"{name}_test"] = values[test]
+        return FederatedData(
+            x=x_train,
+            y=y[training],
+            offsets=np.concatenate([[0], np.cumsum(counts)]),
+            task=self.task,
+            classes=classes,
+            x_val=x[validation] if len(validation) else None,
+            y_val=y[validation] if len(validation) else None,
+            offsets_val=offsets_val,
+            x_test=x[test] if len(test) else None,
+            y_test=y[test] if len(test) else None,
+            clients_val=row_names[client_index[validation]] if len(validation) else None,
+            clients_test=row_names[client_index[test]] if len(test) else None,
+            clients=tuple(client_names[m] for m in trained),
+            group=None if rows.group is None else rows.group[training],
+            fold=None if rows.fold is None else rows.fold[training],
+            features=features,
+            standardized=standardized,
+            warnings=self._warnings(rows, classes, warnings, client_rows),
+            encoding=encoding,
+            feature_range=feature_range,
+            **row_values,
+        ).validate()
+
+    def _column_kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:
+        """Return the kinds of the columns, or the encoding to apply; None where columns have no names."""
+        if rows.frame is not None:
+            if self.encoding:
+                return read_encoding(self.encoding)
+            return infer_kinds(rows.frame, self._where, rows.client)
+        if rows.encoding is not None:
+            return None
+        for option, is_given in (("missing", self.missing != "refuse"), ("encoding", self.encoding is not None)):
+            if is_given:
+                raise UserError(f"data.{option}={getattr(self, option)} is for named columns, and {self.path} has "
+                                f"none: leave data.{option} out")  # fmt: skip
+        return None
+
+    def _draw_held_out(
+        self, rows: ParsedRows, y: np.ndarray, classes: tuple, client_names: list[str], client_index: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the masks of the validation and the test rows, shape (N,) each.
+
+        Raises UserError if no training rows are left, or one class of them, and as ``check_groups_and_folds``.
+        """
+        validation, test = HoldOut(self.validation, self.test).draw_masks(
+            self.path,
+            (rows.validation, rows.test),
+            client_names,
+            client_index,
+            has_client_names=rows.client is not None,
+            seed=self.seed,
+            group=rows.group,
+        )
+        held_out = validation | test
+        columns = {"group": self.group, "split": self.split, "fold": self.fold}
+        check_groups_and_folds(rows, validation, test, path=self.path, columns=columns)
+        options = f"data.validation={self.validation}"
+        if test.any():
+            options += f", data.test={self.test}"
+        if held_out.all():
+            raise UserError(f"{options}: every row is held out; leave some to train on")
+        if classes and len(np.unique(y[~held_out])) < 2:
+            raise UserError(f"{options} leaves training rows of one class only: hold out fewer rows")
+        return validation, test
+
+    def _summarize_groups(
+        self, rows: ParsedRows, validation: np.ndarray, test: np.ndarray, client_rows: ClientRows
     ) -> list[str]:
-        """Say how many groups there are, which are held out, and which clients are thereby."""
+        """Return sentences on the groups, on those held out, and on the clients that lose all rows thereby."""
         if rows.group is None:
             return []
-        told = summarize_groups(rows.group, str(self.group), validation, test)
-        lost = [name for name in sites.held_out_clients() if name and name not in self._held_clients]
+        sentences = summarize_groups(rows.group, str(self.group), validation, test)
+        named = [name for option in (self.validation, self.test) if isinstance(option, list) for name in option]
+        lost = [name for name in client_rows.held_out_clients() if name and name not in named]
         if lost:
-            told.append(
+            sentences.append(
                 f"data.group={self.group}: all groups of client {abbreviate(lost)} are held out, so that it takes no "
                 "part in training: another data.seed draws others"
             )
-        return told
+        return sentences
 
-    @property
-    def _held_clients(self) -> list[str]:
-        """The clients that are to be held out wholly."""
-        return [name for asked in (self.validation, self.test) if isinstance(asked, list) for name in asked]
-
-    def _standardized(
-        self, x: Any, features: tuple[str, ...], names: list[str], owner: np.ndarray, held: np.ndarray
-    ) -> tuple[Any, dict | None]:
-        """The features as asked for, shape (N, d), and what is noted of it."""
+    def _standardize(
+        self, x: Any, features: tuple[str, ...], client_rows: ClientRows
+    ) -> tuple[Any, dict[str, Any] | None]:
+        """Return the features as ``standardize`` says, shape (N, d), and the scaling as a dict; None without one."""
         if self.standardize == "none":
             return x, None
         if self.standardize == "per_client":
             if isinstance(x, DiskRows):
                 raise UserError(f"data.standardize=per_client needs rows in memory, and those of {self.path} stay on "
                                 "disk: give pooled, or none")  # fmt: skip
-            x, by = standardize_per_client(x, owner, held)
-            clients = tuple([*names, ""][m] for m in by["client_index"])
-            return x, ClientScalings(clients, by["n_rows"], by["mean"], by["deviation"]).to_dict()
-        found = Scaling.fit(x[~held]) if self.scaling is None else self._scaling(features, x.shape[1])
-        return found.transform(x), found.to_dict()
+            x, by_client = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training)
+            names = [*client_rows.client_names, ""]
+            clients = tuple(names[m] for m in by_client["client_index"])
+            scalings = ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"])
+            return x, scalings.to_dict()
+        if self.scaling is None:
+            scaling = Scaling.fit(x[client_rows.is_training])
+        else:
+            scaling, names = Scaling.from_record(self.scaling)
+            if len(scaling.mean) != x.shape[1] or (names and names != features):
+                raise UserError(f"data.scaling={self.scaling} has other features than data.path={self.path}: give the "
+                                "same columns in the same order")  # fmt: skip
+        return scaling.transform(x), scaling.to_dict()
 
-    def _kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:
-        """What each column holds, or the encoding that is to be taken; None where columns have no names."""
-        if rows.frame is not None:
-            found = read_encoding(self.encoding) if self.encoding else None
-            return found or infer_kinds(rows.frame, self._where, rows.client)
-        if rows.encoding is not None:
-            return None
-        given = {"missing": self.missing != "refuse", "encoding": self.encoding is not None}
-        for option in (option for option, there in given.items() if there):
-            raise UserError(f"data.{option}={getattr(self, option)} is for named columns, and {self.path} has none: "
-                            f"leave data.{option} out")  # fmt: skip
-        return None
-
-    @property
-    def _where(self) -> str:
-        return f"data.path={self.path}"
-
-    def _remarks(self, rows: ParsedRows, classes: tuple, more: list[str], sites: ClientRows) -> tuple[str, ...]:
-        """What in the file looks like a mistake, and what comes of the split."""
+    def _warnings(self, rows: ParsedRows, classes: tuple, more: list[str], client_rows: ClientRows) -> tuple[str, ...]:
+        """Return all warnings: about the file, ``more`` about its columns, its target, and the split."""
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
-        regression = self.task == "regression"
-        target = (
-            [*warn_two_valued_target(rows.y), *warn_missing_codes(rows.y[:, None], ["the target"])]
-            if regression
-            else []
-        )
-        target += warn_positive_class(classes, self.positive) if self.task == "binary" else []
-        told = [
-            *warn_similar_names("labels", classes),
-            *warn_similar_names("clients", clients),
-            *rows.warnings,
-            *more,
-            *target,
-        ]
-        fraction = 0.2 if self.validation is None else self.validation
-        drawn = sites.is_training.all() and rows.validation is None and not isinstance(fraction, list)
-        split = []
-        if drawn and fraction and rows.group is not None:
-            count = len(np.unique(rows.group))
-            split = [f"data.validation={fraction} holds out none of the {count} groups of data.group={self.group}: "
-                     "nothing is measured on held-out rows; give more"]  # fmt: skip
-        elif drawn:
-            split = warn_nothing_held_out(fraction, np.bincount(sites.client_index))  # type: ignore[arg-type]
+        warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
+        warnings += [*rows.warnings, *more]
+        if self.task == "regression":
+            warnings += [*warn_two_valued_target(rows.y), *warn_missing_codes(rows.y[:, None], ["the target"])]
+        elif self.task == "binary":
+            warnings += warn_positive_class(classes, self.positive)
+        warnings = [f"{self._where}: {warning}" for warning in warnings]
+
+        fraction = DEFAULT_VALIDATION if self.validation is None else self.validation
+        nothing_held_out = client_rows.is_training.all() and rows.validation is None
+        if nothing_held_out and not isinstance(fraction, list):
+            if rows.group is None:
+                warnings += warn_nothing_held_out(fraction, np.bincount(client_rows.client_index))
+            elif fraction:
+                n_groups = len(np.unique(rows.group))
+                warnings.append(
+                    f"data.validation={fraction} holds out none of the {n_groups} groups of data.group={self.group}: "
+                    "nothing is measured on held-out rows; give more"
+                )
         if isinstance(rows.x, DiskRows):
-            split.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
-        split += warn_scaled_by_held_out_rows(sites.held_out_clients()) if self.standardize == "per_client" else []
-        return (*(f"{self._where}: {remark}" for remark in told), *split)
-
-    @property
-    def _arrays(self) -> list[str]:
-        """The arrays of a folder that options name."""
-        return [name for name in (self.group, self.split, self.fold) if name is not None]
-
-    def _scaling(self, features: tuple[str, ...], count: int) -> Scaling:
-        """That of the record ``scaling``."""
-        assert self.scaling is not None
-        found, names = Scaling.from_record(self.scaling)
-        if len(found.mean) != count or (names and names != features):
-            raise UserError(f"data.scaling={self.scaling} has other features than data.path={self.path}: give the same "
-                            "columns in the same order")  # fmt: skip
-        return found
+            warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
+        if self.standardize == "per_client":
+            warnings += warn_scaled_by_held_out_rows(client_rows.held_out_clients())
+        return tuple(warnings)
 
     def sources(self) -> Any:
-        """A digest of the file's bytes, wherever it lies, and of the scaling and the encoding that are taken."""
-        held: Any = (
-            folder_digest(self.path, self._arrays)
-            if is_array_folder(self.path)
-            else file_digest(find_file(self.path, arrays=True))
-        )
+        """Return the digest of the file, whatever its path, and the applied scaling and encoding."""
+        if is_array_folder(self.path):
+            arrays = [name for name in (self.group, self.split, self.fold) if name is not None]
+            digest: Any = folder_digest(self.path, arrays)
+        else:
+            digest = file_digest(find_file(self.path, arrays=True))
+        applied = []
         try:
-            scaling = [Scaling.from_record(self.scaling)[0].to_identity()] if self.scaling else []
-            encoding = [{"encoding": read_encoding(self.encoding).to_dict()}] if self.encoding else []
+            if self.scaling:
+                applied.append(Scaling.from_record(self.scaling)[0].to_identity())
+            if self.encoding:
+                applied.append({"encoding": read_encoding(self.encoding).to_dict()})
         except UserError:
-            return [held, None]  # loading says what is wrong
-        return [held, *scaling, *encoding] if scaling or encoding else held
-
-
-def _load_rows_of_host(data: FederatedData, part: int, of: int, resident: bool | str) -> FederatedData | None:
-    """Data on disk as one of ``of`` hosts has them, whose own rows are read unless they stay there; None where all
-    hosts are to have all rows."""
-    memory = not stays_on_disk(data.x.nbytes // of, resident)
-    found = shard_for_host(data, part, of, memory)
-    if found.host_bounds is None:
-        return None
-    return replace(
-        found, warnings=tuple(told for told in data.warnings if not (memory and told.endswith(ON_DISK_WARNING)))
-    )
+            return [digest, None]  # ``load`` raises the error
+        return [digest, *applied] if applied else digest

@@ -1,7 +1,7 @@
 """Columns that name the group, the split and the fold of each row."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +87,34 @@ def draw_uniform_per_group(group: Shaped[np.ndarray, " N"], rng: np.random.Gener
     names, inverse = np.unique(group, return_inverse=True)
     digests = b"".join(hashlib.blake2b(str(name).encode(), digest_size=8, salt=salt).digest() for name in names)
     return ((np.frombuffer(digests, "<u8") >> np.uint64(11)) * 2.0**-53)[inverse]
+
+
+def check_groups_and_folds(
+    rows: ParsedRows,
+    validation: Bool[np.ndarray, " N"],
+    test: Bool[np.ndarray, " N"],
+    *,
+    path: str,
+    columns: Mapping[str, str | None],
+) -> None:
+    """Raise UserError for a group with rows of two splits or two folds, and for a training row without a fold.
+
+    ``columns`` has the columns of groups, splits and folds by option.
+    """
+    group_column = str(columns["group"])
+    split = np.array(SPLITS)[validation + 2 * test]
+    if rows.group is not None:
+        option = "the arrays validation and test" if columns["split"] is None else f"data.split={columns['split']}"
+        check_groups_intact(rows.group, split, option, group_column)
+    if rows.fold is None:
+        return
+    training = split == "train"
+    option = f"data.fold={columns['fold']}"
+    if "" in rows.fold[training]:
+        row = int(((rows.fold == "") & training).argmax()) + 1
+        raise UserError(f"{option}: row {row} of {path} is trained on and has no fold: fill it in")
+    if rows.group is not None:
+        check_groups_intact(rows.group[training], rows.fold[training], option, group_column)
 
 
 def check_groups_intact(

@@ -140,7 +140,7 @@ def test_columns_mark_splits_and_folds():
         ({"group": "patent"}, ["data.group=patent", "did you mean 'patient'"]),
         ({"group": "site"}, ["data.group=site is data.client too"]),
         ({"only": None, "ignore": ["patient", "part"]}, ["data.group=patient is in data.ignore too"]),
-        ({"group": None, "group_across": "keep"}, ["data.group_across=keep is of data.group"]),
+        ({"group": None, "group_across": "keep"}, ["data.group_across=keep needs data.group"]),
     ],
 )
 def test_bad_columns(options, words):
