@@ -11,40 +11,40 @@ import numpy as np
 
 
 def no_prox(v, t):
-    """That of psi = 0."""
+    """Return v, the prox of psi = 0."""
     return v
 
 
 def soft(strength):
-    """The prox of strength * ||x||_1."""
+    """Return the prox of strength * ||x||_1."""
     return lambda v, t: np.sign(v) * np.maximum(np.abs(v) - t * strength, 0)
 
 
 def prox(h, c, s, v):
-    """argmin s f + ||. - v||^2 / 2 of one client; with v = x + s g that of f - <g, .> + ||. - x||^2 / (2 s)."""
+    """Return argmin s f + ||. - v||^2 / 2 for one client; v = x + s g gives argmin f - <g, .> + ||. - x||^2 / (2 s)."""
     return np.linalg.solve(np.eye(len(v)) + s * h, v + s * c)
 
 
 def copies(start, clients):
-    """A state of each client, all of them at the start."""
+    """Return the states of all clients, each at the start."""
     return np.tile(start, (clients, 1))
 
 
 def everyone(cohorts, rounds, clients):
-    """The cohorts, or all clients in every round."""
+    """Return the cohorts, by default all clients in every round."""
     return [list(range(clients))] * rounds if cohorts is None else cohorts[:rounds]
 
 
 def mean(p, values, cohort):
-    """The weighted mean over a cohort."""
+    """Return the weighted mean over a cohort."""
     return p[cohort] @ values[cohort] / p[cohort].sum()
 
 
-# ---------------------------------------------------------------- where they should arrive, and where they do
+# ---------------------------------------------------------------- optima and fixed points
 
 
 def optimum(H, c, p, psi_prox=no_prox, steps=100_000):
-    """The minimiser, by proximal gradient until it stands still."""
+    """Return the minimiser, by proximal gradient until it no longer moves."""
     h, b = np.tensordot(p, H, 1), p @ c
     s, x = 1 / np.linalg.eigvalsh(h)[-1], np.zeros(len(b))
     for _ in range(steps):
@@ -55,7 +55,10 @@ def optimum(H, c, p, psi_prox=no_prox, steps=100_000):
 
 
 def fedgd_fixed_point(H, c, p, s, e):
-    """Equation 10 of the FedSplit paper: sum_i p_i Q_i (H_i x - c_i) = 0, Q_i = sum over k < e of (I - s H_i)^k."""
+    """Return the solution of sum_i p_i Q_i (H_i x - c_i) = 0, Q_i = sum over k < e of (I - s H_i)^k.
+
+    This is equation 10 of the FedSplit paper.
+    """
     eye = np.eye(H.shape[1])
     q = [sum(np.linalg.matrix_power(eye - s * h, k) for k in range(e)) for h in H]
     left = sum(p[i] * H[i] @ q[i] for i in range(len(p)))
@@ -63,7 +66,7 @@ def fedgd_fixed_point(H, c, p, s, e):
 
 
 def fedprox_fixed_point(H, c, p, s):
-    """Section 2.3 of the FedSplit paper: the gradients of the Moreau envelopes sum to 0."""
+    """Return the point where the gradients of the Moreau envelopes sum to 0 (FedSplit paper, section 2.3)."""
     eye = np.eye(H.shape[1])
     left = sum(p[i] * (eye - np.linalg.inv(eye + s * H[i])) for i in range(len(p)))
     return np.linalg.solve(left, sum(p[i] * np.linalg.solve(H[i] + eye / s, c[i]) for i in range(len(p))))
@@ -73,7 +76,7 @@ def fedprox_fixed_point(H, c, p, s):
 
 
 def fedgd(H, c, p, start, rounds, s, e, cohorts=None):
-    """FedGD(s, e): e gradient steps of length s, then the mean."""
+    """Run FedGD(s, e): e gradient steps of length s, then the mean."""
     x, out = start, []
     for cohort in everyone(cohorts, rounds, len(p)):
         y = copies(x, len(p))
@@ -86,7 +89,7 @@ def fedgd(H, c, p, start, rounds, s, e, cohorts=None):
 
 
 def fedprox(H, c, p, start, rounds, mu, cohorts=None):
-    """FedProx, exact: x_i = argmin f_i + mu/2 ||. - x||^2, then the mean."""
+    """Run FedProx, exact: x_i = argmin f_i + mu/2 ||. - x||^2, then the mean."""
     x, out = start, []
     for cohort in everyone(cohorts, rounds, len(p)):
         y = copies(x, len(p))
@@ -98,7 +101,7 @@ def fedprox(H, c, p, start, rounds, mu, cohorts=None):
 
 
 def scaffold(H, c, p, start, rounds, client_lr, server_lr, steps, option=2, cohorts=None):
-    """SCAFFOLD with full gradients; option 1 takes the gradient at the server's point for the control variate."""
+    """Run SCAFFOLD with full gradients; option 1 takes the gradient at the server's point for the control variate."""
     x, out = start, []
     own, common = np.zeros_like(c), np.zeros_like(start)
     for cohort in everyone(cohorts, rounds, len(p)):
@@ -118,7 +121,7 @@ def scaffold(H, c, p, start, rounds, client_lr, server_lr, steps, option=2, coho
 
 
 def fedsplit(H, c, p, start, rounds, s, psi_prox=no_prox, relaxation=2.0, ridge=0.0):
-    """FedSplit: Peaceman-Rachford with relaxation 2, Douglas-Rachford with 1.
+    """Run FedSplit: Peaceman-Rachford with relaxation 2, Douglas-Rachford with 1.
 
     ``ridge`` adds ridge/2 ||. - start||^2 to every f_i, as theorem 2 does. The paper prints lambda / (2 m) for ridge/2,
     but its curvatures (lambda and L + lambda), its step and its lambda < eps / (m ||x1 - x*||^2) are those of lambda/2.
@@ -134,7 +137,7 @@ def fedsplit(H, c, p, start, rounds, s, psi_prox=no_prox, relaxation=2.0, ridge=
 
 
 def feddyn(H, c, p, start, rounds, alpha, cohorts=None):
-    """FedDyn: x_i = argmin f_i - <g_i, .> + alpha/2 ||. - x||^2."""
+    """Run FedDyn: x_i = argmin f_i - <g_i, .> + alpha/2 ||. - x||^2."""
     x, g, h, out = start, np.zeros_like(c), np.zeros_like(start), []
     for cohort in everyone(cohorts, rounds, len(p)):
         y = copies(x, len(p))
@@ -148,7 +151,7 @@ def feddyn(H, c, p, start, rounds, alpha, cohorts=None):
 
 
 def fedpd(H, c, p, start, rounds, s):
-    """FedPD that communicates every round: x_i = argmin f_i + <l_i, . - x> + ||. - x||^2 / (2 s)."""
+    """Run FedPD that communicates every round: x_i = argmin f_i + <l_i, . - x> + ||. - x||^2 / (2 s)."""
     x, y, dual, out = start, copies(start, len(p)), np.zeros_like(c), []
     for _ in range(rounds):
         for i in range(len(p)):
@@ -160,7 +163,7 @@ def fedpd(H, c, p, start, rounds, s):
 
 
 def feddr(H, c, p, start, rounds, eta, alpha=1.0, psi_prox=no_prox, cohorts=None):
-    """FedDR; the server has the mean over all clients of their latest 2 x_i - y_i, the start for those not yet seen."""
+    """Run FedDR; the server averages the latest 2 x_i - y_i of all clients, the start for clients not yet drawn."""
     x, out = start, []
     y, own, reflected = (copies(start, len(p)) for _ in range(3))
     for cohort in everyone(cohorts, rounds, len(p)):
@@ -174,7 +177,7 @@ def feddr(H, c, p, start, rounds, eta, alpha=1.0, psi_prox=no_prox, cohorts=None
 
 
 def fedadmm(H, c, p, start, rounds, rho, psi_prox=no_prox, cohorts=None):
-    """FedADMM: x_i = argmin f_i + <z_i, . - x> + rho/2 ||. - x||^2; the mean is over all clients, not the cohort."""
+    """Run FedADMM: x_i = argmin f_i + <z_i, . - x> + rho/2 ||. - x||^2; the mean is over all clients."""
     x, y, z, out = start, copies(start, len(p)), np.zeros_like(c), []
     for cohort in everyone(cohorts, rounds, len(p)):
         for i in cohort:
@@ -186,7 +189,7 @@ def fedadmm(H, c, p, start, rounds, rho, psi_prox=no_prox, cohorts=None):
 
 
 def proxskip(H, c, p, start, rounds, gamma, probability, steps, psi_prox=no_prox):
-    """ProxSkip (Scaffnew with psi): ``steps[r]`` local steps in round r, communication after the last one."""
+    """Run ProxSkip (Scaffnew with psi): ``steps[r]`` local steps in round r, communication after the last one."""
     y, h, out = copies(start, len(p)), np.zeros_like(c), []
     for count in steps[:rounds]:
         for i in range(len(p)):
@@ -203,7 +206,7 @@ def proxskip(H, c, p, start, rounds, gamma, probability, steps, psi_prox=no_prox
 
 
 def fast_fedda(H, c, p, start, rounds, gamma, mu, steps, psi_prox=no_prox):
-    """Fast-FedDA with full gradients; every local point enters the sum of points once.
+    """Run Fast-FedDA with full gradients; every local point enters the sum of points once.
 
     With one local step it is exact, with more the distance from the optimum falls like 1 / rounds.
     """
@@ -230,7 +233,7 @@ def fast_fedda(H, c, p, start, rounds, gamma, mu, steps, psi_prox=no_prox):
 
 
 def zhang(H, c, p, start, rounds, eta, eta_g, steps, psi_prox=no_prox):
-    """Zhang, Hu and Johansson, composite federated learning with heterogeneous data, with full gradients."""
+    """Run composite federated learning with heterogeneous data (Zhang, Hu and Johansson), with full gradients."""
     total = eta * eta_g * steps
     xbar, x, correction, out = start, psi_prox(start, total), np.zeros_like(c), []
     for _ in range(rounds):

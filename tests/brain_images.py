@@ -1,4 +1,4 @@
-"""Small images and a table of them, as data=nifti reads them."""
+"""Small brain images and their table, as data=nifti reads them."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ AFFINE = np.array([[3.0, 0, 0, -9], [0, 3, 0, -6], [0, 0, 4, -8], [0, 0, 0, 1]])
 
 
 def head_mask() -> np.ndarray:
-    """A mask, shape SHAPE."""
+    """Return the mask of a head, shape SHAPE."""
     i, j, k = np.indices(SHAPE)
     return ((i - 3) / 3) ** 2 + ((j - 2.5) / 2.6) ** 2 + ((k - 2) / 2.2) ** 2 <= 1
 
 
 def save(path: Path, values: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
-    """An image in a file."""
+    """Write an image; return its path."""
     import nibabel
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,10 @@ def save(path: Path, values: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
 
 
 def write_maps(folder: Path, clients: int = 3, each: int = 8, classes: int = 2) -> Path:
-    """3D maps of some clients, alternating labels, a blob of which is stronger in those of label b; the table."""
+    """Write 3D maps of some clients with alternating labels, and their table; return the table's path.
+
+    A blob is stronger in the maps of label b.
+    """
     rng, lines, inside = np.random.default_rng(0), ["image,label,client,age"], head_mask()
     for m in range(clients):
         for n in range(each):
@@ -38,7 +41,7 @@ def write_maps(folder: Path, clients: int = 3, each: int = 8, classes: int = 2) 
 
 
 def write_series(folder: Path, clients: int = 2, runs: int = 2, each: int = 6) -> Path:
-    """A 4D image a client, of some runs with labels a, b, rest; the table."""
+    """Write one 4D image a client, of some runs with labels a, b, rest, and the table; return the table's path."""
     rng, lines, inside = np.random.default_rng(1), ["image,label,client,run"], head_mask()
     for m in range(clients):
         volumes = rng.standard_normal((*SHAPE, runs * each)) + 10 + 3 * np.repeat(np.arange(runs), each)

@@ -1,4 +1,4 @@
-"""A browser without a window, Chromium, to look at pages with."""
+"""Pages as Chromium renders them, without a window."""
 
 import os
 import re
@@ -8,29 +8,29 @@ from pathlib import Path
 
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def _run(page: Path, fragment: str, *options: str) -> tuple[str, list[str]]:
-    """What Chromium prints for a page, and the lines of the page's console. Without it, the test is skipped."""
-    browser = next((path for name in NAMES if (path := shutil.which(name))), "")
+    """Return Chromium's output for a page, and the lines of the page's console; skip the test without Chromium."""
+    browser = next((path for name in BROWSER_NAMES if (path := shutil.which(name))), "")
     if not browser:
         pytest.skip("NO BROWSER: Chromium is not installed, so no page was looked at")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent / 'profile'}"]
     command += ["--hide-scrollbars", "--virtual-time-budget=20000", "--enable-logging=stderr", *options]
-    told = subprocess.run(
+    process = subprocess.run(
         [*command, page.resolve().as_uri() + fragment], capture_output=True, text=True, timeout=120, check=True,
         env=os.environ | {"HOME": str(page.parent)},
     )  # fmt: skip
-    return told.stdout, re.findall(r":CONSOLE.*", told.stderr)
+    return process.stdout, re.findall(r":CONSOLE.*", process.stderr)
 
 
 class RenderedPage:
-    """A page as it stands once its scripts have run.
+    """A page after its scripts have run.
 
     Attributes:
         text: its HTML.
-        console: what it said there; nothing where all is well.
+        console: the lines of its console; none if it had no error.
     """
 
     def __init__(self, page: Path, fragment: str = ""):
@@ -38,19 +38,19 @@ class RenderedPage:
 
     @property
     def data(self) -> dict[str, str]:
-        """What the page says of itself: ready, errors, x, curves."""
+        """The data attributes of the page: ready, errors, x, curves."""
         return dict(re.findall(r'data-(\w+)="([^"]*)"', re.search(r"<html[^>]*>", self.text)[0]))  # type: ignore
 
     def rows(self, hidden: bool = True) -> list[list[str]]:
-        """The cells of the table of runs."""
+        """Return the cells of the table of runs, with or without hidden rows."""
         rows = re.findall(r"<tr data-run=[^>]*>.*?</tr>", self.text)
-        kept = [row for row in rows if hidden or "hidden" not in row.split(">")[0]]
-        return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in kept]
+        shown = [row for row in rows if hidden or "hidden" not in row.split(">")[0]]
+        return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in shown]
 
     def column(self, key: str, hidden: bool = True) -> list[str]:
-        """A column of the table of runs."""
-        place = self.keys.index(key)
-        return [row[place] for row in self.rows(hidden)]
+        """Return a column of the table of runs."""
+        index = self.keys.index(key)
+        return [row[index] for row in self.rows(hidden)]
 
     @property
     def keys(self) -> list[str]:
@@ -59,13 +59,13 @@ class RenderedPage:
 
 
 def print_pdf(page: Path, to: Path) -> bytes:
-    """The PDF that a page is printed as, which is left at ``to``."""
+    """Print a page to the PDF ``to``; return its content."""
     _run(page, "", f"--print-to-pdf={to}", "--no-pdf-header-footer")
     return to.read_bytes()
 
 
 def screenshot(page: Path, to: Path, *, dark: bool = False, size: str = "1000,1600", fragment: str = "") -> Path:
-    """A picture of a page."""
+    """Write a picture of a page to ``to``; return its path."""
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     _run(page, fragment, f"--screenshot={to}", f"--window-size={size}", scheme)
     return to

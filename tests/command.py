@@ -1,4 +1,4 @@
-"""The command in this process."""
+"""A fixture that runs the command in this process."""
 
 import sys
 
@@ -10,7 +10,7 @@ from fcorun.cli.main import main
 
 @pytest.fixture
 def fcorun(monkeypatch, capsys):
-    """A function that runs the command in this process: (exit code, output, errors)."""
+    """A function that runs the command in this process, and returns (exit code, output, errors)."""
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["fcorun", *arguments])

@@ -1,4 +1,4 @@
-"""What every test gets: a cache of its session, an empty folder to run in, programs that are compiled fast."""
+"""Fixtures of every test: a cache of the session, an empty current folder, and programs that compile fast."""
 
 import gc
 import importlib
@@ -18,78 +18,80 @@ from hydra._internal.hydra import Hydra
 from shape_checks import check_shapes
 
 
-def known(flags: list[str]) -> list[str]:
-    """Those of XLA's flags that this jaxlib has: one that it has not would end the process."""
+def known_flags(flags: list[str]) -> list[str]:
+    """Return the flags of XLA that this jaxlib knows: an unknown one would end the process."""
     library = max(Path(jaxlib.__file__).parent.glob("*.so"), key=lambda path: path.stat().st_size)
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return [flag for flag in flags if content.find(flag.strip("-").split("=")[0].encode()) >= 0]
 
 
-# Most programs of the tests run for milliseconds, and would be optimized for half a second each. XLA_FLAGS='' in the
-# environment has them compiled as those of users are. Processes that tests start compile fast, too.
+# Most programs of the tests run for milliseconds, and would be optimized for half a second each. Set XLA_FLAGS='' in
+# the environment to compile them as users' programs are. Processes that tests start compile fast, too.
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
-FLAGS = " ".join(known([*FLAGS, "--xla_cpu_parallel_codegen_split_count=1"]))
+FLAGS = " ".join(known_flags([*FLAGS, "--xla_cpu_parallel_codegen_split_count=1"]))
 os.environ.setdefault("XLA_FLAGS", FLAGS)
 
-# An array of one axis does not become a matrix by itself: fcorun says where an axis is added.
+# Arrays are not broadcast to a higher rank implicitly: fcorun adds axes explicitly.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Rows are arguments of a program: as constants of it they would be kept on disk with it. It warns, which is an error.
+# Rows are arguments of a program: as its constants they would be saved on disk with it. JAX warns, which is an error.
 jax.config.update("jax_captured_constants_warn_bytes", 2**13)
 
 check_shapes()
 
-gc.set_threshold(50_000)  # as in the command: tracing makes many objects that stay
+gc.set_threshold(50_000)  # as in the command: tracing creates many objects that stay
 
 
-def parsed_once(parse):
-    """``yaml.load`` that parses files with the same text once: composing reads some twenty, for each test."""
-    kept = {}
+def parse_once(parse):
+    """Return ``yaml.load`` with a cache by a file's text: composing reads some twenty files for each test."""
+    cache = {}
 
     def load(stream, Loader):
         if not hasattr(stream, "read"):
             return parse(stream, Loader)
         key = (stream.read(), Loader.__name__)
         stream.seek(0)
-        if key not in kept:
-            kept[key] = parse(stream, Loader)
-        return deepcopy(kept[key])
+        if key not in cache:
+            cache[key] = parse(stream, Loader)
+        return deepcopy(cache[key])
 
     return load
 
 
-yaml.load = parsed_once(yaml.load)
+yaml.load = parse_once(yaml.load)
 
 
-def looked_up_once(look):
-    """Whether a package has a configuration file: Hydra asks packages first, some thirty times for each test."""
-    kept = {}
+def look_up_once(look_up):
+    """Return a method that caches whether a package has a configuration file, as Hydra asks thirty times a test."""
+    cache = {}
 
-    def found(self, config_path):
-        if (self.path, config_path) not in kept:
-            kept[self.path, config_path] = look(self, config_path)
-        return kept[self.path, config_path]
+    def cached(self, config_path):
+        if (self.path, config_path) not in cache:
+            cache[self.path, config_path] = look_up(self, config_path)
+        return cache[self.path, config_path]
 
-    return found
+    return cached
 
 
-Packages.is_config, Packages.is_group = map(looked_up_once, (Packages.is_config, Packages.is_group))
+Packages.is_config, Packages.is_group = map(look_up_once, (Packages.is_config, Packages.is_group))
 
-# Hydra composes each command once more before, to see hydra.mode, which no test sets.
+# Hydra composes each command one more time to read hydra.mode, which no test sets.
 Hydra.get_mode = lambda *_, **__: None
 
 
 @pytest.fixture(scope="session")
 def session_cache(tmp_path_factory):
-    """The cache of this session: compiled programs and optima are used again by later tests, programs by those of all
-    processes of pytest-xdist."""
+    """The cache of this session, whose compiled programs and optima are reused by later tests.
+
+    All processes of pytest-xdist share the programs.
+    """
     folder, several = tmp_path_factory.mktemp("cache"), "PYTEST_XDIST_WORKER" in os.environ
     programs = (tmp_path_factory.getbasetemp().parent if several else folder) / "programs"
     programs.mkdir(exist_ok=True)
     if several:
         (folder / "programs").symlink_to(programs)
     with pytest.MonkeyPatch.context() as patch:
-        jax.devices()  # of which there is one from now on: the command makes cores devices only before
+        jax.devices()  # fixes their number to one: the command makes cores devices only before the first use
         patch.setenv("FCORUN_CACHE", str(folder))
         jax.config.update("jax_compilation_cache_dir", str(programs))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -98,12 +100,14 @@ def session_cache(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(session_cache, tmp_path, monkeypatch):
-    """The current folder is an empty one, and no test writes into the user's cache."""
+def empty_folder(session_cache, tmp_path, monkeypatch):
+    """Run each test in an empty folder, and keep it away from the user's cache."""
     monkeypatch.setenv("FCORUN_CACHE", str(session_cache))
     monkeypatch.setenv("MPLCONFIGDIR", str(session_cache))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # without the current folder, as a command
+    monkeypatch.setattr(
+        sys, "path", [folder for folder in sys.path if folder]
+    )  # as a command, without the current folder
 
 
 @pytest.fixture
@@ -114,13 +118,13 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
-    """Runs leave an empty picture and sweeps none, which takes no time, but where pictures are looked at."""
+    """Skip the drawing of pictures, except for tests that look at them."""
     rooms = ("cli", "figures", "reports")
-    looked_at = request.path.parent.name in rooms and "undrawn" not in request.keywords
-    if not looked_at and "drawn" not in request.keywords:
+    looks_at_pictures = request.path.parent.name in rooms and "undrawn" not in request.keywords
+    if not looks_at_pictures and "drawn" not in request.keywords:
         monkeypatch.setattr("fcorun.reports.pictures.run_curves.draw_run", lambda *_, **__: b"")
-        nothing = {"coefficients.png": b""}
-        monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: nothing)
+        empty_files = {"coefficients.png": b""}
+        monkeypatch.setattr("fcorun.reports.pictures.coefficients.draw_model", lambda *_, **__: empty_files)
         monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name == "selection":
             monkeypatch.setattr("fcorun.selection.files.draw_selection", lambda *_: {"selection.png": b""})
@@ -129,38 +133,37 @@ def undrawn(request, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_page(request, monkeypatch):
-    """Sweeps and figures in this process leave no page, but where it is looked at."""
+    """Skip the report page of sweeps and figures, except for tests that look at it."""
     if "drawn" not in request.keywords:
         monkeypatch.setattr("fcorun.cli.html_report.write_report", lambda *_: [])
 
 
 @pytest.fixture
 def x64():
-    """Arrays may have double precision."""
+    """Enable double precision."""
     with jax.enable_x64(True):
         yield
 
 
 @pytest.fixture
 def compiled_well(monkeypatch):
-    """Processes that the test starts compile as those of users do."""
+    """Let processes that the test starts compile as those of users do."""
     monkeypatch.delenv("XLA_FLAGS")
 
 
 @pytest.fixture
 def user_module(tmp_path, monkeypatch):
-    """A function (name, source) that writes a module of the user's, or writes it anew, and imports it as the user does
-    whose program names its classes."""
+    """A function (name, source) that writes a module of the user's and imports it, as a program of the user's would."""
     written = set()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file changed within a second would be taken for the old
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would not notice a change within a second
 
     def write(name: str, source: str) -> None:
         (tmp_path / f"{name}.py").write_text(source)
         sys.modules.pop(name, None)
         importlib.invalidate_caches()
         written.add(name)
-        with suppress(Exception):  # a module that is to fail does so again where it is named
+        with suppress(Exception):  # a module that is meant to fail fails again where it is used
             importlib.import_module(name)
 
     yield write

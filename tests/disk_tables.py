@@ -1,4 +1,4 @@
-"""A small table in each form whose rows may stay on disk, in the current folder."""
+"""A small table in each format whose rows may stay on disk, written into the current folder."""
 
 from pathlib import Path
 
@@ -15,24 +15,24 @@ def arrays(dtype="float32") -> dict[str, np.ndarray]:
     return {"X": x, "y": rng.standard_normal(ROWS), "client": rng.integers(0, 4, ROWS)}
 
 
-def write_folder(**changed) -> str:
+def write_folder(**changes) -> str:
     Path("rows").mkdir(exist_ok=True)
-    for name, values in (arrays() | changed).items():
+    for name, values in (arrays() | changes).items():
         np.save(f"rows/{name}.npy", values)
     return "rows"
 
 
-def write_hdf5(given: dict[str, np.ndarray] | None = None, **how) -> str:
+def write_hdf5(columns: dict[str, np.ndarray] | None = None, **options) -> str:
     with h5py.File("rows.h5", "w") as file:
-        for name, values in (given or arrays()).items():
-            file.create_dataset(name, data=values, **(how if name == "X" else {}))
+        for name, values in (columns or arrays()).items():
+            file.create_dataset(name, data=values, **(options if name == "X" else {}))
     return "rows.h5"
 
 
 def frame() -> pd.DataFrame:
-    found = arrays()
-    x = found.pop("X")
-    return pd.DataFrame(found | {f"f{k}": x[:, k] for k in range(FEATURES)})
+    columns = arrays()
+    x = columns.pop("X")
+    return pd.DataFrame(columns | {f"f{k}": x[:, k] for k in range(FEATURES)})
 
 
 def write_parquet(table: pd.DataFrame) -> dict:

@@ -1,4 +1,4 @@
-"""Figures that a test looks at, their texts all inside the page."""
+"""Checks of drawn figures: all texts are inside the page, and none covers another."""
 
 import re
 from pathlib import Path
@@ -14,24 +14,24 @@ from fcorun.reports.pictures.style import style_context
 
 
 def draw_checked_view(draw, records, metric="support_f1", style: str = "paper", **more) -> Any:
-    """A figure of one data set, or None where there is nothing to draw."""
+    """Return a checked figure of one data set; None if there is nothing to draw."""
     runs = build_table(records)
     return draw_checked(draw, ProblemView(runs, records, metric, curve_styles_of(runs), **more), style=style)
 
 
 def draw_checked(draw, *arguments, style: str = "paper") -> Any:
-    """A figure, its texts all inside the page, or None where there is nothing to draw."""
+    """Draw a figure and check its texts; return it, or None if there is nothing to draw."""
     with style_context(style):
-        found = draw(*arguments)
-        if found is not None:
-            found.canvas.draw()
-            assert not misplaced_texts(found)
-            assert render_figure(found).startswith(b"\x89PNG")
-    return found
+        figure = draw(*arguments)
+        if figure is not None:
+            figure.canvas.draw()
+            assert not misplaced_texts(figure)
+            assert render_figure(figure).startswith(b"\x89PNG")
+    return figure
 
 
 def check_pdf(path: str | Path) -> float:
-    """How wide a PDF is, in inches; its fonts are embedded, none of Type 3."""
+    """Check that the fonts of a PDF are embedded and none is of Type 3; return its width in inches."""
     pdf = Path(path).read_bytes()
     fonts = re.findall(rb"/BaseFont /(\S+)", pdf)
     assert fonts
@@ -45,7 +45,7 @@ def draw_best_points(records, metric="support_f1", **more):
 
 
 def misplaced_texts(figure):
-    """The texts that are cut by the edge of the page, or that another one covers."""
+    """Return the texts that the edge of the page cuts, and the pairs of texts that overlap."""
     renderer, page = figure.canvas.get_renderer(), figure.bbox
     texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
     boxes = []
@@ -61,7 +61,7 @@ def misplaced_texts(figure):
 
 
 def ticks_outside(axis):
-    """Labels of ticks that lie beyond the axis, which are not drawn."""
+    """Yield the labels of ticks beyond the axis, which are not drawn."""
     low, high = sorted(axis.get_view_interval())
     for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
         if not low <= tick.get_loc() <= high:

@@ -1,4 +1,4 @@
-"""Five clients with quadratic losses, on which the oracles are tested."""
+"""Five clients with quadratic losses, for tests of the oracles."""
 
 import boxes
 import numpy as np
@@ -10,7 +10,7 @@ COHORTS = [list(np.random.default_rng([3, r]).choice(5, 2, replace=False)) for r
 
 
 def quadratics(seed=0, clients=5, d=6, low=0.5, high=5.0):
-    """Clients with other curvatures, eigenvectors and minimisers each."""
+    """Return the quadratics of clients with different curvatures, eigenvectors and minimisers."""
     rng = np.random.default_rng(seed)
     bases = np.linalg.qr(rng.standard_normal((clients, d, d)))[0]
     values = np.geomspace(low, high, d) * rng.uniform(0.6, 1, (clients, 1))
@@ -25,11 +25,11 @@ L1 = boxes.soft(0.8)
 SMOOTH, SPARSE = boxes.optimum(H, C, P), boxes.optimum(H, C, P, L1)
 
 
-def max_difference(found, closed) -> float:
-    """The largest distance of two arrays."""
-    return np.abs(np.asarray(found) - closed).max()
+def max_difference(actual, expected) -> float:
+    """Return the largest difference of two arrays."""
+    return np.abs(np.asarray(actual) - expected).max()
 
 
-def run(name, rounds, *options, **named):
-    """A method of personal_boxes.py on these clients."""
-    return getattr(personal_boxes, name)(H, C, P, START, rounds, *options, **named)
+def run(name, rounds, *arguments, **options):
+    """Run a method of personal_boxes.py on these clients."""
+    return getattr(personal_boxes, name)(H, C, P, START, rounds, *arguments, **options)

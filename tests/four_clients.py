@@ -1,4 +1,4 @@
-"""A table of four clients, rows.csv, and how a selection on it divides its rows."""
+"""A table of four clients, rows.csv, and the folds of a selection on it."""
 
 import numpy as np
 import pandas as pd
@@ -25,8 +25,8 @@ def table(task="regression"):
 
 def config(*overrides, task="regression"):
     table(task)
-    own = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", f"data.task={task}")
-    return composed(*own, "data.validation=0", *overrides)
+    data = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", f"data.task={task}")
+    return composed(*data, "data.validation=0", *overrides)
 
 
 def fold_of(config, options):

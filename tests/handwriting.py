@@ -1,4 +1,4 @@
-"""Handwriting made up, in the layouts of TFF's and LEAF's files."""
+"""Random handwriting, in the layouts of TFF's and LEAF's files."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ import numpy as np
 NAME = "fed_emnist_digitsonly"
 PAIR = (f"{NAME}_train.h5", f"{NAME}_test.h5")
 
-Writers = dict[str, tuple[np.ndarray, np.ndarray]]  # brightness in 1/255, white being 255, (n, 28, 28) uint8; labels
+Writers = dict[str, tuple[np.ndarray, np.ndarray]]  # brightness (n, 28, 28) uint8, white is 255; labels
 
 
 def random_writers(count: int = 10, classes: int = 10, seed: int = 0) -> Writers:
-    """Writers w09, w08, .. with 1, 2, .. images: the order of the files is not that of the names."""
+    """Return writers w09, w08, .. with 1, 2, .. images: the order of the files is not that of the names."""
     rng = np.random.default_rng(seed)
     return {
         f"w{count - 1 - k:02d}": (rng.integers(0, 256, (k + 1, 28, 28), np.uint8), rng.integers(0, classes, k + 1))
@@ -22,7 +22,7 @@ def random_writers(count: int = 10, classes: int = 10, seed: int = 0) -> Writers
 
 
 def save_tff(folder: Path, train: Writers, test: Writers, name: str = NAME) -> Path:
-    """The layout of TFF."""
+    """Write files in the layout of TFF."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, writers in (("train", train), ("test", test)):
         with h5py.File(folder / f"{name}_{part}.h5", "w") as file:
@@ -34,7 +34,7 @@ def save_tff(folder: Path, train: Writers, test: Writers, name: str = NAME) -> P
 
 
 def save_leaf(folder: Path, train: Writers, test: Writers, shards: int = 1, users_first: bool = True) -> Path:
-    """The layout of LEAF, in several shards."""
+    """Write files in the layout of LEAF, in several shards."""
     for part, writers in (("train", train), ("test", test)):
         (folder / part).mkdir(parents=True, exist_ok=True)
         for number in range(shards):
@@ -50,7 +50,7 @@ def save_leaf(folder: Path, train: Writers, test: Writers, shards: int = 1, user
 
 
 def assert_holds_writers(data, train: Writers, test: Writers, names: list[str]) -> None:
-    """The data are those of the writers ``names``, background and ink exchanged."""
+    """Assert that data hold the images of the writers ``names``, with background and ink exchanged."""
     assert data.clients == tuple(names)
     assert data.x.dtype == data.x_val.dtype == np.uint8
     assert data.y.dtype == data.y_val.dtype == np.int32

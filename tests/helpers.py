@@ -1,4 +1,4 @@
-"""Small problems, and the plug-ins that there are: a new YAML file in conf/ is thereby tested."""
+"""Small problems, and the list of all plug-ins, so that tests cover a new YAML file in conf/ at once."""
 
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -19,11 +19,11 @@ from fcorun.configuration.compose import packaged_config_dir
 from fcorun.errors import UserError
 from fcorun.experiment.prepare import prepare
 
-__all__ = ["engine_of", "flat", "snapshots"]  # beside what is defined here
+__all__ = ["engine_of", "flat", "snapshots"]  # reexported
 
 T = TypeVar("T")
 
-# Real data, where a folder beside the repository has them.
+# The folder of real data beside the repository, if it exists.
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # The files of a finished record.
@@ -31,35 +31,36 @@ FILES = [
     *("coefficients.csv", "coefficients.png", "config.yaml", "curves.png", "metrics.csv", "run.log", "scores.csv"),
     *("solution.npz", "status.json", "summary.json"),
 ]
-PICTURES = ("coefficients.png", "curves.png")  # of them, which points of sweeps have not
+PICTURES = ("coefficients.png", "curves.png")  # the files that points of sweeps lack
 
-# What a choice needs on data that are no images.
+# The overrides that a choice needs on data other than images.
 NEEDED_OVERRIDES = {"reg=graph_net": ("reg.graph=chain",)}
 
 
 def choice_names(group: str) -> list[str]:
-    """The choices of a config group."""
+    """Return the choices of a config group."""
     return sorted(path.stem for path in (Path(packaged_config_dir()) / group).glob("*.yaml"))
 
 
 def plugin_class(group: str, name: str) -> type:
-    """The class that a choice of a config group names."""
-    return locate(yaml.safe_load((Path(packaged_config_dir()) / group / f"{name}.yaml").read_text())["class"], group)
+    """Return the class of a choice of a config group."""
+    file = Path(packaged_config_dir()) / group / f"{name}.yaml"
+    return locate(yaml.safe_load(file.read_text())["class"], group)
 
 
 def identity(*overrides, **changes):
-    """The identity of ``small`` with these changes."""
+    """Return the identity of a run of ``small`` with some changes."""
     return prepare(small(*overrides) | changes).identity
 
 
 def traits_of(algo: str) -> Traits:
-    """What an algorithm can do, with 1 for each of its numbers that has no default."""
-    kind = plugin_class("algo", algo)
-    return kind(**{f.name: 1.0 for f in fields(kind) if f.default is MISSING}).traits
+    """Return the traits of an algorithm whose numbers without a default are 1."""
+    cls = plugin_class("algo", algo)
+    return cls(**{field.name: 1.0 for field in fields(cls) if field.default is MISSING}).traits
 
 
 def matrices_only(reg: str) -> bool:
-    """Whether a regularizer refuses a vector of 20 and takes a matrix."""
+    """Return whether a regularizer refuses a vector of 20 and accepts a matrix."""
     check = getattr(prepare(small(f"reg={reg}")).reg, "check", lambda shape: None)
     try:
         check((20,))
@@ -70,44 +71,44 @@ def matrices_only(reg: str) -> bool:
 
 
 def composed(*overrides: str) -> dict:
-    """What ``compose`` gives, with what choices need."""
+    """Return the configuration of some overrides, and of those that their choices need."""
     return problems.compose_cached(*overrides, *needed_overrides(overrides))
 
 
 def needed_overrides(overrides: Iterable[str]) -> list[str]:
-    """What the choices among these overrides need on data that are no images."""
-    return [more for given in overrides for more in NEEDED_OVERRIDES.get(given, ())]
+    """Return the overrides that the choices among some overrides need on data other than images."""
+    return [needed for override in overrides for needed in NEEDED_OVERRIDES.get(override, ())]
 
 
 def ragged(folder: Path, *overrides: str, **table) -> dict:
-    """What ``fcorun.checks.problems.ragged`` gives, with what choices need."""
+    """Return the configuration of ``fcorun.checks.problems.ragged``, with the overrides that its choices need."""
     return problems.ragged(folder, *overrides, *needed_overrides(overrides), **table)
 
 
 def small(*overrides: str) -> dict:
-    """A configuration that takes a second."""
+    """Return a configuration whose run takes a second."""
     return composed(*SMALL, *overrides)
 
 
 def small_for(algo: str, *overrides: str) -> dict:
-    """``small`` with an algorithm, and all clients, or edges, for one that needs them."""
+    """Return ``small`` with an algorithm, and with all clients, or edges, if the algorithm needs them."""
     return AlgorithmCase(algo).config(*overrides, *needed_overrides(overrides))
 
 
 def not_none(value: T | None) -> T:
-    """A value that is there."""
+    """Return a value that is not None."""
     assert value is not None
     return value
 
 
 def rows_of(record):
-    """The metrics of a record without the time that they took."""
+    """Return the metrics of a record without the column of seconds."""
     return record.metrics.drop(columns="seconds")
 
 
 @contextmanager
 def fails(*words: str):
-    """A context in which a UserError of one line must be raised that holds each of ``words``."""
+    """Expect a UserError of one line that contains each of ``words``."""
     with pytest.raises(UserError) as caught:
         yield
     message = str(caught.value)
@@ -117,7 +118,7 @@ def fails(*words: str):
 
 
 class Count(Watcher):
-    """How many rows were computed."""
+    """A watcher that counts the computed rows."""
 
     def __init__(self):
         self.rows = 0
@@ -127,7 +128,7 @@ class Count(Watcher):
 
 
 class Stop(Watcher):
-    """Control-C, or another mishap, after a round."""
+    """A watcher that raises KeyboardInterrupt, or another error, after a round."""
 
     def __init__(self, round_, error=KeyboardInterrupt):
         self.round, self.error = round_, error
@@ -137,11 +138,11 @@ class Stop(Watcher):
             raise self.error
 
 
-# The algorithms whose clients have models of their own.
+# The algorithms whose clients have personal models.
 PERSONAL = [
     name
     for name in choice_names("algo")
-    if issubclass(kind := plugin_class("algo", name), Algorithm) and kind.personal is not Algorithm.personal
+    if issubclass(cls := plugin_class("algo", name), Algorithm) and cls.personal is not Algorithm.personal
 ]
 HETEROGENEOUS = ("data=heterogeneous", "data.clients=6", "data.samples=12", "data.features=8", "data.shared_nonzeros=4",
                  "data.validation_samples=5", "clients_per_round=null", "batch_size=null")  # fmt: skip

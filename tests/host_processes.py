@@ -1,4 +1,4 @@
-"""Several hosts, which are processes of this machine."""
+"""Several hosts as processes of this machine."""
 
 import os
 import socket
@@ -13,34 +13,40 @@ from helpers import rows_of
 from fcorun import Record
 
 
-def start_hosts(*arguments: str, count: int = 2, each=()) -> list[subprocess.Popen]:
-    """So many hosts, each in a folder of its own and with one device; the first one's is ``0``."""
+def start_hosts(*arguments: str, count: int = 2, per_host=()) -> list[subprocess.Popen]:
+    """Start hosts, each with one device and in a folder named by its rank; ``per_host`` holds further overrides."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     hosts = []
     for rank in range(count):
         Path(str(rank)).mkdir(exist_ok=True)
-        own = [f"hosts.address=127.0.0.1:{port}", f"hosts.count={count}", f"hosts.rank={rank}", "hosts.timeout=60"]
-        command = [sys.executable, "-m", "fcorun", *arguments, *own, *(each[rank] if each else ())]
-        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        hosts.append(subprocess.Popen(command, cwd=str(rank), env=os.environ | {"FCORUN_CORES": "1"}, **piped))
+        host_options = [
+            f"hosts.address=127.0.0.1:{port}",
+            f"hosts.count={count}",
+            f"hosts.rank={rank}",
+            "hosts.timeout=60",
+            *(per_host[rank] if per_host else ()),
+        ]
+        command = [sys.executable, "-m", "fcorun", *arguments, *host_options]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        hosts.append(subprocess.Popen(command, cwd=str(rank), env=os.environ | {"FCORUN_CORES": "1"}, **pipes))
     return hosts
 
 
 def wait_for_hosts(hosts: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
-    """The exit code, output and errors of each. None of them is left, in time or not."""
+    """Return the exit code, output and errors of each host. Hosts that do not end in time are killed."""
     try:
-        told = [host.communicate(timeout=120) for host in hosts]
+        outputs = [host.communicate(timeout=120) for host in hosts]
     finally:
         for host in hosts:
             if host.poll() is None:
                 host.kill()
                 host.communicate()
-    return [(host.returncode, *each) for host, each in zip(hosts, told, strict=True)]
+    return [(host.returncode, *output) for host, output in zip(hosts, outputs, strict=True)]
 
 
-def assert_same_record(found: Record, expected: Record) -> None:
-    """Two records but for their times and rounding."""
-    pd.testing.assert_frame_equal(rows_of(found), rows_of(expected), rtol=1e-12, atol=1e-13)
+def assert_same_record(actual: Record, expected: Record) -> None:
+    """Assert that two records are equal except for times and rounding."""
+    pd.testing.assert_frame_equal(rows_of(actual), rows_of(expected), rtol=1e-12, atol=1e-13)
     for name, values in expected.solution.items():
-        np.testing.assert_allclose(found.solution[name], values, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(actual.solution[name], values, rtol=1e-12, atol=1e-13)

@@ -1,4 +1,4 @@
-"""The boxes of the FedDualAvg paper in plain NumPy, for least squares on the rows that a run draws."""
+"""The algorithms of the FedDualAvg paper (its boxes) in plain NumPy, for least squares on the rows that a run draws."""
 
 import numpy as np
 
@@ -6,12 +6,15 @@ from fcorun.experiment.build import build_engine
 
 
 def soft(w, t):
-    """S(w, t) on all but the last entry, the intercept."""
+    """Return S(w, t) on all entries but the last, the intercept."""
     return np.append(np.sign(w[:-1]) * np.maximum(np.abs(w[:-1]) - t, 0), w[-1])
 
 
 def boxes(name, x, y, eta_c, eta_s, lam, rounds):
-    """The outputs of an algorithm; ``rounds`` holds cohorts, a cohort holds (share in the mean, batches) of clients."""
+    """Return the outputs of an algorithm.
+
+    ``rounds`` holds cohorts, and a cohort holds (weight in the mean, batches) of its clients.
+    """
     x = np.column_stack([x, np.ones(len(x))])
 
     def gradient(w, rows):
@@ -20,7 +23,7 @@ def boxes(name, x, y, eta_c, eta_s, lam, rounds):
     state, elapsed, outputs = np.zeros(x.shape[1]), 0.0, [np.zeros(x.shape[1])]
     for cohort in rounds:
         update, steps = 0.0, 0.0
-        for share, batches in cohort:
+        for weight, batches in cohort:
             local = state
             for k, rows in enumerate(batches):
                 if name in ("fedavg", "fedmid_osp", "feddualavg_osp"):
@@ -33,8 +36,8 @@ def boxes(name, x, y, eta_c, eta_s, lam, rounds):
                 elif name == "feddualavg":
                     primal = soft(local, (elapsed + eta_c * k) * lam)
                     local = local - eta_c * gradient(primal, rows)
-            update += share * (local - state)
-            steps += share * len(batches)
+            update += weight * (local - state)
+            steps += weight * len(batches)
         state = state + eta_s * update
         elapsed += eta_s * eta_c * steps
         if name in ("fedmid", "fedmid_osp"):
@@ -44,7 +47,7 @@ def boxes(name, x, y, eta_c, eta_s, lam, rounds):
 
 
 def drawn(experiment, data):
-    """The rounds of an experiment, as ``boxes`` takes them."""
+    """Yield the rounds of an experiment in the form that ``boxes`` takes."""
     settings = experiment.settings
     rounds = build_engine(experiment, data).federation.schedule.draw_rounds(0, settings.rounds)
     for cohort, rows in zip(rounds.cohort, rounds.rows, strict=True):

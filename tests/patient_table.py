@@ -1,4 +1,4 @@
-"""A table of four sites with text, gaps and columns that are no features."""
+"""A table of patients of four sites, with text, missing values and columns that are no features."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ WARDS = {"a": ["icu", "er"], "b": ["er", "heart", "icu"], "c": ["eye", "icu"], "
 
 
 def patients(rows: int = 60) -> pd.DataFrame:
-    """Rows of four sites with different wards, one of which only the last has, and gaps in four columns."""
+    """Return rows of four sites with different wards; only the last site has the ward lung."""
     rng = np.random.default_rng(3)
     site = np.repeat(list(WARDS), rows // 4)
     table = pd.DataFrame(
@@ -32,19 +32,19 @@ def patients(rows: int = 60) -> pd.DataFrame:
 def patients_with_gaps() -> pd.DataFrame:
     table = patients()
     rng = np.random.default_rng(5)
-    for name, share in (("lab", 0.2), ("ward", 0.1), ("sex", 0.15), ("bmi", 0.3), ("smokes", 0.2)):
-        table[name] = table[name].astype(object).where(rng.random(len(table)) >= share)
+    for name, missing_share in (("lab", 0.2), ("ward", 0.1), ("sex", 0.15), ("bmi", 0.3), ("smokes", 0.2)):
+        table[name] = table[name].astype(object).where(rng.random(len(table)) >= missing_share)
     return table
 
 
 def load_patients(path: str, **options):
-    """The data with site "held" held out."""
-    more: dict[str, Any] = {"validation": ["held"]} | options
-    return Table(path, "cost", client="site", **more).load()
+    """Return the data with the site "held" held out for validation."""
+    all_options: dict[str, Any] = {"validation": ["held"]} | options
+    return Table(path, "cost", client="site", **all_options).load()
 
 
 def by_site(table: pd.DataFrame) -> tuple[Any, Any]:
-    """Training and held-out rows in the order of the clients."""
+    """Return the training rows and the held-out rows in the order of the clients."""
     table = table.sort_values("site", kind="stable")
     return table[table["site"] != "held"], table[table["site"] == "held"]
 

@@ -3,10 +3,10 @@
 Clients have f_i(x) = x'H_i x / 2 - c_i'x and weights p that sum to one, as in boxes.py; every client's model starts at
 the server's start. A method returns two lists with an entry a round: the server's points (d,), and the personal models
 (M, d) as the clients last had them. ``cohorts`` holds the clients of each round, by default all; a mean over a cohort
-is weighted by p. What a rule leaves open is said where it is settled.
+is weighted by p. A docstring states each choice that a rule leaves open.
 
 F_i of pFedMe and of pFedMac are quadratics again, so that with exact inner solves both are FedGD on other H and c:
-``envelopes`` and ``correlations`` give these. personal_ends.py has where the methods stop.
+``envelopes`` and ``correlations`` give these. personal_fixed_points.py has the limits of the methods.
 """
 
 from itertools import pairwise
@@ -16,12 +16,12 @@ import numpy as np
 
 
 def solve(h, b, u=None):
-    """argmin u'h u / 2 - b'u, wherever one starts."""
+    """Return argmin u'h u / 2 - b'u, for any start."""
     return np.linalg.solve(h, b)
 
 
 def gradients(H, c, x):
-    """Of all clients' f_i, each at its own x_i."""
+    """Return the gradients of all clients' f_i, each at its own x_i."""
     return np.einsum("mij,mj->mi", H, x) - c
 
 
@@ -29,7 +29,7 @@ def gradients(H, c, x):
 
 
 def l1(gamma):
-    """phi = ||u||_1: proximal gradient until its signs are those of the minimiser, which they give exactly."""
+    """Return the solver for phi = ||u||_1: proximal gradient until the signs are final, which give the minimiser."""
 
     def minimise(h, b, u):
         s = 1 / np.linalg.norm(h, 2)
@@ -45,7 +45,7 @@ def l1(gamma):
 
 
 def huber(gamma, rho):
-    """phi = sum of u^2 / (2 rho) up to rho and of |u| - rho / 2 beyond, an envelope of ||u||_1; solved as that is."""
+    """Return the solver for phi = sum of u^2 / (2 rho) up to rho and |u| - rho / 2 beyond, the envelope of ||u||_1."""
 
     def pattern(u):
         return np.sign(u) * (abs(u) > rho)
@@ -65,7 +65,7 @@ def huber(gamma, rho):
 
 
 def logcosh(gamma, rho):
-    """phi = rho sum log cosh(u / rho): Newton's method, its steps halved until the gradient shrinks."""
+    """Return the solver for phi = rho sum log cosh(u / rho): Newton's method with halved steps."""
 
     def minimise(h, b, u):
         def gradient(u):
@@ -88,7 +88,7 @@ def logcosh(gamma, rho):
 
 
 def apfl(H, c, p, start, rounds, eta, steps, alpha, adaptive=False, cohorts=None):
-    """APFL with full gradients; also returns the mixing weights (M,) after each round.
+    """Run APFL with full gradients; also return the mixing weights (M,) after each round.
 
     All that a step needs is taken before it: w_i, v_i and, if ``adaptive``, alpha_i move at once, alpha_i in every
     local step. The personal model is alpha_i v_i + (1 - alpha_i) w with the server's new w.
@@ -114,7 +114,7 @@ def apfl(H, c, p, start, rounds, eta, steps, alpha, adaptive=False, cohorts=None
 
 
 def pfedme(H, c, p, start, rounds, lam, eta, steps, beta=1.0, cohorts=None):
-    """pFedMe: theta = argmin f_i + lam/2 ||. - y||^2; the personal model is the last theta, from the last y but one."""
+    """Run pFedMe: theta = argmin f_i + lam/2 ||. - y||^2; the personal model is the last theta."""
     x, theta, points, models = start, boxes.copies(start, len(p)), [], []
     for cohort in boxes.everyone(cohorts, rounds, len(p)):
         y = boxes.copies(x, len(p))
@@ -129,7 +129,7 @@ def pfedme(H, c, p, start, rounds, lam, eta, steps, beta=1.0, cohorts=None):
 
 
 def mixture(H, c, p, start, coins, step, lam, probability):
-    """L2GD, one coin a step, 1 to pull to the mean; here an entry a step, and the server's point is the mean.
+    """Run L2GD, one coin a step, 1 to pull to the mean; here an entry a step, and the server's point is the mean.
 
     The rule has 1/n for the clients' weights. With others p is in the mean alone and the steps keep their 1/n: they are
     then gradient steps in the norm that p weights, and pulling leaves the mean where it is.
@@ -146,12 +146,12 @@ def mixture(H, c, p, start, coins, step, lam, probability):
 
 
 def communications(coins):
-    """How often L2GD communicates: when 1 follows 0. A 1 at the start pulls equal models together: nothing to send."""
+    """Return how often L2GD communicates: when 1 follows 0. A 1 at the start pulls equal models, and sends nothing."""
     return sum(a == 0 and b == 1 for a, b in pairwise(coins))
 
 
 def pfedmac(H, c, p, start, rounds, lam, eta, steps, beta=1.0, inner=solve, cohorts=None):
-    """pFedMac: u = argmin f_i - lam <., y>; pFedMac-S with another ``inner``. The personal model is the last u.
+    """Run pFedMac: u = argmin f_i - lam <., y>; pFedMac-S with another ``inner``. The personal model is the last u.
 
     It converges where F_i is convex, that is where f_i is lam-strongly convex; that F_i is finite is not enough.
     """
@@ -171,7 +171,7 @@ def pfedmac(H, c, p, start, rounds, lam, eta, steps, beta=1.0, inner=solve, coho
 def pfedmac_sh(
     H, c, p, start, rounds, edges, lam_1, lam_2, eta_1, eta_2, steps, edge_steps, beta=1.0, inner=solve, restart=True
 ):
-    """pFedMac-SH as the slide's box has it, but with lam_1 in the client's line; also returns the edges' models.
+    """Run pFedMac-SH as the slide's box has it, but with lam_1 in the client's line; also return the edges' models.
 
     ``edges`` lists the clients of each edge, whose weights sum to that of the edge. Clients start from their edge's
     mean y_i, or without ``restart``, as the box prints it, from their own y_ij, which begins at the cloud's point.
@@ -198,7 +198,7 @@ def pfedmac_sh(
 
 
 def pfedmac_sh_nested(H, c, p, start, rounds, edges, lam_1, lam_2, eta_2, edge_steps, beta=1.0):
-    """Gradient steps on the slide's problem of three levels, both inner problems solved; the box does not do this.
+    """Run gradient steps on the slide's problem of three levels, solving both inner problems, unlike the slide's box.
 
     x_i -= eta_2 lam_2 (x_i - y_i) with y_i = argmin over y of mean_j F_ij(y) - lam_2 <y, x_i>, which is where the box
     has the mean of y_ij -= eta_1 lam_1 (y_ij - u_ij), without the lam_2 x_i of that problem's gradient.
@@ -220,7 +220,7 @@ def pfedmac_sh_nested(H, c, p, start, rounds, edges, lam_1, lam_2, eta_2, edge_s
 
 
 def ditto(H, c, p, start, rounds, s, e, lam, eta, steps, cohorts=None):
-    """Ditto beside FedGD(s, e): v_i -= eta (grad f_i(v_i) + lam (v_i - w)) with the w that the round began with."""
+    """Run Ditto beside FedGD(s, e): v_i -= eta (grad f_i(v_i) + lam (v_i - w)) with the w that the round began with."""
     points = boxes.fedgd(H, c, p, start, rounds, s, e, cohorts)
     v, models = boxes.copies(start, len(p)), []
     for w, cohort in zip([start, *points], boxes.everyone(cohorts, rounds, len(p)), strict=False):
@@ -235,24 +235,24 @@ def ditto(H, c, p, start, rounds, s, e, lam, eta, steps, cohorts=None):
 
 
 def envelopes(H, c, lam):
-    """pFedMe's F_i = min f_i(u) + lam/2 ||u - .||^2 as quadratics, up to a constant: their H and c."""
+    """Return pFedMe's F_i = min f_i(u) + lam/2 ||u - .||^2 as quadratics, up to a constant: their H and c."""
     inverse = np.linalg.inv(H + lam * np.eye(H.shape[1]))
     return lam * H @ inverse, lam * np.einsum("mij,mj->mi", inverse, c)
 
 
 def correlations(H, c, lam):
-    """pFedMac's F_i = lam/2 ||.||^2 - f_i*(lam .) as quadratics, up to a constant; convex where H_i >= lam I."""
+    """Return pFedMac's F_i = lam/2 ||.||^2 - f_i*(lam .) as quadratics, up to a constant; convex where H_i >= lam I."""
     inverse = np.linalg.inv(H)
     return lam * np.eye(H.shape[1]) - lam**2 * inverse, lam * np.einsum("mij,mj->mi", inverse, c)
 
 
 def conjugate(h, c, y):
-    """f*(y) of f = x'h x / 2 - c'x."""
+    """Return f*(y) of f = x'h x / 2 - c'x."""
     return (y + c) @ np.linalg.solve(h, y + c) / 2
 
 
 def edge_quadratic(H, c, p, members, lam):
-    """mean_j F_ij of pFedMac over the clients of an edge, its H and its c."""
+    """Return mean_j F_ij of pFedMac over the clients of an edge, as H and c."""
     h, b = correlations(H[members], c[members], lam)
     q = p[members] / p[members].sum()
     return np.tensordot(q, h, 1), q @ b

@@ -1,4 +1,4 @@
-"""Where the methods of personal_boxes.py stop, in closed form, for the same quadratics."""
+"""The limits of the methods of personal_boxes.py in closed form, for the same quadratics."""
 
 import boxes
 import numpy as np
@@ -6,17 +6,17 @@ from personal_boxes import correlations, edge_quadratic, gradients
 
 
 def affine(a, b):
-    """x -> a x + b as one matrix, so that maps are composed by products."""
+    """Return x -> a x + b as one matrix, so that a product of matrices composes maps."""
     return np.block([[a, b[:, None]], [np.zeros((1, len(b))), np.ones((1, 1))]])
 
 
 def fixed_point(map):
-    """x = a x + b."""
+    """Return the solution of x = a x + b."""
     return np.linalg.solve(np.eye(len(map) - 1) - map[:-1, :-1], map[:-1, -1])
 
 
 def apfl_fixed_point(H, c, p, eta, steps, alpha):
-    """w, and the personal models of fixed weights alpha > 0; these are the local optima if there is one local step."""
+    """Return w, and the personal models for fixed weights alpha > 0: the local optima if there is one local step."""
     w, eye, models = boxes.fedgd_fixed_point(H, c, p, eta, steps), np.eye(H.shape[1]), []
     for h, b, a in zip(H, c, alpha, strict=True):
         y, map = w, affine(eye, np.zeros(len(w)))
@@ -28,14 +28,14 @@ def apfl_fixed_point(H, c, p, eta, steps, alpha):
 
 
 def mixture_optimum(H, c, p, lam):
-    """The minimiser of sum_i p_i f_i(x_i) + lam/2 sum_i p_i ||x_i - sum_j p_j x_j||^2."""
+    """Return the minimiser of sum_i p_i f_i(x_i) + lam/2 sum_i p_i ||x_i - sum_j p_j x_j||^2."""
     d, blocks = H.shape[1], _blocks(H)
     left = blocks + lam * (np.eye(len(blocks)) - np.kron(np.ones((len(p), 1)) * p, np.eye(d)))
     return np.linalg.solve(left, c.ravel()).reshape(-1, d)
 
 
 def mixture_cycle(H, c, p, coins, step, lam, probability):
-    """Where L2GD is after each turn of ``coins``, repeated for ever: near the optimum, not at it."""
+    """Return the limit of L2GD after each cycle of ``coins``, repeated for ever: near the optimum, not at it."""
     n, d, blocks = len(p), H.shape[1], _blocks(H)
     eye, pull, descend = np.eye(n * d), step * lam / (n * probability), step / (n * (1 - probability))
     mean = np.kron(np.ones((n, 1)) * p, np.eye(d))
@@ -43,10 +43,10 @@ def mixture_cycle(H, c, p, coins, step, lam, probability):
         0: affine(eye - descend * blocks, descend * c.ravel()),
         1: affine((1 - pull) * eye + pull * mean, 0 * c.ravel()),
     }
-    turn = affine(eye, 0 * c.ravel())
+    cycle = affine(eye, 0 * c.ravel())
     for coin in coins:
-        turn = maps[coin] @ turn
-    return fixed_point(turn).reshape(-1, d)
+        cycle = maps[coin] @ cycle
+    return fixed_point(cycle).reshape(-1, d)
 
 
 def _blocks(H):
@@ -55,7 +55,7 @@ def _blocks(H):
 
 
 def pfedmac_optimum(H, c, p, lam, phi_prox=boxes.no_prox, steps=100_000):
-    """The minimiser over x and all u_i of sum_i p_i (f_i(u_i) - lam <u_i, x> + lam/2 ||x||^2 + phi(u_i)); x and u.
+    """Return the minimiser x and u of sum_i p_i (f_i(u_i) - lam <u_i, x> + lam/2 ||x||^2 + phi(u_i)).
 
     x is the mean of u; proximal gradient on u, in the norm that p weights, until it hardly moves.
     """
@@ -68,7 +68,7 @@ def pfedmac_optimum(H, c, p, lam, phi_prox=boxes.no_prox, steps=100_000):
 
 
 def pfedmac_sh_fixed_point(H, c, p, edges, lam_1, lam_2, eta_1, eta_2, steps, edge_steps, restart=True):
-    """Of the slide's box; with one step of both kinds that of pFedMac with lam_1, whatever lam_2 is."""
+    """Return the fixed point of the slide's box; with one step of both kinds, pFedMac's with lam_1 for any lam_2."""
     h, b = correlations(H, c, lam_1)
     eye, theta, power = np.eye(H.shape[1]), eta_2 * lam_2, np.linalg.matrix_power
     client = [power(affine(eye - eta_1 * h[j], eta_1 * b[j]), steps) for j in range(len(p))]
@@ -86,7 +86,10 @@ def pfedmac_sh_fixed_point(H, c, p, edges, lam_1, lam_2, eta_1, eta_2, steps, ed
 
 
 def pfedmac_sh_optimum(H, c, p, edges, lam_1, lam_2):
-    """The minimiser x of the slide's problem of three levels; convex where mean_j F_ij is lam_2-strongly convex."""
+    """Return the minimiser x of the slide's problem of three levels.
+
+    The problem is convex if mean_j F_ij is lam_2-strongly convex.
+    """
     edge = [edge_quadratic(H, c, p, members, lam_1) for members in edges]
     h, b = correlations(np.array([e[0] for e in edge]), np.array([e[1] for e in edge]), lam_2)
     q = np.array([p[members].sum() for members in edges])

@@ -1,4 +1,4 @@
-"""Clients with quadratic losses, for the oracles in plain NumPy."""
+"""Clients with quadratic losses, as the oracles in plain NumPy take them."""
 
 import boxes
 import numpy as np
@@ -18,9 +18,9 @@ class Quadratics:
         self.experiment = prepare(config)
         self.data = load_data(self.experiment)
         x = np.column_stack([self.data.x, np.ones(len(self.data.y))])
-        own = [slice(a, b) for a, b in zip(self.data.offsets, self.data.offsets[1:], strict=False)]
-        self.H = np.array([2 / len(x[rows]) * x[rows].T @ x[rows] for rows in own])
-        self.c = np.array([2 / len(x[rows]) * x[rows].T @ self.data.y[rows] for rows in own])
+        slices = [slice(a, b) for a, b in zip(self.data.offsets, self.data.offsets[1:], strict=False)]
+        self.H = np.array([2 / len(x[rows]) * x[rows].T @ x[rows] for rows in slices])
+        self.c = np.array([2 / len(x[rows]) * x[rows].T @ self.data.y[rows] for rows in slices])
         self.p = self.data.sizes / self.data.sizes.sum()
         values = np.linalg.eigvalsh(self.H)
         self.l, self.L = values.min(), values.max()
@@ -34,24 +34,24 @@ class Quadratics:
     def box(self, name, **options):
         return np.array(getattr(boxes, name)(self.H, self.c, self.p, np.zeros(7), len(self.drawn.cohort), **options))
 
-    def personal(self, name, *options, **named):
-        """The points and the models of a method of personal_boxes after each round."""
+    def personal(self, name, *arguments, **options):
+        """Return the points and the models of a method of personal_boxes after each round."""
         method, rounds = getattr(personal_boxes, name), len(self.drawn.cohort)
-        found = method(self.H, self.c, self.p, np.zeros(7), rounds, *options, **named)
-        return np.array(found[0]), np.array(found[1])
+        points, models, *_ = method(self.H, self.c, self.p, np.zeros(7), rounds, *arguments, **options)
+        return np.array(points), np.array(models)
 
 
 def outputs_by_round(config):
-    """The outputs of a run after each round, an array (rounds, parameters)."""
+    """Return the outputs of a run after each round, shape (rounds, parameters)."""
     return np.array([flat({k: v[0] for k, v in s.solution.items()}) for s in snapshots(config)])[1:]
 
 
 def client_models_by_round(config):
-    """The clients' own models after each round, an array (rounds, clients, parameters)."""
+    """Return the personal models after each round, shape (rounds, clients, parameters)."""
     return np.array([own_models(s) for s in snapshots(config)[1:]])
 
 
 def own_models(snapshot):
-    """The clients' own models of the first run, an array (clients, parameters)."""
-    found = {name: np.asarray(values)[0] for name, values in not_none(snapshot.client_models).items()}
-    return np.column_stack([found["weights"], found["bias"]])
+    """Return the personal models of the first run, shape (clients, parameters)."""
+    parameters = {name: np.asarray(values)[0] for name, values in not_none(snapshot.client_models).items()}
+    return np.column_stack([parameters["weights"], parameters["bias"]])

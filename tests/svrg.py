@@ -1,4 +1,4 @@
-"""An algorithm of one's own whose clients take their whole data beside their minibatches."""
+"""A user's algorithm whose clients use their whole data beside minibatches."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from fcorun.algorithms import FedAvg, Traits
 
 @dataclass(frozen=True)
 class SVRG(FedAvg):
-    """FedAvg whose local gradients have less variance: each is corrected by that at the start, on all data."""
+    """FedAvg with variance reduction: each local gradient is corrected by the full gradient at the round's start."""
 
     traits = Traits(psi_sides=(), hierarchy="some")
 
     def local(self, problem, server, client, data):
-        whole = problem.gradient(server, data.whole)
+        full_gradient = problem.gradient(server, data.whole)
 
         def step(w, batch):
-            return w - self.client_lr * (problem.gradient(w, batch) - problem.gradient(server, batch) + whole)
+            return w - self.client_lr * (problem.gradient(w, batch) - problem.gradient(server, batch) + full_gradient)
 
         return data.steps(step, server) - server, client

@@ -14,7 +14,7 @@ COMMAND = [sys.executable, "-m", "fcorun", "-m", *SMALL]
 
 
 def run_sweep_command(*overrides: str) -> int:
-    """``fcorun -m`` in this process, on small data; the exit code."""
+    """Run ``fcorun -m`` in this process on small data; return the exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fcorun", "-m", *SMALL, *overrides])
         try:
@@ -25,10 +25,10 @@ def run_sweep_command(*overrides: str) -> int:
 
 
 def read_results(folder: str | Path) -> pd.DataFrame:
-    """results.csv in the order of what was varied, without the times."""
-    found = pd.read_csv(Path(folder) / "results.csv")
-    varied = list(found)[1 : list(found).index("status")]
-    return found.sort_values(varied, ignore_index=True).drop(columns=["seconds", "folder"])
+    """Return results.csv sorted by the varied keys, without the times."""
+    results = pd.read_csv(Path(folder) / "results.csv")
+    varied = list(results)[1 : list(results).index("status")]
+    return results.sort_values(varied, ignore_index=True).drop(columns=["seconds", "folder"])
 
 
 def assert_same_results(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""Fields of a user's class whose default stands there alone, and in no file."""
+"""Fields of a user's class whose default is in the class alone, and in no file."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ from fcorun.figures.spec import Figure
 from fcorun.reports.build_table import build_table
 from fcorun.sections import GRID_SECTIONS
 
-OWN = """
+SOURCE = """
 from dataclasses import dataclass
 from fcorun.algorithms.base import Traits
 from fcorun.algorithms.fedavg import FedAvg
@@ -31,14 +31,14 @@ class Heavy(FedAvg):
 
 @pytest.fixture(autouse=True)
 def heavy(user_module):
-    user_module("heavy", OWN)
+    user_module("heavy", SOURCE)
     Path("mine/algo").mkdir(parents=True)
     Path("mine/algo/heavy.yaml").write_text("name: heavy\nclass: heavy.Heavy\nclient_lr: 0.01\nserver_lr: 1.0\n")
 
 
 @pytest.fixture
 def command(monkeypatch):
-    """A function that runs the command in this process on small data; the exit code."""
+    """A function that runs the command in this process on small data, and returns the exit code."""
 
     def call(*arguments, flags=()):
         monkeypatch.setattr(sys, "argv", ["fcorun", *flags, "--config-dir", "mine", *SMALL, *arguments])
@@ -51,7 +51,7 @@ def command(monkeypatch):
     return call
 
 
-def test_it_is_composed_by_its_name():
+def test_a_field_is_set_by_its_name():
     assert compose(["algo=heavy", "algo.momentum=0.5"], config_dir="mine")["algo"]["momentum"] == 0.5
     assert "momentum" not in compose(["algo=heavy"], config_dir="mine")["algo"]
     with fails("unknown option 'algo.momentm': did you mean 'momentum'?"):
@@ -60,43 +60,44 @@ def test_it_is_composed_by_its_name():
         compose(["algo=fedavg", "algo.momentum=0.5"])
 
 
-def test_a_run_takes_it(command):
+def test_a_run_uses_the_value(command):
     assert command("algo=heavy", "algo.momentum=0.5", "hydra.run.dir=r") == 0
-    (made,) = load_records("r")
-    assert made.config["algo"]["momentum"] == 0.5
+    (record,) = load_records("r")
+    assert record.config["algo"]["momentum"] == 0.5
 
 
 @pytest.mark.parametrize("sign", ["", "+", "++"])
-def test_a_sweep_over_it_is_one_batch(command, sign):
-    """Of several algorithms, those that lack it are run without it."""
+def test_a_sweep_over_a_field_is_one_batch(command, sign):
+    """Algorithms that lack the field are run without it."""
     assert command("algo=fedavg,heavy" if not sign else "algo=heavy", f"{sign}algo.momentum=0.5,0.7",
                    "algo.client_lr=0.01", "hydra.sweep.dir=s", flags=["-m"]) == 0  # fmt: skip
-    found = {r.config["algo"].get("momentum"): r.summary["seconds"]["batched_with"] for r in load_records("s")}
-    assert found == {0.5: 2, 0.7: 2} | ({} if sign else {None: 1})
+    batch_sizes = {r.config["algo"].get("momentum"): r.summary["seconds"]["batched_with"] for r in load_records("s")}
+    assert batch_sizes == {0.5: 2, 0.7: 2} | ({} if sign else {None: 1})
 
 
-def test_a_figure_runs_it_with_further_seeds(command):
-    """The jobs hold all fields, and are one batch; what a job says itself goes before what all are given."""
-    made = fake_record("one", fake_config("heavy", algo__class="heavy.Heavy", algo__client_lr=0.01, algo__momentum=0.7))
-    grid = build_table([made])
+def test_a_figure_runs_further_seeds_with_the_field(command):
+    """The jobs hold all fields, and are one batch; a job's own value has precedence over that of the command line."""
+    config = fake_config("heavy", algo__class="heavy.Heavy", algo__client_lr=0.01, algo__momentum=0.7)
+    record = fake_record("one", config)
+    runs = build_table([record])
     with use_config_dir("mine"):
-        jobs = _with_seeds(Figure("t", seeds=[1, 2]), grid, [(grid.to_dicts()[0], made)])
+        jobs = _with_seeds(Figure("t", seeds=[1, 2]), runs, [(runs.to_dicts()[0], record)])
     also = ",".join(f"'{job}'" for _, job in jobs)
     assert command("+algo.momentum=0.1", "hydra.sweeper.params=null", f"hydra.sweeper.also=[{also}]",
                    "hydra.sweep.dir=s", flags=["-m"]) == 0  # fmt: skip
-    found = [(r.config["seed"], r.config["algo"]["momentum"], r.summary["seconds"]["batched_with"])
+    rows = [(r.config["seed"], r.config["algo"]["momentum"], r.summary["seconds"]["batched_with"])
              for r in load_records("s")]  # fmt: skip
-    assert sorted(found) == [(1, 0.7, 2), (2, 0.7, 2)]
+    assert sorted(rows) == [(1, 0.7, 2), (2, 0.7, 2)]
 
 
-def test_help_lists_it(capsys):
+def test_help_lists_the_field(capsys):
     assert main(["help", "algo=heavy", "--config-dir", "mine"]) == 0
     assert "  algo.momentum=0.9 (a number)\n" in capsys.readouterr().out
     assert "momentum" not in yaml.safe_load(Path("mine/algo/heavy.yaml").read_text())
 
 
-def test_no_number_of_a_method_is_an_interpolation_of_another():
-    """A grid in Python, ``select`` and ``stability`` would not move it along as the command does; null moves."""
+def test_no_number_of_a_choice_is_an_interpolation_of_another():
+    """A grid in Python, ``select`` and ``stability`` would not update it as the command does; null is updated."""
     for section in GRID_SECTIONS:
         for path in Path(packaged_config_dir(), section).glob("*.yaml"):
             assert f"${{{section}." not in path.read_text(), path

@@ -1,4 +1,4 @@
-"""Installed packages of plug-ins: the one that the guide shows, built as a wheel and installed into a folder."""
+"""Installed packages of plug-ins: the example of the guide, built as a wheel and installed into a folder."""
 
 import importlib
 import subprocess
@@ -22,20 +22,20 @@ BUILD = "from hatchling.build import build_wheel; build_wheel('..')"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of the package in the guide."""
+    """The wheel of the guide's package."""
     folder = tmp_path_factory.mktemp("package")
     for block in blocks(GUIDE.read_text(encoding="utf-8")):
-        if place := block.marks.get("file"):
-            (folder / place).parent.mkdir(parents=True, exist_ok=True)
-            (folder / place).write_text(block.text, encoding="utf-8")
+        if path := block.marks.get("file"):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(block.text, encoding="utf-8")
     subprocess.run([sys.executable, "-c", BUILD], cwd=folder / "proxaverage", check=True, capture_output=True)
-    (found,) = folder.glob("*.whl")
-    return found
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder where Python finds what is installed."""
+    """A folder of installed packages on Python's path."""
     (tmp_path / "site").mkdir()
     monkeypatch.syspath_prepend(tmp_path / "site")
     find_plugin_packages.cache_clear()
@@ -52,7 +52,7 @@ def install(wheel: Path, site: Path) -> None:
     find_plugin_packages.cache_clear()
 
 
-def test_a_package_is_there_once_it_is_installed(wheel, site, fcorun):
+def test_a_package_is_available_once_it_is_installed(wheel, site, fcorun):
     with fails("proxaverage"):
         compose(["algo=proxaverage"])
     install(wheel, site)
@@ -68,7 +68,7 @@ def test_a_package_is_there_once_it_is_installed(wheel, site, fcorun):
     assert "A prox for the mean" in fcorun("cite", "outputs")[1]
 
 
-def test_files_that_stay_unused_are_said(wheel, site, fcorun):
+def test_files_that_stay_unused_are_named(wheel, site, fcorun):
     install(wheel, site)
     (site / "fcorun_proxaverage/conf/algo/fedavg.yaml").write_text("name: other\nclass: nowhere.Other\n")
     find_plugin_packages.cache_clear()
@@ -78,7 +78,7 @@ def test_files_that_stay_unused_are_said(wheel, site, fcorun):
     assert "class: fcorun.algorithms.fedavg.FedAvg" in out
 
 
-def test_a_package_without_configuration_files_is_said(site, fcorun):
+def test_a_package_without_configuration_files_is_named(site, fcorun):
     (site / "gone-1.0.dist-info").mkdir(parents=True)
     (site / "gone-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: gone\nVersion: 1.0\n")
     (site / "gone-1.0.dist-info/entry_points.txt").write_text("[fcorun.conf]\ngone = gone.inside\n")

@@ -1,4 +1,4 @@
-"""Which algorithms a sweep runs, before it is one."""
+"""The algorithms of a sweep, known before the sweep runs."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from helpers import fails
 from fcorun.configuration.search_path import use_config_dir
 from fcorun.configuration.sweep_algorithms import sweep_algorithms
 
-SWEEPER = """# @package _global_
+EXPERIMENT = """# @package _global_
 defaults: [override /algo: fedavg]
 hydra:
   sweeper:
@@ -18,7 +18,7 @@ hydra:
 
 
 @pytest.mark.parametrize(
-    ("params", "also", "more", "names"),
+    ("params", "also", "overrides", "names"),
     [
         ("", "", [], ["fedavg"]),
         ("'algo': 'fedmid,proxskip'", "algo=centralized", [], ["fedmid", "proxskip", "centralized"]),
@@ -32,17 +32,17 @@ hydra:
         ("", "'algo=own ++algo.title=\"a b\"'", [], ["called"]),
     ],
 )
-def test_names(params, also, more, names):
-    for place, text in [
-        ("experiment/mine", SWEEPER.replace("PARAMS", params).replace("ALSO", also)),
+def test_the_names_are_those_that_the_sweep_runs(params, also, overrides, names):
+    for name, text in [
+        ("experiment/mine", EXPERIMENT.replace("PARAMS", params).replace("ALSO", also)),
         ("algo/own", "name: called\nclass: fcorun.algorithms.fedavg.FedAvg\nclient_lr: 1\nserver_lr: 1\n"),
     ]:
-        Path("own", place).parent.mkdir(parents=True, exist_ok=True)
-        Path("own", f"{place}.yaml").write_text(text)
+        Path("own", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("own", f"{name}.yaml").write_text(text)
     with use_config_dir("own"):
-        assert sweep_algorithms(["experiment=mine", *more]) == names
+        assert sweep_algorithms(["experiment=mine", *overrides]) == names
 
 
-def test_what_cannot_be_composed_is_one_sentence():
+def test_overrides_that_cannot_be_composed_are_refused_in_one_sentence():
     with fails("there is no algo=fedmidd: did you mean 'fedmid'?"):
         sweep_algorithms(["algo=fedmidd"])

@@ -1,0 +1,82 @@
+"""The jobs of a sweep, without keys that have no effect on them."""
+
+import itertools
+
+import hydra
+import pytest
+
+from fcorun.configuration.compose import HYDRA_1_3
+from fcorun.configuration.search_path import packaged_config_dir
+from fcorun.configuration.sweep_jobs import deduplicate
+
+CLIENT_LRS = ["algo.client_lr=1", "algo.client_lr=2"]
+
+
+@pytest.fixture
+def jobs_of():
+    """A function that returns the jobs of axes, or of combinations of overrides."""
+    version = {"version_base": "1.3"} if HYDRA_1_3 else {}
+
+    def make(*axes, combinations=None):
+        combinations = combinations or [list(combination) for combination in itertools.product(*axes)]
+        jobs = deduplicate(combinations, lambda overrides: hydra.compose("config", overrides))
+        assert sorted(position for job in jobs for position in job.positions) == list(range(len(combinations)))
+        return jobs
+
+    with hydra.initialize_config_dir(packaged_config_dir(), **version):
+        yield make
+
+
+def test_jobs_that_differ_stay_as_they_are(jobs_of):
+    combinations = [["algo=fedavg", lr] for lr in CLIENT_LRS]
+    jobs = [(job.overrides, job.missing_keys, job.ignored_keys) for job in jobs_of(combinations=combinations)]
+    assert jobs == [(overrides, (), ()) for overrides in combinations]
+
+
+def test_a_key_that_an_algorithm_lacks_is_left_out_if_others_have_it(jobs_of):
+    first, second, third = jobs_of(["algo=fedavg", "algo=centralized"], CLIENT_LRS)
+    assert [first.overrides, second.overrides] == [["algo=fedavg", lr] for lr in CLIENT_LRS]
+    assert (third.overrides, third.positions) == (["algo=centralized"], [2, 3])
+    assert third.explain_left_out(lambda group: "NAME") == ["algo=NAME has no client_lr: run once for all values"]
+
+
+def test_each_algorithm_may_lack_a_key_of_the_other(jobs_of):
+    mus = ["algo.mu=1", "algo.mu=2"]
+    relaxations = ["algo.relaxation=0.5", "algo.relaxation=1"]
+    jobs = jobs_of(["algo=fedprox", "algo=fedsplit"], mus, relaxations)
+    assert [job.overrides for job in jobs] == [
+        *(["algo=fedprox", mu] for mu in mus),
+        *(["algo=fedsplit", relaxation] for relaxation in relaxations),
+    ]
+
+
+def test_a_missing_key_with_one_value_is_left_out_as_well(jobs_of):
+    _, baseline = jobs_of(["algo=fedavg", "algo=centralized"], ["algo.client_lr=1"])
+    assert baseline.overrides == ["algo=centralized"]
+    assert baseline.explain_left_out(lambda group: "NAME") == ["algo=NAME has no client_lr: run without"]
+
+
+@pytest.mark.parametrize("algos", [["algo=fedavg"], ["algo=fedavg", "algo=fedmid"]])
+def test_a_key_that_no_algorithm_has_is_an_error(jobs_of, algos):
+    jobs = jobs_of(algos, ["algo.client_rl=1", "algo.client_rl=2"])
+    assert len(jobs) == 2 * len(algos)
+    assert all("algo.client_rl" in str(job.error) for job in jobs)
+
+
+def test_a_key_that_a_regularizer_lacks_is_left_out(jobs_of):
+    jobs = jobs_of(["reg=l1", "reg=none"], ["reg.strength=1", "reg.strength=2"])
+    assert [job.overrides for job in jobs][2:] == [["reg=none"]]
+
+
+def test_values_of_psi_are_left_out_for_an_algorithm_that_ignores_psi(jobs_of):
+    jobs = jobs_of(["algo=fedmid", "algo=scaffold", "algo=centralized"], ["reg.strength=1", "reg.strength=2"])
+    assert [len(job.positions) for job in jobs] == [1, 1, 2, 1, 1]
+    assert jobs[2].overrides == ["algo=scaffold"]
+    assert jobs[2].ignored_keys == ("reg.strength",)
+
+
+def test_a_strength_that_is_no_axis_stays(jobs_of):
+    jobs = jobs_of(["algo=fedmid", "algo=scaffold"], ["reg.strength=1"])
+    assert [job.overrides[1:] for job in jobs] == [["reg.strength=1"]] * 2
+    combinations = [["algo=fedmid", "reg.strength=1"], ["algo=scaffold", "reg.strength=2"]]
+    assert [job.overrides for job in jobs_of(combinations=combinations)] == combinations
