@@ -1,4 +1,4 @@
-"""Mirror maps: every one of conf/mirror with every regularizer that it takes."""
+"""The checks of mirror maps, on every map of conf/mirror with every regularizer that the map supports."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ PAIRS = [
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 @pytest.mark.parametrize("mirror", MAPS)
-def test_every_map_obeys(mirror, check):
+def test_every_map_passes_every_check(mirror, check):
     check.run(mirror)
 
 
@@ -50,7 +50,7 @@ def test_every_map_obeys(mirror, check):
         if check.run is check_retrieve_minimizes or not str(pair.id).startswith("euclidean")
     ],
 )
-def test_every_map_obeys_with_each_regularizer_that_it_takes(check, case):
+def test_every_pair_of_map_and_regularizer_passes_every_check(check, case):
     check.run(case)
 
 
@@ -80,7 +80,7 @@ def test_p_norm_neither_over_nor_underflows(size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 1000])
-def test_p_norm_suits_the_number_of_entries(size):
+def test_the_default_p_depends_on_the_number_of_entries(size):
     p = MIRRORS["p_norm"].exponent(size)
     assert 1 < p <= 2
     assert p == pytest.approx(2 if size < 3 else 2 * np.log(size) / (2 * np.log(size) - 1))
@@ -122,7 +122,7 @@ def test_zeros_are_exact():
         (["mirror=diagonal", "reg=tv"], ["mirror=diagonal", "reg=tv"]),
     ],
 )
-def test_what_does_not_fit_is_refused(overrides, words):
+def test_invalid_options_are_refused(overrides, words):
     with pytest.raises(UserError) as error:
         prepare(small(*overrides))
     assert all(word in str(error.value) for word in words)
@@ -139,7 +139,7 @@ def test_weights_for_other_features_are_refused():
 )
 def test_rounds(mirror, reg):
     settings = ("algo=feddualavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=4")
-    first, *_, last = found = snapshots(small(f"mirror={mirror}", f"reg={reg}", *settings))
-    assert all(np.isfinite(value).all() for snapshot in found for value in snapshot.metrics.values())
+    first, *_, last = all_snapshots = snapshots(small(f"mirror={mirror}", f"reg={reg}", *settings))
+    assert all(np.isfinite(value).all() for snapshot in all_snapshots for value in snapshot.metrics.values())
     assert last.metrics["train_loss"] < first.metrics["train_loss"]
     assert last.metrics.get("violation", 0) <= 1e-5

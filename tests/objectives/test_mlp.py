@@ -1,4 +1,4 @@
-"""The multilayer perceptron, beside what test_objectives.py asks of every objective."""
+"""The multilayer perceptron, in addition to the checks of every objective."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,8 +32,8 @@ def test_prediction(classes):
         x = np.maximum(x @ w["weights" + layer] + w["bias" + layer], 0)
     expected = x @ w["weights3"] + w["bias3"]
     assert expected.shape == ((9, 4) if classes == 4 else (9,))
-    found = objective.predict({name: jnp.asarray(value) for name, value in w.items()}, jnp.asarray(examples))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    prediction = objective.predict({name: jnp.asarray(value) for name, value in w.items()}, jnp.asarray(examples))
+    np.testing.assert_allclose(prediction, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_start():
@@ -41,16 +41,16 @@ def test_start():
     shapes = objective.shapes((784,), 10)
     start = objective.initial_parameters(shapes, np.random.default_rng(0))
     assert {name: value.shape for name, value in start.items()} == shapes
-    for name, (before, after) in {"weights1": (784, 200), "weights2": (200, 200), "weights3": (200, 10)}.items():
-        limit = (6 / (before + after)) ** 0.5
+    for name, (units_in, units_out) in {"weights1": (784, 200), "weights2": (200, 200), "weights3": (200, 10)}.items():
+        limit = (6 / (units_in + units_out)) ** 0.5
         assert 0.95 * limit < abs(start[name]).max() <= limit
-        assert start[name].std() == pytest.approx((2 / (before + after)) ** 0.5, rel=0.03)
+        assert start[name].std() == pytest.approx((2 / (units_in + units_out)) ** 0.5, rel=0.03)
         assert abs(start[name].mean()) < 0.05 * limit
     for name in ("bias1", "bias2", "bias3"):
         assert not start[name].any()
-    again, other = (objective.initial_parameters(shapes, np.random.default_rng(seed)) for seed in (0, 1))
-    np.testing.assert_array_equal(start["weights2"], again["weights2"])
-    assert (start["weights2"] != other["weights2"]).all()
+    same_seed, other_seed = (objective.initial_parameters(shapes, np.random.default_rng(seed)) for seed in (0, 1))
+    np.testing.assert_array_equal(start["weights2"], same_seed["weights2"])
+    assert (start["weights2"] != other_seed["weights2"]).all()
     single = MLP([50]).initial_parameters(MLP([50]).shapes((3,), 2), np.random.default_rng(0))
     assert abs(single["weights2"]).max() <= (6 / 51) ** 0.5
 
@@ -74,15 +74,15 @@ def test_softmax_is_logistic():
 
 
 def test_only_regularized_parameters_are_shrunk(tmp_path):
-    own = ("objective=mlp", "objective.hidden=[8]", "algo.client_lr=0.01", "reg=l1", "reg.strength=100")
-    config = ragged(tmp_path, *own, task="multiclass")
+    overrides = ("objective=mlp", "objective.hidden=[8]", "algo.client_lr=0.01", "reg=l1", "reg.strength=100")
+    config = ragged(tmp_path, *overrides, task="multiclass")
     last = snapshots(config)[-1]
     assert last.metrics["density"][0] == 0
 
 
 @pytest.mark.parametrize(("task", "classes"), [("binary", 2), ("multiclass", 3)])
-def test_a_network_learns_what_is_not_linear(tmp_path, task, classes):
-    """Opposite sectors of the plane are of one class: no linear function tells the classes apart."""
+def test_a_network_learns_a_nonlinear_boundary(tmp_path, task, classes):
+    """Opposite sectors of the plane have one class, so no linear function separates the classes."""
     rng = np.random.default_rng(0)
     sector = rng.integers(2 * classes, size=120)
     angle = (sector + rng.uniform(0.1, 0.9, 120)) * np.pi / classes

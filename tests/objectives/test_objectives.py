@@ -1,4 +1,4 @@
-"""Objectives: every one of conf/objective, by its values alone, and the problem made of them."""
+"""The checks of objectives, on every objective of conf/objective."""
 
 from typing import cast
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("x64")
 TASKS = ("regression", "binary", "multiclass")
 
 
-def every():
-    """Each objective with each task that it is for, as the configuration of a table names it."""
+def objective_cases():
+    """Yield each objective with each of its tasks, as composed for a table."""
     for name in choice_names("objective"):
         for task in TASKS:
             config = compose([f"objective={name}", "data=table", "data.path=x", f"data.task={task}"])
@@ -36,8 +36,8 @@ def every():
                 yield pytest.param(objective, task, id=f"{name}-{task}")
 
 
-CASES = list(every())
-CASES += [pytest.param(kind(2.0), "regression", id=f"{kind.__name__} to a ceiling") for kind in (Poisson, Gamma)]
+CASES = list(objective_cases())
+CASES += [pytest.param(kind(2.0), "regression", id=f"{kind.__name__} with a ceiling") for kind in (Poisson, Gamma)]
 
 
 def test_every_task_has_an_objective():
@@ -54,7 +54,7 @@ def test_every_task_has_an_objective():
         if not check.skip_reason(case)
     ],
 )
-def test_every_objective_obeys(check, case):
+def test_every_objective_passes_every_check(check, case):
     check.run(case)
 
 
@@ -66,23 +66,23 @@ def test_only_the_intercept_is_not_regularised(objective, task):
 
 
 @pytest.mark.parametrize("scale", [1, 500])
-def test_the_losses_are_the_known_ones(scale):
+def test_losses_equal_their_formulas(scale):
     rng = np.random.default_rng(0)
     p, k = scale * rng.standard_normal(20), rng.integers(3, size=20)
-    found = {case.id: cast(Objective, case.values[0]).loss for case in CASES}
+    losses = {case.id: cast(Objective, case.values[0]).loss for case in CASES}
     np.testing.assert_allclose(
-        found["least_squares-regression"](jnp.asarray(p), jnp.asarray(k * 1.0)), (p - k) ** 2, rtol=1e-12
+        losses["least_squares-regression"](jnp.asarray(p), jnp.asarray(k * 1.0)), (p - k) ** 2, rtol=1e-12
     )
     sign = np.where(k > 0, 1, -1)
     np.testing.assert_allclose(
-        found["logistic-binary"](jnp.asarray(p), jnp.asarray(k > 0, float)),
+        losses["logistic-binary"](jnp.asarray(p), jnp.asarray(k > 0, float)),
         -log_expit(sign * p),
         rtol=1e-12,
         atol=1e-12,
     )
     table = scale * rng.standard_normal((20, 3))
     expected = -log_softmax(table, axis=1)[np.arange(20), k]
-    np.testing.assert_allclose(found["logistic-multiclass"](jnp.asarray(table), jnp.asarray(k)), expected, atol=1e-12)
+    np.testing.assert_allclose(losses["logistic-multiclass"](jnp.asarray(table), jnp.asarray(k)), expected, atol=1e-12)
 
 
 def test_by_task_takes_the_natural_objective():
@@ -92,19 +92,19 @@ def test_by_task_takes_the_natural_objective():
     assert type(prepare(small()).objective).__name__ == "LeastSquares"
 
 
-def test_one_vs_rest_is_a_logistic_regression_a_class():
+def test_one_vs_rest_is_a_logistic_regression_for_each_class():
     one_vs_rest, logistic = OneVsRest(), Logistic()
     rng = np.random.default_rng(1)
     p, y = jnp.asarray(rng.standard_normal((8, 4))), jnp.asarray(rng.integers(4, size=8))
-    each = sum(logistic.loss(p[:, k], (y == k).astype(float)) for k in range(4))
-    np.testing.assert_allclose(one_vs_rest.loss(p, y), each, atol=1e-12)
+    expected = sum(logistic.loss(p[:, k], (y == k).astype(float)) for k in range(4))
+    np.testing.assert_allclose(one_vs_rest.loss(p, y), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("rows", [3, 12])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
 def test_least_squares_decomposed(rows, intercept, ridge):
-    """Value, gradient and prox of the quadratic are those of the batch."""
+    """Value, gradient and prox of the quadratic equal those of the batch."""
     objective = LeastSquares(intercept=intercept, ridge=ridge)
     problem = Problem(objective, L1(0.3), Euclidean(), objective.shapes((5,), 0))
     w, batch = ObjectiveCase(objective, "regression").example(rows)
@@ -121,12 +121,12 @@ def test_least_squares_decomposed(rows, intercept, ridge):
 
 @pytest.mark.parametrize("runs", [1, 3, 8, 11])
 @pytest.mark.parametrize("outputs", [(), (3,)])
-def test_the_product_of_many_runs_is_that_of_each(runs, outputs):
+def test_the_batched_product_equals_the_product_of_each_run(runs, outputs):
     rng = np.random.default_rng(0)
     x, w = jnp.asarray(rng.standard_normal((20, 5))), jnp.asarray(rng.standard_normal((runs, 5, *outputs)))
-    together = jax.jit(jax.vmap(matmul, (None, 0)))(x, w)
-    np.testing.assert_allclose(together, jnp.stack([x @ each for each in w]), rtol=1e-12)
-    own = jax.vmap(matmul)(jnp.stack([x * g for g in range(runs)]), w)
-    np.testing.assert_allclose(own, jnp.stack([g * x @ each for g, each in enumerate(w)]), rtol=1e-12)
-    gradient = jax.vmap(jax.grad(lambda each: (matmul(x, each) ** 2).sum()))(w)
-    np.testing.assert_allclose(gradient, jnp.stack([2 * x.T @ (x @ each) for each in w]), rtol=1e-12)
+    batched = jax.jit(jax.vmap(matmul, (None, 0)))(x, w)
+    np.testing.assert_allclose(batched, jnp.stack([x @ weights for weights in w]), rtol=1e-12)
+    batched_rows = jax.vmap(matmul)(jnp.stack([x * g for g in range(runs)]), w)
+    np.testing.assert_allclose(batched_rows, jnp.stack([g * x @ weights for g, weights in enumerate(w)]), rtol=1e-12)
+    gradient = jax.vmap(jax.grad(lambda weights: (matmul(x, weights) ** 2).sum()))(w)
+    np.testing.assert_allclose(gradient, jnp.stack([2 * x.T @ (x @ weights) for weights in w]), rtol=1e-12)

@@ -1,4 +1,4 @@
-"""A metric that a user's objective declares is a metric like any other."""
+"""Metrics that a user's objective declares."""
 
 import pytest
 from helpers import fails, small
@@ -32,26 +32,26 @@ class Absolute(LeastSquares):
 @pytest.fixture
 def config(user_module):
     user_module("absolute", SOURCE)
-    found = small("metric=val_absolute_error")
-    found["objective"]["class"] = "absolute.Absolute"
-    return found
+    settings = small("metric=val_absolute_error")
+    settings["objective"]["class"] = "absolute.Absolute"
+    return settings
 
 
-def test_it_is_measured_summarised_and_judged_by(config, capsys):
+def test_a_declared_metric_is_measured_summarised_and_ranks_points(config, capsys):
     points = grid(config, {"algo.client_lr": [1e-4, 1e-3, 3e-3]})
     records = run_grid(points, [f"s/{i}" for i in range(3)])
-    ends = [record.metrics["val_absolute_error"].iloc[-1] for record in records]
-    found = build_table(records)
-    assert found.metrics["val_absolute_error"].higher is False
-    (best,) = found.best_points("val_absolute_error").to_dict("records")
-    assert best["rows"] == [ends.index(min(ends))]
-    assert records[0].summary["best"]["val_absolute_error"]["value"] <= ends[0]
+    final_values = [record.metrics["val_absolute_error"].iloc[-1] for record in records]
+    table = build_table(records)
+    assert table.metrics["val_absolute_error"].higher is False
+    (best,) = table.best_points("val_absolute_error").to_dict("records")
+    assert best["rows"] == [final_values.index(min(final_values))]
+    assert records[0].summary["best"]["val_absolute_error"]["value"] <= final_values[0]
     assert main(["results", "s", "--metric", "val_absolute_error"]) == 0
     assert "by val_absolute_error" in capsys.readouterr().out
     assert main(["plot", "s", "--metric", "val_absolute_error"]) == 0
 
 
-def test_in_the_picture_of_a_run(config):
+def test_a_declared_metric_is_in_the_picture_of_a_run(config):
     record = run(config, "here")
     (picture,) = [
         panel
@@ -61,7 +61,7 @@ def test_in_the_picture_of_a_run(config):
     assert picture[0] == "validation absolute error"
 
 
-def test_other_objectives_do_not_know_it():
+def test_other_objectives_refuse_the_metric():
     assert "val_absolute_error" not in CATALOGUE
     with fails("metric=val_absolute_error", "val_accuracy"):
         run(small() | {"metric": "val_absolute_error"})

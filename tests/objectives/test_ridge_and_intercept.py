@@ -10,10 +10,10 @@ from fcorun import run
 
 @pytest.mark.parametrize("task", ["regression", "binary"])
 def test_ridge_is_part_of_every_loss(task, tmp_path):
-    """It is psi = l2 with half the strength, but in F."""
-    rest = ("algo=centralized", "algo.tolerance=1e-13")
-    ridge = run(ragged(tmp_path / "1", *rest, "reg=none", "objective.ridge=0.6", task=task), "ridge")
-    penalty = run(ragged(tmp_path / "2", *rest, "reg=l2", "reg.strength=0.3", task=task), "penalty")
+    """A ridge equals psi = l2 with half the strength."""
+    overrides = ("algo=centralized", "algo.tolerance=1e-13")
+    ridge = run(ragged(tmp_path / "1", *overrides, "reg=none", "objective.ridge=0.6", task=task), "ridge")
+    penalty = run(ragged(tmp_path / "2", *overrides, "reg=l2", "reg.strength=0.3", task=task), "penalty")
     np.testing.assert_allclose(flat(ridge.solution), flat(penalty.solution), atol=1e-8)
     np.testing.assert_allclose(ridge.metrics["objective"].iloc[-1], penalty.metrics["objective"].iloc[-1], rtol=1e-9)
 

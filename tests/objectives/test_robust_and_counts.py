@@ -1,4 +1,4 @@
-"""Poisson, gamma, Huber's and quantile regression: certified optima next to scikit-learn's, and what is refused."""
+"""Poisson, gamma, Huber and quantile regression: certified optima equal scikit-learn's; refused targets."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,8 +19,8 @@ from fcorun.regularizers import L1, NoRegularizer
 ROWS = 200
 
 
-def drawn(kind, shift=0.5):
-    """Examples (200, 4) and targets that an objective is for."""
+def draw_examples(kind, shift=0.5):
+    """Draw examples (200, 4) and targets that suit an objective."""
     rng = np.random.default_rng(3)
     x = rng.standard_normal((ROWS, 4))
     p = x @ [0.5, -0.3, 0.0, 0.2] + shift
@@ -29,8 +29,8 @@ def drawn(kind, shift=0.5):
     return x, rng.gamma(2.0, np.exp(p) / 2) if kind is Gamma else p + rng.standard_t(2, ROWS)
 
 
-def solved(objective, x, y, reg=None, tolerance=1e-12):
-    """The certified optimum, the bias last, and the last iterate."""
+def solve(objective, x, y, reg=None, tolerance=1e-12):
+    """Return the certified optimum, the bias last, and the last iterate."""
     problem = Problem(objective, reg or NoRegularizer(), Euclidean(), objective.shapes((4,), 0))
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(len(y), 1 / len(y)))
     *_, last = minimize(problem, batch, tolerance, 40_000)
@@ -41,10 +41,10 @@ def solved(objective, x, y, reg=None, tolerance=1e-12):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shift", [-4.0, 0.5, 5.0])
 @pytest.mark.parametrize(("kind", "oracle"), [(Poisson, PoissonRegressor), (Gamma, GammaRegressor)])
-def test_log_links_as_scikit_learn_has_them(kind, oracle, shift):
-    x, y = drawn(kind, shift)
+def test_log_links_equal_scikit_learn(kind, oracle, shift):
+    x, y = draw_examples(kind, shift)
     theirs = oracle(alpha=0.1, solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(x, y)
-    ours, last = solved(kind(ridge=0.1), x, y)
+    ours, last = solve(kind(ridge=0.1), x, y)
     assert last.certificate_kind == "duality gap"
     np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-6)
     deviance = {Poisson: mean_poisson_deviance, Gamma: mean_gamma_deviance}[kind](y, theirs.predict(x))
@@ -56,24 +56,24 @@ def test_log_links_as_scikit_learn_has_them(kind, oracle, shift):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("kind", [Poisson, Gamma])
 def test_a_ceiling_changes_nothing_below_it(kind):
-    x, y = drawn(kind)
-    free, _ = solved(kind(ridge=0.1), x, y)
-    high, last = solved(kind(ceiling=100.0, ridge=0.1), x, y)
+    x, y = draw_examples(kind)
+    free, _ = solve(kind(ridge=0.1), x, y)
+    high, last = solve(kind(ceiling=100.0, ridge=0.1), x, y)
     assert last.certificate_kind == "duality gap"
     np.testing.assert_allclose(high, free, atol=1e-6)
-    low, _ = solved(kind(ceiling=0.5, ridge=0.1), x, y)
+    low, _ = solve(kind(ceiling=0.5, ridge=0.1), x, y)
     assert abs(low - free).max() > 0.01
 
 
 @pytest.mark.usefixtures("x64")
-def test_huber_as_scikit_learn_has_it_at_its_own_scale():
-    x, y = drawn(Huber)
+def test_huber_equals_scikit_learn_at_its_estimated_scale():
+    x, y = draw_examples(Huber)
     theirs = HuberRegressor(epsilon=1.5, alpha=2.0, tol=1e-9, max_iter=10_000).fit(x, y)
     delta, ridge = (
         theirs.epsilon * theirs.scale_,
         theirs.alpha * theirs.scale_ / ROWS,
-    )  # for that scale, the same problem
-    ours, last = solved(Huber(delta=delta, ridge=ridge), x, y)
+    )  # which make the problems equal
+    ours, last = solve(Huber(delta=delta, ridge=ridge), x, y)
     assert last.certificate_kind == "duality gap"
     np.testing.assert_allclose(ours, [*theirs.coef_, theirs.intercept_], atol=1e-4)
 
@@ -81,33 +81,33 @@ def test_huber_as_scikit_learn_has_it_at_its_own_scale():
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("level", [0.2, 0.5, 0.9])
 @pytest.mark.parametrize("strength", [0.0, 0.03])
-def test_quantiles_come_to_those_of_scikit_learn_as_the_smoothing_shrinks(level, strength):
-    x, y = drawn(Quantile)
+def test_quantiles_converge_to_scikit_learn_as_the_smoothing_shrinks(level, strength):
+    x, y = draw_examples(Quantile)
     theirs = QuantileRegressor(quantile=level, alpha=strength).fit(x, y)
 
     def objective(weights, bias):
         return mean_pinball_loss(y, x @ weights + bias, alpha=level) + strength * abs(weights).sum()
 
-    least, far = objective(theirs.coef_, theirs.intercept_), []
+    minimum, distances = objective(theirs.coef_, theirs.intercept_), []
     for width in (0.5, 0.05):
-        ours, last = solved(Quantile(level, width), x, y, L1(strength) if strength else None, tolerance=1e-8)
+        ours, last = solve(Quantile(level, width), x, y, L1(strength) if strength else None, tolerance=1e-8)
         assert last.certificate_kind == ("duality gap" if strength else "prox-gradient norm")
         bound = width * max(level, 1 - level) ** 2 / 2
-        assert least - 1e-9 <= objective(ours[:4], ours[4]) <= least + bound + 1e-7
-        assert last.objective <= least + 1e-7
-        below, upper = y - x @ ours[:4] - ours[4], width * level
-        assert np.mean(below <= upper + 1e-5) >= level
-        assert np.mean(below < upper - width - 1e-5) <= level
-        far.append(abs(ours - [*theirs.coef_, theirs.intercept_]).max())
-    assert far[1] < 0.03
+        assert minimum - 1e-9 <= objective(ours[:4], ours[4]) <= minimum + bound + 1e-7
+        assert last.objective <= minimum + 1e-7
+        residuals, upper = y - x @ ours[:4] - ours[4], width * level
+        assert np.mean(residuals <= upper + 1e-5) >= level
+        assert np.mean(residuals < upper - width - 1e-5) <= level
+        distances.append(abs(ours - [*theirs.coef_, theirs.intercept_]).max())
+    assert distances[1] < 0.03
 
 
-def test_targets_that_are_none_of_the_kind_are_refused(tmp_path):
+def test_targets_outside_the_support_are_refused(tmp_path):
     y = np.arange(20.0)
     for name, bad, words in (
         ("poisson", y - 3, ["objective=poisson", "-3", "counts"]),
         ("poisson", 0 * y, ["objective=poisson", "every target is 0"]),
-        ("gamma", y, ["objective=gamma", "hold 0", "positive"]),
+        ("gamma", y, ["objective=gamma", "contain 0", "positive"]),
     ):
         experiment = prepare(ragged(tmp_path / name, f"objective={name}", "algo=fedavg", "algo.client_lr=0.1", y=bad))
         with fails(*words):
@@ -115,33 +115,32 @@ def test_targets_that_are_none_of_the_kind_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["poisson", "gamma"])
-def test_auto_needs_a_ceiling_and_comes_to_the_optimum_with_it(name, tmp_path):
+def test_auto_rates_need_a_ceiling_and_converge_with_it(name, tmp_path):
     y = np.exp(np.random.default_rng(0).standard_normal(20)).round(2)
-    given = (f"objective={name}", "algo=fedgd", "reg=none", "objective.ridge=0.1", "rounds=600", "eval_every=600")
+    overrides = (f"objective={name}", "algo=fedgd", "reg=none", "objective.ridge=0.1", "rounds=600", "eval_every=600")
     with fails(f"objective={name} does not have without a ceiling", "a value for algo.", "objective.ceiling"):
-        prepare(ragged(tmp_path, *given, y=y))
-    record = run(ragged(tmp_path, *given, "objective.ceiling=20", "reference=true", y=y), "run")
+        prepare(ragged(tmp_path, *overrides, y=y))
+    record = run(ragged(tmp_path, *overrides, "objective.ceiling=20", "reference=true", y=y), "run")
     first, last = record.metrics.iloc[0], record.metrics.iloc[-1]
     assert 0 < last["suboptimality"] < 1e-2 * first["suboptimality"]
     assert last["train_beyond"] == 0
     assert "beyond" not in record.status["reason"]
-    low = run(ragged(tmp_path, *given, "objective.ceiling=0.5", y=y), "low")
+    low = run(ragged(tmp_path, *overrides, "objective.ceiling=0.5", y=y), "low")
     assert "objective.ceiling=0.5" in low.status["reason"]
 
 
-def test_a_quantile_moves_as_far_whatever_the_unit_of_the_target(tmp_path):
-    """In euros as in thousands of euros; the smoothing that is auto is said."""
+def test_a_quantile_run_does_not_depend_on_the_unit_of_the_target(tmp_path):
     y = np.random.default_rng(3).lognormal(1, 1, 20)
-    given = ("objective=quantile", "algo=fedgd", "reg=none", "rounds=50", "eval_every=50")
-    euros, thousands = (run(ragged(tmp_path, *given, y=y * unit), f"r{unit}") for unit in (1000, 1))
+    overrides = ("objective=quantile", "algo=fedgd", "reg=none", "rounds=50", "eval_every=50")
+    euros, thousands = (run(ragged(tmp_path, *overrides, y=y * unit), f"r{unit}") for unit in (1000, 1))
     for name, value in thousands.solution.items():
         np.testing.assert_allclose(euros.solution[name], 1000 * value, rtol=1e-6)
     spread = np.subtract(*np.quantile(y, [0.75, 0.25])) / 1.349
     assert thousands.summary["curvature"]["objective.smoothing"] == pytest.approx(0.1 * spread)
 
 
-def test_what_the_smoothing_hides_is_said(tmp_path):
-    given = ("objective=quantile", "algo=centralized", "reg=none", "objective.ridge=0.1")
-    wide = run(ragged(tmp_path, *given, "objective.smoothing=3"), "wide")
+def test_a_wide_smoothing_warns(tmp_path):
+    overrides = ("objective=quantile", "algo=centralized", "reg=none", "objective.ridge=0.1")
+    wide = run(ragged(tmp_path, *overrides, "objective.smoothing=3"), "wide")
     assert "objective.smoothing=3" in wide.status["reason"]
     assert {"train_pinball", "train_coverage", "train_smoothed"} <= set(wide.metrics.columns)

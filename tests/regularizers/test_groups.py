@@ -1,4 +1,4 @@
-"""The group lasso on groups of features: which they are, and the problem made of them."""
+"""The group lasso on groups of features of a table."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ from fcorun.selection.select import select
 TABLE = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
 
 
-def table(classes=False):
-    """Rows with text of four, three and two levels, and two columns of numbers between them."""
+def write_table(classes=False):
+    """Write a table with text columns of four, three and two levels, and two numeric columns."""
     rng = np.random.default_rng(4)
     frame = pd.DataFrame(
         {
@@ -37,13 +37,13 @@ def table(classes=False):
     frame.to_csv("rows.csv", index=False)
 
 
-def bound(*overrides) -> Any:
+def bind_psi(*overrides) -> Any:
     experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
     return build_problem(experiment, load_data(experiment)).regularizer
 
 
 def groups_of(*overrides):
-    """The names of the features of each group, and what is said of them."""
+    """Return the names of the features of each group, and the warning about the groups."""
     experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
     data = load_data(experiment)
     psi: Any = build_problem(experiment, data).regularizer
@@ -52,19 +52,19 @@ def groups_of(*overrides):
 
 
 def test_a_group_is_a_column_unless_groups_are_named():
-    table()
+    write_table()
     wards = [f"ward={name}" for name in ("er", "eye", "icu", "lung")]
-    smokes = [f"smoker={name}" for name in ("current", "former", "never")]
-    found, told = groups_of()
-    assert found == {"ward": wards, "age": ["age"], "smoker": smokes, "sex": ["sex=M"], "dose": ["dose"]}
-    assert "5 groups of 10 features" in told
-    assert "'ward' (4), 'smoker' (3); each norm is multiplied by the square root" in told
-    found, told = groups_of(r"reg.groups={body: [age, dose, sex], risk: ['ward=icu', 'smoker=current']}")
-    assert found == {"body": ["age", "sex=M", "dose"], "risk": ["ward=icu", "smoker=current"],
-                     "ward": [wards[0], wards[1], wards[3]], "smoker": smokes[1:]}  # fmt: skip
-    assert bound("reg.groups={body: [age, dose]}", "reg.factors={body: 2}").factors == {"4": 2, "9": 2}
-    _, told = groups_of("data.only=[age,dose]")
-    assert "each is one feature, so that psi is the l1 norm" in told
+    smokers = [f"smoker={name}" for name in ("current", "former", "never")]
+    groups, warning = groups_of()
+    assert groups == {"ward": wards, "age": ["age"], "smoker": smokers, "sex": ["sex=M"], "dose": ["dose"]}
+    assert "5 groups of 10 features" in warning
+    assert "'ward' (4), 'smoker' (3); each norm is multiplied by the square root" in warning
+    groups, warning = groups_of(r"reg.groups={body: [age, dose, sex], risk: ['ward=icu', 'smoker=current']}")
+    assert groups == {"body": ["age", "sex=M", "dose"], "risk": ["ward=icu", "smoker=current"],
+                     "ward": [wards[0], wards[1], wards[3]], "smoker": smokers[1:]}  # fmt: skip
+    assert bind_psi("reg.groups={body: [age, dose]}", "reg.factors={body: 2}").factors == {"4": 2, "9": 2}
+    _, warning = groups_of("data.only=[age,dose]")
+    assert "each is one feature, so that psi is the l1 norm" in warning
     experiment = prepare(composed(*TABLE, "reg=group_lasso", "reg.group_size=5"))
     assert (
         "blocks of 5 consecutive features, whether these belong together or not" in load_data(experiment).warnings[-1]
@@ -72,15 +72,15 @@ def test_a_group_is_a_column_unless_groups_are_named():
     assert type(build_problem(experiment, load_data(experiment)).regularizer) is GroupLasso
 
 
-def test_an_order_of_columns_is_said():
-    table()
+def test_a_regularizer_that_needs_an_order_of_columns_warns():
+    write_table()
     for reg in ("tv", "fused_lasso", "monotone"):
-        (told,) = load_data(prepare(composed(*TABLE, f"reg={reg}"))).warnings[-1:]
-        assert f"reg={reg} goes along the order of the features" in told
+        (warning,) = load_data(prepare(composed(*TABLE, f"reg={reg}"))).warnings[-1:]
+        assert f"reg={reg} goes along the order of the features" in warning
     assert "goes along" not in "".join(load_data(prepare(composed(*TABLE, "reg=l1"))).warnings)
 
 
-def test_rows_without_names_say_that_groups_are_consecutive(tmp_path):
+def test_without_feature_names_groups_are_consecutive(tmp_path):
     settings = ragged(tmp_path, "reg=group_lasso")
     assert "blocks of 2 consecutive features" in load_data(prepare(settings)).warnings[-1]
     settings["reg"]["groups"] = {"ends": ["0", "5"]}
@@ -101,15 +101,15 @@ def test_rows_without_names_say_that_groups_are_consecutive(tmp_path):
         (["reg.groups={a: [age]}", "reg.apply_to=[bias]"], ["reg.groups", "other parameters"]),
     ],
 )
-def test_what_is_no_group_is_refused(overrides, words):
-    table()
+def test_invalid_groups_are_refused(overrides, words):
+    write_table()
     with fails(*words):
-        bound(*overrides)
+        bind_psi(*overrides)
 
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("shape", [(8,), (8, 3)])
-def test_groups_of_any_features_are_as_blocks_of_these(shape):
+def test_groups_of_any_features_equal_blocks_after_a_permutation(shape):
     rng, order = np.random.default_rng(0), np.array([5, 0, 3, 6, 1, 7, 2, 4])
     group_of = np.empty(8, int)
     group_of[order] = np.arange(8) // 2
@@ -130,8 +130,8 @@ def test_groups_of_any_features_are_as_blocks_of_these(shape):
 
 
 @pytest.mark.parametrize("classes", [False, True])
-def test_the_optimum_is_that_of_groups_of_different_sizes(classes):
-    table(classes)
+def test_the_optimum_satisfies_the_kkt_conditions_of_groups_of_different_sizes(classes):
+    write_table(classes)
     task = ("data.task=multiclass",) if classes else ()
     settings = composed(
         *TABLE, *task, "algo=centralized", "reg=group_lasso", "reg.strength=0.1", "algo.tolerance=1e-12"
@@ -141,35 +141,35 @@ def test_the_optimum_is_that_of_groups_of_different_sizes(classes):
     data, w = load_data(experiment), record.solution["weights"]
     score = data.x @ w + record.solution["bias"]
     if classes:
-        chance = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
-        slope = data.x.T @ (chance - np.eye(3)[data.y]) / len(data.y)
+        probabilities = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
+        gradient = data.x.T @ (probabilities - np.eye(3)[data.y]) / len(data.y)
     else:
-        slope = 2 * data.x.T @ (score - data.y) / len(data.y)
+        gradient = 2 * data.x.T @ (score - data.y) / len(data.y)
     psi: Any = build_problem(experiment, data).regularizer
-    there = []
-    for group in range(len(psi.names)):  # the conditions of Karush, Kuhn and Tucker, of each group
+    is_selected = []
+    for group in range(len(psi.names)):  # the KKT conditions of each group
         rows = psi.group_of == group
-        most, size = 0.1 * np.sqrt(rows.sum()), np.linalg.norm(w[rows])
-        there.append(size > 0)
+        threshold, size = 0.1 * np.sqrt(rows.sum()), np.linalg.norm(w[rows])
+        is_selected.append(size > 0)
         if size > 0:
-            np.testing.assert_allclose(slope[rows], -most * w[rows] / size, atol=1e-5)
+            np.testing.assert_allclose(gradient[rows], -threshold * w[rows] / size, atol=1e-5)
         else:
-            assert np.linalg.norm(slope[rows]) <= most + 1e-6
-    assert 0 < sum(there) < len(there)
+            assert np.linalg.norm(gradient[rows]) <= threshold + 1e-6
+    assert 0 < sum(is_selected) < len(is_selected)
     certificate = record.summary["certificate"]
     assert certificate["kind"] == ("prox-gradient norm" if classes else "duality gap")
     assert certificate["certified"]
-    assert record.summary["final"]["group_density"] == pytest.approx(np.mean(there))
+    assert record.summary["final"]["group_density"] == pytest.approx(np.mean(is_selected))
 
 
-def test_a_path_goes_by_groups():
-    table()
+def test_a_path_selects_whole_groups():
+    write_table()
     settings = composed(*TABLE, "algo=feddualavg", "reg=group_lasso", "rounds=60", "eval_every=60")
-    found = select(settings, SelectOptions(folds=2, points=4), "select")
-    weights, group_of = found.fits["all"].solution["weights"], bound().group_of
+    selection = select(settings, SelectOptions(folds=2, points=4), "select")
+    weights, group_of = selection.fits["all"].solution["weights"], bind_psi().group_of
     assert np.abs(weights[0]).max() < 1e-4
     levels = np.abs(weights[-1][group_of == 0]) > 0
     assert levels.all()
-    assert any(line.startswith("reg=group_lasso: 5 groups") for line in (found.study.data.warnings))
-    assert found.record is not None
-    assert found.record.config["reg"]["groups"] is None
+    assert any(line.startswith("reg=group_lasso: 5 groups") for line in (selection.study.data.warnings))
+    assert selection.record is not None
+    assert selection.record.config["reg"]["groups"] is None

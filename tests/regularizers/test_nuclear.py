@@ -1,4 +1,4 @@
-"""The nuclear norm and its ball, against singular value decompositions of numpy in float64."""
+"""The nuclear norm and its ball, compared with NumPy's singular value decomposition in float64."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,46 +25,46 @@ def orthogonal(rng, *shape):
     return np.linalg.qr(rng.standard_normal(shape))[0]
 
 
-def with_values(rng, values, rows=None):
-    """Matrices (count, rows, k) with the given singular values (count, k)."""
+def with_singular_values(rng, values, rows=None):
+    """Return matrices (count, rows, k) with the given singular values (count, k)."""
     count, k = values.shape
     left, right = orthogonal(rng, count, rows or k, k), orthogonal(rng, count, k, k)
     return left * values[:, None, :] @ right
 
 
-def shrunk(z, t):
+def exact_prox(z, t):
     u, s, vt = np.linalg.svd(np.asarray(z, np.float64), full_matrices=False)
     return u * np.maximum(s - t, 0)[..., None, :] @ vt
 
 
-def together(method):
+def jit_vmap(method):
     return jax.jit(jax.vmap(method))
 
 
-prox = together(lambda z, t, strength: Nuclear(strength=strength).prox(z, t))
-rank = together(lambda w: Nuclear(strength=1.0).structure(w, 1e-4)["rank"])
+prox = jit_vmap(lambda z, t, strength: Nuclear(strength=strength).prox(z, t))
+rank = jit_vmap(lambda w: Nuclear(strength=1.0).structure(w, 1e-4)["rank"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_prox_of_any_shape_and_threshold(shape, dtype, rng):
-    """Also under jit and vmap with every number traced."""
+    """The prox is tested under jit and vmap with every number traced."""
     t = np.array([0, 1e-6, 1e-3, 0.1, 0.5, 1, 2, 5, 10, 1e3])
     z = jnp.asarray(rng.standard_normal((len(t), *shape)), dtype)
-    found = prox(z, jnp.asarray(t / 0.5, dtype), jnp.full(len(t), 0.5, dtype))
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found[0], z[0])
-    assert not found[-1].any()
+    result = prox(z, jnp.asarray(t / 0.5, dtype), jnp.full(len(t), 0.5, dtype))
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result[0], z[0])
+    assert not result[-1].any()
     norm = np.linalg.norm(z, axis=(1, 2), keepdims=True)
-    error = np.abs(found - np.stack([shrunk(*pair) for pair in zip(z, t, strict=True)])) / norm
+    error = np.abs(result - np.stack([exact_prox(*pair) for pair in zip(z, t, strict=True)])) / norm
     assert error.max() < (3e-6 if dtype == "float32" else 1e-13)
     if shape == (5, 60):
-        alone = jax.jit(lambda z: Nuclear(strength=0.5).prox(z, 1.0))(z[4])
-        np.testing.assert_allclose(alone, found[4], atol=1e-5 if dtype == "float32" else 1e-12)
+        single = jax.jit(lambda z: Nuclear(strength=0.5).prox(z, 1.0))(z[4])
+        np.testing.assert_allclose(single, result[4], atol=1e-5 if dtype == "float32" else 1e-12)
 
 
-def hard(rng, count=40, k=32):
-    """Singular values and a threshold: names, (count, k), t."""
+def hard_cases(rng, count=40, k=32):
+    """Yield a name, singular values (count, k) and a threshold."""
     near = rng.choice([-1, 1], (count, k)) * 10 ** rng.uniform(-7, -1, (count, k))
     half = np.arange(k) < k // 2
     yield (
@@ -87,22 +87,22 @@ def hard(rng, count=40, k=32):
 
 @pytest.mark.parametrize("case", range(12))
 def test_hard_cases_in_float32(case, rng):
-    """Errors as those of rounding, and the exact rank where no singular value is as near to the cutoff as that."""
-    name, values, t = list(hard(rng))[case]
-    z = jnp.asarray(with_values(rng, values), jnp.float32)
-    found = prox(z, jnp.full(len(z), t, jnp.float32), jnp.ones(len(z), jnp.float32))
-    expected = shrunk(z, t)
+    """Errors are rounding errors, and the rank is exact unless a singular value is that close to the cutoff."""
+    name, values, t = list(hard_cases(rng))[case]
+    z = jnp.asarray(with_singular_values(rng, values), jnp.float32)
+    result = prox(z, jnp.full(len(z), t, jnp.float32), jnp.ones(len(z), jnp.float32))
+    expected = exact_prox(z, t)
     norm = np.linalg.norm(z, 2, axis=(1, 2))
-    assert (np.abs(found - expected).max((1, 2)) / norm).max() < 2e-6, name
-    s, exact = (np.linalg.svd(np.asarray(w, np.float64), compute_uv=False) for w in (found, expected))
+    assert (np.abs(result - expected).max((1, 2)) / norm).max() < 2e-6, name
+    s, exact = (np.linalg.svd(np.asarray(w, np.float64), compute_uv=False) for w in (result, expected))
     assert (np.abs(s - exact).max(1) / norm).max() < 2e-6
-    clear = (np.abs(exact - 1e-4) > 2e-6 * norm[:, None]).all(1)
-    np.testing.assert_array_equal(rank(found)[clear], (exact > 1e-4).sum(1)[clear])
+    unambiguous = (np.abs(exact - 1e-4) > 2e-6 * norm[:, None]).all(1)
+    np.testing.assert_array_equal(rank(result)[unambiguous], (exact > 1e-4).sum(1)[unambiguous])
     if case in (0, 2, 3, 4, 9):
-        assert clear.all()
+        assert unambiguous.all()
 
 
-def test_nothing_comes_of_nothing():
+def test_zero_matrices_stay_zero():
     zero = jnp.zeros((2, 32, 32))
     for dtype in DTYPES:
         t = jnp.asarray([0, 1], dtype)
@@ -112,9 +112,9 @@ def test_nothing_comes_of_nothing():
     assert Nuclear(strength=0.3).structure(zero[0], 1e-4)["rank"] == 0
 
 
-def test_what_is_not_finite_stays_so():
-    nothing = jnp.full((2, 32, 32), jnp.nan, jnp.float32)
-    assert jnp.isnan(prox(nothing, jnp.ones(2, jnp.float32), jnp.ones(2, jnp.float32))).all()
+def test_nan_stays_nan():
+    not_finite = jnp.full((2, 32, 32), jnp.nan, jnp.float32)
+    assert jnp.isnan(prox(not_finite, jnp.ones(2, jnp.float32), jnp.ones(2, jnp.float32))).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -133,7 +133,7 @@ def test_moreau_conjugate_and_subgradient(shape, rng):
     for scale in (0.1, 1, 10):
         z = jnp.asarray(scale * rng.standard_normal(shape))
         w = psi.prox(z, 1.0)
-        v = z - w  # the projection of z on the ball of the spectral norm, and a subgradient at w
+        v = z - w  # the projection of z onto the ball of the spectral norm, and a subgradient at w
         u, s, vt = np.linalg.svd(z, full_matrices=False)
         np.testing.assert_allclose(v, u * np.minimum(s, 0.7) @ vt, atol=1e-12)
         assert psi.dual_scale(v) == pytest.approx(1)
@@ -147,20 +147,22 @@ def test_moreau_conjugate_and_subgradient(shape, rng):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ball(shape, dtype, rng):
-    """<z - p, u - p> <= 0 for every u of the ball, that is radius * ||z - p||_2 <= <z - p, p>; and p is in it."""
+    """The projection p is in the ball, and <z - p, u - p> <= 0 for all u in it: radius ||z - p||_2 <= <z - p, p>."""
     radius = jnp.asarray(np.geomspace(0.1, 20, 8), dtype)
     z = jnp.asarray(rng.standard_normal((8, *shape)), dtype)
-    found = together(lambda z, radius: NuclearBall(radius=radius).prox(z, 0.3))(z, radius)
-    assert found.dtype == dtype
+    projections = jit_vmap(lambda z, radius: NuclearBall(radius=radius).prox(z, 0.3))(z, radius)
+    assert projections.dtype == dtype
     slack = 1e-5 if dtype == "float32" else 1e-12
-    for p, at, r in zip(np.asarray(found, np.float64), np.asarray(z, np.float64), np.asarray(radius), strict=True):
+    for p, point, r in zip(
+        np.asarray(projections, np.float64), np.asarray(z, np.float64), np.asarray(radius), strict=True
+    ):
         assert np.linalg.norm(p, "nuc") <= r * (1 + slack)
-        size = np.linalg.norm(at) * r
-        assert r * np.linalg.norm(at - p, 2) <= ((at - p) * p).sum() + slack * size
-        inside = np.linalg.norm(at, "nuc") <= r
-        assert (p == at).all() == inside
+        size = np.linalg.norm(point) * r
+        assert r * np.linalg.norm(point - p, 2) <= ((point - p) * p).sum() + slack * size
+        is_inside = np.linalg.norm(point, "nuc") <= r
+        assert (p == point).all() == is_inside
         assert NuclearBall(radius=float(r)).value(jnp.asarray(p)) == 0
-        assert np.isinf(NuclearBall(radius=float(r)).value(jnp.asarray(p * 1.1))) or inside
+        assert np.isinf(NuclearBall(radius=float(r)).value(jnp.asarray(p * 1.1))) or is_inside
     assert NuclearBall(radius=1.0).structure(jnp.diag(jnp.asarray([3, 1e-5, -2])), 1e-4)["rank"] == 2
 
 
@@ -168,15 +170,15 @@ def test_only_matrices():
     for psi in (Nuclear(strength=1.0), NuclearBall(radius=1.0)):
         psi.check((3, 4))
         for shape in [(3,), (2, 3, 4)]:
-            with pytest.raises(ValueError, match="matrix"):
+            with pytest.raises(ValueError, match="matrices"):
                 psi.check(shape)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_programs_side_by_side_do_not_wait_for_one_another(dtype, rng):
-    """With batches of LAPACK calls, jaxlib 0.10 hung here in about one of a hundred calls."""
+def test_concurrent_programs_do_not_deadlock(dtype, rng):
+    """With batches of LAPACK calls, jaxlib 0.10 deadlocked in about one of a hundred calls."""
     z = jnp.asarray(rng.standard_normal((60, 32, 32)), dtype)
-    program = together(lambda z: Nuclear(strength=1.0).value(Nuclear(strength=1.0).prox(z, 3.0))).lower(z).compile()
+    program = jit_vmap(lambda z: Nuclear(strength=1.0).value(Nuclear(strength=1.0).prox(z, 3.0))).lower(z).compile()
 
     def run(_):
         with jax.enable_x64(dtype == "float64"):  # a setting of each thread

@@ -1,4 +1,4 @@
-"""What regularizers refuse."""
+"""Options that regularizers refuse."""
 
 import pytest
 from helpers import small
@@ -36,7 +36,7 @@ def test_impossible_options_are_refused(overrides, words):
         (["reg=affine", f"reg.matrix=[{[1] * 20},{[2] * 20}]", "reg.target=[1,1]"], ["no w", "reg.target"]),
     ],
 )
-def test_what_does_not_fit_the_parameters_is_refused(overrides, words):
+def test_options_that_do_not_fit_the_parameters_are_refused(overrides, words):
     experiment = prepare(small(*overrides))
     with pytest.raises(UserError) as error:
         build_problem(experiment, load_data(experiment))

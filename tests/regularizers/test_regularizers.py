@@ -1,4 +1,4 @@
-"""Regularizers: every one of conf/reg is what its prox and its optional methods say it is."""
+"""The checks of regularizers, on every regularizer of conf/reg and on faulty ones."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -39,20 +39,20 @@ EVERY_SHAPE = (
     check_conjugate,
     check_subgradient,
     check_strength_max,
-)  # the others are tried on the first one
+)  # other checks run on the first shape only
 
 
 @pytest.mark.parametrize(
     ("check", "case"),
     [
         pytest.param(check, case, id=f"{name}-{case.shape}-{check.name}")
-        for name, of_name in CASES.items()
-        for case in of_name
+        for name, cases in CASES.items()
+        for case in cases
         for check in CHECKS
-        if not check.skip_reason(case) and (case is of_name[0] or check.run in EVERY_SHAPE)
+        if not check.skip_reason(case) and (case is cases[0] or check.run in EVERY_SHAPE)
     ],
 )
-def test_every_regularizer_obeys(check, case):
+def test_every_regularizer_passes_every_check(check, case):
     check.run(case)
 
 
@@ -60,9 +60,9 @@ def test_every_regularizer_takes_a_vector_or_a_matrix():
     assert all(CASES.values())
 
 
-def test_every_law_is_tried_on_some():
+def test_every_check_runs_on_some_regularizer():
     for check in CHECKS:
-        assert any(not check.skip_reason(case) for of_name in CASES.values() for case in of_name), check.name
+        assert any(not check.skip_reason(case) for cases in CASES.values() for case in cases), check.name
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_rounds(name, shape):
         ("group_lasso", 0.7 * (1.25**0.5), [1 - 0.14 / 1.25**0.5, 0.5 - 0.07 / 1.25**0.5]),
     ],
 )
-def test_by_hand(name, value, prox):
+def test_values_computed_by_hand(name, value, prox):
     w, case = np.asarray([[1, 0.5, -2.0][: len(prox)]]), RegularizerCase(REGULARIZERS[name], (len(prox),))
     assert case.evaluate("value", w)[0] == pytest.approx(value)
     np.testing.assert_allclose(case.evaluate("prox", w, np.full(1, 0.2))[0], prox, rtol=1e-12)
@@ -93,7 +93,7 @@ def test_by_hand(name, value, prox):
 
 @dataclass(frozen=True)
 class Wrong(L1):
-    """What a user's regularizer may get wrong, by ``fault``."""
+    """A regularizer with the mistake named by ``fault``."""
 
     fault: str = ""
     convex = True
@@ -104,8 +104,8 @@ class Wrong(L1):
     def prox(self, z, t):
         if self.fault == "prox":
             return super().prox(z, 2 * t)
-        found = super().prox(z, t)
-        return found.astype("float32") if self.fault == "precision" else found
+        prox = super().prox(z, t)
+        return prox.astype("float32") if self.fault == "precision" else prox
 
     def subgradient(self, w):
         return super().subgradient(w) * (1.5 if self.fault == "subgradient" else 1.0)
@@ -116,7 +116,7 @@ class Wrong(L1):
 
 @dataclass(frozen=True)
 class Inside(Box):
-    """A set whose projection stays where it is."""
+    """A set with a projection that does nothing."""
 
     convex = True
 
@@ -135,16 +135,19 @@ FAULTS = {
 
 def failures(reg: Regularizer) -> dict[str, str]:
     return {
-        found.name: found.message for found in run_checks(CHECKS, regularizer_cases(reg)[0]) if found.status == "failed"
+        result.name: result.message
+        for result in run_checks(CHECKS, regularizer_cases(reg)[0])
+        if result.status == "failed"
     }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_is_wrong_is_said(fault):
-    (law, sentence), found = FAULTS[fault], failures(Wrong(0.3, fault=fault))
-    assert any(name.startswith(law) and sentence in said for name, said in found.items()), found
+def test_a_faulty_method_fails_its_check(fault):
+    check_name, sentence = FAULTS[fault]
+    failed = failures(Wrong(0.3, fault=fault))
+    assert any(name.startswith(check_name) and sentence in message for name, message in failed.items()), failed
 
 
-def test_what_is_right_fails_no_check():
+def test_a_correct_regularizer_fails_no_check():
     assert failures(Wrong(0.3)) == {}
     assert "has moved none" in failures(Inside())["project lands in the set and violation is the distance"]

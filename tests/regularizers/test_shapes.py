@@ -1,4 +1,4 @@
-"""That plug-ins whose arrays have other shapes than their contract says are caught, of whichever shelf they are."""
+"""Plug-ins whose arrays have other shapes than their contract declares are caught."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Where plug-ins come from: each says it, and the catalogue has what they name."""
+"""The sources of plug-ins, and the catalogue of BibTeX."""
 
 import importlib
 import pkgutil
@@ -24,50 +24,55 @@ NEEDED = {"article": ["journal", "year"], "inproceedings": ["booktitle", "year"]
 BIB = Path(sources.__file__).with_name("catalogue.bib").read_text()
 
 
-def below(kind: type) -> set[type]:
-    return {kind}.union(*map(below, kind.__subclasses__()))
+def all_subclasses(kind: type) -> set[type]:
+    return {kind}.union(*map(all_subclasses, kind.__subclasses__()))
 
 
-def shelves() -> list[type]:
-    """Every plug-in of the package that can be made, be there a YAML of it or not; trackers come from nobody."""
+def plugin_classes() -> list[type]:
+    """Return every concrete plug-in class of the package except trackers, with or without a YAML."""
     for name in {kind.split(".")[1] for section in IDENTITY_SECTIONS for kind in SECTIONS[section].base_class_paths}:
-        room = importlib.import_module(f"fcorun.{name}")
-        for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+        package = importlib.import_module(f"fcorun.{name}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    found = {kind for section in IDENTITY_SECTIONS for base in SECTIONS[section].base_classes for kind in below(base)}
-    here = {kind for kind in found if kind.__module__.startswith("fcorun.") and kind.__name__[0] != "_"}
-    return sorted(filterfalse(isabstract, here), key=lambda kind: (kind.__module__, kind.__name__))
+    candidates = {
+        kind
+        for section in IDENTITY_SECTIONS
+        for base in SECTIONS[section].base_classes
+        for kind in all_subclasses(base)
+    }
+    own = {kind for kind in candidates if kind.__module__.startswith("fcorun.") and kind.__name__[0] != "_"}
+    return sorted(filterfalse(isabstract, own), key=lambda kind: (kind.__module__, kind.__name__))
 
 
-@pytest.mark.parametrize("plugin", shelves(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_every_plug_in_says_once_where_it_comes_from(plugin):
+@pytest.mark.parametrize("plugin", plugin_classes(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_every_plug_in_names_its_source_once(plugin):
     source = read_source(plugin)
     assert source.text, "give it source = '... of @KEY', an entry of sources/catalogue.bib, or 'ours' or 'textbook'"
     assert source.entries or source.text.split(",")[0] in UNPUBLISHED
-    for entry in source.entries:  # the docstring does not say it again
+    for entry in source.entries:  # the docstring does not repeat the source
         family = entry.label.split()[0].strip(",")
         assert not re.search(rf"\b{family}\b.*\b{entry.fields['year']}\b", plugin.__doc__ or "")
 
 
-def test_the_shelves_are_full():
-    assert len(shelves()) > 60
+def test_plugin_classes_are_found():
+    assert len(plugin_classes()) > 60
 
 
-def test_every_entry_is_of_some_plug_in():
-    assert {entry.key for plugin in shelves() for entry in read_source(plugin).entries} | {"fcorun"} == set(
+def test_every_entry_is_the_source_of_a_plug_in():
+    assert {entry.key for plugin in plugin_classes() for entry in read_source(plugin).entries} | {"fcorun"} == set(
         load_catalogue()
     )
 
 
 @pytest.mark.parametrize("entry", load_catalogue().values(), ids=list(load_catalogue()))
-def test_an_entry_is_whole(entry: BibEntry):
+def test_an_entry_is_complete(entry: BibEntry):
     kind = entry.text[1:].partition("{")[0]
     needed = ["author", "title", *(NEEDED[kind] if entry.key != "fcorun" else [])]
     assert [name for name in needed if not entry.fields.get(name)] == []
     lines = entry.text.splitlines()
     assert lines[0] == f"@{kind}{{{entry.key},"
     assert lines[-1] == "}"
-    assert all(re.fullmatch(r"  [a-z]+ *= \{.*\},", line) for line in lines[1:-1])  # a field a line, closed
+    assert all(re.fullmatch(r"  [a-z]+ *= \{.*\},", line) for line in lines[1:-1])  # one field in each line, closed
     assert all(line.count("{") == line.count("}") for line in lines[1:-1])
     assert len(entry.fields) == len(lines) - 2
     if entry.key != "fcorun":
@@ -82,28 +87,25 @@ def test_an_entry_is_whole(entry: BibEntry):
     assert "volume" in entry.fields or "series" not in entry.fields
 
 
-def test_the_catalogue_is_in_order_and_read_whole():
+def test_the_catalogue_is_sorted_and_read_completely():
     keys = re.findall(r"(?m)^@\w+\{(.*),$", BIB)
     assert keys == ["fcorun", *sorted(keys[1:])] == list(load_catalogue())
     assert BIB.count("@") == len(keys)
 
 
-def test_what_to_cite_is_said_alike_everywhere():
+def test_citation_cff_agrees_with_the_catalogue():
     cff = Path(fcorun.__file__).parent.parent / "CITATION.cff"
-    told = yaml.safe_load(cff.read_text())
-    assert load_catalogue()["fcorun"].fields["title"] == told["title"]
-    assert load_catalogue()["fcorun"].fields["author"] == f"{{{told['authors'][0]['name']}}}"
-    (paper,) = told["references"]
+    citation = yaml.safe_load(cff.read_text())
+    assert load_catalogue()["fcorun"].fields["title"] == citation["title"]
+    assert load_catalogue()["fcorun"].fields["author"] == f"{{{citation['authors'][0]['name']}}}"
+    (paper,) = citation["references"]
     authors = " and ".join(f"{a['family-names']}, {a['given-names']}" for a in paper["authors"])
     fields = load_catalogue()["yuan2021"].fields
-    where = (paper["collection-title"], str(paper["volume"]), f"{paper['start']}--{paper['end']}")
-    assert where == (fields["series"], fields["volume"], fields["pages"])
+    volume_and_pages = (paper["collection-title"], str(paper["volume"]), f"{paper['start']}--{paper['end']}")
+    assert volume_and_pages == (fields["series"], fields["volume"], fields["pages"])
     assert (fields["author"], fields["title"], fields["year"], fields["booktitle"]) == (
         (authors, paper["title"], str(paper["year"]), paper["conference"]["name"])
     )
-
-
-# ---------------------------------------------------------------- what a class may say
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_what_to_cite_is_said_alike_everywhere():
         ("{{The many authors}}", "The many authors (2021)"),
     ],
 )
-def test_an_entry_in_full_is_told_by_authors_and_year(authors, label):
+def test_an_entry_in_full_is_labelled_by_authors_and_year(authors, label):
     text = f"@article{{me, author = {authors}, year = 2021, title = {{On {{a}} = b, c}}}}"
     source = parse_source(f"algorithm 2 of {text}; see @yuan2021 (a@b.org)")
     assert source.text == f"algorithm 2 of {label}; see Yuan, Zaheer and Reddi (2021) (a@b.org)"
@@ -134,7 +136,7 @@ def test_a_source_is_not_inherited():
     assert read_source(Mine) == Source()
 
 
-def test_an_option_called_source_is_none():
+def test_a_field_named_source_is_no_source():
     @dataclass(frozen=True)
     class Mine:
         source: str = "@nobody"
@@ -143,7 +145,7 @@ def test_an_option_called_source_is_none():
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("source_text", "sentence"),
     [
         ("@yuan2012", "Mine.source: there is no entry @yuan2012: give it in full, @article{yuan2012, ...}, or did you "
                       "mean 'yuan2021'?"),
@@ -151,7 +153,7 @@ def test_an_option_called_source_is_none():
         ("of @misc{me, title = {a}}, @you", "there is no entry @you"),
     ],
 )  # fmt: skip
-def test_a_broken_source_is_one_sentence(said, sentence):
-    broken: Any = type("Mine", (), {"source": said})
+def test_a_broken_source_is_one_sentence(source_text, sentence):
+    broken: Any = type("Mine", (), {"source": source_text})
     with fails(sentence):
         read_source(broken)
