@@ -1,4 +1,4 @@
-"""LASSO I by fcorun and by other frameworks: the same data, rounds and minibatches; time a round and final objective.
+"""Compare fcorun with other frameworks on LASSO I: equal data, rounds and minibatches; round times and objectives.
 
 Makes an environment for each framework, hands out the tasks in turn, several times, and writes docs/peers.md.
 """
@@ -46,7 +46,7 @@ def main() -> None:
     for row in compare(chosen, asked.rounds, asked.repetitions, asked.venvs, asked.limit):
         rows.append(row)
         print(json.dumps(row), flush=True)
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # the first one grows
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # the first row is updated
     asked.out.write_text(table(rows), encoding="utf-8")
     print(f"{asked.out}, from {file}")
 
@@ -54,7 +54,7 @@ def main() -> None:
 def compare(
     peers: dict[str, Peer], rounds: int, repetitions: int, venvs: Path, limit: float
 ) -> Iterator[dict[str, Any]]:
-    """A row that says where and when, and one for each run or failure, as they come."""
+    """Yield a row about the machine and the date, then a row for each run or failure."""
     command = f"python scripts/peers/compare.py {' '.join(sys.argv[1:])}".strip()
     about: dict[str, Any] = {"rounds": rounds, "date": str(date.today()), **machine(), "command": command}
     yield about
@@ -74,14 +74,14 @@ def compare(
         for method, clients in tasks * repetitions:
             for name in list(pythons):
                 found = measured(peers[name], pythons[name], files[method, clients], limit)
-                if "reason" in found:  # it would fail again
+                if "reason" in found:  # a second attempt would fail, too
                     del pythons[name]
                 about["load_after"] = os.getloadavg()[1]
                 yield {"peer": name, "method": method, "clients": clients, **found}
 
 
 def measured(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, Any]:
-    """Milliseconds a round, the other seconds of the process, and the final objective; or the reason for none."""
+    """Return milliseconds for a round, other seconds of the process, and the final objective; or a failure's reason."""
     out, begun = file.with_name("out.npz"), time.perf_counter()
     out.unlink(missing_ok=True)
     reason = run(peer, python, file, out, limit)
@@ -97,7 +97,7 @@ def measured(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, An
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Describe the machine."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]

@@ -1,4 +1,4 @@
-"""Who is compared, with which packages, each in an environment of its own; and who is not, and why."""
+"""The compared frameworks with their packages and environments, and the frameworks that are not compared."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "TF_CPP_
 
 
 class Peer(NamedTuple):
-    """A competitor: its script, and what its environment holds; without needs, the environment of this process."""
+    """A framework: its script and its packages. Without packages the script runs in the environment of this process."""
 
     title: str
     script: str
@@ -36,14 +36,14 @@ PEERS = {
     "fedml": Peer("FedML", "with_fedml.py", ("fedml==0.9.6", TORCH, "setuptools<81")),
     "flower": Peer("Flower", "with_flower.py", ("flwr[simulation]==1.41.0",)),
 }
-ELSEWHERE = {  # what is not compared: why, and how to come by it
+ELSEWHERE = {  # frameworks that are not compared, with the reason and the way to install them
     "fl-sim": "not in the package index: `git clone https://github.com/wenh06/fl-sim && pip install ./fl-sim`",
     "PFLlib": "not in the package index, and no package: `git clone https://github.com/TsingZ0/PFLlib`",
 }
 
 
 def install(peer: Peer, folder: Path, limit: float) -> tuple[Path, str]:
-    """The interpreter of a peer's environment, made in ``folder`` where it is missing; and why it failed, or "".
+    """Return the interpreter of a peer's environment, created in ``folder`` if missing, and the failure's reason or "".
 
     What was installed is noted beside it, so that it is made anew only when the needs change.
     """
@@ -60,21 +60,21 @@ def install(peer: Peer, folder: Path, limit: float) -> tuple[Path, str]:
 
 
 def run(peer: Peer, python: Path, task: Path, out: Path, limit: float) -> str:
-    """Have a peer do a task, in a process of its own; why it failed, or ""."""
+    """Run a task with a peer in a process of its own; return the failure's reason or ""."""
     return call([python, HERE / peer.script, task, out], limit, own=not peer.needs)
 
 
 def version(peer: Peer, python: Path) -> str:
-    """That of its first package; of JAX, NumPy and fcorun, that in use here."""
+    """Return the version of the first package; for JAX, NumPy and fcorun, the version in this process."""
     name = peer.needs[0].split("==")[0].split("[")[0] if peer.needs else peer.script[len("with_") : -len(".py")]
     asked = f"from importlib.metadata import version; print(version({name!r}))"
     return subprocess.run([python, "-c", asked], capture_output=True, encoding="utf-8", check=False).stdout.strip()
 
 
 def call(command: list, limit: float, own: bool = False) -> str:
-    """Run a command and all it starts for at most ``limit`` seconds; the last line of its errors if it fails, or ""."""
+    """Run a command for at most ``limit`` seconds; return the last line of its errors if it fails, else ""."""
     environment = os.environ | CPU | QUIET
-    if not own:  # other packages than those of this process
+    if not own:  # packages other than those of this process
         environment = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
     process = subprocess.Popen(
         [str(part) for part in command],

@@ -1,4 +1,4 @@
-"""LASSO I of the paper as tasks for everybody: rows, cohorts and minibatches that fcorun draws."""
+"""LASSO I of the paper as tasks for all frameworks, with rows, cohorts and minibatches drawn by fcorun."""
 
 from task import Task
 
@@ -10,13 +10,13 @@ COHORTS = (10, 64)
 
 
 def overrides(method: str, clients: int, rounds: int) -> list[str]:
-    """What the command line of fcorun is given for a task."""
+    """Return the overrides of fcorun for a task."""
     rates = ["algo.client_lr=5e-4", "algo.server_lr=1"]  # a rate of 1e-3 makes FedAvg(∂) diverge with 10 clients
     return [f"algo={method}", "data=lasso", f"clients_per_round={clients}", f"rounds={rounds}", *rates]
 
 
 def export(method: str, clients: int, rounds: int, *more: str) -> Task:
-    """The task of a method with so many clients a round; ``more`` overrides change the data."""
+    """Return the task of a method with so many clients in a round; ``more`` overrides change the data."""
     experiment = prepare(compose([*overrides(method, clients, rounds), "verbose=false", *more]))
     data, numbers = load_data(experiment), experiment.numbers()
     drawn = build_schedule(experiment, data).draw_rounds(0, rounds)

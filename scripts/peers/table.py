@@ -1,4 +1,4 @@
-"""The page docs/peers.md from the rows that compare.py collects: JSON lines, the first of which says where and when.
+"""Make the page docs/peers.md from the JSON lines that compare.py collects; the first line is about the machine.
 
 ``python scripts/peers/table.py ROWS.jsonl`` prints it again.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from environments import ELSEWHERE, HERE, PEERS
 from task import METHODS
 
-AGREE = 1e-5  # relative; float32 sums in another order come to 1e-6
+AGREE = 1e-5  # relative; float32 sums in another order differ by 1e-6
 
 HEAD = """# Beside other frameworks
 
@@ -40,7 +40,7 @@ that takes.
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The page, Markdown."""
+    """Return the page in Markdown."""
     about, runs = rows[0], rows[1:]
     measured = Counter((row["peer"], row["method"], row["clients"]) for row in runs if "round_ms" in row)
     text = HEAD.format(**about, load=load(about), repetitions=min(measured.values(), default=0))
@@ -65,13 +65,13 @@ def load(about: dict[str, Any]) -> str:
 
 
 def best(runs: list[dict[str, Any]], **wanted: Any) -> dict[str, Any] | None:
-    """The least time of the runs that are like this."""
+    """Return the minimum time over runs of this kind."""
     found = [row for row in runs if "round_ms" in row and all(row.get(k) == v for k, v in wanted.items())]
     return min(found, key=lambda row: row["round_ms"], default=None)
 
 
 def figures(about: dict[str, Any], runs: list[dict[str, Any]], clients: int) -> str:
-    """Everybody's times and objectives with so many clients a round."""
+    """Return the times and objectives of all frameworks with so many clients in a round."""
     lines = ["| | version |", "| --- | --- |"]
     for title in METHODS.values():
         lines[0] += f" {title}: ms a round | ratio | else, s | F + ψ |"
@@ -94,12 +94,12 @@ def figures(about: dict[str, Any], runs: list[dict[str, Any]], clients: int) -> 
 
 
 def digits(value: float) -> str:
-    """Two digits at least, and no exponent."""
+    """Format a number with at least two digits and no exponent."""
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
 def agreement(runs: list[dict[str, Any]]) -> str:
-    """Whether all objectives of a method and a cohort are the same, and whose are not."""
+    """Report whether all objectives of a method and a cohort agree, and which frameworks deviate."""
     largest, apart = 0.0, []
     for row in runs:
         ours = best(runs, peer="fcorun", method=row.get("method"), clients=row.get("clients"))
@@ -107,7 +107,7 @@ def agreement(runs: list[dict[str, Any]]) -> str:
             off = abs(row["objective"] / ours["objective"] - 1)
             if off < AGREE:
                 largest = max(largest, off)
-            else:  # not a number is apart, too
+            else:  # nan deviates, too
                 apart.append(f"{PEERS[row['peer']].title}, {task_of(row)}: {off:.1e}")
     text = f"Objectives agree with fcorun's to {largest:.0e}, relatively: what float32 leaves."
     if apart:
@@ -120,7 +120,7 @@ def task_of(row: dict[str, Any]) -> str:
 
 
 def left_out(runs: list[dict[str, Any]]) -> str:
-    """Who has no figures, or not all of them, and why."""
+    """List the frameworks with missing measurements, with the reasons."""
     lines = ["## Not measured\n"]
     for row in runs:
         if "reason" in row:
@@ -131,7 +131,7 @@ def left_out(runs: list[dict[str, Any]]) -> str:
 
 
 def modifications() -> str:
-    """What each script says of itself: the first paragraph and the list of its docstring."""
+    """Describe each script by the first paragraph and the list of its docstring."""
     text = "## What each one runs\n\nOne script each, in `scripts/peers/`. What was changed or chosen:\n"
     for peer in PEERS.values():
         says = ast.get_docstring(ast.parse((HERE / peer.script).read_text(encoding="utf-8"))) or ""

@@ -1,4 +1,4 @@
-"""What every competitor is given, and what it leaves: nothing but NumPy, for each runs in an environment of its own.
+"""The input and output of every competitor, with NumPy alone, since each runs in an environment of its own.
 
 A task is one file: the rows of all clients, who takes part in which round, and with which minibatches. So every
 competitor takes the very same steps, and where the objectives differ by more than rounding, something is wrong.
@@ -19,7 +19,7 @@ State = list[np.ndarray]  # weights (d,), bias (), elapsed (): float32, what tra
 
 @dataclass
 class Task:
-    """A method on the rows of M clients, for T rounds with S clients each, K minibatches of at most B rows a client.
+    """A method on the rows of M clients, T rounds of S clients, and K minibatches of at most B rows for each client.
 
     Attributes:
         x, y: rows (N, d) and targets (N,), float32; client m owns the rows ``offsets[m]:offsets[m + 1]``.
@@ -54,7 +54,7 @@ class Task:
     @classmethod
     @lru_cache
     def once(cls, path: str) -> "Task":
-        """The same, read once in each process."""
+        """The rows, read once in each process."""
         return cls.read(path)
 
     def write(self, path: str | Path) -> None:
@@ -63,7 +63,7 @@ class Task:
 
     @property
     def dual(self) -> bool:
-        """Whether the state is that of dual averaging."""
+        """Whether the method is dual averaging."""
         return self.method == "feddualavg"
 
     @property
@@ -71,22 +71,22 @@ class Task:
         return len(self.cohort)
 
     def start(self) -> State:
-        """w = 0, which is its own dual."""
+        """Return w = 0, which is also its dual."""
         return [np.zeros(self.x.shape[1], np.float32), np.zeros((), np.float32), np.zeros((), np.float32)]
 
     def batches(self, number: int, client: int) -> Iterator[np.ndarray]:
-        """The rows of each minibatch of a client in a round, counted from 0."""
+        """Return the row numbers of each minibatch of a client in a round, counted from 0."""
         place = int(np.flatnonzero(self.cohort[number] == client)[0])
         for rows in self.rows[number, place]:
             yield rows[rows >= 0]
 
     def soft(self, weights: np.ndarray, elapsed: np.ndarray | float) -> np.ndarray:
-        """The prox of elapsed * psi."""
+        """Compute the prox of elapsed * psi."""
         limit = np.float32(elapsed * self.strength)
         return np.sign(weights) * np.maximum(np.abs(weights) - limit, 0)
 
     def local(self, state: State, number: int, client: int) -> State:
-        """A client's steps in a round, in NumPy."""
+        """Take a client's steps in a round, in NumPy."""
         weights, bias, elapsed = (np.array(part) for part in state)
         rate = np.float32(self.client_lr)
         for rows in self.batches(number, client):
@@ -99,35 +99,35 @@ class Task:
         return [np.asarray(weights), np.asarray(bias), np.asarray(elapsed)]
 
     def solution(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """w (d,) and the bias () of a state."""
+        """Return w (d,) and the bias () of a state."""
         weights, bias, elapsed = state
         return (self.soft(weights, elapsed) if self.dual else weights), bias
 
     def mark(self, number: int | None = None) -> None:
-        """Note that a round has ended: the next one, or that number of them in all."""
+        """Record the time at the end of the next round, or of so many rounds in total."""
         self.marks.append(time.perf_counter())
         self.marked.append(len(self.marks) if number is None else number)
 
     def leave(self, weights: np.ndarray, bias: np.ndarray | float, path: str | Path) -> None:
-        """Write what came out: the solution, and when each round ended."""
+        """Write the solution and the end time of each round."""
         np.savez(path, weights=weights, bias=bias, marks=self.marks, marked=self.marked)
 
 
 def given() -> tuple[Task, Path]:
-    """The task and the file for what comes out, as the command line names them."""
+    """Return the task and the output file that the command line names."""
     if len(sys.argv) != 3:
         sys.exit(f"usage: {Path(sys.argv[0]).name} TASK.npz OUT.npz; compare.py makes the task and calls this script")
     return Task.read(sys.argv[1]), Path(sys.argv[2])
 
 
 def objective(task: Task, weights: np.ndarray, bias: np.ndarray | float) -> float:
-    """F(w) + psi(w) in float64: the mean over all rows of (x'w + b - y)^2, and strength * ||w||_1."""
+    """Compute F(w) + psi(w) in float64: the mean over all rows of (x'w + b - y)^2, and strength * ||w||_1."""
     w = np.asarray(weights, float).ravel()
     errors = task.x.astype(float) @ w + float(np.asarray(bias).item()) - task.y
     return float(np.mean(errors**2) + task.strength * np.abs(w).sum())
 
 
 def steady(marks: np.ndarray, marked: np.ndarray, warm: int) -> float:
-    """Seconds a round, of those after the first ``warm``, by the marks."""
+    """Return the seconds for a round after the first ``warm`` rounds, by the marks."""
     first = int(np.searchsorted(marked, warm))
     return float((marks[-1] - marks[first]) / (marked[-1] - marked[first]))

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The model of those competitors that are made for PyTorch: its three parameters are the state of a task."""
+"""The model of the PyTorch competitors, whose three parameters are the state of a task."""
 
 import torch
 from task import State, Task
@@ -8,7 +8,7 @@ torch.set_num_threads(1)  # steps on 10 x 1024 numbers gain nothing by a second 
 
 
 class Linear(torch.nn.Module):
-    """weights (d,), bias () and elapsed (), so that whatever averages models averages the state of either method."""
+    """A model with weights (d,), bias () and elapsed (): averaging models averages the state of both methods."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -16,7 +16,7 @@ class Linear(torch.nn.Module):
         self.weights, self.bias, self.elapsed = (torch.nn.Parameter(torch.from_numpy(part)) for part in task.start())
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """A local step on a minibatch, (n, d) and (n,), in place: the gradient by autograd."""
+        """Take a local step on a minibatch, (n, d) and (n,), in place, with the gradient by autograd."""
         task, weights, rate = self.task, self.weights.detach(), self.task.client_lr
         if task.dual:
             weights = weights.sign() * (weights.abs() - self.elapsed.detach() * task.strength).clamp(min=0)
