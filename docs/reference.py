@@ -47,7 +47,7 @@ TITLES = {
 _choice_of, _root_keys = cache(read_choice), cache(read_root_keys)
 DOCS = Path(__file__).parent
 PAGED = ("algo",)  # groups with a page for each choice
-CONTRACTS = ("algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "networks", "trackers")
+CONTRACTS = ("algorithms", "regularizers", "mirror_maps", "objectives", "datasets", "communication", "trackers")
 PUBLIC = ("compose", "run", "grid", "run_grid", "load_records", "Record", "Watcher", "UserError")
 
 
