@@ -1,4 +1,4 @@
-"""Whether what a paper says of a figure holds in the records."""
+"""Check of a figure's claims against the records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ class Measurements:
     """Measurements that claims are checked against.
 
     Attributes:
-        grid, grid_rows: the table of all points, and the rows of each.
+        grid, grid_rows: the table of all points of the grid, and the rows of metrics.csv of each point.
         tuned: the table of the best points with all seeds.
-        runs: of each algorithm's best point the seed (None: nothing depends on it) and the rows of each run.
-        kind: what the seeds are called.
+        runs: by algorithm, the seed and the rows of each run at its best point; the seed is None if the run does not
+            depend on it.
+        seed_kind: the seeds in words, such as "seeds of data".
     """
 
     grid: RunTable
@@ -39,176 +40,209 @@ class Measurements:
     seed_kind: str = "seeds"
 
 
-def collect_measurements(of: FigureInputs) -> Measurements:
-    """What was measured for a figure."""
+def collect_measurements(inputs: FigureInputs) -> Measurements:
+    """Collect the measurements that the claims of a figure are about."""
     runs: dict[str, list[tuple[Any, MetricRows]]] = {}
-    for algo, record in zip(of.tuned.frame["algo"], of.tuned_records, strict=True):
-        runs.setdefault(algo, []).append((find_seed(of.figure, record), record.rows))
-    tuned = fco.add_averages(of) if of.figure.draw == "averaging" else of.tuned
-    return Measurements(of.grid, tuned, runs, [record.rows for record in of.grid_records], of.figure.seed_kind)
+    for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
+        runs.setdefault(algo, []).append((find_seed(inputs.figure, record), record.rows))
+    return Measurements(
+        grid=inputs.grid,
+        tuned=fco.add_averages(inputs) if inputs.figure.draw == "averaging" else inputs.tuned,
+        runs=runs,
+        grid_rows=[record.rows for record in inputs.grid_records],
+        seed_kind=inputs.figure.seed_kind,
+    )
 
 
 def find_seed(figure: Figure, record: Record) -> Any:
-    """The seed of a run; None if that changes nothing in it."""
-    same = is_baseline_row(record.rows[-1]) or record.summary.get("drawn") is False
-    return None if figure.seeded == "seed" and same else record.flat_config.get(figure.seed_keys[-1])
+    """Return the seed of a run; None if the run does not depend on it."""
+    draws_nothing = is_baseline_row(record.rows[-1]) or record.summary.get("drawn") is False
+    if figure.seeded == "seed" and draws_nothing:
+        return None
+    return record.flat_config.get(figure.seed_keys[-1])
 
 
-def check_claims(name: str, figure: Figure, found: Measurements) -> list[dict]:
-    """A row a claim."""
-    return [{"figure": name, "algo": c.algo, "says": c.says, **_checked(c, figure, found)} for c in figure.claims]
+def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[dict]:
+    """Return a row of claims.csv for each claim of the figure."""
+    rows = []
+    for claim in figure.claims:
+        row = {"figure": name, "algo": claim.algo, "says": claim.says}
+        rows.append(row | _check_claim(claim, figure, measurements))
+    return rows
 
 
-def _checked(claim: Claim, figure: Figure, found: Measurements) -> dict[str, str]:
-    ours, wanted, verdicts = _measure(claim, claim.algo, found), [], []
+def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> dict[str, str]:
+    """Return what was measured and wanted, whether the claim holds, by which test, and a note."""
+    ours = _measure(claim, claim.algo, measurements)
+    wanted, answers, tests = [], [], []
     for sign, word, others in ((1, "above", claim.above), (-1, "below", claim.below)):
         for other in others:
             if isinstance(other, str):
-                theirs = _measure(claim, other, found)
+                theirs = _measure(claim, other, measurements)
                 factor = f"{claim.times:g} times " if claim.times != 1 else ""
-                wanted.append(f"{word} {factor}{other} ({_text(claim, theirs)})")
-                low, high = ({s: claim.times * v for s, v in values.items()} for values in theirs)
+                wanted.append(f"{word} {factor}{other} ({_format_values(claim, theirs)})")
+                low, high = ({seed: claim.times * value for seed, value in values.items()} for values in theirs)
             else:
                 wanted.append(f"{word} {float(other):g}")
                 low = high = {None: float(other)}
-            verdicts.append(compare_bounds(ours, (low, high), sign, found.seed_kind))
-    found_out = [holds for holds, _ in verdicts]
-    holds = next((h for h in ("not measured", "no", UNCLEAR) if h in found_out), "yes")
-    tests = list(dict.fromkeys(test for _, test in verdicts if test)) if holds != "not measured" else []
-    if tests and claim.at == "tail" and "rounds" not in figure.x and len(_named(claim)) > 1:
+            answer, test = compare_bounds(ours, (low, high), sign, measurements.seed_kind)
+            answers.append(answer)
+            if test and test not in tests:
+                tests.append(test)
+    holds = next((answer for answer in ("not measured", "no", UNCLEAR) if answer in answers), "yes")
+    if holds == "not measured":
+        tests = []
+    if tests and claim.at == "tail" and "rounds" not in figure.x and len(_list_algorithms(claim)) > 1:
         tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
-    return {"measured": f"{_name(claim)} {_text(claim, ours)}", "wanted": ", ".join(wanted), "holds": holds,
-            "test": "; ".join(tests), "note": _note(claim, holds, found.tuned)}  # fmt: skip
+    return {
+        "measured": f"{_describe_quantity(claim)} {_format_values(claim, ours)}",
+        "wanted": ", ".join(wanted),
+        "holds": holds,
+        "test": "; ".join(tests),
+        "note": _note(claim, holds, measurements.tuned),
+    }
 
 
-def _named(claim: Claim) -> list[str]:
-    """The algorithms that a claim speaks of."""
+def _list_algorithms(claim: Claim) -> list[str]:
+    """Return the algorithms that a claim compares."""
     return [claim.algo, *(other for other in (*claim.above, *claim.below) if isinstance(other, str))]
 
 
 def _note(claim: Claim, holds: str, tuned: RunTable) -> str:
-    """What is known of a claim that does not hold; which of its methods had not come to an end, where that counts."""
-    notes = [claim.note] if holds in ("no", UNCLEAR) else []
-    named = _named(claim)
+    """Return the note of a claim that does not hold, and the names of its algorithms that had not converged."""
+    notes = [claim.note] if claim.note and holds in ("no", UNCLEAR) else []
     if claim.at == "tail" and holds != "not measured":
         for column, text in (("above", "ended above the optimum"), ("falling", "still falling at the end")):
-            there = {*tuned.frame["algo"][tuned.column(column) > 0]}
-            notes += [f"{text}: {', '.join(mine)}"] if (mine := [n for n in dict.fromkeys(named) if n in there]) else []
-    return "; ".join(filter(None, notes))
+            unfinished = set(tuned.frame["algo"][tuned.column(column) > 0])
+            algorithms = [name for name in dict.fromkeys(_list_algorithms(claim)) if name in unfinished]
+            if algorithms:
+                notes.append(f"{text}: {', '.join(algorithms)}")
+    return "; ".join(notes)
 
 
-def _name(claim: Claim) -> str:
-    goal = "" if claim.target is None else f"{claim.target:g}"
+def _describe_quantity(claim: Claim) -> str:
+    """Return the quantity that a claim is about."""
     if isinstance(claim.at, dict):
         ((axis, value),) = claim.at.items()
         if axis == "largest":
             return f"largest {value} whose {claim.metric} is within {TIE_TOLERANCE:.1%} of its best:"
         return f"{claim.metric} after {value:,g} {axis}"
+    target = "" if claim.target is None else f"{claim.target:g}"
     return {
         "tail": f"{claim.metric}",
         "worst": f"worst {claim.metric}",
-        "reach": f"rounds to {claim.metric} {goal}:",
-        "share": f"share of points with {claim.metric} of {goal}:",
+        "reach": f"rounds to {claim.metric} {target}:",
+        "share": f"share of points with {claim.metric} of {target}:",
     }[claim.at]
 
 
-def _text(claim: Claim, measured: tuple[SeedValues, SeedValues]) -> str:
-    """The median, and the range over seeds; of rounds to a target, what is known of them."""
-    values, latest = (list(each.values()) for each in measured)
-    if not values:
+def _format_values(claim: Claim, bounds: tuple[SeedValues, SeedValues]) -> str:
+    """Return the median and the range over seeds; for rounds to a target, their bounds."""
+    lower, upper = (list(values.values()) for values in bounds)
+    if not lower:
         return "unknown"
     if claim.at == "reach":
-        return str(RoundsToTarget(values[0], latest[0]))
-    if len(values) < 2:
-        return _number(values[0])
-    least, middle, most = seed_band(values)
-    return f"{_number(middle)} [{_number(least)}, {_number(most)}]"
+        return str(RoundsToTarget(lower[0], upper[0]))
+    if len(lower) < 2:
+        return _format_number(lower[0])
+    least, median, most = seed_band(lower)
+    return f"{_format_number(median)} [{_format_number(least)}, {_format_number(most)}]"
 
 
-def _number(value: float) -> str:
-    return "unknown" if np.isnan(value) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,g}"
+def _format_number(value: float) -> str:
+    if np.isnan(value):
+        return "unknown"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,g}"
 
 
-def _measure(claim: Claim, algo: str, found: Measurements) -> tuple[SeedValues, SeedValues]:
-    """Return what a claim is about, a value a seed, or one number: a bound from below and one from above, which are
-    the same but for rounds to a target."""
+def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedValues, SeedValues]:
+    """Return the lower and the upper bound of the quantity of a claim, by seed.
+
+    The bounds are equal but for rounds to a target.
+    """
     if claim.at == "reach":
-        soonest = _soonest(claim, algo, found)
-        return ({None: soonest.earliest}, {None: soonest.latest}) if soonest else ({}, {})
-    values = _values(claim, algo, found)
+        rounds = _fewest_rounds(claim, algo, measurements)
+        return ({None: rounds.earliest}, {None: rounds.latest}) if rounds else ({}, {})
+    values = _measure_values(claim, algo, measurements)
     return values, values
 
 
-def _values(claim: Claim, algo: str, found: Measurements) -> SeedValues:
-    higher, runs = found.grid.metrics[claim.metric].higher, found.runs.get(algo, [])
+def _measure_values(claim: Claim, algo: str, measurements: Measurements) -> SeedValues:
+    runs = measurements.runs.get(algo, [])
+    higher = measurements.grid.metrics[claim.metric].higher
     if isinstance(claim.at, dict):
         ((axis, value),) = claim.at.items()
         if axis == "largest":
-            return {None: _largest(claim, algo, value, found)}
-        return {seed: _after(claim.metric, rows, axis, value, algo) for seed, rows in runs}
+            return {None: _largest_good_value(claim, algo, value, measurements)}
+        return {seed: _value_after(claim.metric, rows, axis, value, algo) for seed, rows in runs}
     if claim.at == "share":
-        return {None: _share(claim, higher, found.grid.frame[found.grid.frame["algo"] == algo])}
+        points = measurements.grid.frame
+        return {None: _share_at_target(claim, higher, points[points["algo"] == algo])}
     if claim.at == "worst":
         values = [row.get(claim.metric, np.nan) for _, rows in runs for row in rows if row["round"] > 0]
-        return {None: float((np.min if higher else np.max)(values))} if values else {}
-    places = np.flatnonzero(found.tuned.frame["algo"] == algo)
-    seeds = [seed for seed, _ in runs] or [None] * len(places)
-    tail = found.tuned.column(f"tail_{claim.metric}")
-    return {seed: float(tail[place]) for seed, place in zip(seeds, places, strict=True)}
+        worst = np.min if higher else np.max
+        return {None: float(worst(values))} if values else {}
+    indices = np.flatnonzero(measurements.tuned.frame["algo"] == algo)
+    seeds = [seed for seed, _ in runs] or [None] * len(indices)
+    tail = measurements.tuned.column(f"tail_{claim.metric}")
+    return {seed: float(tail[i]) for seed, i in zip(seeds, indices, strict=True)}
 
 
-def _after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str) -> float:
-    """A metric at the last evaluation that took no more than an amount; nan where a run ended before it took as much.
-    A baseline's solution is what it is, whatever was sent."""
+def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str) -> float:
+    """Return a metric at the last evaluation that took no more than ``amount``; NaN if the run ended before.
+
+    The solution of a baseline counts at any amount.
+    """
     if is_baseline_row(rows[-1]):
         return rows[-1].get(metric, float("nan"))
-    taken = x_values(rows, axis, algo)
-    if taken[-1] < amount:
+    amounts = x_values(rows, axis, algo)
+    if amounts[-1] < amount:
         return np.nan
-    within = [row for row, so_far in zip(rows, taken, strict=True) if so_far <= amount]
+    within = [row for row, so_far in zip(rows, amounts, strict=True) if so_far <= amount]
     return within[-1].get(metric, float("nan"))
 
 
-def _largest(claim: Claim, algo: str, key: str, found: Measurements) -> float:
-    """The largest value of a key at which a point of the grid is as good as the best one."""
-    best = [
-        row for row in found.grid.best_points(claim.metric).to_dict("records") if row["algo"] == algo and row["seeds"]
-    ]
-    points = found.grid.fold_seeds(claim.metric)
+def _largest_good_value(claim: Claim, algo: str, key: str, measurements: Measurements) -> float:
+    """Return the largest value of ``key`` at which a point of the grid ties with the best point."""
+    best_points = measurements.grid.best_points(claim.metric).to_dict("records")
+    best = [row for row in best_points if row["algo"] == algo and row["seeds"]]
+    points = measurements.grid.fold_seeds(claim.metric)
     if not best or key not in points:
         return float("nan")
-    top = best[-1]["metric"]
-    good = (points["algo"] == algo) & (points["status"] == "done")
-    good &= (points["metric"] - top).abs() <= TIE_TOLERANCE * np.maximum(points["metric"].abs(), abs(top))
-    return float(points.loc[good, key].max())
+    optimum = best[-1]["metric"]
+    is_good = (points["algo"] == algo) & (points["status"] == "done")
+    is_good &= (points["metric"] - optimum).abs() <= TIE_TOLERANCE * np.maximum(points["metric"].abs(), abs(optimum))
+    return float(points.loc[is_good, key].max())
 
 
-def _soonest(claim: Claim, algo: str, found: Measurements) -> RoundsToTarget | None:
-    """The soonest that any point of the grid that is done comes to the target, of each the median over its seeds."""
-    points, higher = found.grid.fold_seeds(claim.metric), found.grid.metrics[claim.metric].higher
-    places = [rows for name, status, rows in zip(points["algo"], points["status"], points["rows"], strict=True)
-              if name == algo and status == "done"]  # fmt: skip
-    ends = [np.median([_reach(claim, higher, found.grid_rows[place]) for place in rows], axis=0) for rows in places]
-    known = [end for end in ends if not np.isnan(end).any()]
+def _fewest_rounds(claim: Claim, algo: str, measurements: Measurements) -> RoundsToTarget | None:
+    """Return the fewest rounds to the target over all finished points of the grid, each the median over its seeds."""
+    higher = measurements.grid.metrics[claim.metric].higher
+    medians = []
+    for point in measurements.grid.fold_seeds(claim.metric).to_dict("records"):
+        if point["algo"] == algo and point["status"] == "done":
+            rounds = [_rounds_to_target(claim, higher, measurements.grid_rows[i]) for i in point["rows"]]
+            medians.append(np.median(rounds, axis=0))
+    known = [median for median in medians if not np.isnan(median).any()]
     return RoundsToTarget(*(float(bound) for bound in np.min(known, axis=0))) if known else None
 
 
-def _passes(claim: Claim, higher: bool | None, values: Any) -> Any:
-    """Which values have come to the target: beyond it where more or less is better, else just there."""
+def _is_at_target(claim: Claim, higher: bool | None, values: Any) -> Any:
+    """Return which values are at the target: at least as good, or equal for a metric without a direction."""
     if higher is None:
         return np.isclose(values, claim.target or 0)
     return values >= claim.target if higher else values <= claim.target
 
 
-def _reach(claim: Claim, higher: bool | None, rows: MetricRows) -> RoundsToTarget:
+def _rounds_to_target(claim: Claim, higher: bool | None, rows: MetricRows) -> RoundsToTarget:
     values = np.array([row.get(claim.metric, np.nan) for row in rows])
     if np.isnan(values).all():
         return RoundsToTarget(np.nan, np.nan)
-    return find_rounds_to_target([row["round"] for row in rows], _passes(claim, higher, values))
+    return find_rounds_to_target([row["round"] for row in rows], _is_at_target(claim, higher, values))
 
 
-def _share(claim: Claim, higher: bool | None, points: DataFrame) -> float:
+def _share_at_target(claim: Claim, higher: bool | None, points: DataFrame) -> float:
     column = f"tail_{claim.metric}"
     if column not in points or not len(points):
         return float("nan")
-    return float(np.mean(_passes(claim, higher, points[column].to_numpy(float))))
+    return float(np.mean(_is_at_target(claim, higher, points[column].to_numpy(float))))

@@ -1,4 +1,4 @@
-"""Whether what was measured with a few seeds is above or below something."""
+"""Comparison of metrics that were measured with a few seeds."""
 
 from typing import Any
 
@@ -7,47 +7,56 @@ import numpy as np
 from fcorun.reports.seed_bands import ROUNDING_TOLERANCE
 
 UNCLEAR = "not distinguishable"
-TIE_TOLERANCE = (
-    1e-3  # our choice: of one seed, metrics that differ by less than this share of the larger are not told apart
-)
-SeedValues = dict[Any, float]  # by seed, or one without
+# With one seed, two metrics tie if they differ by less than this share of the larger: a choice of fcorun.
+TIE_TOLERANCE = 1e-3
+SeedValues = dict[Any, float]  # by seed; the key None is for a value that does not depend on the seed
 
 
 def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds") -> tuple[str, str]:
-    """Whether ours are above (``sign`` 1) or below (-1) theirs: yes, no, or not distinguishable; and by what test.
+    """Return whether ``ours`` are above (``sign`` 1) or below (-1) ``theirs``, and the test by which they are compared.
 
-    Of two algorithms that depend on the seed, the values with the same seed are compared, and it must be so in each of
-    these; where only one seed is common to several, nothing can be told. What does not depend on it, a number or a
-    value with the seed None, is compared with each value of the other. Equal numbers cannot be told apart. ``kind``
-    says what the seeds are of, "seeds of data".
+    The answer is "yes", "no", "not distinguishable" or "not measured". If both depend on the seed, values of the same
+    seed are compared: "yes" if ours are above in every common seed, "no" if in none. With one common seed out of
+    several the answer is "not distinguishable". A value that does not depend on the seed, a number or the key None, is
+    compared with each value of the other. Equal numbers are not distinguishable. ``kind`` names the seeds in the test,
+    such as "seeds of data".
     """
-    seeds = max(len(ours), len(theirs))
-    if None in ours or None in theirs or seeds < 2:
+    n_seeds = max(len(ours), len(theirs))
+    if None in ours or None in theirs or n_seeds < 2:
         pairs = [(a, b) for a in ours.values() for b in theirs.values()]
-        test = f"in each of {seeds} {kind}" if seeds > 1 else "one number against another"
+        test = f"in each of {n_seeds} {kind}" if n_seeds > 1 else "one number against another"
     else:
         pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-        common = f"{len(pairs)} common {kind if len(pairs) != 1 else kind.replace('seeds', 'seed')}"
-        test = f"the same sign in each of {f'{seeds} {kind}' if set(ours) == set(theirs) else f'the {common}'}"
+        if set(ours) == set(theirs):
+            seeds = f"{n_seeds} {kind}"
+        else:
+            seeds = f"the {len(pairs)} common {kind if len(pairs) != 1 else kind.replace('seeds', 'seed')}"
+        test = f"the same sign in each of {seeds}"
         if len(pairs) < 2 and ours and theirs:
             return UNCLEAR, f"{test}: too few"
     if not pairs or np.isnan(pairs).any():
         return "not measured", ""
-    signs = {
-        0 if a == b or np.isclose(a, b, rtol=ROUNDING_TOLERANCE, atol=0) else sign * (1 if a > b else -1)
-        for a, b in pairs
-    }
-    return ("yes" if signs == {1} else "no" if signs == {-1} else UNCLEAR), test
+    signs = set()
+    for a, b in pairs:
+        if a == b or np.isclose(a, b, rtol=ROUNDING_TOLERANCE, atol=0):
+            signs.add(0)
+        else:
+            signs.add(sign if a > b else -sign)
+    if signs == {1}:
+        return "yes", test
+    return ("no" if signs == {-1} else UNCLEAR), test
 
 
 def compare_bounds(
     ours: tuple[SeedValues, SeedValues], theirs: tuple[SeedValues, SeedValues], sign: int, kind: str = "seeds"
 ) -> tuple[str, str]:
-    """Compare values of which bounds from below and from above are known, as ``compared`` does numbers: yes or no only
-    where that is so wherever between its bounds each lies."""
-    low, high = 0 if sign > 0 else 1, 1 if sign > 0 else 0
-    at_worst, test = compare(ours[low], theirs[high], sign, kind)
-    at_best, _ = compare(ours[high], theirs[low], sign, kind)
-    if at_worst == at_best:
-        return at_worst, test
+    """Compare values that are known by a lower and an upper bound, as ``compare`` does numbers.
+
+    The answer is "yes" or "no" only if it is the same wherever the values lie between their bounds.
+    """
+    least, most = (0, 1) if sign > 0 else (1, 0)
+    worst_case, test = compare(ours[least], theirs[most], sign, kind)
+    best_case, _ = compare(ours[most], theirs[least], sign, kind)
+    if worst_case == best_case:
+        return worst_case, test
     return UNCLEAR, f"{test}; evaluations too far apart"

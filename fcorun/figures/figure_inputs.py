@@ -1,4 +1,4 @@
-"""What a figure is drawn from."""
+"""Tables and records from which a figure is drawn."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,12 +13,13 @@ from fcorun.reports.run_table import RunTable
 
 @dataclass(frozen=True)
 class FigureInputs:
-    """What there is to draw. A picture is a function of it that returns a matplotlib figure, or None for nothing.
+    """Inputs of a picture: a function that returns a matplotlib figure, or None if nothing was measured.
 
     Attributes:
-        grid, grid_records: the table of all points, and their records in its order.
-        tuned, tuned_records: of the best point of each algorithm, with all seeds.
-        diverged, failed: how many runs with further seeds there are not, by algorithm.
+        metric: the metric by which points of the grid are compared.
+        grid, grid_records: the table of all points of the grid, and their records in the same order.
+        tuned, tuned_records: the table and the records of the best point of each algorithm, with all seeds.
+        diverged, failed: the number of runs with further seeds that diverged or failed, by algorithm.
     """
 
     figure: Figure
@@ -32,37 +33,48 @@ class FigureInputs:
 
     @property
     def lost_seeds(self) -> Counter:
-        """How many seeds of each algorithm are in no band and no median."""
+        """The number of seeds of each algorithm that diverged or failed, and are in no band and no median."""
         return self.diverged + self.failed
 
     def describe_seeds(self, algo: str) -> str:
-        """How many of its seeds an algorithm has, in words; nothing if that is all."""
-        done, lost = int((self.tuned.frame["algo"] == algo).sum()), self.lost_seeds[algo]
-        return f"{done} of {done + lost} seeds" if lost else ""
+        """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
+        n_lost = self.lost_seeds[algo]
+        if not n_lost:
+            return ""
+        n_done = int((self.tuned.frame["algo"] == algo).sum())
+        return f"{n_done} of {n_done + n_lost} seeds"
 
     def title(self, algo: str) -> str:
-        """What the picture calls an algorithm: with its seeds where some were lost."""
-        return self.grid.algo_title(algo) + (f" ({seeds})" if (seeds := self.describe_seeds(algo)) else "")
+        """Return the title of an algorithm in the picture, with the number of its seeds if some were lost."""
+        title, seeds = self.grid.algo_title(algo), self.describe_seeds(algo)
+        return f"{title} ({seeds})" if seeds else title
 
     @property
     def line_styles(self) -> dict[str, CurveStyle]:
-        """The look of each algorithm, in all figures of this table."""
+        """The style of each algorithm, the same in all figures of this table."""
         return curve_styles_of(self.grid)
 
     @property
     def algorithms(self) -> list[str]:
-        """The algorithms to draw, those that came to an end."""
-        there = [name for name in self.line_styles if (self.tuned.frame["algo"] == name).any()]
-        return [name for name in there if name in (self.figure.only or there)]
+        """The algorithms to draw: those of ``figure.only`` that have a finished run."""
+        finished = [name for name in self.line_styles if (self.tuned.frame["algo"] == name).any()]
+        return [name for name in finished if name in (self.figure.only or finished)]
 
     @property
     def best_view(self) -> ProblemView:
         """The best points of the algorithms to draw."""
-        places = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in self.algorithms]
-        records = [self.tuned_records[i] for i in places]
-        table, xs, shown = self.tuned.take(places), self.figure.x, self.figure.panels
+        algorithms = self.algorithms
+        indices = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in algorithms]
+        table = self.tuned.take(indices)
         table = replace(table, titles=table.titles | {algo: self.title(algo) for algo in self.lost_seeds})
-        return ProblemView(table, records, self.metric, self.line_styles, x_axes=xs, panels=shown)
+        return ProblemView(
+            table,
+            [self.tuned_records[i] for i in indices],
+            self.metric,
+            self.line_styles,
+            x_axes=self.figure.x,
+            panels=self.figure.panels,
+        )
 
     @property
     def grid_view(self) -> ProblemView:

@@ -1,4 +1,4 @@
-"""Whether the best rates that a paper prints are the best of those that were tried."""
+"""Check of the best rates that a paper prints against the rates that were tried."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,84 +10,100 @@ from fcorun.figures.comparison import TIE_TOLERANCE, UNCLEAR, compare
 from fcorun.figures.figure_inputs import FigureInputs
 
 RATE_KEYS = ("client_lr", "server_lr")
-_MOST = 3  # points that are told one by one
+_MAX_LISTED = 3  # points
 
 
-def check_published_rates(name: str, of: FigureInputs) -> list[dict[str, str]]:
-    """A row for each algorithm whose best rates the paper prints.
+def check_published_rates(name: str, inputs: FigureInputs) -> list[dict[str, str]]:
+    """Return a row of claims.csv for each algorithm whose best rates the paper prints.
 
-    They hold if they are the best point and no other cannot be told from it; are not distinguishable if they are one of
-    several such points; and do not hold if they are another or diverged. Two points are told apart by their common
-    seeds, as those of claims are, where there are several, else by ``ALIKE``.
+    The claim holds ("yes") if the printed rates are the only best point. It is "not distinguishable" if they tie with
+    other points, and does not hold ("no") if another point is better or if they diverged. Two points are compared by
+    their common seeds, as in claims, or by ``TIE_TOLERANCE`` if they have fewer than two.
     """
     rows = []
-    for algo, rates in (of.figure.printed or {}).items():
-        told = _judged(of, algo, rates)
-        note = of.figure.printed_note if told["holds"] == "no" else ""
-        says = f"best ({', '.join(RATE_KEYS)})"
-        rows.append({"figure": name, "algo": algo, "says": says, **told, "note": note})
+    for algo, rates in (inputs.figure.printed or {}).items():
+        row = {"figure": name, "algo": algo, "says": f"best ({', '.join(RATE_KEYS)})"}
+        row |= _check_rates(inputs, algo, rates)
+        row["note"] = inputs.figure.printed_note if row["holds"] == "no" else ""
+        rows.append(row)
     return rows
 
 
-def _judged(of: FigureInputs, algo: str, rates: Sequence[float]) -> dict[str, str]:
-    best, points = _points(of, algo)
+def _check_rates(inputs: FigureInputs, algo: str, rates: Sequence[float]) -> dict[str, str]:
+    best, points = _list_points(inputs, algo)
     if best is None:
-        return {"measured": "not measured", "wanted": _text(rates), "holds": "not measured", "test": ""}
-    done = [point for point in points if point["status"] == "done" and point["rows"] != best["rows"]]
-    verdicts = [_apart(of, best, point) for point in done]
-    alike = [point for point, (apart, _) in zip(done, verdicts, strict=True) if not apart]
-    tests = [test for _, test in verdicts]
-    same = [point for point in points if np.allclose(point["rates"], rates, rtol=1e-6)]
-    if not same:
+        return {"measured": "not measured", "wanted": _format_rates(rates), "holds": "not measured", "test": ""}
+    ties, tests = [], []
+    for point in points:
+        if point["status"] == "done" and point["rows"] != best["rows"]:
+            is_distinct, test = _is_distinct(inputs, best, point)
+            tests.append(test)
+            if not is_distinct:
+                ties.append(point)
+    printed = [point for point in points if np.allclose(point["rates"], rates, rtol=1e-6)]
+    status = printed[0]["status"] if printed else "missing"
+    if not printed:
         holds = "not tried"
-    elif any(point in (best, *alike) for point in same):
-        holds = UNCLEAR if alike else "yes"
+    elif any(point in (best, *ties) for point in printed):
+        holds = UNCLEAR if ties else "yes"
     else:
-        holds = "no" if same[0]["status"] in ("done", "diverged") else "not measured"
-        tests += ["the printed rates diverged"] if same[0]["status"] == "diverged" else []
-    alike.sort(key=lambda point: point not in same)  # the printed ones are among those that are told
-    told = [_text(point["rates"]) for point in (best, *alike)]
-    more = [f"{len(told) - _MOST} others"] if len(told) > _MOST else []
-    ended = {point["rates"][0] for point in points if point["status"] == "done"}
-    lost = {point["rates"][0] for point in points if point["status"] == "diverged"} - ended
-    if lost and len(ended) == 1 and all(point["rates"][0] in ended | lost for point in points):
+        holds = "no" if status in ("done", "diverged") else "not measured"
+        if status == "diverged":
+            tests.append("the printed rates diverged")
+    ties.sort(key=lambda point: point not in printed)  # the printed rates are listed first
+    listed = [_format_rates(point["rates"]) for point in (best, *ties)]
+    if len(listed) > _MAX_LISTED:
+        listed[_MAX_LISTED:] = [f"{len(listed) - _MAX_LISTED} others"]
+    done_client_rates = {point["rates"][0] for point in points if point["status"] == "done"}
+    diverged_client_rates = {point["rates"][0] for point in points if point["status"] == "diverged"}
+    diverged_client_rates -= done_client_rates
+    all_known = all(point["rates"][0] in done_client_rates | diverged_client_rates for point in points)
+    if diverged_client_rates and len(done_client_rates) == 1 and all_known:
         tests.append("all other client_lr diverged")
-    found = f"{of.metric} {best['metric']:.4g} at {' or '.join([*told[:_MOST], *more])}"
-    there = f", where it is {same[0]['metric']:.4g}" if same and same[0]["status"] == "done" else ""
-    return {"measured": found, "wanted": _text(rates) + there, "holds": holds, "test": "; ".join(dict.fromkeys(tests))}
+    wanted = _format_rates(rates)
+    if status == "done":
+        wanted += f", where it is {printed[0]['metric']:.4g}"
+    return {
+        "measured": f"{inputs.metric} {best['metric']:.4g} at {' or '.join(listed)}",
+        "wanted": wanted,
+        "holds": holds,
+        "test": "; ".join(dict.fromkeys(tests)),
+    }
 
 
-def _points(of: FigureInputs, algo: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """The best point of an algorithm, None if it has none, and all points of the same problem, with their rates."""
-    best = [row for row in of.grid_view.best_rows() if row["algo"] == algo]
-    if not best:
+def _list_points(inputs: FigureInputs, algo: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Return the best point of an algorithm, None if it has none, and all points of the same problem, with rates."""
+    best_rows = [row for row in inputs.grid_view.best_rows() if row["algo"] == algo]
+    if not best_rows:
         return None, []
-    apart, points = of.grid.problem_keys(of.metric), []
-    for point in of.grid.fold_seeds(of.metric).to_dict("records"):
-        own = of.grid_records[point["rows"][0]].config.get("algo", {})
-        if (
-            point["algo"] == algo
-            and {*RATE_KEYS} <= {*own}
-            and all(str(point[key]) == str(best[-1][key]) for key in apart)
-        ):
-            points.append(point | {"rates": [own[key] for key in RATE_KEYS]})
-    return next((point for point in points if point["rows"] == best[-1]["rows"]), None), points
+    best_row = best_rows[-1]
+    problem_keys = inputs.grid.problem_keys(inputs.metric)
+    points = []
+    for point in inputs.grid.fold_seeds(inputs.metric).to_dict("records"):
+        config = inputs.grid_records[point["rows"][0]].config.get("algo", {})
+        has_rates = set(RATE_KEYS) <= set(config)
+        same_problem = all(str(point[key]) == str(best_row[key]) for key in problem_keys)
+        if point["algo"] == algo and has_rates and same_problem:
+            points.append(point | {"rates": [config[key] for key in RATE_KEYS]})
+    best = next((point for point in points if point["rows"] == best_row["rows"]), None)
+    return best, points
 
 
-def _apart(of: FigureInputs, best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
-    """Whether the best point can be told from another, and by what test."""
-    values = of.grid.tail_values(of.metric)
+def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
+    """Return whether the best point is distinguishable from another one, and by which test."""
+    values = inputs.grid.tail_values(inputs.metric)
     ours, theirs = (
-        {find_seed(of.figure, of.grid_records[place]): float(values[place]) for place in point["rows"]}
+        {find_seed(inputs.figure, inputs.grid_records[i]): float(values[i]) for i in point["rows"]}
         for point in (best, other)
     )
-    if None not in ours and len({*ours} & {*theirs}) > 1:
-        holds, test = compare(ours, theirs, 1 if of.grid.metrics[of.metric].higher else -1, of.figure.seed_kind)
-        return holds == "yes", test
+    if None not in ours and len(set(ours) & set(theirs)) > 1:
+        sign = 1 if inputs.grid.metrics[inputs.metric].higher else -1
+        answer, test = compare(ours, theirs, sign, inputs.figure.seed_kind)
+        return answer == "yes", test
     a, b = best["metric"], other["metric"]
-    test = f"told apart by {TIE_TOLERANCE:.1%} of {of.metric}, our choice"
+    test = f"told apart by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"
     return bool(abs(a - b) > TIE_TOLERANCE * max(abs(a), abs(b))), test
 
 
-def _text(rates: Sequence[float]) -> str:
+def _format_rates(rates: Sequence[float]) -> str:
     return f"({', '.join(f'{rate:g}' for rate in rates)})"

@@ -1,4 +1,4 @@
-"""From a figure's name to its picture and the verdict on its claims: run what is missing, tune, draw, check."""
+"""Reproduction of a figure: run what is missing, tune, draw, and check the claims."""
 
 import hashlib
 import time
@@ -16,7 +16,6 @@ from fcorun.configuration.overrides import override_key
 from fcorun.configuration.search_path import find_choices, header_comment, packaged_config_dir
 from fcorun.configuration.sweep_algorithms import sweep_algorithms
 from fcorun.errors import UserError
-from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import prepare
 from fcorun.figures import checks, claims, published_rates
 from fcorun.figures.draw import CAPTIONS, PICTURES, stamp_text
@@ -36,20 +35,28 @@ from fcorun.reports.seed_bands import describe_band, seed_band
 from fcorun.reports.sweep_report import warn_unfinished
 from fcorun.system.files import write_atomically
 
-SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and says what fails
-ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # change no run, but what is best and all that is claimed of it
+SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and reports failures
+ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # outside the identity of runs, but they decide the best points and claims
 PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
-    "bounds": lambda of: theory.check_bounds(of.grid_records),
-    "fixed_points": lambda of: fedsplit.check_fixed_points(of.grid_records),
-    "conditioning": lambda of: fedsplit.check_conditioning(of.grid_records),
+    "bounds": lambda inputs: theory.check_bounds(inputs.grid_records),
+    "fixed_points": lambda inputs: fedsplit.check_fixed_points(inputs.grid_records),
+    "conditioning": lambda inputs: fedsplit.check_conditioning(inputs.grid_records),
     "personalised": personalised.check_personalised,
 }
 
 
 @dataclass(frozen=True)
 class FigureResult:
-    """A figure that was made: its folder, the rows of its claims, what is to be known of its runs, a sentence each,
-    whether all were there, the records, and whether it is to have a page."""
+    """A figure that was made.
+
+    Attributes:
+        folder: the folder of the figure.
+        rows: the rows of claims.csv.
+        warnings: a sentence each, about lost seeds and runs that had not converged.
+        complete: whether no run failed.
+        records: the records of all runs.
+        wants_page: whether the configuration asks for report.html.
+    """
 
     folder: Path
     rows: list[dict]
@@ -62,197 +69,217 @@ class FigureResult:
 def reproduce(
     name: str, out: Path, sweep: SweepRunner, fast: bool = False, overrides: Sequence[str] = ()
 ) -> FigureResult:
-    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv, and figure.json, what it is.
+    """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv, and figure.json.
 
-    Its records stay in runs/ and seeds/ beside it, or beside the figure that it shares them with, and are used again.
-    ``sweep`` makes them. ``fast`` makes the smaller version in NAME-fast. ``overrides`` go to every run; those that
-    change what is run, or by what it is judged, make the figure one of our own, in NAME-HASH, and marked so. Notes on
-    claims are of the paper's figure, and are left out of all others. Raises UserError for a figure that is not there,
-    or whose runs cannot be had.
+    ``sweep`` makes the records, in runs/ and seeds/ beside the figure, or beside the figure with whom it shares them;
+    existing records are used again. Set ``fast`` for the smaller version, in NAME-fast. ``overrides`` apply to every
+    run. Overrides that change the runs, or the metric that compares them, make another figure, in NAME-HASH, whose
+    picture says so. Notes on claims are about the unchanged figure, and are left out of all others.
+
+    Raises:
+        UserError: the figure does not exist, or its runs cannot be made.
     """
-    figure, _ = load_figure(name, _plain(overrides))
-    smaller = figure.fast if fast else []
-    figure, config = load_figure(name, _plain([*smaller, *overrides]))
+    figure, _ = load_figure(name, _select_plain(overrides))
+    fast_overrides = figure.fast if fast else []
+    all_overrides = [*fast_overrides, *overrides]
+    figure, config = load_figure(name, _select_plain(all_overrides))
     experiment = prepare(config)
-    _check(figure, experiment, f"experiment={name}", [*smaller, *overrides])
-    _ = experiment.fingerprint  # asks for the data's files before anything is written
-    places = {
-        f"data.{key}" for key, marks in field_marks(type(experiment.data)).items() if "outside identity" in marks
-    } | keys_outside_identity()
-    places -= ASSESSMENT_KEYS
-    own = sorted(text for text in overrides if override_key(text) not in places)
-    ending = ("-fast" if fast else "") + (f"-{hashlib.sha256(repr(own).encode()).hexdigest()[:6]}" if own else "")
-    mark = " ".join([*(["fast version:"] if fast else []), *smaller, *(["with", *own] if own else [])])
-    home, folder = out / f"{figure.runs or name}{ending}", out / f"{name}{ending}"
+    choice = f"experiment={name}"
+    checks.check_metrics(figure, experiment.metrics)
+    checks.check_reference(figure, experiment.settings.reference)
+    checks.check_algorithms(figure, [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])])
+    _ = experiment.fingerprint  # finds or downloads the files of the data before anything is written
+
+    neutral_keys = keys_outside_identity() - ASSESSMENT_KEYS
+    for key, marks in field_marks(type(experiment.data)).items():
+        if "outside identity" in marks:
+            neutral_keys.add(f"data.{key}")
+    changes = sorted(text for text in overrides if override_key(text) not in neutral_keys)
+    suffix = "-fast" if fast else ""
+    stamp = [*(["fast version:"] if fast else []), *fast_overrides]
+    if changes:
+        suffix += f"-{hashlib.sha256(repr(changes).encode()).hexdigest()[:6]}"
+        stamp += ["with", *changes]
     if fast:
         figure = replace(figure, seeds=figure.seeds[:2])
-    if mark:
+    if stamp:
         figure = remove_notes(figure)
-    of = _measured(sweep, figure, config["metric"], home, [f"experiment={name}", *smaller, *overrides])
-    pictures = _drawn(of, mark, config["style"])
-    folder.mkdir(parents=True, exist_ok=True)
-    best = of.grid_view.best_rows()
-    used = {row["algo"]: of.grid_records[row["rows"][0]].config["algo"] for row in best}
-    rates = {algo: tuple(own[key] for key in RATE_KEYS) for algo, own in used.items() if set(RATE_KEYS) <= set(own)}
-    write_atomically(folder / "table.csv", frame_csv(_summary(of.tuned, of.metric, rates, of.lost_seeds)))
-    rows = [{"figure": name + ending, **row} for row in PAPER_CHECKS[figure.verdicts](of)] if figure.verdicts else []
-    rows += [
-        *claims.check_claims(name + ending, figure, claims.collect_measurements(of)),
-        *published_rates.check_published_rates(name + ending, of),
-    ]
-    rows = [row | {"changed": " ".join([*(["fast"] if fast else []), *own])} for row in rows]
-    write_atomically(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
-    write_atomically(folder / "figure.json", json_text(_about(name, figure, mark)))
-    for picture, drawn in pictures.items():
-        write_atomically(folder / picture, drawn)
-    records = [*of.grid_records, *of.tuned_records]
-    return FigureResult(folder, rows, _remarks(of), not of.failed, records, wants_page=config["report"])
+    records_folder = out / f"{figure.runs or name}{suffix}"
+    inputs = _run_figure(sweep, figure, config["metric"], records_folder, [choice, *all_overrides])
+    pictures = _draw(inputs, " ".join(stamp), config["style"])
 
-
-def _about(name: str, figure: Figure, mark: str) -> dict[str, Any]:
-    """What a page says of a figure: ``ours`` is whether its file is fcorun's, ``changed`` what is not as in it."""
+    rows: list[dict[str, Any]] = []
+    if figure.verdicts:
+        rows += [{"figure": name + suffix, **row} for row in PAPER_CHECKS[figure.verdicts](inputs)]
+    rows += claims.check_claims(name + suffix, figure, claims.collect_measurements(inputs))
+    rows += published_rates.check_published_rates(name + suffix, inputs)
+    changed = " ".join([*(["fast"] if fast else []), *changes])
+    rows = [row | {"changed": changed} for row in rows]
     path = find_figure(name)
-    return {
+    description = {
         "name": name,
         "title": figure.title,
         "about": header_comment(path),
-        "changed": mark,
+        "changed": " ".join(stamp),
         "caption": CAPTIONS[figure.draw],
         "ours": path.is_relative_to(packaged_config_dir()),
     }
+    folder = out / f"{name}{suffix}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "table.csv", frame_csv(_tabulate_best(inputs)))
+    write_atomically(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
+    write_atomically(folder / "figure.json", json_text(description))
+    for file, content in pictures.items():
+        write_atomically(folder / file, content)
+    return FigureResult(
+        folder=folder,
+        rows=rows,
+        warnings=_warn_lost_seeds(inputs),
+        complete=not inputs.failed,
+        records=[*inputs.grid_records, *inputs.tuned_records],
+        wants_page=config["report"],
+    )
 
 
-def _check(figure: Figure, experiment: Experiment, file: str, overrides: Sequence[str]) -> None:
-    """Refuse what a figure cannot have, before anything runs."""
-    checks.check_metrics(figure, experiment.metrics)
-    checks.check_reference(figure, experiment.settings.reference)
-    checks.check_algorithms(figure, [*sweep_algorithms([file]), *sweep_algorithms([file, *overrides])])
+def _select_plain(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of the data and of their evaluation and drawing, without axes of a sweep."""
+    prefixes = ("metric=", "x=", "style=", "report=", "data=", "data.", "objective=", "objective.")
+    return [text for text in overrides if text.startswith(prefixes) and ("," not in text or "[" in text)]
 
 
-def _measured(
-    sweep: SweepRunner, figure: Figure, metric: str | None, home: Path, common: Sequence[str]
+def _run_figure(
+    sweep: SweepRunner, figure: Figure, metric: str | None, folder: Path, overrides: Sequence[str]
 ) -> FigureInputs:
-    """What there is to draw once all is run."""
-    grid = _swept(sweep, home / "runs", common)
-    records = [Record(home / "runs" / place) for place in grid.frame["folder"]]
+    """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds."""
+    grid = _run_sweep(sweep, folder / "runs", overrides)
+    grid_records = [Record(folder / "runs" / name) for name in grid.frame["folder"]]
     metric = grid.resolve_metric(metric)
     best = [row for row in grid.best_points(metric).to_dict("records") if row["seeds"]]
     if not best:
-        raise UserError(f"no run came to an end; the records in {home / 'runs'} say why")
-    chosen = [place for row in best for place in row["rows"]]
-    jobs = _with_seeds(figure, grid, [(row, records[row["rows"][0]]) for row in best])
-    varied = {"algo", *figure.seed_keys, *grid.varied_keys}
-    further = _swept_jobs(sweep, home / "seeds", common, [job for _, job in jobs], varied) if jobs else []
-    diverged, done = (_by_algo(further, status) for status in ("diverged", "done"))
-    failed = Counter(algo for algo, _ in jobs) - done - diverged  # one that cannot be composed does not say whose it is
-    further = [record for record in further if record.status.get("status") == "done"]
-    every = build_table([*records, *further])  # of all, so that the columns are those of the grid
-    tuned = every.take([*chosen, *range(len(records), len(every))])
-    return FigureInputs(figure, metric, grid, records, tuned=tuned,
-                   tuned_records=[*(records[place] for place in chosen), *further],
-                   diverged=diverged, failed=failed)  # fmt: skip
+        raise UserError(f"no run came to an end; the records in {folder / 'runs'} say why")
+    best_indices = [i for row in best for i in row["rows"]]
+    jobs = _list_seed_jobs(figure, grid, [(row, grid_records[row["rows"][0]]) for row in best])
+    seed_records: list[Record] = []
+    if jobs:
+        varied = {"algo", *figure.seed_keys, *grid.varied_keys}
+        fixed = [text for text in overrides if override_key(text) not in varied]
+        listed = ",".join(f"'{job}'" for _, job in jobs)
+        further = [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"]
+        seed_table = _run_sweep(sweep, folder / "seeds", further)
+        seed_records = [Record(folder / "seeds" / name) for name in seed_table.frame["folder"]]
+    diverged = _count_by_algorithm(seed_records, "diverged")
+    done = _count_by_algorithm(seed_records, "done")
+    # a job whose configuration could not be composed has no algorithm in its record, so that failures are the rest
+    failed = Counter(algo for algo, _ in jobs) - done - diverged
+    seed_records = [record for record in seed_records if record.status.get("status") == "done"]
+    all_runs = build_table([*grid_records, *seed_records])  # together, for the columns of the grid
+    return FigureInputs(
+        figure,
+        metric,
+        grid,
+        grid_records,
+        tuned=all_runs.take([*best_indices, *range(len(grid_records), len(all_runs))]),
+        tuned_records=[*(grid_records[i] for i in best_indices), *seed_records],
+        diverged=diverged,
+        failed=failed,
+    )
 
 
-def _by_algo(records: Sequence[Record], status: str) -> Counter:
-    """How many of these records have come to this end, by algorithm."""
+def _count_by_algorithm(records: Sequence[Record], status: str) -> Counter:
+    """Count the records with this status, by algorithm."""
     return Counter(record.flat_config["algo.name"] for record in records if record.status.get("status") == status)
 
 
-def _remarks(of: FigureInputs) -> list[str]:
-    """Which seeds are not there, and why; which methods had not come to an end."""
-    ends = {"diverged": of.diverged, "failed, as said above": of.failed}
-    lost = [(algo, count, end) for end, counts in ends.items() for algo, count in counts.items()]
-    lines = [f"{algo} has {of.describe_seeds(algo)}: {count} of its runs {end}" for algo, count, end in lost]
-    return [*lines, *warn_unfinished(of.tuned, of.metric)]
-
-
-def _plain(overrides: Sequence[str]) -> list[str]:
-    """Those that say which data there must be, how they are judged and drawn, and are no axes."""
-    said = ("metric=", "x=", "style=", "report=", "data=", "data.", "objective=", "objective.")
-    chosen = [text for text in overrides if text.startswith(said)]
-    return [text for text in chosen if "," not in text or "[" in text]
-
-
-def _swept(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> RunTable:
-    """Run a sweep as the command line would, and the table of its points. Raises UserError when nothing was run."""
-    before = time.time()
-    place = str(folder).replace("'", "\\'")
-    given = [text for text in overrides if override_key(text) != "report"]  # a figure has one page, beside its picture
-    sweep([*given, "report=false", f"hydra.sweep.dir='{place}'"])
-    found = folder / "results.csv"
-    if not found.exists() or found.stat().st_mtime < before - 1:
+def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> RunTable:
+    """Run a sweep like the command line, and return the table of its points. Raises UserError if nothing was run."""
+    started = time.time()
+    quoted_folder = str(folder).replace("'", "\\'")
+    kept = [text for text in overrides if override_key(text) != "report"]  # a figure has one page, beside its picture
+    sweep([*kept, "report=false", f"hydra.sweep.dir='{quoted_folder}'"])
+    results = folder / "results.csv"
+    if not results.exists() or results.stat().st_mtime < started - 1:
         raise UserError(f"the runs of {folder} did not come about, as said above")
-    records = [
-        Record(folder / place) for place in load_settings(folder).runs
-    ]  # not all that an earlier version left there
+    # the folder may hold further runs, of an earlier version of the figure
+    records = [Record(folder / name) for name in load_settings(folder).runs]
     return build_table([record for record in records if record.status], root=folder)
 
 
-def _with_seeds(figure: Figure, grid: RunTable, best: Sequence[tuple[dict, Record]]) -> list[tuple[str, str]]:
-    """The algorithm and the overrides of each job that runs a best point again with a further seed; a point is its row
-    and one of its records."""
+def _list_seed_jobs(figure: Figure, grid: RunTable, best: Sequence[tuple[dict, Record]]) -> list[tuple[str, str]]:
+    """Return the algorithm and the overrides of each job that runs a best point with a further seed.
+
+    Each best point is its row in the table and one of its records.
+    """
     jobs = []
     for row, record in best:
         if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
             continue  # a baseline draws nothing
-        own = {f"algo.{key}": value for key, value in record.config["algo"].items() if key not in LABEL_KEYS}
-        own |= {key: row[key] for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS}
-        own = {f"++{key}" if "." in key else key: value for key, value in own.items()}  # their files may not hold them
-        point = [
-            *_chosen(record.config["algo"]),
-            *(f"{key}={value}" for key, value in own.items() if value is not None and value == value),
-        ]
+        algo = record.config["algo"]
+        values = {f"algo.{key}": value for key, value in algo.items() if key not in LABEL_KEYS}
+        for key in grid.varied_keys:
+            if not key.startswith("algo.") and key not in SEED_KEYS:
+                values[key] = row[key]
+        point = _choose_algorithm(algo)
+        for key, value in values.items():
+            is_missing = value is None or value != value  # None or NaN
+            if not is_missing:
+                prefix = "++" if "." in key else ""  # the file of a choice may not have the key
+                point.append(f"{prefix}{key}={value}")
         for seed in figure.seeds:
             jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
     return jobs
 
 
-def _swept_jobs(
-    sweep: SweepRunner, folder: Path, common: Sequence[str], jobs: Sequence[str], varied: set[str]
-) -> list[Record]:
-    """Run these jobs, and nothing of what is ``varied`` otherwise; their records."""
-    listed = ",".join(f"'{job}'" for job in jobs)
-    fixed = [text for text in common if override_key(text) not in varied]
-    found = _swept(sweep, folder, [*fixed, "hydra.sweeper.params=null", f"hydra.sweeper.also=[{listed}]"])
-    return [Record(folder / place) for place in found.frame["folder"]]
-
-
-def _chosen(algo: dict[str, Any]) -> list[str]:
-    """The overrides that choose an algorithm; a variant, which has no file of its own, by that of its class."""
-    files = {
-        name: yaml.safe_load(path.read_text(encoding="utf-8")).get("class")
-        for name, path in find_choices("algo").items()
-    }
-    if algo["name"] in files or algo["class"] not in files.values():
+def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
+    """Return the overrides that choose an algorithm; a variant without a file is chosen by the file of its class."""
+    classes = {}
+    for name, path in find_choices("algo").items():
+        classes[name] = yaml.safe_load(path.read_text(encoding="utf-8")).get("class")
+    if algo["name"] in classes or algo["class"] not in classes.values():
         return [f"algo={algo['name']}"]
-    base = next(name for name, path in files.items() if path == algo["class"])
+    base = next(name for name, path in classes.items() if path == algo["class"])
     title = [f'++algo.title="{algo["title"]}"'] if "title" in algo else []
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 
-def _drawn(of: FigureInputs, mark: str, style: str) -> dict[str, bytes]:
-    """Return the picture as the content of each of its files. Raises UserError where there is nothing to draw."""
+def _draw(inputs: FigureInputs, stamp: str, style: str) -> dict[str, bytes]:
+    """Return the contents of figure.png and figure.pdf. Raises UserError if nothing was measured."""
     with style_context(style):
-        picture = PICTURES[of.figure.draw](of)
+        picture = PICTURES[inputs.figure.draw](inputs)
         if picture is None:
             raise UserError("its runs measured nothing to draw")
-        if mark:
-            stamp_text(picture, mark)
+        if stamp:
+            stamp_text(picture, stamp)
         return {f"figure.{format}": render_figure(picture, format) for format in ("png", "pdf")}
 
 
-def _summary(tuned: RunTable, metric: str, rates: dict[str, tuple], lost: Counter) -> DataFrame:
-    """The best point of each algorithm on each problem: its rates, the median and the band over seeds of each tail
-    average."""
+def _tabulate_best(inputs: FigureInputs) -> DataFrame:
+    """Return the best point of each algorithm on each problem: its rates, and the band over seeds of tail averages."""
+    tuned = inputs.tuned
+    best_config = {}
+    for row in inputs.grid_view.best_rows():
+        best_config[row["algo"]] = inputs.grid_records[row["rows"][0]].config["algo"]
+    problem_keys = [key for key in tuned.problem_keys(inputs.metric) if tuned.frame[key].nunique() > 1]
     rows: list[dict[str, Any]] = []
-    apart = [key for key in tuned.problem_keys(metric) if tuned.frame[key].nunique() > 1]
-    for (algo, *values), own in tuned.frame.groupby(["algo", *apart], sort=False, dropna=False):
-        row: dict[str, Any] = {"algo": algo, **dict(zip(apart, values, strict=True))}
-        row |= {**dict(zip(RATE_KEYS, rates.get(algo, ()), strict=False)), "seeds": len(own)}
-        row["band"] = describe_band([len(own)], tuned.seed_kind) if len(own) > 1 else ""
-        row["seeds_lost"] = lost[algo]  # that diverged, or failed: they are in no band and no median
-        for name in (name for name in own if name.startswith("tail_")):
-            low, middle, high = seed_band(own[name].to_numpy(float))
-            row |= {name: middle, f"{name}_low": low, f"{name}_high": high}
+    for (algo, *values), runs in tuned.frame.groupby(["algo", *problem_keys], sort=False, dropna=False):
+        row: dict[str, Any] = {"algo": algo, **dict(zip(problem_keys, values, strict=True))}
+        config = best_config.get(algo, {})
+        if set(RATE_KEYS) <= set(config):
+            row |= {key: config[key] for key in RATE_KEYS}
+        row["seeds"] = len(runs)
+        row["band"] = describe_band([len(runs)], tuned.seed_kind) if len(runs) > 1 else ""
+        row["seeds_lost"] = inputs.lost_seeds[algo]  # diverged or failed: in no band and no median
+        for name in runs:
+            if name.startswith("tail_"):
+                low, median, high = seed_band(runs[name].to_numpy(float))
+                row |= {name: median, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _warn_lost_seeds(inputs: FigureInputs) -> list[str]:
+    """Return warnings about seeds that diverged or failed, and about algorithms that had not converged."""
+    warnings = []
+    for end, counts in {"diverged": inputs.diverged, "failed, as said above": inputs.failed}.items():
+        for algo, count in counts.items():
+            warnings.append(f"{algo} has {inputs.describe_seeds(algo)}: {count} of its runs {end}")
+    return [*warnings, *warn_unfinished(inputs.tuned, inputs.metric)]

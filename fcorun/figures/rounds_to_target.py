@@ -1,4 +1,4 @@
-"""From which round on a metric is at its target, as closely as the evaluations of a run tell."""
+"""Rounds until a metric reaches its target, as precisely as the evaluations of a run tell."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,11 +7,11 @@ import numpy as np
 
 
 class RoundsToTarget(NamedTuple):
-    """The rounds between which a run has come to a target, for good.
+    """Bounds on the round from which on a run stays at a target.
 
     Attributes:
-        first: the earliest round that it can be, the one after the last evaluation without it; infinite: never.
-        last: the first evaluation from which on every one is at the target.
+        earliest: the round after the last evaluation that is not at the target; infinite if the run never reaches it.
+        latest: the round of the first evaluation from which on every evaluation is at the target.
     """
 
     earliest: float
@@ -28,12 +28,13 @@ class RoundsToTarget(NamedTuple):
 
 
 def find_rounds_to_target(rounds: Sequence[float], at_target: Sequence[bool]) -> RoundsToTarget:
-    """Return when a run comes to a target, from the rounds of its evaluations and whether each is at the target.
+    """Find the round of a target from the rounds of the evaluations and whether each of them is at the target.
 
-    A target that is left again has not been reached.
+    A target that a run leaves again does not count as reached.
     """
-    kept = np.logical_and.accumulate(np.asarray(at_target, bool)[::-1])[::-1]
-    if not kept.any():
+    stays_at_target = np.logical_and.accumulate(np.asarray(at_target, bool)[::-1])[::-1]
+    if not stays_at_target.any():
         return RoundsToTarget(np.inf, np.inf)
-    place = int(np.argmax(kept))
-    return RoundsToTarget(rounds[place - 1] + 1.0 if place else float(rounds[0]), float(rounds[place]))
+    first = int(np.argmax(stays_at_target))
+    earliest = rounds[first - 1] + 1.0 if first else float(rounds[0])
+    return RoundsToTarget(earliest, float(rounds[first]))

@@ -1,4 +1,4 @@
-"""What a figure is: the section ``figure`` of a file in conf/experiment."""
+"""Specification of a figure: the section ``figure`` of a file in conf/experiment."""
 
 import re
 from collections.abc import Sequence
@@ -15,22 +15,23 @@ from fcorun.reports.seed_bands import SEED_KINDS
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of a figure, so that it can be checked.
+    """A claim of a paper about a figure, in a form that can be checked.
 
     ``metric`` of ``algo`` is measured ``at``
 
     - the "tail" average at the algorithm's best rates, for each seed;
-    - {bytes: 5e6}, or rounds, grad_evals, seconds: the last evaluation at its best rates that took no more, for each
-      seed;
-    - the "worst" value at any evaluation of any seed there, but for the start, round 0, which is the same for all;
-    - "reach", the first round from which on any point of the grid is at ``target``, for good: between two evaluations
-      where these are several rounds apart;
+    - {bytes: 5e6}, or rounds, grad_evals, seconds: the last evaluation at the algorithm's best rates that took no more
+      than that, for each seed;
+    - the "worst" value at any evaluation of any seed at these rates, but for the start, round 0, which is the same for
+      all;
+    - "reach", the first round from which on any point of the grid stays at ``target``: known as two bounds if
+      evaluations are several rounds apart;
     - the "share" of all grid points whose tail average is at least as good as ``target``;
-    - {largest: KEY}, the largest value of a key at which a grid point comes as near the best one as 0.1 %.
+    - {largest: KEY}, the largest value of a key at which a grid point is within 0.1 % of the best point.
 
-    The claim holds if that is above (below) each of the numbers, and ``times`` as much as each of the algorithms, that
-    are listed, in every seed; it does not if it is so in none, and else the two are not distinguishable. ``note`` is
-    what is known of it where it does not hold.
+    The claim holds if in every seed the quantity is above (below) each number listed, and above (below) ``times`` the
+    quantity of each algorithm listed. The claim does not hold if that is so in no seed; otherwise the two are not
+    distinguishable. ``note`` explains a claim that does not hold.
     """
 
     says: str
@@ -47,14 +48,14 @@ class Claim:
         if isinstance(self.at, str):
             check_value(self.at, Literal["tail", "reach", "worst", "share"], "figure.claims.at")
         else:
-            object.__setattr__(self, "at", _place(self.at))
+            object.__setattr__(self, "at", _check_place(self.at))
         if (self.target is None) == (self.at in ("reach", "share")):
             raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
         if not self.above and not self.below:
             raise UserError(f"figure.claims: '{self.says}' needs above or below")
 
 
-def _place(at: dict[str, Any]) -> dict[str, Any]:
+def _check_place(at: dict[str, Any]) -> dict[str, Any]:
     """Check where a claim is measured, {AXIS: NUMBER} or {largest: KEY}. Raises UserError."""
     if len(at) != 1:
         raise UserError(f"figure.claims.at={at} must have one key: give {{bytes: 5e6}} or {{largest: algo.client_lr}}")
@@ -67,25 +68,25 @@ def _place(at: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: how it is drawn from the records of its sweep, and what the paper says of it.
+    """Specification of a figure: the picture, drawn from the records of a sweep, and the claims of the paper.
 
     Attributes:
-        title: what is shown, in a line.
-        draw: the picture of that name in fcorun.figures.draw.
-        verdicts: what is worked out of the records beside the claims, in fcorun.figures.papers: bounds of theory,
-            fixed_points or conditioning of fedsplit, margins and identities of personalised.
-        panels: the metrics to draw, one a panel.
-        x: what curves are drawn against; several make a column of panels each.
-        only: the algorithms to draw; none: all.
-        runs: the figure whose sweep this one is drawn from; None: its own.
-        seeds: with which the best points are run again, beside the seed of the grid.
-        seeded: what they are seeds of: "seed", cohorts and minibatches on the same data; or "data", the data anew, and
-            with them cohorts and minibatches.
+        title: a line that says what the figure shows.
+        draw: the name of a picture in fcorun.figures.draw.
+        verdicts: a check of the records beside the claims, in fcorun.figures.papers: bounds (module theory),
+            fixed_points or conditioning (module fedsplit), personalised (margins and identities of personal models).
+        panels: the metrics to draw, one in each panel.
+        x: the x axis of curves; each of several axes makes a column of panels.
+        only: the algorithms to draw; an empty list: all.
+        runs: another figure whose sweep this figure is drawn from; None: a sweep of its own.
+        seeds: the seeds with which the best points are run again, beside the seed of the grid.
+        seeded: "seed" draws other cohorts and minibatches with each seed, on the same data; "data" draws other data,
+            too.
         fast: overrides for a smaller version, run within a minute.
         printed: the best rates that the paper prints, {algorithm: [client_lr, server_lr]}.
-        printed_note: what is known of those that are not the best here; like a claim's ``note``, said of the unchanged
-            figure alone.
-        claims: what the paper says.
+        printed_note: an explanation of printed rates that are not the best; shown, like the ``note`` of a claim, for
+            the unchanged figure alone.
+        claims: the claims of the paper.
     """
 
     title: str
@@ -104,17 +105,20 @@ class Figure:
 
     @property
     def seed_keys(self) -> tuple[str, ...]:
-        """The keys that each further seed is given to."""
+        """The configuration keys that each further seed sets."""
         return ("seed", "data.seed") if self.seeded == "data" else ("seed",)
 
     @property
     def seed_kind(self) -> str:
-        """The word for several seeds: seeds of data, or of cohorts."""
+        """The seeds in words: "seeds of data" or "seeds of cohorts"."""
         return SEED_KINDS[self.seed_keys[-1]]
 
     def __post_init__(self):
-        given = [c if isinstance(c, Claim) else check_value(c, dict[str, Any], "figure.claims") for c in self.claims]
-        claims = [c if isinstance(c, Claim) else build(Claim, c, "figure.claims") for c in given]
+        claims = []
+        for claim in self.claims:
+            if not isinstance(claim, Claim):
+                claim = build(Claim, check_value(claim, dict[str, Any], "figure.claims"), "figure.claims")
+            claims.append(claim)
         if self.draw == "bars" and not self.panels:
             raise UserError("figure.draw=bars needs figure.panels: the metrics to draw")
         for algo, rates in (self.printed or {}).items():
@@ -124,35 +128,35 @@ class Figure:
 
 
 def remove_notes(figure: Figure) -> Figure:
-    """A figure without what is known of its claims: that is of its runs as they stand in the file."""
+    """Return a figure without its notes, which are about the runs of the unchanged file."""
     return replace(figure, printed_note="", claims=[replace(claim, note="") for claim in figure.claims])
 
 
 def list_figures() -> dict[str, Path]:
-    """The figures there are, and the file of each."""
-    files = sorted(find_choices("experiment").items())
-    return {
-        name: path
-        for name, path in files
-        if re.search(r"^figure:(?!\s*(null|~)\s*$)", path.read_text(encoding="utf-8"), re.M)
-    }
+    """Return the names of all figures, with the file of each."""
+    figures = {}
+    for name, path in sorted(find_choices("experiment").items()):
+        if re.search(r"^figure:(?!\s*(null|~)\s*$)", path.read_text(encoding="utf-8"), re.M):
+            figures[name] = path
+    return figures
 
 
 def find_figure(name: str) -> Path:
-    """The file of a figure, or of an experiment that is none. Raises UserError if there is no such file."""
+    """Return the file of a figure, or of an experiment without a figure. Raises UserError if no file has the name."""
     files = find_choices("experiment")
     if name not in files:
-        mine = "" if user_config_dir() else "; one of your own needs --config-dir DIR"
-        raise UserError(f"there is no figure '{name}': {suggest_name(name, list_figures())}{mine}")
+        advice = "" if user_config_dir() else "; one of your own needs --config-dir DIR"
+        raise UserError(f"there is no figure '{name}': {suggest_name(name, list_figures())}{advice}")
     return files[name]
 
 
 def load_figure(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[str, Any]]:
-    """A figure, and the configuration that its runs have in common; ``x=...`` in ``overrides`` replaces its own.
+    """Return a figure and the configuration that its runs share; ``x=...`` in ``overrides`` replaces the figure's axes.
 
-    Raises UserError if there is no such figure, or its file is no good.
+    Raises UserError if no figure has the name, or its file is not valid.
     """
-    path, config = find_figure(name), compose([f"experiment={name}", *overrides])
+    path = find_figure(name)
+    config = compose([f"experiment={name}", *overrides])
     if config["figure"] is None:
         raise UserError(f"{path} has no section figure, which says how it is drawn: figure: {{title: TEXT}}")
     figure = build(Figure, check_value(config["figure"], dict[str, Any], "figure"), "figure")

@@ -12,7 +12,7 @@ from fcorun import compose, load_records
 from fcorun.cli.commands import main
 from fcorun.cli.main import main as fcorun
 from fcorun.configuration.search_path import packaged_config_dir, use_config_dir
-from fcorun.figures.reproduce import _with_seeds
+from fcorun.figures.reproduce import _list_seed_jobs
 from fcorun.figures.spec import Figure
 from fcorun.reports.build_table import build_table
 from fcorun.sections import GRID_SECTIONS
@@ -81,7 +81,7 @@ def test_a_figure_runs_further_seeds_with_the_field(command):
     record = fake_record("one", config)
     runs = build_table([record])
     with use_config_dir("mine"):
-        jobs = _with_seeds(Figure("t", seeds=[1, 2]), runs, [(runs.to_dicts()[0], record)])
+        jobs = _list_seed_jobs(Figure("t", seeds=[1, 2]), runs, [(runs.to_dicts()[0], record)])
     also = ",".join(f"'{job}'" for _, job in jobs)
     assert command("+algo.momentum=0.1", "hydra.sweeper.params=null", f"hydra.sweeper.also=[{also}]",
                    "hydra.sweep.dir=s", flags=["-m"]) == 0  # fmt: skip

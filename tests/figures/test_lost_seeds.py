@@ -41,7 +41,7 @@ def made(monkeypatch, capsys):
                         (place / "config.yaml").unlink()
             return build_table(load_records(folder), root=folder)
 
-        monkeypatch.setattr("fcorun.figures.reproduce._swept", swept)
+        monkeypatch.setattr("fcorun.figures.reproduce._run_sweep", swept)
         Path("myconf/experiment").mkdir(parents=True)
         Path("myconf/experiment/mine.yaml").write_text(FIGURE)
         code = main(["figure", "mine", "--config-dir", "myconf", "--out", "here", *given])
@@ -80,7 +80,7 @@ def test_what_has_not_come_to_an_end_is_told(made, monkeypatch):
         return formats.read_summary(folder) | {"unfinished": falling, "certificate": near}
 
     monkeypatch.setattr("fcorun.reports.build_table.read_summary", summary)
-    monkeypatch.setattr("fcorun.reports.build_table._optimum", lambda summary: float("nan"))
+    monkeypatch.setattr("fcorun.reports.build_table._read_optimum", lambda summary: float("nan"))
     code, out, claim, _ = made()
     assert code == 0
     assert "above the optimum's objective: fedmid 20 %\n" in out

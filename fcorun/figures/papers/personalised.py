@@ -1,4 +1,4 @@
-"""Own models of clients against one for all and each alone: what is gained, and identities of the methods."""
+"""Personal models against a global model and against local training: gains, and identities of the methods."""
 
 from functools import cache
 from typing import Any
@@ -26,73 +26,79 @@ from fcorun.reports.seed_bands import describe_band, seed_band
 ACCURACY, GLOBAL, ALONE = PERSONAL_PREFIX + "val_accuracy", "fedavg", "local"
 
 
-def draw_accuracies(of: FigureInputs) -> Any:
-    """Three panels: the accuracy of global and own models at the best rates, sparsity against accuracy over all points
-    of the grid, and accuracy against communication."""
-    algos, cutoff = of.algorithms, of.tuned.cutoff
+def draw_accuracies(inputs: FigureInputs) -> Any:
+    """Draw three panels: accuracy at the best rates, sparsity against accuracy, and accuracy against communication.
+
+    The first panel has global and personal models, the second all points of the grid.
+    """
+    algos, cutoff = inputs.algorithms, inputs.tuned.cutoff
     figure, (left, middle, right) = make_figure(3, 3, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
                                          gap=(0.55, 0.5))  # fmt: skip
-    seeds = of.tuned.frame.groupby("algo").size().max()
-    for place, algo in enumerate(algos):
-        look, own = of.line_styles[algo], of.tuned.frame[of.tuned.frame["algo"] == algo]
-        marks = {"color": look.colour, "marker": look.marker, "linestyle": "none"}
-        if algo != ALONE:  # it has no global model
-            low, value, high = seed_band(own["tail_val_accuracy"].to_numpy(float))
-            left.plot([low, high], [place, place], color=look.colour, linewidth=pt(0.8), linestyle=":")
-            left.plot(value, place, **marks | {"markerfacecolor": "white"})
-        if own[f"tail_{ACCURACY}"].notna().any():
-            low, value, high = seed_band(own[f"tail_{ACCURACY}"].to_numpy(float))
-            left.plot([low, high], [place, place], color=look.colour, linewidth=pt(1))
-            left.plot(value, place, **marks)
-    left.set_yticks(range(len(algos)), [of.grid.algo_title(name) for name in algos])
-    tail = of.tuned.tail_rounds
+    seeds = inputs.tuned.frame.groupby("algo").size().max()
+    for i, algo in enumerate(algos):
+        style = inputs.line_styles[algo]
+        runs = inputs.tuned.frame[inputs.tuned.frame["algo"] == algo]
+        marks = {"color": style.colour, "marker": style.marker, "linestyle": "none"}
+        if algo != ALONE:  # local training has no global model
+            low, median, high = seed_band(runs["tail_val_accuracy"].to_numpy(float))
+            left.plot([low, high], [i, i], color=style.colour, linewidth=pt(0.8), linestyle=":")
+            left.plot(median, i, **marks | {"markerfacecolor": "white"})
+        if runs[f"tail_{ACCURACY}"].notna().any():
+            low, median, high = seed_band(runs[f"tail_{ACCURACY}"].to_numpy(float))
+            left.plot([low, high], [i, i], color=style.colour, linewidth=pt(1))
+            left.plot(median, i, **marks)
+    left.set_yticks(range(len(algos)), [inputs.grid.algo_title(name) for name in algos])
+    tail = inputs.tuned.tail_rounds
     left.set(ylim=(len(algos) - 0.4, -0.6), xlabel=f"validation accuracy\n(mean of last {tail} rounds)")
-    left.set_title("open: global model, filled: own models" + (f";\nbar: {describe_band([seeds], of.tuned.seed_kind)}"
-                   if seeds > 1 else ""), pad=pt(3))  # fmt: skip
+    title = "open: global model, filled: own models"
+    if seeds > 1:
+        title += f";\nbar: {describe_band([seeds], inputs.tuned.seed_kind)}"
+    left.set_title(title, pad=pt(3))
     density = f"{PERSONAL_PREFIX}density"
-    folded = of.grid.fold_seeds(ACCURACY)
+    points = inputs.grid.fold_seeds(ACCURACY)
     for algo in algos:
-        look = of.line_styles[algo]
-        every = folded[(folded["algo"] == algo) & (folded["status"] == "done")]
-        middle.scatter(every[density], every["metric"], s=pt(3) ** 2, marker=look.marker, facecolor="none",
-                       edgecolor=look.colour, linewidth=pt(0.6))  # fmt: skip
-        if len(every):
-            best = every.loc[every["metric"].idxmax()]
-            middle.plot(best[density], best["metric"], color=look.colour, marker=look.marker, linestyle="none",
+        style = inputs.line_styles[algo]
+        done = points[(points["algo"] == algo) & (points["status"] == "done")]
+        middle.scatter(done[density], done["metric"], s=pt(3) ** 2, marker=style.marker, facecolor="none",
+                       edgecolor=style.colour, linewidth=pt(0.6))  # fmt: skip
+        if len(done):
+            best = done.loc[done["metric"].idxmax()]
+            middle.plot(best[density], best["metric"], color=style.colour, marker=style.marker, linestyle="none",
                         markeredgecolor="black", markeredgewidth=pt(0.7), markersize=pt(5))  # fmt: skip
     middle.set(xlabel=f"density of own models:\nshare of |w$_j$| > {cutoff:g}", ylabel="validation accuracy")
     middle.set_title("all points of the grid, edged: best", pad=pt(3))
-    _against_bytes(of, right, seeds)
+    _draw_accuracy_against_bytes(inputs, right, seeds)
     return figure
 
 
-def _against_bytes(of: FigureInputs, ax: Any, seeds: int) -> None:
+def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) -> None:
+    """Draw the median accuracy over seeds of each algorithm against the bytes sent."""
     lines = {}
-    for algo in of.algorithms:
-        places = np.flatnonzero(of.tuned.frame["algo"] == algo)
-        runs = [of.tuned_records[int(place)].rows for place in places]
-        values = np.median(
-            [[row[ACCURACY] if ACCURACY in row else row["val_accuracy"] for row in rows] for rows in runs], axis=0
-        )
-        lines[algo] = np.array(x_values(runs[0], "bytes", algo)), values
+    for algo in inputs.algorithms:
+        indices = np.flatnonzero(inputs.tuned.frame["algo"] == algo)
+        runs = [inputs.tuned_records[int(i)].rows for i in indices]
+        accuracies = []
+        for rows in runs:
+            accuracies.append([row[ACCURACY] if ACCURACY in row else row["val_accuracy"] for row in rows])
+        lines[algo] = np.array(x_values(runs[0], "bytes", algo)), np.median(accuracies, axis=0)
     factor, label = choose_unit("bytes", max(sent[-1] for sent, _ in lines.values()))
     for i, (algo, (sent, values)) in enumerate(lines.items()):
-        look = of.line_styles[algo]
+        style = inputs.line_styles[algo]
         if not sent[-1]:
-            ax.axhline(values[-1], color=look.colour, linestyle=look.line_dash, linewidth=pt(1))
-            ax.annotate(f"{of.grid.algo_title(algo)}, nothing sent", (0.03, values[-1]), (0, pt(2)),
+            ax.axhline(values[-1], color=style.colour, linestyle=style.line_dash, linewidth=pt(1))
+            ax.annotate(f"{inputs.grid.algo_title(algo)}, nothing sent", (0.03, values[-1]), (0, pt(2)),
                         xycoords=("axes fraction", "data"), textcoords="offset points", zorder=10,
                         bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.5})  # fmt: skip
             continue
-        ax.plot(sent[1:] / factor, values[1:], color=look.colour, linestyle=DASHES[0], linewidth=pt(0.9),
-                marker=look.marker, markevery=(i % 4, 6), markersize=pt(2.5))  # fmt: skip
+        ax.plot(sent[1:] / factor, values[1:], color=style.colour, linestyle=DASHES[0], linewidth=pt(0.9),
+                marker=style.marker, markevery=(i % 4, 6), markersize=pt(2.5))  # fmt: skip
     ax.set(xscale="log", xlabel=label.replace(" (", "\n("), ylabel="validation accuracy")
     set_few_ticks(ax)
-    ax.set_title("at the best rates" + (", median over seeds" if seeds > 1 else ""), pad=pt(3))
+    ax.set_title("at the best rates" + (", median over seeds" if n_seeds > 1 else ""), pad=pt(3))
 
 
 def set_few_ticks(ax: Any) -> None:
-    """Plain numbers at 1, 2 and 5 times the powers of ten."""
+    """Set plain numbers at 1, 2 and 5 times the powers of ten as the ticks of a logarithmic axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -100,26 +106,28 @@ def set_few_ticks(ax: Any) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def check_personalised(of: FigureInputs) -> list[dict[str, str]]:
-    """How much own models gain over the global one and over each client alone, and identities of the methods."""
+def check_personalised(inputs: FigureInputs) -> list[dict[str, str]]:
+    """Check the gains of personal models over the global model and over local training, and identities."""
     return (
-        check_margins(of.tuned, [record.config["data"].get("seed", 0) for record in of.tuned_records])
+        check_margins(inputs.tuned, [record.config["data"].get("seed", 0) for record in inputs.tuned_records])
         + check_identities()
     )
 
 
 def check_margins(tuned: RunTable, seeds: list[int]) -> list[dict[str, str]]:
-    """For each method with own models, the gain in accuracy on the same data: median and band over seeds of the data.
+    """Check for each method with personal models that it gains accuracy on the same data, in every seed of the data.
 
-    It holds if it is more than 0 in every seed.
+    A row has the median gain and its band over seeds.
     """
     accuracy, algos = tuned.tail_values(ACCURACY), list(tuned.frame["algo"])
-    found = {(algo, seed): value for algo, seed, value in zip(algos, seeds, accuracy, strict=True)}
+    accuracy_of = {(algo, seed): value for algo, seed, value in zip(algos, seeds, accuracy, strict=True)}
     rows = []
     for algo in dict.fromkeys(algos):
         for other in (GLOBAL, ALONE):
-            gains = [100 * (found[algo, s] - found[other, s]) for s in dict.fromkeys(seeds)
-                     if (algo, s) in found and (other, s) in found]  # fmt: skip
+            gains = []
+            for seed in dict.fromkeys(seeds):
+                if (algo, seed) in accuracy_of and (other, seed) in accuracy_of:
+                    gains.append(100 * (accuracy_of[algo, seed] - accuracy_of[other, seed]))
             if algo in (GLOBAL, ALONE) or not gains:
                 continue
             low, value, high = seed_band(gains)
@@ -141,33 +149,33 @@ SMALL_PROBLEM = (
 
 @cache
 def check_identities() -> list[dict[str, str]]:
-    """Those of the slides on pFedMac, on least squares in float64 where everything is known in closed form."""
+    """Check identities of the slides on pFedMac, on least squares in float64, whose solutions have a closed form."""
     experiment = prepare(compose([*SMALL_PROBLEM, "algo=local"]))
     data = load_data(experiment)
     h, c = compute_gradient_coefficients(data, experiment.objective)
     p, values = data.sizes / data.sizes.sum(), np.linalg.eigvalsh(h)
-    alone = np.linalg.solve(h, c[..., None])[..., 0]
-    shared = np.linalg.solve(np.tensordot(p, h, 1), p @ c)
+    client_optima = np.linalg.solve(h, c[..., None])[..., 0]
+    global_optimum = np.linalg.solve(np.tensordot(p, h, 1), p @ c)
     rows = []
 
-    rest = ["algo.lam=1.7", "algo.client_lr=0.3", "objective.intercept=false", "rounds=20", "eval_every=1",
+    settings = ["algo.lam=1.7", "algo.client_lr=0.3", "objective.intercept=false", "rounds=20", "eval_every=1",
             "local_epochs=3", "batch_size=7"]  # fmt: skip
-    [ours] = run_client_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *rest])
-    [theirs] = run_client_models(["algo=pfedme", *rest])
+    [ours] = run_client_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *settings])
+    [theirs] = run_client_models(["algo=pfedme", *settings])
     gap = float(np.abs(ours - theirs).max())
     rows.append(_row("pfedmac", "is pFedMe minus the quadratic term: same own models when it is added to f",
                      f"largest difference of 20 rounds {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
 
-    long = ["algo=mixture", "algo.variance_reduction=true", "rounds=3000", "eval_every=3000"]
-    strong = [[f"algo.lam={factor * values.max()}"] for factor in (10, 100)]
-    ended, *others = run_client_models(long, ["algo.lam=0", "algo.probability=0.02"], *strong)
-    gap = float(np.abs(ended[-1] - alone).max())
+    long_run = ["algo=mixture", "algo.variance_reduction=true", "rounds=3000", "eval_every=3000"]
+    strong_coupling = [[f"algo.lam={factor * values.max()}"] for factor in (10, 100)]
+    uncoupled, *coupled = run_client_models(long_run, ["algo.lam=0", "algo.probability=0.02"], *strong_coupling)
+    gap = float(np.abs(uncoupled[-1] - client_optima).max())
     rows.append(_row("mixture", "with lambda = 0 is local: own models at each client's own optimum",
                      f"distance {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
-    far = [float(np.abs(other[-1] - shared).max()) for other in others]
+    distances = [float(np.abs(models[-1] - global_optimum).max()) for models in coupled]
     rows.append(_row("mixture", "with lambda to infinity is consensus: own models tend to the optimum of F",
-                     f"distance {far[0]:.2g}, and {far[1]:.2g} with 10 times the lambda", "a tenth, within 10 %",
-                     abs(far[0] / far[1] - 10) < 1))  # fmt: skip
+                     f"distance {distances[0]:.2g}, and {distances[1]:.2g} with 10 times the lambda",
+                     "a tenth, within 10 %", abs(distances[0] / distances[1] - 10) < 1))  # fmt: skip
 
     lam, gap = 0.8 * values.min(), 0.0
     rng = np.random.default_rng(0)
@@ -175,15 +183,15 @@ def check_identities() -> list[dict[str, str]]:
         problem = build_problem(experiment, data)
 
         @jax.jit
-        def least(batch: Batch, at: Vector) -> jax.Array:
-            """min_u f(u) - lam <at, u>."""
+        def minimum(batch: Batch, at: Vector) -> jax.Array:
+            """Return min_u f(u) - lam <at, u>."""
             f = inner_solvers.Subproblem(problem, batch, 0 * at, weight=0.0, linear=lam * at)
             return f.value(inner_solvers.newton(f, 0 * at, inner_solvers.StoppingRule(50, 1e-12)))
 
         for m, x in enumerate(rng.standard_normal((len(p), h.shape[1]))):
             at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
             batch = gather_rows(data, "uniform", slice(int(data.offsets[m]), int(data.offsets[m + 1])))
-            value = float(least(batch, at)) + lam / 2 * x @ x
+            value = float(minimum(batch, at)) + lam / 2 * x @ x
             conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - _constant(data, m)
             gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
     rows.append(_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
@@ -192,23 +200,28 @@ def check_identities() -> list[dict[str, str]]:
 
 
 def _constant(data: Any, m: int) -> float:
-    """f_m(0) of least squares."""
+    """Return f_m(0) of least squares."""
     return float(np.mean(data.y[data.offsets[m] : data.offsets[m + 1]].astype(float) ** 2))
 
 
 def run_client_models(overrides: list[str], *points: list[str]) -> list[np.ndarray]:
-    """The clients' own models after each evaluation of runs on SMALL that differ in the numbers of ``points``, each
-    (evaluations, M, p), the bias last."""
+    """Run small problems that differ in the numbers of ``points``; return the personal models after each evaluation.
+
+    Each run has an array (evaluations, M, p), the bias last.
+    """
     runs = [prepare(compose([*SMALL_PROBLEM, *overrides, *point])) for point in points or [[]]]
     data = load_data(runs[0])
     runs = [resolve_auto(experiment, data)[0] for experiment in runs]
     with jax.enable_x64(True):
         computed = build_engine(runs[0], data).run([experiment.numbers() for experiment in runs])
-        found = [snapshot.client_models for snapshot in computed if snapshot.client_models]
-    return [
-        np.array([np.column_stack([models[n][g] for n in ("weights", "bias") if n in models]) for models in found])
-        for g in range(len(runs))
-    ]
+        evaluations = [snapshot.client_models for snapshot in computed if snapshot.client_models]
+    results = []
+    for g in range(len(runs)):
+        models = []
+        for evaluation in evaluations:
+            models.append(np.column_stack([evaluation[name][g] for name in ("weights", "bias") if name in evaluation]))
+        results.append(np.array(models))
+    return results
 
 
 def _row(algo: str, says: str, measured: str, wanted: str, holds: bool) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The bounds of theorems 4.1 to 4.3 of Yuan, Zaheer and Reddi (ICML 2021), with constants computed from the data.
+"""Bounds of theorems 4.1 to 4.3 of Yuan, Zaheer and Reddi (ICML 2021), with constants computed from the data.
 
-The theorems hold up to absolute constants, which are set to 1, and speak of the average of the iterates. Least squares
-over all clients only, with the Euclidean mirror map: there every constant can be computed.
+The theorems hold up to absolute constants, which are set to 1, for the average of the iterates. The constants are
+computed for least squares over all clients with the Euclidean mirror map alone: there each has a closed form.
 """
 
 import json
@@ -24,21 +24,22 @@ from fcorun.figures.rounds_to_target import find_rounds_to_target
 from fcorun.problem import solver
 from fcorun.records.record import Record
 
-_ROUNDS = 5  # whose minibatches the constants are taken over
-_CLOSE = 0.1  # a gap that larger client steps should come to first
+_ROUNDS = 5  # the constants are taken over the minibatches of these rounds
+_TARGET_GAP = 0.1  # larger client steps should reach this gap first
 
 
 @dataclass(frozen=True)
 class BoundConstants:
-    """What the bounds depend on. ``norm`` in a name: in the norm of Assumption 2, ||w||^2 = w'Qw / ||Q||_2.
+    """Constants of the bounds; those with ``norm`` in their name use ||w||^2 = w'Qw / ||Q||_2, of Assumption 2.
 
     Attributes:
         B: ||w* - w0||^2 / 2.
-        M, K: clients, local steps of a round.
+        M, K: the numbers of clients, and of local steps in a round.
         L, L_norm: the largest smoothness of a minibatch's loss.
         variance, variance_norm: sigma^2, the largest variance of a minibatch's gradient, at w0 or at w*.
-        heterogeneity_norm: zeta^2, the largest squared distance of a client's gradient from the mean one, there.
-        gradient: G^2, the largest squared minibatch gradient there.
+        heterogeneity_norm: zeta^2, the largest squared distance of a client's gradient from the mean gradient,
+            at the same points.
+        gradient: G^2, the largest squared norm of a minibatch gradient, at the same points.
     """
 
     B: float
@@ -53,100 +54,107 @@ class BoundConstants:
 
 
 def compute_constants(experiment: Experiment, data: FederatedData) -> BoundConstants:
-    """The constants of a least-squares problem. Raises UserError for another one."""
+    """Compute the constants of a least-squares problem. Raises UserError for any other problem."""
     if experiment.names["objective"] != "least_squares" or experiment.settings.clients_per_round is not None:
         raise UserError("the bounds of the theorems are computed for objective=least_squares and all clients only")
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
-        for last in solver.minimize(problem, gather_rows(data, experiment.settings.client_weighting)):  # noqa: B007
+        for iterate in solver.minimize(problem, gather_rows(data, experiment.settings.client_weighting)):  # noqa: B007
             pass
-    best = np.append(np.ravel(last.w["weights"]), float(last.w["bias"]))
-    start = np.zeros_like(best)
+    optimum = np.append(np.ravel(iterate.w["weights"]), float(iterate.w["bias"]))
+    start = np.zeros_like(optimum)
     x = np.column_stack([data.x.astype(float), np.ones(len(data.y))])  # the intercept is a feature of ones
     y = data.y.astype(float)
-    owned = [slice(a, b) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
-    every = np.mean([2 * x[rows].T @ x[rows] / len(y[rows]) for rows in owned], axis=0)  # Q
-    size = np.linalg.eigvalsh(every)[-1]
-    root = np.linalg.inv(np.linalg.cholesky(every))  # root' root = Q^-1
+    clients = [slice(a, b) for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
+    q = np.mean([2 * x[rows].T @ x[rows] / len(y[rows]) for rows in clients], axis=0)
+    q_norm = np.linalg.eigvalsh(q)[-1]
+    root = np.linalg.inv(np.linalg.cholesky(q))  # root' root = Q^-1
 
-    def squared(g: np.ndarray) -> float:
-        """The squared dual norm ||Q||_2 g'Q^-1 g."""
-        return float(size * np.sum((root @ g) ** 2))
+    def squared_dual_norm(g: np.ndarray) -> float:
+        """Return ||Q||_2 g'Q^-1 g."""
+        return float(q_norm * np.sum((root @ g) ** 2))
 
     def gradient(rows: Any, w: np.ndarray) -> np.ndarray:
         return 2 * x[rows].T @ (x[rows] @ w - y[rows]) / len(y[rows])
 
     schedule = build_engine(experiment, data).federation.schedule
     batches = schedule.draw_rounds(0, _ROUNDS).rows  # (rounds, clients, K, batch)
-    smooth, smooth_norm = 0.0, 0.0
-    variance, variance_norm, heterogeneity, largest = ([0.0] for _ in range(4))
-    for m, own in enumerate(owned):
+    smoothness = smoothness_norm = 0.0
+    variances, variances_norm, heterogeneities, squared_gradients = [0.0], [0.0], [0.0], [0.0]
+    for m, client_rows in enumerate(clients):
         drawn = [] if schedule.full_batch_steps else batches[:, m].reshape(-1, batches.shape[-1])
-        picked = [rows[rows >= 0] for rows in drawn if (rows >= 0).any()] or [np.arange(own.start, own.stop)]
-        for rows in picked:
-            part = x[rows] / np.sqrt(len(rows) / 2)
-            smooth = max(smooth, np.linalg.norm(part, 2) ** 2)
-            smooth_norm = max(smooth_norm, size * np.linalg.norm(part @ root.T, 2) ** 2)
-        for w in (start, best):
-            mean = gradient(own, w)
-            gaps = [gradient(rows, w) for rows in picked]
-            variance.append(float(np.mean([np.sum((g - mean) ** 2) for g in gaps])))
-            variance_norm.append(float(np.mean([squared(g - mean) for g in gaps])))
-            heterogeneity.append(squared(mean - np.mean([gradient(rows, w) for rows in owned], axis=0)))
-            largest.append(max(float(np.sum(g**2)) for g in gaps))
+        minibatches = [rows[rows >= 0] for rows in drawn if (rows >= 0).any()]  # -1 pads
+        if not minibatches:
+            minibatches = [np.arange(client_rows.start, client_rows.stop)]
+        for rows in minibatches:
+            scaled = x[rows] / np.sqrt(len(rows) / 2)
+            smoothness = max(smoothness, np.linalg.norm(scaled, 2) ** 2)
+            smoothness_norm = max(smoothness_norm, q_norm * np.linalg.norm(scaled @ root.T, 2) ** 2)
+        for w in (start, optimum):
+            mean = gradient(client_rows, w)
+            gradients = [gradient(rows, w) for rows in minibatches]
+            mean_of_clients = np.mean([gradient(rows, w) for rows in clients], axis=0)
+            variances.append(float(np.mean([np.sum((g - mean) ** 2) for g in gradients])))
+            variances_norm.append(float(np.mean([squared_dual_norm(g - mean) for g in gradients])))
+            heterogeneities.append(squared_dual_norm(mean - mean_of_clients))
+            squared_gradients.append(max(float(np.sum(g**2)) for g in gradients))
     return BoundConstants(
-        B=float(np.sum(best**2) / 2),
-        M=len(owned),
+        B=float(np.sum(optimum**2) / 2),
+        M=len(clients),
         K=int(schedule.full_batch_steps or batches.shape[2]),
-        L=float(smooth),
-        L_norm=float(smooth_norm),
-        variance=max(variance),
-        variance_norm=max(variance_norm),
-        heterogeneity_norm=max(heterogeneity),
-        gradient=max(largest),
+        L=float(smoothness),
+        L_norm=float(smoothness_norm),
+        variance=max(variances),
+        variance_norm=max(variances_norm),
+        heterogeneity_norm=max(heterogeneities),
+        gradient=max(squared_gradients),
     )
 
 
-def compute_bounds(c: BoundConstants, rate: float, server: float, rounds: np.ndarray) -> dict[str, np.ndarray]:
-    """Each theorem's bound on E[Phi] - Phi* after these rounds of FedDualAvg with these rates, where it applies."""
-    step = rate * server * c.K  # of a round
-    found = {}
-    if step <= 1 / c.L:  # theorem 4.1, where the local steps hardly move
-        found["theorem 4.1"] = c.B / (step * rounds) + step * c.variance / (c.M * c.K)
-    if server == 1 and rate <= 1 / (4 * c.L):
-        shared = c.B / (rate * c.K * rounds) + rate * c.variance / c.M
-        found["theorem 4.2"] = shared + rate**2 * c.L * c.K**2 * c.gradient
-    if server == 1 and rate <= 1 / (4 * c.L_norm):
+def compute_bounds(c: BoundConstants, client_lr: float, server_lr: float, rounds: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute the bound of each applicable theorem on E[Phi] - Phi* after these rounds of FedDualAvg."""
+    step = client_lr * server_lr * c.K  # of a round
+    bounds = {}
+    if step <= 1 / c.L:  # theorem 4.1, for small local steps
+        bounds["theorem 4.1"] = c.B / (step * rounds) + step * c.variance / (c.M * c.K)
+    if server_lr == 1 and client_lr <= 1 / (4 * c.L):
+        unbiased = c.B / (client_lr * c.K * rounds) + client_lr * c.variance / c.M
+        bounds["theorem 4.2"] = unbiased + client_lr**2 * c.L * c.K**2 * c.gradient
+    if server_lr == 1 and client_lr <= 1 / (4 * c.L_norm):
         drift = c.L_norm * (c.K * c.variance_norm + c.K**2 * c.heterogeneity_norm)
-        shared = c.B / (rate * c.K * rounds) + rate * c.variance_norm / c.M
-        found["theorem 4.3"] = shared + rate**2 * drift
-    return found
+        unbiased = c.B / (client_lr * c.K * rounds) + client_lr * c.variance_norm / c.M
+        bounds["theorem 4.3"] = unbiased + client_lr**2 * drift
+    return bounds
 
 
 def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
-    """Whether the measured gaps stay below the bounds, and which client learning rate comes first to a small gap."""
-    rows, first = [], {}
-    for record, rounds, gaps, found in select_best_runs(records):
+    """Check that measured gaps stay below the bounds, and that the largest client_lr is the first at a small gap."""
+    rows, rounds_to_gap = [], {}
+    for record, rounds, gaps, bounds in select_best_runs(records):
         algo = record.config["algo"]
-        first[algo["client_lr"]] = (
-            find_rounds_to_target([0.0, *rounds], [False, *(gaps <= _CLOSE)]),
+        rounds_to_gap[algo["client_lr"]] = (
+            find_rounds_to_target([0.0, *rounds], [False, *(gaps <= _TARGET_GAP)]),
             algo["server_lr"],
         )
-        for theorem, bound in found.items():
+        for theorem, bound in bounds.items():
             worst = float(np.max(gaps / bound))
             rates = "client_lr={client_lr:g}, server_lr={server_lr:g}".format(**algo)
             rows.append({"says": f"{theorem} bounds the gap at {rates}",
                          "measured": f"gap at most {worst:.3g} of the bound", "wanted": "at most 1, up to a constant",
                          "holds": "yes" if worst <= 1 else "no"})  # fmt: skip
-    told = "; ".join(f"rounds with client_lr={rate:g}, server_lr={server:g}: {reached}"
-                     for rate, (reached, server) in first.items())  # fmt: skip
-    ours = first[max(first)][0]
-    others = [reached for rate, (reached, _) in first.items() if rate != max(first)]
-    sooner = all(ours.last < other.first for other in others) and np.isfinite(ours.last)
-    later = any(ours.first > other.last for other in others) or np.isinf(ours.last)
-    rows.append({"says": f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_CLOSE}",
-                 "measured": told, "wanted": "fewest with the largest client_lr",
-                 "holds": "yes" if sooner else "no" if later else UNCLEAR})  # fmt: skip
+    measured = "; ".join(f"rounds with client_lr={rate:g}, server_lr={server:g}: {reached}"
+                     for rate, (reached, server) in rounds_to_gap.items())  # fmt: skip
+    largest = max(rounds_to_gap)
+    ours = rounds_to_gap[largest][0]
+    others = [reached for rate, (reached, _) in rounds_to_gap.items() if rate != largest]
+    holds = UNCLEAR
+    if any(ours.earliest > other.latest for other in others) or np.isinf(ours.latest):
+        holds = "no"
+    if all(ours.latest < other.earliest for other in others) and np.isfinite(ours.latest):
+        holds = "yes"
+    rows.append({"says": f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_TARGET_GAP}",
+                 "measured": measured, "wanted": "fewest with the largest client_lr",
+                 "holds": holds})  # fmt: skip
     return [{"algo": "feddualavg", **row, "test": "", "note": ""} for row in rows]
 
 
@@ -157,31 +165,33 @@ def _constants(fingerprint: str, config: str) -> BoundConstants:
 
 
 def select_best_runs(records: Sequence[Record]) -> list[tuple[Record, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
-    """For each client_lr the run with the best server_lr: record, rounds, gaps, bounds. The runs differ in these only.
+    """Return the record, rounds, gaps and bounds of the run with the best server_lr at each client_lr.
 
-    The best is the first to come to the gap of interest; of those that do not, or come together, the lowest at the end.
-    Theorem 4.1 asks for a small client_lr and is left out for all but the smallest.
+    The runs must differ in these two rates alone. The best run is the first to reach the target gap; of runs that never
+    do, or at the same time, the one with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its bound is
+    returned for the smallest client_lr alone.
     """
     runs: dict[float, list] = {}
     for record in records:
         rows = record.rows[1:]
         if record.status.get("status") == "done" and rows:
             gaps = np.array([row["suboptimality"] for row in rows])
-            there = np.flatnonzero(gaps <= _CLOSE)
+            at_target = np.flatnonzero(gaps <= _TARGET_GAP)
+            first = int(at_target[0]) if len(at_target) else len(rows)
             runs.setdefault(record.config["algo"]["client_lr"], []).append(
-                ((int(there[0]) if len(there) else len(rows), float(gaps[-1])), record, rows, gaps)
+                ((first, float(gaps[-1])), record, rows, gaps)
             )
-    chosen = [min(runs[rate], key=lambda run: run[0]) for rate in sorted(runs)]
-    if not chosen:
+    best = [min(runs[rate], key=lambda run: run[0]) for rate in sorted(runs)]
+    if not best:
         raise UserError("no run came to an end")
-    first = prepare(chosen[0][1].config)
-    c = _constants(first.fingerprint, json.dumps(chosen[0][1].config))
-    found = []
-    for place, (_, record, rows, gaps) in enumerate(chosen):
+    config = best[0][1].config
+    constants = _constants(prepare(config).fingerprint, json.dumps(config))
+    results = []
+    for i, (_, record, rows, gaps) in enumerate(best):
         rounds = np.array([row["round"] for row in rows], float)
         algo = record.config["algo"]
-        limits = compute_bounds(c, algo["client_lr"], algo["server_lr"], rounds)
-        if place:
-            limits.pop("theorem 4.1", None)
-        found.append((record, rounds, gaps, limits))
-    return found
+        bounds = compute_bounds(constants, algo["client_lr"], algo["server_lr"], rounds)
+        if i > 0:
+            bounds.pop("theorem 4.1", None)
+        results.append((record, rounds, gaps, bounds))
+    return results
