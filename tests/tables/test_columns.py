@@ -1,4 +1,4 @@
-"""Columns of a table: which are features, which are refused, and what is said of them."""
+"""Columns of a table: features, refused columns, and warnings."""
 
 import numpy as np
 import pandas as pd
@@ -13,11 +13,11 @@ from fcorun.tables.columns import MAX_LEVELS
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def test_columns_are_left_out_or_chosen(tmp_path):
+def test_columns_are_ignored_or_selected(tmp_path):
     path = save(tmp_path, "t.csv", patients_with_gaps().assign(id=[f"P{i:03}" for i in range(60)]))
     assert load_patients(path, only=["sex", "age"], missing="mean").features == ("age", "sex=M")
-    left = load_patients(path, ignore=["id", "ward", "lab", "bmi"], missing="median")
-    assert left.features == ("age", "sex=M", "smokes")
+    data = load_patients(path, ignore=["id", "ward", "lab", "bmi"], missing="median")
+    assert data.features == ("age", "sex=M", "smokes")
     with fails("data.ignore: ", "no column 'idd'", "did you mean 'id'"):
         load_patients(path, ignore=["idd"])
     with fails("data.only: 'cost' is the target or the client"):
@@ -31,7 +31,7 @@ def test_columns_are_left_out_or_chosen(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
+    ("column", "phrases"),
     [
         ({"admitted": pd.date_range("2024-01-01", periods=60)}, ["'admitted' holds dates", "data.ignore=[admitted]"]),
         ({"born": ["3.12.1960", "24/1/2001"] * 30}, ["'born' holds dates ('3.12.1960')", "days since"]),
@@ -46,9 +46,9 @@ def test_columns_are_left_out_or_chosen(tmp_path):
         ({"sex=M": range(60)}, ["two features would be called 'sex=M'"]),
     ],
 )
-def test_columns_that_cannot_be_features(tmp_path, column, words):
+def test_columns_that_cannot_be_features_are_refused(tmp_path, column, phrases):
     for name in ("t.csv", "t.parquet"):
-        with fails("data.path=", *words):
+        with fails("data.path=", *phrases):
             load_patients(save(tmp_path, name, patients().assign(**column)))
 
 
@@ -61,15 +61,16 @@ def test_names_that_begin_with_a_number_are_levels(tmp_path, levels):
     assert f"lab={levels[0]}" in load_patients(save(tmp_path, "t.csv", patients().assign(lab=column))).features
 
 
-def test_codes_of_missing_numbers_are_remarked(tmp_path):
+def test_codes_for_missing_values_are_warned_about(tmp_path):
     table = patients().drop(columns="ward")
     table.loc[[3, 7], "bmi"] = -999
     table.loc[5, "age"] = 99.0  # no farther from the others than they are from each other
     table.loc[9, "cost"] = 9999
-    (bmi,) = [each for each in load_patients(save(tmp_path, "t.csv", table)).warnings if "-999" in each]
+    warnings = load_patients(save(tmp_path, "t.csv", table)).warnings
+    (bmi,) = [warning for warning in warnings if "-999" in warning]
     assert "'bmi' has -999 in 2 rows (4, 8), all others lie between" in bmi
     assert "'age'" not in bmi
-    (cost,) = [each for each in load_patients(save(tmp_path, "t.csv", table)).warnings if "9999" in each]
+    (cost,) = [warning for warning in warnings if "9999" in warning]
     assert "'the target' has 9999 in row 10" in cost
 
 
@@ -82,32 +83,34 @@ def test_many_levels_are_refused_in_long_tables(tmp_path):
     assert len(load_patients(save(tmp_path, "t.csv", table), validation=None).features) == MAX_LEVELS
 
 
-def test_a_column_that_a_client_lacks(tmp_path):
+def test_a_column_without_values_at_one_client_is_filled_from_the_others(tmp_path):
     table = patients()
     table.loc[table["site"] == "b", "lab"] = np.nan
     path = save(tmp_path, "t.csv", table)
     with fails("'lab' is missing in row", "in 15 of 60 rows, and no value at all at 'b'", "data.missing="):
         load_patients(path)
     data = load_patients(path, missing="median")
-    assert any("no value of a column, and get the median of the others: 'lab' at 'b'" in r for r in data.warnings)
+    assert any(
+        "no value of a column, and get the median of the others: 'lab' at 'b'" in warning for warning in data.warnings
+    )
     assert columns_of(data)["lab"][15] == by_site(table)[0]["lab"].median()
 
 
-def test_what_is_said_of_columns(tmp_path):
+def test_constant_similar_and_encoded_columns_are_warned_about(tmp_path):
     table = patients().assign(country="NL", unit=3, sex=lambda t: t["sex"].replace("F", "m"))
     data = load_patients(save(tmp_path, "t.csv", table))
     assert "country=NL" not in data.features
-    assert "unit" in data.features  # as before, but it is said
-    told = "\n".join(data.warnings)
-    assert "text columns with one level in the training rows make no feature: 'country' ('NL')" in told
-    assert "one value in all training rows of 'unit'" in told
-    assert "data.ignore=[unit] leaves it out" in told
-    assert "levels of 'sex' 'M' and 'm' differ in capitals or spaces only" in told
-    assert "text columns are coded as features of 0 and 1: 'ward' as 4 levels, 'sex' as sex=m ('M' is 0)" in told
-    assert all(remark.startswith("data.path=") for remark in data.warnings)
+    assert "unit" in data.features  # a constant number stays a feature
+    warnings = "\n".join(data.warnings)
+    assert "text columns with one level in the training rows make no feature: 'country' ('NL')" in warnings
+    assert "one value in all training rows of 'unit'" in warnings
+    assert "data.ignore=[unit] leaves it out" in warnings
+    assert "levels of 'sex' 'M' and 'm' differ in capitals or spaces only" in warnings
+    assert "text columns are coded as features of 0 and 1: 'ward' as 4 levels, 'sex' as sex=m ('M' is 0)" in warnings
+    assert all(warning.startswith("data.path=") for warning in data.warnings)
 
 
-def test_numbers_stored_as_text_at_one_hospital(tmp_path):
+def test_numbers_stored_as_text_at_one_client_are_read_as_numbers(tmp_path):
     pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
     table = patients()
     expected = load_patients(save(tmp_path, "t.csv", table)).x
@@ -115,10 +118,10 @@ def test_numbers_stored_as_text_at_one_hospital(tmp_path):
     table.assign(lab=pd.Series(lab, dtype=object)).to_excel(tmp_path / "t.xlsx", index=False)
     data = load_patients(str(tmp_path / "t.xlsx"))
     np.testing.assert_array_equal(data.x, expected)
-    assert any("stored as text are read as numbers: 'lab' of client b" in remark for remark in data.warnings)
+    assert any("stored as text are read as numbers: 'lab' of client b" in warning for warning in data.warnings)
 
 
-def test_categories_are_levels_though_they_are_numbers(tmp_path):
+def test_numeric_categories_are_levels(tmp_path):
     table = patients().assign(ward=lambda t: t["ward"].map({"icu": 1, "er": 2, "heart": 3, "eye": 4, "lung": 1}))
     path = save(tmp_path, "t.parquet", table.assign(ward=table["ward"].astype(str).astype("category")))
     data = load_patients(path)

@@ -1,4 +1,4 @@
-"""Tables as spreadsheets of half of Europe write them, and what is said of tables that look odd."""
+"""Semicolons and decimal commas in CSV files, exact numbers, and warnings about tables."""
 
 import bz2
 import gzip
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.mark.parametrize("decimal", [",", "."])
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.bz2"])
-def test_semicolons(tmp_path, name, decimal):
+def test_semicolons_separate_columns(tmp_path, name, decimal):
     text = frame().to_csv(None, index=False, sep=";", decimal=decimal).replace("price", '"price, in EUR"')
-    pack = {"t.csv.gz": gzip.compress, "t.csv.bz2": bz2.compress}.get(name, bytes)
-    (tmp_path / name).write_bytes(pack(text.encode()))
+    compress = {"t.csv.gz": gzip.compress, "t.csv.bz2": bz2.compress}.get(name, bytes)
+    (tmp_path / name).write_bytes(compress(text.encode()))
     data = price_table(str(tmp_path / name), target="price, in EUR").load()
     np.testing.assert_array_equal(data.x, X[SORTED])
     np.testing.assert_array_equal(data.y, Y[SORTED])
@@ -36,8 +36,8 @@ def test_semicolons(tmp_path, name, decimal):
 
 
 @pytest.mark.parametrize(("name", "sep"), [("t.tsv", "\t"), ("t.csv", ",")])
-def test_decimal_commas_between_other_signs(tmp_path, name, sep):
-    """Of the target they are read where the features have some, too; otherwise they may be part of a label."""
+def test_decimal_commas_in_files_separated_by_tabs_or_quoted(tmp_path, name, sep):
+    """Commas of the target are decimal where features have decimal commas; elsewhere they may be part of a label."""
     frame().to_csv(tmp_path / name, index=False, sep=sep, decimal=",")
     data = price_table(str(tmp_path / name)).load()
     np.testing.assert_array_equal(data.x, X[SORTED])
@@ -55,21 +55,20 @@ def test_empty_cells_stay_missing(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "value"),
     [
-        ("1,234;1\n2,500;2\n", "1,234"),  # thousands, or decimals
-        ("1,5;0.5\n2,5;1.5\n", "1,5"),  # of a file whose decimals have points
-        ("0,5;500.5\n1,5;1.000\n", "0,5"),  # where not all points can be of thousands
+        ("1,234;1\n2,500;2\n", "1,234"),  # thousands or decimals
+        ("1,5;0.5\n2,5;1.5\n", "1,5"),  # another column has decimal points
+        ("0,5;500.5\n1,5;1.000\n", "0,5"),  # not all points can separate thousands
         ("1.234,5;1\n2,5;2\n", "1.234,5"),
         ("1,234,567;1\n2,5;2\n", "1,234,567"),
     ],
 )
-def test_commas_that_are_not_certain_are_refused(tmp_path, rows, value):
+def test_ambiguous_commas_are_refused(tmp_path, rows, value):
     (tmp_path / "t.csv").write_text("u;v;price\n" + rows.replace("\n", ";3\n"))
     with fails("column 'u'", f"'{value}' in row 1", "make it a number"):
         Table(str(tmp_path / "t.csv"), "price").load()
 
 
-def test_points_of_thousands_are_named_where_they_keep_commas_from_being_decimals(tmp_path):
-    """They would be read as 285.0."""
+def test_points_that_separate_thousands_are_named_beside_decimal_commas(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("lab;platelets;price\n12;500;3\n0,5;285.000;3\n1,5;1.250;4\n")
     with fails(
@@ -82,15 +81,15 @@ def test_points_of_thousands_are_named_where_they_keep_commas_from_being_decimal
     assert sorted(data.x.tolist()) == [[0.5, 285000], [1.5, 1250], [12, 500]]
 
 
-def test_one_certain_comma_speaks_for_its_file(tmp_path):
+def test_one_certain_decimal_comma_decides_for_the_file(tmp_path):
     (tmp_path / "t.csv").write_text("u;v;price\n1,234;0,5;3\n2,500;1;4\n")
     data = Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load()
     assert sorted(data.x.tolist()) == [[1.234, 0.5], [2.5, 1]]
-    (remark,) = data.warnings
-    assert remark.endswith("t.csv: commas in 'u', 'v' are read as of decimals, 1,5 as 1.5: check that they are")
+    (warning,) = data.warnings
+    assert warning.endswith("t.csv: commas in 'u', 'v' are read as of decimals, 1,5 as 1.5: check that they are")
 
 
-def test_commas_win_where_a_head_has_both(tmp_path):
+def test_a_header_with_commas_and_semicolons_is_split_at_commas(tmp_path):
     (tmp_path / "t.csv").write_text("a;b,price\n1,2\n3,4\n")
     assert Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load().features == ("a;b",)
 
@@ -104,7 +103,7 @@ def test_names_of_clients_keep_their_commas(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("client", "str"), ("y", "float"), ("X", "float"), ("validation", "bool")])
-def test_objects_in_an_npz_are_named_with_the_cure(tmp_path, name, kind):
+def test_objects_in_an_npz_are_refused_with_a_fix(tmp_path, name, kind):
     arrays: dict[str, Any] = {"X": X, "y": Y, "client": np.array(["a", "b"] * 3), "validation": Y > 3}
     np.savez(tmp_path / "t.npz", **(arrays | {name: arrays[name].astype(object)}))
     with fails(f"array '{name}' holds Python objects", f"{name}=np.array({name}, dtype={kind})"):
@@ -114,19 +113,19 @@ def test_objects_in_an_npz_are_named_with_the_cure(tmp_path, name, kind):
     assert len(Table(str(tmp_path / "t.npz")).load().y) == 4
 
 
-# ---------------------------------------------------------------- remarks
+# ---------------------------------------------------------------- warnings
 
 
-def test_names_that_are_almost_alike_are_pointed_out(tmp_path):
+def test_similar_names_are_warned_about(tmp_path):
     path = save(tmp_path, "t.csv", frame(site=["Mayo", "Mayo ", "mayo", "Ghent", "Ghent", "Basel"]))
-    (remark,) = price_table(path).load().warnings
-    assert remark == (
+    (warning,) = price_table(path).load().warnings
+    assert warning == (
         f"data.path={path}: clients 'Mayo' and 'Mayo ' and 'mayo' differ in capitals or spaces only: if they are the "
         "same, write them alike"
     )
     path = save(tmp_path, "l.csv", frame(price=["Yes", "yes", "No"] * 2))
-    (remark,) = price_table(path, task="multiclass").load().warnings
-    assert "labels 'Yes' and 'yes' differ" in remark
+    (warning,) = price_table(path, task="multiclass").load().warnings
+    assert "labels 'Yes' and 'yes' differ" in warning
     with fails("3 classes", "its labels 'Yes' and 'yes' differ", "write them alike"):
         price_table(path, task="binary").load()
     assert price_table(save(tmp_path, "f.csv")).load().warnings == ()
@@ -136,23 +135,23 @@ def test_names_that_are_almost_alike_are_pointed_out(tmp_path):
     )  # three pairs, 2 more
 
 
-def test_columns_that_number_the_rows_are_pointed_out(tmp_path):
+def test_identifiers_are_warned_about(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"patient": rng.permutation(900)[:40], "age": rng.integers(20, 90, 40),
                           "weight": rng.standard_normal(40), "y": rng.standard_normal(40)})  # fmt: skip
-    (remark,) = Table(save(tmp_path, "t.csv", table), "y", validation=0.0).load().warnings
-    assert "in 'patient': if that numbers rows or persons, drop the column" in remark
+    (warning,) = Table(save(tmp_path, "t.csv", table), "y", validation=0.0).load().warnings
+    assert "in 'patient': if that numbers rows or persons, drop the column" in warning
     assert Table(save(tmp_path, "few.csv", table.head(19)), "y", validation=0.0).load().warnings == ()
     assert "column 1 (from 0)" in warn_identifiers(np.column_stack([np.ones(30), np.arange(30.0)]))[0]
 
 
-def test_remarks_are_shown_before_the_run_and_logged(tmp_path, capsys, monkeypatch):
+def test_warnings_are_printed_before_the_run_and_logged(tmp_path, capsys, monkeypatch):
     from fcorun.cli.main import main as fcorun
 
     path = save(tmp_path, "t.csv", frame(site=["Mayo", "Mayo "] * 3))
-    given = ["data=table", f"data.path={path}", "data.target=price", "data.client=site", "data.validation=0"]
+    options = ["data=table", f"data.path={path}", "data.target=price", "data.client=site", "data.validation=0"]
     for more in (["hydra.run.dir=s/one"], ["-m", "algo.client_lr=1e-5,2e-5", "hydra.sweep.dir=s/sweep"]):
-        monkeypatch.setattr("sys.argv", ["fcorun", *more, *given, "rounds=1"])
+        monkeypatch.setattr("sys.argv", ["fcorun", *more, *options, "rounds=1"])
         fcorun()
         out = capsys.readouterr().out
         assert out.count("clients 'Mayo' and 'Mayo ' differ") == 1
@@ -162,21 +161,21 @@ def test_remarks_are_shown_before_the_run_and_logged(tmp_path, capsys, monkeypat
     assert main(["results", "s"]) == 0
 
 
-def test_a_file_of_another_encoding_says_which_it_must_be(tmp_path):
+def test_a_file_that_is_not_utf8_is_refused_with_a_fix(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes("größe,y\n1,2\n3,4\n".encode("latin-1"))
     with fails(f"data.path={path}", "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252"):
         Table(str(path), "y").load()
 
 
-def test_a_target_of_two_values_is_pointed_out(tmp_path):
+def test_a_target_of_two_values_is_warned_about(tmp_path):
     path = save(tmp_path, "t.csv", pd.DataFrame({"x": np.arange(20) / 3, "y": [0, 1] * 10}))
     assert "data.task=binary" in Table(path, "y", clients=2, validation=0).load().warnings[0]
     assert Table(path, "y", clients=2, validation=0, task="binary").load().warnings == ()
 
 
 @pytest.mark.parametrize("bad", ["<0,5", "n/k", "1.234,5"])
-def test_one_bad_cell_among_decimal_commas_is_the_one_that_is_named(tmp_path, bad):
+def test_the_one_bad_cell_among_decimal_commas_is_named(tmp_path, bad):
     cells = ["2,73", "1,5", "0,25", "3,5", "1,125", bad, "2", "4,5"]
     rows = "".join(f"{cell};{i},5;{i}\n" for i, cell in enumerate(cells))
     (tmp_path / "t.csv").write_text("lactate;v;price\n" + rows)
@@ -184,7 +183,7 @@ def test_one_bad_cell_among_decimal_commas_is_the_one_that_is_named(tmp_path, ba
         Table(str(tmp_path / "t.csv"), "price", clients=2).load()
 
 
-def test_a_bad_cell_of_new_rows_is_the_one_that_is_named():
+def test_the_one_bad_cell_of_a_column_is_named():
     truths = pd.Series(["True", "False", "TRUE", None, "ja", "False"])
     with fails("column 'd' holds 'ja' in row 5: make it true or false, as the others are"):
         require_numbers(truths, "column 'd'")
@@ -198,7 +197,7 @@ def test_a_bad_cell_of_new_rows_is_the_one_that_is_named():
         require_numbers(pd.Series(["1", "0", "true"]), "column 'd'")
     with fails("holds '<0,5' in row 2: make it a number"):
         require_numbers(pd.Series(["2,73", "<0,5", "3"]), "column 'lactate'")
-    with fails("holds '2,73' in row 2: make it a number"):  # beside points, it is one of two bad ones
+    with fails("holds '2,73' in row 2: make it a number"):  # beside decimal points, both cells are bad
         require_numbers(pd.Series(["1.5", "2,73", "<0,5"]), "column 'lactate'")
 
 
@@ -208,16 +207,16 @@ DIGITS = [repr(float(value)) for value in np.random.default_rng(0).normal(size=5
 
 
 @pytest.mark.parametrize(("decimal", "gap"), [(".", ""), (",", ""), (".", "NA")])
-def test_numbers_are_those_that_python_reads(tmp_path, decimal, gap):
-    """Of a plain file, with decimal commas, and beside words for gaps, whose columns are read as text first."""
+def test_numbers_are_read_as_by_python(tmp_path, decimal, gap):
+    """Also with decimal commas, and beside tokens for gaps, where columns are read as text first."""
     cells = [*(value.replace(".", decimal) for value in DIGITS), gap]
-    lines = [f"{cell};{place}" for place, cell in enumerate(cells)]
+    lines = [f"{cell};{row}" for row, cell in enumerate(cells)]
     (tmp_path / "t.csv").write_text("\n".join(["u;price", *lines]))
     data = Table(str(tmp_path / "t.csv"), target="price", clients=1, validation=0, missing="mean").load()
     assert data.x[:-1, 0].tolist() == [float(value) for value in DIGITS]
 
 
 @pytest.mark.parametrize(("version", "option"), [("2.2.3", {"float_precision": "round_trip"}), ("3.1.0", {})])
-def test_pandas_is_asked_for_exact_numbers_where_it_must_be(monkeypatch, version, option):
+def test_pandas_before_3_1_gets_the_option_for_exact_numbers(monkeypatch, version, option):
     monkeypatch.setattr(pd, "__version__", version)
     assert exact_float_options() == option

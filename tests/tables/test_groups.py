@@ -1,4 +1,4 @@
-"""Rows of one group stay together: in splits, folds and halves, of every format of table."""
+"""Groups, whose rows stay together in splits, folds and halves, in every format of table."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ PATIENTS, VISITS = 60, 3
 
 
 def visits(patients=PATIENTS) -> pd.DataFrame:
-    """Three visits of each patient in no order, at one of three sites; x is the number of the patient."""
+    """Return three visits of each patient, in mixed order, at one of three sites; x is the number of the patient."""
     number = np.tile(np.arange(patients), VISITS)
     return pd.DataFrame(
         {
@@ -43,79 +43,81 @@ def table(frame: pd.DataFrame | None = None, **options) -> Table:
     return build(Table, {"path": "visits.csv", **columns, "group": "patient", **options}, "data")
 
 
-def patients_of(data) -> dict[str, set[float]]:
-    """The patients of each split, none of whom is of two."""
-    found = {name: set(np.asarray(local_rows(x)[:, 0], float).tolist()) for name, (x, _) in data.splits.items()}
+def patients_by_split(data) -> dict[str, set[float]]:
+    """Return the patients of each split, and check that no patient is in two splits."""
+    patients = {name: set(np.asarray(local_rows(x)[:, 0], float).tolist()) for name, (x, _) in data.splits.items()}
     for name, (x, _) in data.splits.items():
-        assert len(x) == VISITS * len(found[name])
-    assert sum(map(len, found.values())) == len(set().union(*found.values()))
-    return found
+        assert len(x) == VISITS * len(patients[name])
+    assert sum(map(len, patients.values())) == len(set().union(*patients.values()))
+    return patients
 
 
 def test_rows_of_a_patient_are_of_one_split():
     data = table(test=0.3, standardize="none").load()
-    found = patients_of(data)
-    assert {name: len(rows) > 4 for name, rows in found.items()} == dict.fromkeys(("train", "validation", "test"), True)
+    by_split = patients_by_split(data)
+    assert {name: len(rows) > 4 for name, rows in by_split.items()} == dict.fromkeys(
+        ("train", "validation", "test"), True
+    )
     assert data.features == ("x", "age")
     assert not_none(data.group).tolist() == [f"P{n:g}" for n in data.x[:, 0]]
-    assert patients_of(table(test=0.3, validation=0.4).load())["test"] == found["test"]
-    assert patients_of(table(test=0.1).load())["validation"] == found["validation"]
-    assert patients_of(table(test=0.3, seed=1).load()) != found
-    told = "\n".join(data.warnings)
-    assert f"the rows of each of 60 groups stay together; held out are {len(found['validation'])} with" in told
+    assert patients_by_split(table(test=0.3, validation=0.4).load())["test"] == by_split["test"]
+    assert patients_by_split(table(test=0.1).load())["validation"] == by_split["validation"]
+    assert patients_by_split(table(test=0.3, seed=1).load()) != by_split
+    warnings = "\n".join(data.warnings)
+    assert f"the rows of each of 60 groups stay together; held out are {len(by_split['validation'])} with" in warnings
     pooled = table(standardize="pooled").load()
     np.testing.assert_allclose(pooled.x.mean(axis=0), 0, atol=1e-12)  # of the training rows
-    held_out = patients_of(table(validation=["b"]).load())["validation"]
+    held_out = patients_by_split(table(validation=["b"]).load())["validation"]
     assert held_out == {n for n in range(PATIENTS) if n % 3 == 1}
 
 
-def test_more_patients_move_nobody():
+def test_more_patients_do_not_change_the_splits_of_others():
     small, large = (table(visits(count), test=0.3).load() for count in (40, 90))
-    few, many = patients_of(small), patients_of(large)
-    for part in few:
-        assert few[part] == {patient for patient in many[part] if patient < 40}
-    folds, split = [], []
+    in_small, in_large = patients_by_split(small), patients_by_split(large)
+    for split in in_small:
+        assert in_small[split] == {patient for patient in in_large[split] if patient < 40}
+    folds, halves = [], []
     for data in (small, large):
         fold = assign_folds(data, 3, "rows", random_stream(0, "folds"))
         half = next(draw_halves(data, 1, "rows", random_stream(0, "halves")))
         folds.append(dict(zip(not_none(data.group), fold, strict=True)))
-        split.append(dict(zip(not_none(data.group), half, strict=True)))
+        halves.append(dict(zip(not_none(data.group), half, strict=True)))
         assert all(len(set(fold[not_none(data.group) == name])) == 1 for name in folds[-1])
-    for of_few, of_many in (folds, split):
-        assert of_few.items() <= of_many.items()
-        assert len(set(of_few.values())) > 1
+    for assigned_small, assigned_large in (folds, halves):
+        assert assigned_small.items() <= assigned_large.items()
+        assert len(set(assigned_small.values())) > 1
 
 
-def test_the_draw_is_uniform():
-    drawn = draw_uniform_per_group(np.arange(5000).astype(str), np.random.default_rng(0))
-    assert np.histogram(drawn, bins=10, range=(0, 1))[0] == pytest.approx(np.full(10, 500), abs=80)
+def test_draws_per_group_are_uniform():
+    uniforms = draw_uniform_per_group(np.arange(5000).astype(str), np.random.default_rng(0))
+    assert np.histogram(uniforms, bins=10, range=(0, 1))[0] == pytest.approx(np.full(10, 500), abs=80)
 
 
-def test_groups_are_dealt_out_to_clients():
+def test_groups_are_assigned_to_clients():
     data = table(client=None, clients=4).load()
     assert len(data.sizes) == 4
-    owners = zip(not_none(data.group), np.repeat(np.arange(4), data.sizes), strict=True)
-    assert len(set(owners)) == len(set(not_none(data.group)))
+    clients_of_groups = zip(not_none(data.group), np.repeat(np.arange(4), data.sizes), strict=True)
+    assert len(set(clients_of_groups)) == len(set(not_none(data.group)))
     with fails("data.partition=sorted deals single rows out", "data.client"):
         table(client=None, partition="sorted").load()
     with fails("data.clients=50: client", "none of the 60 groups", "fewer clients"):
         table(client=None, clients=50).load()
 
 
-def test_a_patient_of_two_clients():
+def test_a_group_of_two_clients_is_refused_unless_kept():
     frame = visits()
-    frame.loc[0, "site"] = "b"  # P0, else of a
+    frame.loc[0, "site"] = "b"  # P0 has other rows at a
     with fails("group 'P0' has rows of client a and of client b", "data.group_across=keep"):
         table(frame).load()
     data = table(frame, group_across="keep", validation=["b"]).load()
-    assert 0.0 in patients_of(data)["validation"]
+    assert 0.0 in patients_by_split(data)["validation"]
     assert "1 groups have rows of several clients ('P0'" in "\n".join(data.warnings)
-    patients_of(table(frame, group_across="keep").load())
+    patients_by_split(table(frame, group_across="keep").load())
 
 
 def test_columns_mark_splits_and_folds():
     data = table(split="part", fold="wave").load()
-    assert patients_of(data)["test"] == {n for n in range(PATIENTS) if n % 4 == 3}
+    assert patients_by_split(data)["test"] == {n for n in range(PATIENTS) if n % 4 == 3}
     assert not_none(data.fold).tolist() == [f"{2020 + n % 4:g}" for n in data.x[:, 0]]
     assert assign_folds(data, 2, "rows", random_stream(0, "folds")).tolist() == [n % 4 for n in data.x[:, 0]]
     frame = visits()
@@ -135,7 +137,7 @@ def test_columns_mark_splits_and_folds():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "phrases"),
     [
         ({"group": "patent"}, ["data.group=patent", "did you mean 'patient'"]),
         ({"group": "site"}, ["data.group=site is data.client too"]),
@@ -143,20 +145,21 @@ def test_columns_mark_splits_and_folds():
         ({"group": None, "group_across": "keep"}, ["data.group_across=keep needs data.group"]),
     ],
 )
-def test_bad_columns(options, words):
-    with fails(*words):
+def test_unknown_columns_and_columns_of_two_roles_are_refused(options, phrases):
+    with fails(*phrases):
         table(**options).load()
 
 
-def test_a_row_without_a_group():
+def test_a_row_without_a_group_is_refused():
     with fails("data.group=patient: row 3", "no value"):
         table(visits().assign(patient=lambda t: t["patient"].where(t.index != 2))).load()
 
 
 @pytest.mark.parametrize("name", ["visits.tsv", "visits.parquet", "on disk", "visits.npz", "visits.h5", "folder"])
-def test_every_format_holds_the_same_patients_out(name, tmp_path):
-    expected = patients_of(table(test=0.2, fold="wave").load())
-    frame, marks = visits(), {"group": "patient", "fold": "wave", "test": 0.2}
+def test_every_format_holds_out_the_same_patients(name, tmp_path):
+    expected = patients_by_split(table(test=0.2, fold="wave").load())
+    frame = visits()
+    options: dict[str, Any] = {"group": "patient", "fold": "wave", "test": 0.2}
     arrays = {"X": frame[["x", "age"]].to_numpy(), "y": frame["y"].to_numpy(), "client": frame["site"].to_numpy(str)}
     arrays |= {"patient": frame["patient"].to_numpy(str), "wave": frame["wave"].to_numpy()}
     named: dict[str, Any] = {"target": "y", "client": "site", "only": ["x", "age"]}
@@ -178,18 +181,18 @@ def test_every_format_holds_the_same_patients_out(name, tmp_path):
         for array, values in arrays.items():
             np.save(tmp_path / "folder" / f"{array}.npy", values)
         named, name = {"resident": False}, str(tmp_path / "folder")
-    given_table = build(Table, {"path": name, **named, **marks}, "data")
-    data = given_table.load()
-    assert patients_of(data) == expected
+    loaded_table = build(Table, {"path": name, **named, **options}, "data")
+    data = loaded_table.load()
+    assert patients_by_split(data) == expected
     assert set(not_none(data.fold)) == {"2020", "2021", "2022", "2023"}
     if data.on_disk:
-        parts = [given_table.load_shard(part, 2) for part in range(2)]
-        local = [part.x.values[: part.x.row_range.stop - part.x.row_range.start] for part in parts]
+        shards = [loaded_table.load_shard(host, 2) for host in range(2)]
+        local = [shard.x.values[: shard.x.row_range.stop - shard.x.row_range.start] for shard in shards]
         assert sorted(np.concatenate(local)[:, 0]) == sorted(np.asarray(data.x)[:, 0])
-        assert not_none(parts[1].group).tolist() == not_none(data.group).tolist()
+        assert not_none(shards[1].group).tolist() == not_none(data.group).tolist()
 
 
-def test_arrays_that_are_not_there(tmp_path):
+def test_unknown_arrays_are_refused(tmp_path):
     np.savez("rows.npz", X=np.ones((4, 1)), y=np.arange(4.0), client=np.arange(4))
     with fails("no array 'patient'"):
         Table("rows.npz", group="patient").load()
@@ -200,7 +203,7 @@ def test_arrays_that_are_not_there(tmp_path):
         Table(str(tmp_path / "rows.svm"), group="patient").load()
 
 
-def test_a_folder_is_another_one_with_other_groups(tmp_path):
+def test_groups_change_the_fingerprint_of_a_folder_only_where_they_are_named(tmp_path):
     for name, values in {"X": np.ones((4, 1)), "y": np.arange(4.0), "patient": np.arange(4)}.items():
         np.save(tmp_path / f"{name}.npy", values)
     grouped, plain = Table(str(tmp_path), group="patient"), Table(str(tmp_path))
@@ -212,7 +215,7 @@ def test_a_folder_is_another_one_with_other_groups(tmp_path):
     assert not {"group", "group_across", "split", "fold"} & identity_fields(plain).keys()
 
 
-def test_images_of_one_patient(tmp_path):
+def test_images_of_one_patient_stay_together(tmp_path):
     listed = write_maps(tmp_path)
     frame = pd.read_csv(listed)
     frame["patient"] = [f"{site}-{k // 2}" for k, site in enumerate(frame["client"])]
@@ -223,18 +226,18 @@ def test_images_of_one_patient(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ignore", "told"),
+    ("ignore", "suggested"),
     [(["patient", "wave", "part"], True), (["wave", "part"], False)],
 )
-def test_names_that_repeat_are_told_of(ignore, told):
+def test_repeated_names_suggest_a_column_of_groups(ignore, suggested):
     frame = visits()
-    frame["patient"] = frame["patient"] if told else frame["x"] % 7
+    frame["patient"] = frame["patient"] if suggested else frame["x"] % 7
     data = table(frame, group=None, only=None, ignore=ignore).load()
-    assert any("'patient' has 60 values in 180 rows" in line and "data.group=patient" in line
-               for line in data.warnings) == told  # fmt: skip
+    suggestions = [line for line in data.warnings if "'patient' has 60 values in 180 rows" in line]
+    assert any("data.group=patient" in line for line in suggestions) == suggested
 
 
-def test_text_of_many_levels_names_the_cure():
+def test_text_of_many_levels_suggests_a_column_of_groups():
     frame = visits(150)
     with fails("column 'patient' has 150 levels", "data.group=patient"):
         table(frame, group=None, only=None, validation=0.0).load()

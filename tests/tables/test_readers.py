@@ -1,4 +1,4 @@
-"""Tables: the formats of their files."""
+"""Formats of tables."""
 
 import bz2
 import gzip
@@ -29,8 +29,8 @@ def test_named_columns_round_trip(tmp_path, name):
 
 
 def test_npz_round_trip(tmp_path):
-    held = np.array([False, False, True, False, False, True])
-    np.savez(tmp_path / "t.npz", X=X.astype(np.float32), y=Y, client=CLIENT, validation=held)
+    is_validation = np.array([False, False, True, False, False, True])
+    np.savez(tmp_path / "t.npz", X=X.astype(np.float32), y=Y, client=CLIENT, validation=is_validation)
     data = Table(str(tmp_path / "t.npz")).load()
     np.testing.assert_array_equal(data.x, X[[1, 3, 0, 4]])
     np.testing.assert_array_equal(data.y_val, Y[[5, 2]])
@@ -43,16 +43,16 @@ def test_npz_round_trip(tmp_path):
         Table(str(tmp_path / "t.npz"), validation=0.5).load()
 
 
-def test_npz_with_bytes_for_text(tmp_path):
+def test_npz_with_bytes_as_text(tmp_path):
     np.savez(tmp_path / "t.npz", X=X, y=np.array([b"p", b"q"] * 3), client=np.array([b"a", b"a", b"b"] * 2))
     data = Table(str(tmp_path / "t.npz"), task="binary", validation=["b"]).load()
     assert data.classes == ("p", "q")
     assert data.clients == ("a",)
 
 
-def test_npz_without_clients_deals_out_only_training_rows(tmp_path):
-    held = np.arange(6) < 2
-    np.savez_compressed(tmp_path / "t.npz", X=X, y=Y, validation=held)
+def test_only_training_rows_of_an_npz_without_clients_are_assigned(tmp_path):
+    is_validation = np.arange(6) < 2
+    np.savez_compressed(tmp_path / "t.npz", X=X, y=Y, validation=is_validation)
     data = Table(str(tmp_path / "t.npz"), clients=4, standardize="per_client").load()
     assert data.sizes.tolist() == [1, 1, 1, 1]
     assert sorted(data.y) == [2, 3, 4, 5]
@@ -63,13 +63,13 @@ def test_npz_without_clients_deals_out_only_training_rows(tmp_path):
 
 @pytest.mark.parametrize("name", ["t.libsvm", "t.svm", "t.svmlight", "t.txt", "t.svm.gz", "t.svm.bz2"])
 @pytest.mark.parametrize("zero_based", [True, False])
-def test_libsvm_as_scikit_learn_reads_it(tmp_path, name, zero_based):
+def test_libsvm_is_read_as_by_scikit_learn(tmp_path, name, zero_based):
     from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
     path, plain = tmp_path / name, tmp_path / "plain"
-    dump_svmlight_file(X, Y, str(plain), zero_based=zero_based, comment="made here")
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
-    path.write_bytes(pack(plain.read_bytes()))
+    dump_svmlight_file(X, Y, str(plain), zero_based=zero_based, comment="a comment")
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    path.write_bytes(compress(plain.read_bytes()))
     expected, labels = load_svmlight_file(str(plain))
     data = Table(str(path), partition="sorted", clients=2, validation=0.0).load()
     np.testing.assert_array_equal(data.x, expected.toarray().astype(np.float32))
@@ -78,7 +78,7 @@ def test_libsvm_as_scikit_learn_reads_it(tmp_path, name, zero_based):
     assert data.sizes.tolist() == [3, 3]
 
 
-def test_libsvm_written_by_hand(tmp_path):
+def test_libsvm_may_have_comments_blank_lines_and_qid(tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes(b"# a comment\r\n+1 1:0.5  3:2e1 # another\r\n\r\n-1\r\n+1 qid:7\t2:-4 \r\n")
     data = Table(str(path), task="binary", clients=1, validation=0.0).load()
@@ -88,14 +88,14 @@ def test_libsvm_written_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["1 1:2 three", "1 2 3:4", "a 1:2", "1,2 1:3", "1 -1:3", "1 1.5:3"])
-def test_libsvm_malformed(tmp_path, line):
+def test_malformed_libsvm_is_refused(tmp_path, line):
     path = tmp_path / "t.svm"
     path.write_text(f"1 1:2\n{line}\n")
     with fails("data.path=", "cannot be read as .svm"):
         Table(str(path)).load()
 
 
-def test_libsvm_too_large_when_dense(tmp_path):
+def test_libsvm_too_large_as_a_dense_array_is_refused(tmp_path):
     path = tmp_path / "t.svm"
     path.write_text("1 1:2\n0 2000000000:1\n")
     with fails("data.path=", "16 GB", "fewer rows or features"):
@@ -105,7 +105,7 @@ def test_libsvm_too_large_when_dense(tmp_path):
         Table(str(path)).load()
 
 
-def test_integers_booleans_and_nullable_numbers(tmp_path):
+def test_integers_booleans_and_nullable_numbers_are_features(tmp_path):
     table = frame(u=[1, 2, 3, 4, 5, 6], v=[True, False] * 3, w=pd.array([1, 2, 3, 4, 5, 6], dtype="Int64"))
     data = price_table(save(tmp_path, "t.parquet", table)).load()
     np.testing.assert_array_equal(data.x[0], [2, 0, 2])
@@ -114,7 +114,7 @@ def test_integers_booleans_and_nullable_numbers(tmp_path):
     assert data.x.max() == 1
 
 
-def test_wide_and_long_tables(tmp_path):
+def test_wide_tables(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.standard_normal((300, 2000)).astype(np.float32)).assign(price=1.0)
     path = save(tmp_path, "t.csv", table)
@@ -141,7 +141,7 @@ def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
         price_table(str(path)).load()
 
 
-def test_an_xlsx_without_openpyxl_says_what_to_install(tmp_path, monkeypatch):
+def test_an_xlsx_without_openpyxl_names_the_package_to_install(tmp_path, monkeypatch):
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with fails("t.xlsx needs openpyxl: pip install 'fcorun[xlsx]'"):
@@ -149,7 +149,7 @@ def test_an_xlsx_without_openpyxl_says_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.xlsx"])
-def test_two_columns_of_one_name_are_refused(tmp_path, name):
+def test_two_columns_with_the_same_name_are_refused(tmp_path, name):
     table = frame().set_axis(["u", "v", "u", "site", "price"], axis=1)
     if name == "t.xlsx":
         pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
