@@ -10,7 +10,7 @@ from fcorun.datasets.table import Table
 X = np.array([[1.5, 2, 0], [3, 4, 5], [-1, 0, 2.25], [7, 0.125, 1], [0, 0, 3], [2, 2, 2]])
 Y = np.array([0.5, 1, 2, 3, 4, 5])
 CLIENT = np.array(["b", "a", "b", "a", "b", "a"])
-SORTED = [1, 3, 5, 0, 2, 4]  # the rows by client, each client's in the order of the file
+SORTED = [1, 3, 5, 0, 2, 4]  # the rows sorted by client, in the order of the file within a client
 
 
 def frame(**columns) -> pd.DataFrame:
@@ -18,7 +18,8 @@ def frame(**columns) -> pd.DataFrame:
 
 
 def save(folder: Path, name: str, table: pd.DataFrame | None = None) -> str:
-    table, path = frame() if table is None else table, folder / name
+    table = frame() if table is None else table
+    path = folder / name
     if path.suffix == ".parquet":
         table.to_parquet(path)
     else:

@@ -1,4 +1,4 @@
-"""Tables: labels, and what users get wrong."""
+"""The table's data set: labels, refused files and options, and the fingerprint."""
 
 import gzip
 
@@ -13,7 +13,7 @@ from fcorun.datasets.table import Table
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-# ---------------------------------------------------------------- tables: labels
+# ---------------------------------------------------------------- labels
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
         ([0.5, 1.5, 1.5], (0.5, 1.5)),
     ],
 )
-def test_binary_labels(tmp_path, labels, classes):
+def test_binary_labels_are_indices_of_sorted_classes(tmp_path, labels, classes):
     expected = np.array([classes.index(v) for v in labels * 2])[SORTED]
     for name in ("t.csv", "t.parquet"):
         data = price_table(save(tmp_path, name, frame(price=labels * 2)), task="binary").load()
@@ -39,30 +39,30 @@ def test_binary_labels(tmp_path, labels, classes):
 @pytest.mark.parametrize(
     ("labels", "first"), [(["ja", "nein", "nein"], "ja"), ([0, 1, 1], "0"), ([False, True, True], False)]
 )
-def test_which_label_is_positive(tmp_path, labels, first):
+def test_the_positive_class_is_second_and_changes_nothing_else(tmp_path, labels, first):
     path = save(tmp_path, "t.csv", frame(price=labels * 2).drop(columns="site"))
-    dealt = {"task": "binary", "client": None, "partition": "by_label", "clients": 2, "validation": 0.4}
-    last, other = (price_table(path, **dealt, positive=label).load() for label in (None, first))
+    options = {"task": "binary", "client": None, "partition": "by_label", "clients": 2, "validation": 0.4}
+    last, other = (price_table(path, **options, positive=label).load() for label in (None, first))
     assert other.classes == last.classes[::-1] == (labels[1], labels[0])
     assert other.y.dtype == np.int32
     np.testing.assert_array_equal(other.y, 1 - last.y)
     np.testing.assert_array_equal(not_none(other.y_val), 1 - not_none(last.y_val))
-    for name in ("x", "x_val", "offsets"):  # and nothing else is dealt otherwise
+    for name in ("x", "x_val", "offsets"):  # clients and held-out rows are the same
         np.testing.assert_array_equal(getattr(other, name), getattr(last, name))
-    named = price_table(path, **dealt, positive=labels[1] if isinstance(labels[1], bool) else str(labels[1])).load()
+    named = price_table(path, **options, positive=labels[1] if isinstance(labels[1], bool) else str(labels[1])).load()
     np.testing.assert_array_equal(named.y, last.y)
     with fails("data.positive=maybe is no label of target 'price' of ", str(labels[0]), str(labels[1])):
-        price_table(path, **dealt, positive="maybe").load()
+        price_table(path, **options, positive="maybe").load()
 
 
-def test_which_label_of_arrays_is_positive(tmp_path):
+def test_the_positive_class_of_arrays_is_second(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.eye(6), y=[1, -1] * 3)
     data = Table(str(tmp_path / "t.npz"), clients=2, task="binary", validation=0.0, positive="-1").load()
     assert data.classes == (1, -1)
     assert data.y.tolist() == (data.x[:, 1::2].sum(axis=1) == 1).astype(int).tolist()
 
 
-def test_class_seen_in_validation_only_keeps_its_index(tmp_path):
+def test_a_class_of_validation_rows_alone_keeps_its_index(tmp_path):
     path = save(tmp_path, "t.csv", frame(price=["q", "p", "r", "q", "r", "p"], site=[*"abcabb"]))
     data = price_table(path, task="multiclass", validation=["c"]).load()
     assert data.classes == ("p", "q", "r")
@@ -73,10 +73,10 @@ def test_class_seen_in_validation_only_keeps_its_index(tmp_path):
     assert not_none(data.y_val).tolist() == [0, 2, 0]
 
 
-# ---------------------------------------------------------------- tables: mistakes
+# ---------------------------------------------------------------- refusals
 
 
-def test_missing_files(tmp_path):
+def test_missing_files_are_refused(tmp_path):
     save(tmp_path, "prices.csv")
     with fails("data.path=", "prics.csv", "did you mean", "prices.csv"):
         price_table(str(tmp_path / "prics.csv")).load()
@@ -89,7 +89,7 @@ def test_missing_files(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.xls", "t", "t.parquet.gz"])
-def test_unknown_endings(tmp_path, name):
+def test_unknown_endings_are_refused(tmp_path, name):
     (tmp_path / name).write_text("1")
     with fails("data.path=", "unknown ending", ".csv"):
         price_table(str(tmp_path / name)).load()
@@ -97,7 +97,7 @@ def test_unknown_endings(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz"])
 @pytest.mark.parametrize("content", [b"\x00\xffnonsense" * 9, b""], ids=["nonsense", "empty"])
-def test_damaged_files(tmp_path, name, content):
+def test_damaged_files_are_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     target = None if ".npz" in name else "y"
     with fails("data.path=", "cannot be read" if content else "empty"):
@@ -105,7 +105,7 @@ def test_damaged_files(tmp_path, name, content):
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz", "t.csv.gz", "t.svm.gz"])
-def test_truncated_files(tmp_path, name):
+def test_truncated_files_are_refused(tmp_path, name):
     path = tmp_path / name
     if name == "t.npz":
         np.savez_compressed(path, X=X, y=Y)
@@ -118,14 +118,14 @@ def test_truncated_files(tmp_path, name):
         Table(str(path), target="price" if "csv" in name or "parquet" in name else None).load()
 
 
-def test_npz_of_a_single_array(tmp_path):
+def test_an_npz_of_a_single_array_is_refused(tmp_path):
     np.save(tmp_path / "t.npy", X)
     (tmp_path / "t.npy").rename(tmp_path / "t.npz")
     with fails("data.path=", "single array"):
         Table(str(tmp_path / "t.npz")).load()
 
 
-def test_tables_without_rows_or_features(tmp_path):
+def test_tables_without_rows_or_features_are_refused(tmp_path):
     for name in ("t.csv", "t.parquet"):
         with fails("data.path=", "no rows"):
             price_table(save(tmp_path, name, frame().head(0))).load()
@@ -136,14 +136,14 @@ def test_tables_without_rows_or_features(tmp_path):
         Table(str(tmp_path / "t.svm")).load()
 
 
-def test_ragged_csv(tmp_path):
+def test_a_ragged_csv_is_refused(tmp_path):
     for text in ("u,v,price\n1,2,3\n1,2,3,4\n", "u,v,price\n1,2,3,4\n5,6,7,8\n"):
         (tmp_path / "t.csv").write_text(text)
         with fails("data.path=", "cannot be read"):
             Table(str(tmp_path / "t.csv"), "price").load()
 
 
-def test_columns_that_are_wrong(tmp_path):
+def test_unknown_unnamed_and_mixed_columns_are_refused(tmp_path):
     path = save(tmp_path, "t.csv")
     with fails("data.target=pric", "did you mean 'price'"):
         price_table(path, target="pric").load()
@@ -164,7 +164,7 @@ def test_columns_that_are_wrong(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_missing_and_infinite_values(tmp_path, name):
+def test_missing_and_infinite_values_are_refused(tmp_path, name):
     for bad in (np.nan, np.inf):
         with fails("data.path=", "column 'v'", "row 3"):
             price_table(save(tmp_path, name, frame(v=[1, 2, bad, 4, 5, 6]))).load()
@@ -179,7 +179,7 @@ def test_missing_and_infinite_values(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "words"),
+    ("arrays", "phrases"),
     [
         ({"X": X}, ["no array 'y'"]),
         ({"x": X, "y": Y}, ["no array 'X'", "valid: x, y"]),
@@ -192,13 +192,13 @@ def test_missing_and_infinite_values(tmp_path, name):
         ({"X": np.where(X == 5, np.nan, X), "y": Y}, ["column '2'", "row 2"]),
     ],
 )
-def test_npz_that_are_wrong(tmp_path, arrays, words):
+def test_arrays_that_do_not_fit_each_other_are_refused(tmp_path, arrays, phrases):
     np.savez(tmp_path / "t.npz", **arrays)
-    with fails("data.path=", *words):
+    with fails("data.path=", *phrases):
         Table(str(tmp_path / "t.npz"), clients=2).load()
 
 
-def test_tasks_that_do_not_fit(tmp_path):
+def test_tasks_that_do_not_fit_the_target_are_refused(tmp_path):
     text = save(tmp_path, "s.csv", frame(price=list("pqrpqr")))
     with fails("data.task=regression", "target 'price'", "binary"):
         price_table(text).load()
@@ -212,7 +212,7 @@ def test_tasks_that_do_not_fit(tmp_path):
         price_table(save(tmp_path, "v.csv", frame(price=list("pqpqpq"))), task="binary", validation=["a"]).load()
 
 
-def test_partitions_that_do_not_fit(tmp_path):
+def test_partitions_that_do_not_fit_are_refused(tmp_path):
     for kind in ("by_label", "dirichlet"):
         with fails(f"data.partition={kind}", "data.task=regression", "data.partition=sorted"):
             Table("t.csv", partition=kind)
@@ -225,7 +225,7 @@ def test_partitions_that_do_not_fit(tmp_path):
         price_table(path, client=None, clients=2, validation=["a"]).load()
 
 
-def test_validations_that_do_not_fit(tmp_path):
+def test_validations_that_do_not_fit_are_refused(tmp_path):
     for value in (-0.1, 1.0, 3.0):
         with fails(f"data.validation={value}", "less than 1"):
             Table("t.csv", validation=value)
@@ -240,7 +240,7 @@ def test_validations_that_do_not_fit(tmp_path):
         build(Table, {"path": "???"}, "data")
 
 
-def test_fingerprint_is_of_the_content(tmp_path):
+def test_the_fingerprint_depends_on_content_alone(tmp_path):
     (tmp_path / "sub").mkdir()
     one, moved = save(tmp_path, "t.csv"), save(tmp_path / "sub", "other.csv")
     assert price_table(one).fingerprint() == price_table(moved).fingerprint() != price_table(one, seed=1).fingerprint()

@@ -1,4 +1,4 @@
-"""Tables: rows held out for validation, and scaling."""
+"""Validation rows of tables, and standardization."""
 
 import numpy as np
 import pandas as pd
@@ -14,27 +14,27 @@ from fcorun.tables.partition import hold_out, standardize_per_client
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def test_fraction_of_each_client():
-    owner = np.repeat([0, 1, 2, 3], [1, 10, 100, 4])
-    held = hold_out(owner, 0.29, np.random.default_rng(0))
-    assert [held[owner == m].sum() for m in range(4)] == [0, 2, 29, 1]
-    assert not hold_out(owner, 0.0, np.random.default_rng(0)).any()
+def test_a_fraction_of_each_clients_rows_is_held_out():
+    client_index = np.repeat([0, 1, 2, 3], [1, 10, 100, 4])
+    held_out = hold_out(client_index, 0.29, np.random.default_rng(0))
+    assert [held_out[client_index == m].sum() for m in range(4)] == [0, 2, 29, 1]
+    assert not hold_out(client_index, 0.0, np.random.default_rng(0)).any()
     counts = np.sum([hold_out(np.zeros(10, int), 0.5, np.random.default_rng(s)) for s in range(200)], axis=0)
     assert counts.min() > 60
     assert counts.max() < 140
 
 
-def test_clients_held_out(tmp_path):
+def test_clients_are_held_out_wholly(tmp_path):
     path = save(tmp_path, "t.csv", frame(site=[1, 2, 3, 1, 2, 3]))
     options = {"path": path, "target": "price", "client": "site", "validation": [3, 1]}
-    data = build(Table, options, "data").load()  # numbers in a list become names
+    data = build(Table, options, "data").load()  # numbers in a list are names
     assert data.clients == ("2",)
     assert data.y.tolist() == [1, 4]
-    assert data.y_val.tolist() == [0.5, 3, 2, 5]  # client 1's, then client 3's
+    assert data.y_val.tolist() == [0.5, 3, 2, 5]  # rows of client 1, then of client 3
     assert data.offsets_val is None
 
 
-def test_validation_rows_lie_client_by_client(tmp_path):
+def test_validation_rows_are_sorted_by_client(tmp_path):
     rng = np.random.default_rng(0)
     site = rng.choice(4, 200, p=[0.5, 0.3, 0.19, 0.01])
     path = save(tmp_path, "t.csv", pd.DataFrame({"site": site, "row": range(200), "price": rng.random(200)}))
@@ -43,15 +43,14 @@ def test_validation_rows_lie_client_by_client(tmp_path):
         counts = np.diff(not_none(data.offsets_val))
         np.testing.assert_array_equal(counts, (data.sizes + counts) // 4)
         for m in range(len(counts)):
-            own = not_none(data.x_val)[not_none(data.offsets_val)[m] : not_none(data.offsets_val)[m + 1], -1].astype(
-                int
-            )
-            assert (np.diff(own) > 0).all()
-            assert options or (site[own] == m).all()
+            start, stop = not_none(data.offsets_val)[m : m + 2]
+            rows = not_none(data.x_val)[start:stop, -1].astype(int)
+            assert (np.diff(rows) > 0).all()
+            assert options or (site[rows] == m).all()
     assert price_table(path, validation=0.0).load().offsets_val is None
 
 
-def test_npz_that_marks_all_rows_of_a_client(tmp_path):
+def test_an_npz_may_mark_all_rows_of_a_client(tmp_path):
     np.savez(tmp_path / "t.npz", X=X, y=Y, client=CLIENT, validation=(CLIENT == "a") | (Y == 0.5))
     data = Table(str(tmp_path / "t.npz")).load()
     assert not_none(data.y_val).tolist() == [1, 3, 5, 0.5]
@@ -59,28 +58,30 @@ def test_npz_that_marks_all_rows_of_a_client(tmp_path):
 
 
 @pytest.mark.parametrize("offsets_val", [[0, 2], [0, 1, 3], [1, 1, 2], [0, 3, 2]])
-def test_validation_rows_that_belong_to_nobody(offsets_val):
+def test_offsets_that_do_not_cover_the_validation_rows_are_refused(offsets_val):
     data = FederatedData(X, Y, np.array([0, 3, 6]), x_val=X[:2], y_val=Y[:2], offsets_val=np.array(offsets_val))
     with fails("data: offsets_val", "2 validation rows", "2 clients", "3 numbers"):
         data.validate()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-def test_pooled_standardization(dtype):
+def test_standardization_is_by_the_training_rows(dtype):
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((200, 4)) * 50 + 100).astype(dtype)
     x[:, 3] = np.array(7.1).astype(dtype)
-    held = rng.random(200) < 0.3
-    out = standardize_per_client(x, np.zeros(200, int), held)[0]
-    assert out.dtype == (dtype if dtype != np.int64 else np.float64)
-    np.testing.assert_allclose(out[~held].mean(axis=0), 0, atol=1e-5)
-    np.testing.assert_allclose(out[~held].std(axis=0), [1, 1, 1, 0], atol=1e-5)
-    expected = (x[held, :3] - x[~held, :3].mean(axis=0, dtype=float)) / x[~held, :3].std(axis=0, dtype=float)
-    np.testing.assert_allclose(out[held, :3], expected, rtol=1e-3, atol=1e-5)
-    assert (out[:, 3] == 0).all()
+    held_out = rng.random(200) < 0.3
+    scaled = standardize_per_client(x, np.zeros(200, int), held_out)[0]
+    assert scaled.dtype == (dtype if dtype != np.int64 else np.float64)
+    np.testing.assert_allclose(scaled[~held_out].mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(scaled[~held_out].std(axis=0), [1, 1, 1, 0], atol=1e-5)
+    expected = (x[held_out, :3] - x[~held_out, :3].mean(axis=0, dtype=float)) / x[~held_out, :3].std(
+        axis=0, dtype=float
+    )
+    np.testing.assert_allclose(scaled[held_out, :3], expected, rtol=1e-3, atol=1e-5)
+    assert (scaled[:, 3] == 0).all()
 
 
-def test_standardization_per_client(tmp_path):
+def test_each_client_is_standardized_by_its_own_training_rows(tmp_path):
     rng = np.random.default_rng(1)
     site = np.repeat(["a", "b", "c"], 100)
     shift = np.repeat([0.0, 50.0, -9.0], 100)
@@ -88,33 +89,35 @@ def test_standardization_per_client(tmp_path):
     path = save(tmp_path, "t.csv", table)
     data = price_table(path, standardize="per_client", validation=0.25).load()
     for m in range(3):
-        own = data.x[data.offsets[m] : data.offsets[m + 1]]
-        assert abs(own.mean()) < 1e-12
-        assert own.std() == pytest.approx(1)
+        client_x = data.x[data.offsets[m] : data.offsets[m + 1]]
+        assert abs(client_x.mean()) < 1e-12
+        assert client_x.std() == pytest.approx(1)
         rows = (not_none(data.y_val) >= 100 * m) & (not_none(data.y_val) < 100 * (m + 1))
-        raw = data.y[data.offsets[m] : data.offsets[m + 1]].astype(int)
-        expected = (table.u[not_none(data.y_val)[rows].astype(int)] - table.u[raw].mean()) / table.u[raw].std(ddof=0)
+        training = data.y[data.offsets[m] : data.offsets[m + 1]].astype(int)
+        expected = (table.u[not_none(data.y_val)[rows].astype(int)] - table.u[training].mean()) / table.u[training].std(
+            ddof=0
+        )
         np.testing.assert_allclose(not_none(data.x_val)[rows, 0], expected)
-    held = price_table(path, standardize="per_client", validation=["b"]).load()
-    assert abs(not_none(held.x_val).mean()) < 1e-12
-    assert not_none(held.x_val).std() == pytest.approx(1)
+    held_out = price_table(path, standardize="per_client", validation=["b"]).load()
+    assert abs(not_none(held_out.x_val).mean()) < 1e-12
+    assert not_none(held_out.x_val).std() == pytest.approx(1)
     pooled = price_table(path, standardize="pooled", validation=["b"]).load()
     assert abs(pooled.x.mean()) < 1e-12
     assert not_none(pooled.x_val).mean() > 5
 
 
-def test_a_fraction_that_holds_out_no_row_is_pointed_out(tmp_path):
+def test_a_fraction_that_holds_out_no_row_is_warned_about(tmp_path):
     path = save(tmp_path, "t.csv")
-    (remark,) = price_table(path, validation=0.01).load().warnings
-    assert remark.startswith(
+    (warning,) = price_table(path, validation=0.01).load().warnings
+    assert warning.startswith(
         "data.validation=0.01 holds out no row, for every client has fewer than 100 rows (the larg"
     )
     assert "fewer than 5 rows (the largest 3)" in price_table(path, validation=None).load().warnings[0]
     assert price_table(path, validation=0.34).load().warnings == price_table(path, validation=0.0).load().warnings == ()
 
 
-def test_whose_means_scale_a_client_that_is_held_out_is_said(tmp_path):
+def test_clients_scaled_by_their_held_out_rows_are_warned_about(tmp_path):
     path = save(tmp_path, "t.csv")
-    (remark,) = price_table(path, standardize="per_client", validation=["b"]).load().warnings
-    assert "data.standardize=per_client: 'b' without training rows are scaled by the mean and deviation" in remark
+    (warning,) = price_table(path, standardize="per_client", validation=["b"]).load().warnings
+    assert "data.standardize=per_client: 'b' without training rows are scaled by the mean and deviation" in warning
     assert price_table(path, standardize="per_client", validation=0.34).load().warnings == ()
