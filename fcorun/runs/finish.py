@@ -1,4 +1,4 @@
-"""What is done when a run ends: its record is completed."""
+"""The end of a run: final warnings, the summary, and the files that complete the record."""
 
 import time
 from functools import partial
@@ -34,122 +34,142 @@ Arrays = dict[str, np.ndarray]
 
 
 def finish_run(job: Job, data: FederatedData, solution: Arrays, models: Arrays | None, *, times: dict) -> None:
-    """Complete the record of a run that has ended, and note how; ``models`` are the clients' own, to be kept.
+    """Complete the record of a run that has ended, and set its status. The run fails if the record cannot be written.
 
-    Where the record cannot be written, the run has failed.
+    Args:
+        models: the clients' personal models by parameter; None if they are not saved.
+        times: the seconds of compilation and of rounds.
     """
     if not job.divergence_round:
-        endless = warn_separation(job.experiment, data, job.rows[-1])
-        _look_back(job, endless)
+        separation_warning = warn_separation(job.experiment, data, job.rows[-1])
+        _add_final_warnings(job, separation_warning)
         job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
-        if not endless:
-            _stand_still(job, data, solution)
-    status, reason = (
-        ("diverged", job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}")
-        if job.divergence_round
-        else ("done", job.reason)
-    )
+        if not separation_warning:
+            _warn_of_movement(job, data, solution)
+    status, reason = "done", job.reason
+    if job.divergence_round:
+        status = "diverged"
+        reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
     arrays = {"solution": solution}
     if models is not None:
         arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.sizes)))}
-    if data.standardized and data.standardized["by"] == "per_client":  # too much for summary.json
-        arrays["scaling"] = {name: value for name, value in data.standardized.items() if name != "by"}
+    if data.standardized and data.standardized["by"] == "per_client":  # too large for summary.json
+        arrays["scaling"] = {name: values for name, values in data.standardized.items() if name != "by"}
     try:
         _write_next(job, "metrics.csv", csv_text(job.rows))
         if not job.divergence_round:
-            _measure(job, data, arrays, summary)
-        _write(job, data, (status, reason), summary, arrays)
+            _write_scores(job, data, arrays, summary)
+        _write_record(job, data, (status, reason), summary, arrays)
     except Exception as error:
         job.fail(error)
     else:
         job.end_status = status
 
 
-def _look_back(job: Job, endless: str = "") -> None:
-    """Remark what is amiss with the end of a run that has not diverged, as its rows tell, or that its descent is
-    ``endless``; a baseline has its certificate."""
-    least = job.objective_resolution()
-    if abs(job.rows[-1].get("suboptimality", float("inf"))) < least:
-        job.add_reason(
-            f"suboptimality is rounding: {job.experiment.settings.precision} resolves {least:.1g} of the objective"
-        )
-    job.add_reason(job.experiment.objective.final_warning(job.rows[-1]))
-    job.add_reason(_sparsity(job.experiment, job.rows[-1]))
-    job.add_reason(endless)
+def _add_final_warnings(job: Job, separation_warning: str = "") -> None:
+    """Add warnings about the end of a run that has not diverged, as its rows show it.
+
+    A ``separation_warning`` replaces that of an objective that was still falling. A baseline has its certificate.
+    """
+    row = job.rows[-1]
+    resolution = job.objective_resolution()
+    if abs(row.get("suboptimality", float("inf"))) < resolution:
+        precision = job.experiment.settings.precision
+        job.add_reason(f"suboptimality is rounding: {precision} resolves {resolution:.1g} of the objective")
+    job.add_reason(job.experiment.objective.final_warning(row))
+    job.add_reason(_warn_of_zero_weights(job.experiment, row))
+    job.add_reason(separation_warning)
     if isinstance(job.experiment.algo, Baseline):
         return
     if not job.stopped:
         job.add_reason(describe_missed_targets(job.experiment.settings.stop or {}, job.rows, job.experiment.metrics))
-    metric, near = minimised_metric(job.rows[-1]), (job.certificate or {}).get("near")
-    if job.rows[-1][metric] > job.rows[0][metric]:
-        cure = "" if near is False else ": smaller rates may help"  # it was said what may
-        job.add_reason(f"the {metric_phrase(metric)} ended above where it began{cure}")
+    near = (job.certificate or {}).get("near")
+    if _has_risen(job):
+        advice = "" if near is False else ": smaller rates may help"  # a large gap has its own advice
+        job.add_reason(f"the {metric_phrase(minimised_metric(row))} ended above where it began{advice}")
     elif not (job.stopped or near):
         job.remaining_descent = measure_remaining_descent(job.rows)
-        if job.remaining_descent and near is None and not endless:  # else that has said more
+        if job.remaining_descent and near is None and not separation_warning:
             job.add_reason(describe_remaining_descent(job.remaining_descent))
 
 
-def _stand_still(job: Job, data: FederatedData, solution: Arrays) -> None:
-    """Note, and remark, how far the coefficients are from standing still, of runs with some evaluations, unless these
-    have told that the run is not at the optimum."""
-    metric, near = minimised_metric(job.rows[-1]), (job.certificate or {}).get("near")
-    told = job.stopped or job.remaining_descent or near is False or job.rows[-1][metric] > job.rows[0][metric]
-    if (
-        told
-        or len(job.rows) < MIN_EVALUATIONS
-        or not can_measure_movement(job.experiment, data, single_run=job.with_pictures)
-    ):
+def _has_risen(job: Job) -> bool:
+    """Return whether the minimised metric ended above its first value."""
+    metric = minimised_metric(job.rows[-1])
+    return job.rows[-1][metric] > job.rows[0][metric]
+
+
+def _warn_of_movement(job: Job, data: FederatedData, solution: Arrays) -> None:
+    """Measure how far the coefficients are from a stationary point, and describe a large movement.
+
+    Runs that are known not to have reached the optimum, and runs of few evaluations, are left out.
+    """
+    near = (job.certificate or {}).get("near")
+    if job.stopped or job.remaining_descent or near is False or _has_risen(job) or len(job.rows) < MIN_EVALUATIONS:
+        return
+    if not can_measure_movement(job.experiment, data, single_run=job.with_pictures):
         return
     job.movement = measure_movement(job.experiment, data, solution)
     job.add_reason(describe_movement(job.experiment, data, job.movement, falling=is_descending(job.rows)))
 
 
-def _sparsity(experiment: Experiment, row: dict[str, float]) -> str:
-    """That the strength of psi leaves nothing of the weights; of own models nothing is said."""
-    killed = row.get("density") == 0 and experiment.reg.strength_or_none and "personal_density" not in row
-    if not (killed and experiment.reg.sparse and experiment.applies_regularizer):
+def _warn_of_zero_weights(experiment: Experiment, row: dict[str, float]) -> str:
+    """Return a warning if the strength of the regularizer has left no weight nonzero; empty for personal models."""
+    if row.get("density") != 0 or "personal_density" in row or not experiment.reg.strength_or_none:
+        return ""
+    if not (experiment.reg.sparse and experiment.applies_regularizer):
         return ""
     return f"reg={experiment.names['reg']} left none of the weights: a smaller strength keeps some"
 
 
-def _write(job: Job, data: FederatedData, ended: tuple[str, str], summary: dict, arrays: dict[str, Arrays]) -> None:
-    """Write what a record is made of beside its metrics: numbers, then pictures, at last its status and the reason."""
-    folder, rows, (status, reason) = job.run_folder, job.rows, ended
+def _write_record(
+    job: Job, data: FederatedData, final: tuple[str, str], summary: dict, arrays: dict[str, Arrays]
+) -> None:
+    """Write the files of the record but its metrics: numbers, then pictures, and the status last.
+
+    Args:
+        final: the status and the reason.
+    """
+    folder, (status, reason) = job.run_folder, final
     if data.encoding is not None:
         _write_next(job, ENCODING, json_text(data.encoding.to_dict()))
     for name, values in arrays.items():
         _write_next(job, f"{name}.npz", npz_bytes(values))
-    model = None
-    if status == "done" and is_linear_model(type(job.experiment.objective)) and not personal_only(rows):
-        model = coefficients_from(arrays["solution"], data, job.experiment.data.units)
-        for name, content in coefficient_files(model).items():
+    coefficients = None
+    if status == "done" and is_linear_model(type(job.experiment.objective)) and not personal_only(job.rows):
+        coefficients = coefficients_from(arrays["solution"], data, job.experiment.data.units)
+        for name, content in coefficient_files(coefficients).items():
             _write_next(job, name, content)
     _write_next(job, "summary.json", json_text(summary))
     if job.with_pictures:
-        begun = time.perf_counter()
-        _draw(job, model)
-        summary["seconds"]["picture"] = time.perf_counter() - begun
+        start = time.perf_counter()
+        _write_pictures(job, coefficients)
+        summary["seconds"]["picture"] = time.perf_counter() - start
         _write_next(job, "summary.json", json_text(summary))
-    folder.log(f"{status} after round {rows[-1]['round'] if rows else 0}" + (f": {reason}" if reason else ""))
-    folder.write_status(status, job.label, reason, **({"round": job.divergence_round} if job.divergence_round else {}))
+    last_round = job.rows[-1]["round"] if job.rows else 0
+    folder.log(f"{status} after round {last_round}" + (f": {reason}" if reason else ""))
+    divergence = {"round": job.divergence_round} if job.divergence_round else {}
+    folder.write_status(status, job.label, reason, **divergence)
     folder.delete_checkpoint()
 
 
-def _measure(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: dict) -> None:
-    """Write scores.csv, if rows are held out."""
-    begun, models = time.perf_counter(), arrays.get("personal")
-    own = models and {name: value for name, value in models.items() if name != "client"}
-    told = partial(gather_predictions, job.experiment.objective, data, arrays["solution"])
-    shared = arrays["solution"] if job.experiment.has_shared_model else None
-    if found := compute_scores(job.experiment.objective, data, shared, own, told):
-        _write_next(job, "scores.csv", csv_text(found))
-    summary["seconds"]["scores"] = time.perf_counter() - begun
+def _write_scores(job: Job, data: FederatedData, arrays: dict[str, Arrays], summary: dict) -> None:
+    """Write scores.csv if rows are held out."""
+    start = time.perf_counter()
+    models = None
+    if "personal" in arrays:
+        models = {name: values for name, values in arrays["personal"].items() if name != "client"}
+    gather = partial(gather_predictions, job.experiment.objective, data, arrays["solution"])
+    shared_model = arrays["solution"] if job.experiment.has_shared_model else None
+    scores = compute_scores(job.experiment.objective, data, shared_model, models, gather)
+    if scores:
+        _write_next(job, "scores.csv", csv_text(scores))
+    summary["seconds"]["scores"] = time.perf_counter() - start
 
 
-def _draw(job: Job, model: Coefficients | None) -> None:
-    """Write the pictures of the curves, and of the coefficients of a linear model."""
+def _write_pictures(job: Job, coefficients: Coefficients | None) -> None:
+    """Draw and write the curves, and the coefficients of a linear model."""
     from fcorun.reports.pictures.coefficients import draw_model
     from fcorun.reports.pictures.run_curves import draw_run
 
@@ -157,8 +177,8 @@ def _draw(job: Job, model: Coefficients | None) -> None:
     style = settings.style
     curves = draw_run(job.rows, job.label, settings.cutoff, x=settings.x, metrics=experiment.metrics, style=style)
     _write_next(job, "curves.png", curves)
-    if model is not None:
-        for name, content in draw_model(model, job.label, settings.cutoff, style=style).items():
+    if coefficients is not None:
+        for name, content in draw_model(coefficients, job.label, settings.cutoff, style=style).items():
             _write_next(job, name, content)
 
 

@@ -9,7 +9,7 @@ from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.optimality_gap import _summarize_gap
 from fcorun.experiment.prepare import prepare
-from fcorun.runs.finish import _look_back
+from fcorun.runs.finish import _add_final_warnings
 from fcorun.runs.job import Job
 
 BRIEF = ("rounds=60", "eval_every=10")
@@ -57,7 +57,7 @@ def test_an_optimum_of_zero_is_near_when_all_was_gained(tmp_path):
 def test_what_is_not_known_leaves_the_word_to_the_rows(near, said, tmp_path):
     job = Job(prepare(table(tmp_path, "algo=fedavg")), run_folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": float(v)} for v in range(20, 2, -1)], {"near": near}
-    _look_back(job)
+    _add_final_warnings(job)
     assert job.reason.startswith(said)
     assert bool(job.reason) is bool(said)
 
@@ -126,5 +126,5 @@ def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(
 def test_a_strength_that_leaves_nothing_is_said(reg, algo, density, told, tmp_path):
     job = Job(prepare(table(tmp_path, f"algo={algo}", f"reg={reg}")), run_folder=None)  # type: ignore[arg-type]
     job.rows, job.certificate = [{"objective": 1.0, "density": density}] * 2, {"near": True}
-    _look_back(job)
+    _add_final_warnings(job)
     assert job.reason == told

@@ -138,7 +138,7 @@ def test_another_host_does_what_it_is_told(among, monkeypatch):
 
 
 def test_another_host_says_what_it_cannot_do(among, monkeypatch):
-    monkeypatch.setattr(follower, "_COMPLAINT_DELAY", 0)
+    monkeypatch.setattr(follower, "_ERROR_DELAY", 0)
     run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
     wrong = EXPERIMENT.config | {"rounds": -1}
     end = {"do": "end", "code": 1, "why": "host 1 (b) failed: too bad; the same command goes on"}

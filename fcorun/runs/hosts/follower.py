@@ -1,4 +1,4 @@
-"""What a host that is not the first does: what that one says."""
+"""The follower: every host but the leader executes the leader's commands."""
 
 import time
 from collections.abc import Sequence
@@ -21,67 +21,73 @@ from fcorun.system.hosts import Hosts, current_hosts
 from fcorun.system.interruption import defer_interruption
 
 _COMMANDS = ("prepare", "build", "run", "predict", "stop")
-_LATER = 1.0  # seconds until a host complains of a round that broke off, which one that is gone may have caused
+_ERROR_DELAY = (
+    1.0  # seconds before an error is sent, because a host that was lost, and is noticed first, may be its cause
+)
 
 
 def run_follower() -> int:
-    """On a host that is not the first: do what that one says; the exit code. Raises HostLost."""
+    """Execute the leader's commands until the leader ends, and return the exit code. Raises HostLost."""
     hosts = current_hosts()
     assert hosts is not None
-    here = _Follower(hosts)
-    with defer_interruption():  # the first host ends all, after a round that all have computed
+    follower = _Follower(hosts)
+    with defer_interruption():  # the leader ends all hosts, after a round that all have computed
         try:
             while True:
-                here.do(here.hear())
+                follower.execute(follower.receive())
         except SystemExit as end:
             return int(end.code or 0)
 
 
 @dataclass
 class _Follower:
-    """What a host that is not the first has of the runs: a method for each thing that it may be told to do."""
+    """The state of a follower, with a method for each command."""
 
     hosts: Hosts
     experiment: Experiment | None = None
     data: FederatedData | None = None
     engine: Engine | None = None
 
-    def hear(self) -> dict[str, Any]:
-        """What the first host says next. Raises SystemExit if it is the end, HostLost if that is so by a loss."""
-        told = self.hosts.receive()
-        if told["do"] == "end":
-            self.hosts.closed, self.hosts.failure = True, told["why"]
-            raise HostLost(told["why"]) if told["why"] else SystemExit(told["code"])
-        return told
+    def receive(self) -> dict[str, Any]:
+        """Receive the leader's next message. Raises SystemExit when the leader ends, HostLost if it lost a host."""
+        message = self.hosts.receive()
+        if message["do"] == "end":
+            self.hosts.closed, self.hosts.failure = True, message["why"]
+            if message["why"]:
+                raise HostLost(message["why"])
+            raise SystemExit(message["code"])
+        return message
 
-    def do(self, told: dict[str, Any]) -> None:
-        """Do what is told; what goes wrong is told the first host, who says the end, or goes on where it did there."""
+    def execute(self, message: dict[str, Any]) -> None:
+        """Execute a command. An error is sent to the leader, which ends all hosts or had the same error itself."""
+        arguments = dict(message)
+        command = arguments.pop("do")
         try:
-            if (do := told.pop("do")) not in _COMMANDS:
-                raise UserError(f"the first host says '{do}', which means nothing here")
-            getattr(self, do)(**told)
+            if command not in _COMMANDS:
+                raise UserError(f"the first host says '{command}', which means nothing here")
+            getattr(self, command)(**arguments)
         except HostLost:
             raise
-        except KeyboardInterrupt:  # is noted, and said before the next thing is heard
+        except KeyboardInterrupt:  # sent to the leader before the next message is received
             return
         except Exception as error:
-            time.sleep(_LATER)
+            time.sleep(_ERROR_DELAY)
             self.hosts.send(failed=describe_error(error))
 
     def prepare(self, config: dict[str, Any]) -> None:
-        """Load the data of an experiment, and say what it is here."""
+        """Load the data of an experiment, and send its identity on this host."""
         try:
             self.experiment = prepare(config)
             self.data = load_data(self.experiment)
-            told = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}
+            identities = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}
             self.experiment = bind_objective(self.experiment, self.data)
-            self.hosts.send(**told, on_disk=self.data.on_disk)
+            self.hosts.send(**identities, on_disk=self.data.on_disk)
         except Exception as error:
             self.hosts.send(refused=describe_error(error))
 
     def build(self, algo: dict[str, Any], reg: dict[str, Any], devices: int, budget: int | None) -> None:
-        """Build its engine, with the numbers that the first host has worked out."""
-        self.engine = None  # where this fails, nothing is computed by the one before
+        """Build the engine of the experiment, with the numbers that the leader has resolved."""
+        self.engine = None  # so that no other engine runs if the building fails
         assert self.experiment is not None
         assert self.data is not None
         plugins = {"algo": build_plugin("algo", algo), "reg": build_plugin("reg", reg)}
@@ -89,24 +95,26 @@ class _Follower:
         self.engine = replace(engine, devices=devices, row_bytes_budget=budget)
 
     def run(self, points: Sequence[Numbers], seeds: Sequence[int], done: int) -> None:
-        """Compute the rounds of a batch, until the first host says that there are no more."""
+        """Compute the rounds of a batch, until the leader stops it."""
         assert self.engine is not None
 
-        def diverged() -> np.ndarray | None:
-            while (told := self.hear())["do"] == "predict":
-                self.predict(told["solution"])
-            return np.array(told["diverged"], np.int32) if told["do"] == "advance" else None
+        def receive_diverged() -> np.ndarray | None:
+            """Receive which runs have diverged; None when the batch is over."""
+            message = self.receive()
+            while message["do"] == "predict":
+                self.predict(message["solution"])
+                message = self.receive()
+            return np.array(message["diverged"], np.int32) if message["do"] == "advance" else None
 
         with jax.enable_x64(self.engine.federation.precision == "float64"):
-            self.engine.follow(points, seeds, done, diverged)
+            self.engine.follow(points, seeds, done, receive_diverged)
 
     def predict(self, solution: str) -> None:
-        """Say what a solution predicts of the rows that are here."""
+        """Send the predictions of a solution on the rows stored on this host."""
         assert self.experiment is not None
         assert self.data is not None
-        self.hosts.send(
-            predicted=encode_arrays(predict_local(self.experiment.objective, self.data, decode_arrays(solution)))
-        )
+        predictions = predict_local(self.experiment.objective, self.data, decode_arrays(solution))
+        self.hosts.send(predicted=encode_arrays(predictions))
 
     def stop(self) -> None:
-        """The rounds of a batch are over, as they are here."""
+        """Do nothing: the rounds of a batch are over on this host as well."""

@@ -1,8 +1,9 @@
-"""Runs over several hosts: what the first one tells the others to compute, and how they do it.
+"""The leader: of several hosts, the first one runs the experiments and sends commands to the followers.
 
-The first one goes about its runs as it would alone. It tells the others of the experiment, so that each loads the data;
-of the engine, with what was "auto" worked out; and of each batch. Rounds are computed by all: the state goes from the
-first to the others before them, and is the same on all after them. The first one measures, and says whether to go on.
+The leader runs experiments as it would alone. It sends the experiment, so that each follower loads the data; the
+engine's settings, with resolved numbers for fields that are "auto"; and each batch. All hosts compute the rounds: the
+state goes from the leader to the followers before them, and is the same on all hosts after them. The leader evaluates
+the runs, and decides whether they go on.
 """
 
 from collections.abc import Generator, Sequence
@@ -19,18 +20,20 @@ from fcorun.experiment.experiment import Experiment
 from fcorun.experiment.prepare import plugin_to_config
 from fcorun.system.hosts import Hosts, current_hosts
 
-_TOLD = ("algo", "reg")  # in which numbers are worked out
-_PATIENCE = 5.0  # seconds in which a host that is gone, or has failed, is known to be
-_OF_THE_HOST = (MemoryError, jax.errors.JaxRuntimeError)  # after these, the hosts may wait for each other
+_RESOLVED_SECTIONS = ("algo", "reg")  # the sections in which fields are resolved to numbers
+_FAILURE_TIMEOUT = 5.0  # seconds in which the loss or the failure of a host becomes known
+_HOST_ERRORS = (MemoryError, jax.errors.JaxRuntimeError)  # after these errors of one host, others may wait for it
 
 
 def load_on_all_hosts(experiment: Experiment) -> FederatedData:
-    """The data, once all hosts have the same. Raises UserError for a host that has others, or other code, and for what
-    several hosts do not compute."""
+    """Load the data on all hosts, and return those of this host.
+
+    Raises UserError if a host has other data or other code, or if several hosts cannot compute the experiment.
+    """
     hosts = current_hosts()
     if hosts is None:
-        asked = experiment.settings.hosts or {}
-        if asked.get("address") and asked.get("count") != 1:
+        options = experiment.settings.hosts or {}
+        if options.get("address") and options.get("count") != 1:
             raise UserError("hosts.*: several hosts are for the command fcorun: leave them out")
         return load_data(experiment)
     if experiment.settings.debug:
@@ -41,64 +44,66 @@ def load_on_all_hosts(experiment: Experiment) -> FederatedData:
     finally:
         answers = {rank: hosts.receive(rank) for rank in hosts.connections}
     for rank, answer in answers.items():
-        _check(experiment, hosts, answer, rank)
+        _check_answer(experiment, hosts, answer, rank)
         if answer["on_disk"] != data.on_disk:
-            where = "stay on disk" if answer["on_disk"] else "are in memory"
-            raise UserError(
-                f"the rows {where} on {hosts.describe_host(rank)}, and not on {hosts.describe_host(0)}: give "
-                f"data.resident"
-            )
+            place = "stay on disk" if answer["on_disk"] else "are in memory"
+            raise UserError(f"the rows {place} on {hosts.describe_host(rank)}, and not on {hosts.describe_host(0)}: "
+                            "give data.resident")  # fmt: skip
     return data
 
 
-def _check(experiment: Experiment, hosts: Hosts, answer: dict[str, Any], rank: int) -> None:
-    """Raises UserError where a host is not ready for the experiment of the first one."""
+def _check_answer(experiment: Experiment, hosts: Hosts, answer: dict[str, Any], rank: int) -> None:
+    """Refuse a follower whose experiment differs from the leader's. Raises UserError."""
+    follower, leader = hosts.describe_host(rank), hosts.describe_host(0)
     if "refused" in answer:
-        raise UserError(f"{hosts.describe_host(rank)}: {answer['refused']}")
-    who, first = hosts.describe_host(rank), hosts.describe_host(0)
-    theirs, own = answer["fingerprint"], experiment.fingerprint
-    if theirs != own:
-        data = experiment.names["data"]
-        raise UserError(
-            f"{who} has other data={data} than {first}, {theirs[:8]} and {own[:8]}: give all the same files"
-        )
+        raise UserError(f"{follower}: {answer['refused']}")
+    fingerprint, leader_fingerprint = answer["fingerprint"], experiment.fingerprint
+    if fingerprint != leader_fingerprint:
+        raise UserError(f"{follower} has other data={experiment.names['data']} than {leader}, {fingerprint[:8]} and "
+                        f"{leader_fingerprint[:8]}: give all the same files")  # fmt: skip
     if answer["identity"] != experiment.identity:
-        raise UserError(f"{who} has other code of this run than {first}: give all the same files")
+        raise UserError(f"{follower} has other code of this run than {leader}: give all the same files")
 
 
 def build_on_all_hosts(engine: Engine, experiment: Experiment) -> None:
-    """Have all hosts build the engine, of an experiment whose numbers are known."""
-    if hosts := current_hosts():
-        told = {name: plugin_to_config(getattr(experiment, name), experiment.names[name], {}) for name in _TOLD}
-        hosts.broadcast("build", **told, devices=engine.devices, budget=engine.row_bytes_budget)
+    """Have the followers build the engine of an experiment whose numbers are resolved."""
+    hosts = current_hosts()
+    if not hosts:
+        return
+    configs = {}
+    for section in _RESOLVED_SECTIONS:
+        configs[section] = plugin_to_config(getattr(experiment, section), experiment.names[section], {})
+    hosts.broadcast("build", **configs, devices=engine.devices, budget=engine.row_bytes_budget)
 
 
 def run_rounds(
-    engine: Engine, points: Sequence[Numbers], seeds: Sequence[int], state: Any, done: int, **counted: Any
+    engine: Engine, points: Sequence[Numbers], seeds: Sequence[int], state: Any, done: int, **options: Any
 ) -> Generator[Snapshot, None, None]:
-    """``engine.run``, computed by all hosts. To be closed. Raises what that raises where it does so on all; HostLost
-    where one is gone, or cannot go on alone; and KeyboardInterrupt where one is interrupted."""
+    """Yield the snapshots of ``engine.run``, computed by all hosts. The caller closes the generator.
+
+    Raises the errors of ``engine.run`` that all hosts have alike, HostLost if a host is lost or fails alone, and
+    KeyboardInterrupt if a host is interrupted.
+    """
     hosts = current_hosts()
     if hosts is None:
-        yield from engine.run(points, seeds, state, done, **counted)
+        yield from engine.run(points, seeds, state, done, **options)
         return
     hosts.broadcast("run", points=points, seeds=seeds, done=done)
     try:
-        for now in engine.run(points, seeds, state, done, **counted):
-            yield now
+        for snapshot in engine.run(points, seeds, state, done, **options):
+            yield snapshot
             hosts.check_failures()
-            if now.round < engine.rounds and not now.diverged.all():
-                hosts.broadcast("advance", diverged=now.diverged.tolist())
+            if snapshot.round < engine.rounds and not snapshot.diverged.all():
+                hosts.broadcast("advance", diverged=snapshot.diverged.tolist())
     except HostLost:
         raise
     except Exception as error:
-        if isinstance(error, _OF_THE_HOST):
-            hosts.check_failures(_PATIENCE)
-        elif hosts.all_failed(_PATIENCE):
+        if isinstance(error, _HOST_ERRORS):
+            hosts.check_failures(_FAILURE_TIMEOUT)
+        elif hosts.all_failed(_FAILURE_TIMEOUT):
             raise
-        raise hosts.make_lost_error(
-            0, describe_error(error)
-        ) from error  # the others may wait for this one within a round
+        reason = describe_error(error)  # the other hosts may wait for this one within a round
+        raise hosts.make_lost_error(0, reason) from error
     finally:
         if not hosts.failure:
             hosts.broadcast("stop")

@@ -1,4 +1,4 @@
-"""Predictions where each host has the rows of its own clients: each predicts these, and the first one has them all."""
+"""Predictions of rows that are sharded over hosts: each host predicts its own, and the leader gathers them."""
 
 import base64
 
@@ -13,31 +13,35 @@ from fcorun.system.hosts import current_hosts
 
 
 def gather_predictions(objective: Objective, data: FederatedData, solution: Arrays) -> Arrays:
-    """Predictions on the first host of all rows of each part of the data, (n, ...), without offsets, where rows are
-    other hosts' too; none elsewhere."""
+    """Gather on the leader the predictions of all rows of each split, (n, ...), without offsets.
+
+    Returns no arrays if the rows are not sharded over hosts.
+    """
     if data.host_bounds is None:
         return {}
     hosts = current_hosts()
     assert hosts is not None
     hosts.broadcast("predict", solution=encode_arrays(solution))
-    each = [
-        predict_local(objective, data, solution),
-        *(decode_arrays(hosts.receive(rank)["predicted"]) for rank in hosts.connections),
-    ]
-    return {part: np.concatenate([arrays[part] for arrays in each]) for part in each[0]}
+    shards = [predict_local(objective, data, solution)]
+    for rank in hosts.connections:
+        shards.append(decode_arrays(hosts.receive(rank)["predicted"]))
+    return {split: np.concatenate([shard[split] for shard in shards]) for split in shards[0]}
 
 
 def predict_local(objective: Objective, data: FederatedData, solution: Arrays) -> Arrays:
-    """Predictions of the rows that are here, by part, where the others are elsewhere."""
-    parts = {part: x for part, (x, _) in data.splits.items() if isinstance(x, HostRows)}
-    return {part: compute_predictions(objective, solution, x[x.row_range], data.scale) for part, x in parts.items()}
+    """Predict the rows stored on this host, by split."""
+    predictions = {}
+    for split, (x, _) in data.splits.items():
+        if isinstance(x, HostRows):
+            predictions[split] = compute_predictions(objective, solution, x[x.row_range], data.scale)
+    return predictions
 
 
 def encode_arrays(arrays: Arrays) -> str:
-    """Arrays as text."""
+    """Encode arrays as text."""
     return base64.b64encode(npz_bytes(arrays)).decode()
 
 
 def decode_arrays(text: str) -> Arrays:
-    """Arrays of text."""
+    """Decode the text of ``encode_arrays``."""
     return arrays_from_bytes(base64.b64decode(text))
