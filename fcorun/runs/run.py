@@ -34,31 +34,34 @@ def run(
     """Run one configuration to the end and return its record.
 
     Args:
-        config: plain values, as ``compose`` gives them or as a record's config.yaml holds them.
-        folder: where the record goes; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished record of
-            the same run, that is returned; an interrupted one is continued, with the numbers of an unbroken one.
-        watch: is told of the run as it goes.
+        config: plain values, as ``compose`` returns them or as a record's config.yaml holds them.
+        folder: the folder of the record; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished record of
+            the same run, that record is returned; an interrupted run is resumed, with the numbers of an unbroken one.
+        watch: the callbacks that follow the run.
         trust: the folder from which classes are imported that are neither fcorun's, nor those of an installed plug-in
-            package, nor imported by this program already. None: such classes are refused, for the configuration may be
-            that of a record of somebody else.
+            package, nor imported by this program already. None: such classes are refused, because the configuration may
+            come from somebody else's record.
 
-    Raises UserError for whatever a user can mend; what else goes wrong is recorded as failed and raised.
+    Raises UserError for errors that a user can fix. Other errors are recorded as failed and raised.
     """
     return run_grid([config], [folder], watch, trust)[0]
 
 
 def grid(config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """The configurations of a grid: ``config`` with every combination of values, {"algo.client_lr": [...], ...}."""
+    """Return the configurations of a grid: ``config`` with every combination of the axes' values.
+
+    An axis is a dotted key with its values: {"algo.client_lr": [0.1, 0.2], ...}.
+    """
     configs = []
     for values in itertools.product(*axes.values()):
-        changed = deepcopy(dict(config))
+        point = deepcopy(dict(config))
         for key, value in zip(axes, values, strict=True):
             *sections, last = key.split(".")
-            place = changed
-            for section in sections:
-                place = place[section]
-            place[last] = value
-        configs.append(changed)
+            section = point
+            for name in sections:
+                section = section[name]
+            section[last] = value
+        configs.append(point)
     return configs
 
 
@@ -70,8 +73,8 @@ def run_grid(
 ) -> list[Record]:
     """Run configurations. Those that differ in numbers (rates, strengths) and seed only are one program.
 
-    Each gets the record it would have had alone, to rounding, and so does one that is continued. Arguments and errors
-    are as for ``run``. An error of one configuration is raised when the others have run.
+    Each run leaves the record that it would leave alone, up to rounding, and so does one that is resumed. Arguments and
+    errors are as for ``run``. An error of one configuration is raised after the others have run.
     """
     if not configs:
         return []
@@ -79,26 +82,30 @@ def run_grid(
         for config in configs:
             import_classes(config, trust)
     experiments = [prepare(config) for config in configs]
-    places = [Path(f or e.default_folder) for e, f in zip(experiments, folders or [None] * len(configs), strict=True)]
-    for metric in dict.fromkeys(e.settings.metric for e in experiments):
+    paths = []
+    for experiment, folder in zip(experiments, folders or [None] * len(configs), strict=True):
+        paths.append(Path(folder or experiment.default_folder))
+    for metric in dict.fromkeys(experiment.settings.metric for experiment in experiments):
         check_metric_measured([e for e in experiments if e.settings.metric == metric], metric)
-    unique = dict(zip(places, experiments, strict=True))
-    for place, experiment in zip(places, experiments, strict=True):
-        if unique[place].identity != experiment.identity:
-            raise UserError(f"{place} is given to two different runs; give each a folder of its own")
-    alone = len(unique) == 1  # a run of its own gets its picture, a point of a grid does not
-    jobs = [Job(experiment, RunFolder(place, experiment.identity), alone) for place, experiment in unique.items()]
+    experiment_of = dict(zip(paths, experiments, strict=True))
+    for path, experiment in zip(paths, experiments, strict=True):
+        if experiment_of[path].identity != experiment.identity:
+            raise UserError(f"{path} is given to two different runs; give each a folder of its own")
+    with_pictures = len(experiment_of) == 1  # a point of a grid gets no pictures
+    jobs = []
+    for path, experiment in experiment_of.items():
+        jobs.append(Job(experiment, RunFolder(path, experiment.identity), with_pictures))
     errors = _run_groups(jobs, watch or Watcher())
     for job in jobs:
         if job.end_status == "locked":
             raise UserError(f"{job.run_folder.path} is being computed by another process; wait for it to end")
     for error in errors:
         raise error
-    return [Record(place) for place in places]
+    return [Record(path) for path in paths]
 
 
 def _run_groups(jobs: list[Job], watch: Watcher) -> list[BaseException]:
-    """Run jobs in groups that differ in numbers and seed only; the errors of all. Raises KeyboardInterrupt."""
+    """Run jobs in groups that differ in numbers and seed only, and return all errors. Raises KeyboardInterrupt."""
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.experiment.batch_key, []).append(job)
@@ -106,7 +113,7 @@ def _run_groups(jobs: list[Job], watch: Watcher) -> list[BaseException]:
     for group in groups.values():
         try:
             run_jobs(group, watch)
-        except UserError as error:  # nothing of this group was begun
+        except UserError as error:  # no job of this group was started
             errors.append(error)
         errors += [job.error for job in group if job.error is not None]
         for error in errors:
@@ -116,57 +123,60 @@ def _run_groups(jobs: list[Job], watch: Watcher) -> list[BaseException]:
 
 
 def run_jobs(jobs: list[Job], watch: Watcher) -> None:
-    """Run jobs that differ in numbers only; how each went is in its ``end`` and ``error``.
+    """Run jobs that differ in numbers only. Sets the ``end_status`` and ``error`` of each.
 
-    Raises UserError when nothing could be begun: bad data, a folder that cannot be written or holds another run.
+    Raises UserError if no job could be started: bad data, a folder that cannot be written or holds another run.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     if any(job.with_pictures for job in jobs):
         import_in_background(*PLOTTING_MODULES)
     first = jobs[0].experiment
     check_devices([first])
     data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
     if isinstance(first.algo, Baseline):
-        first.algo.select_rows(data.offsets)  # refuses a client that is not there, before anything is written
+        first.algo.select_rows(data.offsets)  # refuses a client that does not exist, before any file is written
     with defer_interruption():
-        _claim_and_run(jobs, data, watch, begun)
+        _claim_and_run(jobs, data, watch, start)
 
 
-def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, begun: float) -> None:
-    """Take the folders of jobs, run those that are not finished, and give the folders back."""
+def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: float) -> None:
+    """Claim the folders of jobs, run those that are not finished, and release the folders."""
     force = jobs[0].experiment.settings.force
     claimed: list[Job] = []
-    together: dict[int, list[Job]] = {}  # by the rounds that a checkpoint holds, -1 for none
     try:
         for job in jobs:
             check_interrupted()
-            found = job.run_folder.claim(force, job.label)
-            if found in ("finished", "locked"):
-                job.end_status = "reused" if found == "finished" else found
+            state = job.run_folder.claim(force, job.label)
+            if state in ("finished", "locked"):
+                job.end_status = "reused" if state == "finished" else "locked"
                 watch.on_end(job)
                 continue
             claimed.append(job)
+        jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
         for job in claimed:
-            kept = job.run_folder.load_checkpoint()
-            together.setdefault(kept[1] if kept else -1, []).append(job)
+            checkpoint = job.run_folder.load_checkpoint()
+            rounds_done = 0 if checkpoint is None else checkpoint[1]
+            jobs_by_round.setdefault(-1 if checkpoint is None else rounds_done, []).append(job)
             job.run_folder.mark_running(job.label)
             job.run_folder.write_file("config.yaml", yaml_text(job.experiment.config))
             job.run_folder.save_plugins(job.experiment.plugin_code)
-            job.run_folder.log(f"{f'goes on after round {kept[1]}' if kept else 'starts'}: {job.label}")
+            beginning = "starts" if checkpoint is None else f"goes on after round {rounds_done}"
+            job.run_folder.log(f"{beginning}: {job.label}")
             if job.experiment.warning:
                 job.run_folder.log(job.experiment.warning)
-            for remark in data.warnings:
-                job.run_folder.log(remark)
-            watch.on_start(job, data, kept[1] if kept else 0)
-            job.setup_seconds = time.perf_counter() - begun
-        for same_round in together.values():
+            for warning in data.warnings:
+                job.run_folder.log(warning)
+            watch.on_start(job, data, rounds_done)
+            job.setup_seconds = time.perf_counter() - start
+        for same_round in jobs_by_round.values():
             execute(same_round, data, watch)
     except BaseException as error:
         unfinished = [job for job in claimed if not job.end_status and not job.adopt_finished_record()]
         for job in unfinished:
             job.fail(error)
             watch.on_end(job)
-        if not unfinished or isinstance(error, UserError) or not isinstance(error, (Exception, KeyboardInterrupt)):
+        is_recorded = unfinished and isinstance(error, (Exception, KeyboardInterrupt))
+        if not is_recorded or isinstance(error, UserError):
             raise
     finally:
         for job in claimed:
