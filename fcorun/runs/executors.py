@@ -1,4 +1,4 @@
-"""Where the groups of a sweep run: in this process, in local ones by joblib, on a cluster by submitit."""
+"""The executors of a sweep: in this process, in local processes by joblib, on a cluster by submitit."""
 
 import os
 import pickle
@@ -24,156 +24,176 @@ from fcorun.system.machine import available_cores, set_up_jax
 from fcorun.system.rendezvous import join_hosts
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only
-_SAFE = "PYTHONSAFEPATH"
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def run_inline(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
-    """The groups one after the other; what another process is computing is waited for at the end."""
+    """Run the groups one after the other. Points that another process is computing are waited for at the end."""
     waiting = list(groups)
     while waiting:
-        later = []
+        locked_groups = []
         for group in waiting:
             run_group(group, watch)
-            if options.fail_fast and any(p.error is not None for p in group):
+            if options.fail_fast and any(point.error is not None for point in group):
                 return
-            later.append([p for p in group if p.end_status == "locked"])
-        waiting = [group for group in later if group]
+            locked = [point for point in group if point.end_status == "locked"]
+            if locked:
+                locked_groups.append(locked)
+        waiting = locked_groups
         if waiting:
-            watch.on_wait(sum(map(len, waiting)))
+            watch.on_wait(sum(len(group) for group in waiting))
             time.sleep(1)
 
 
 def run_group(group: list[SweepPoint], watch: SweepWatcher) -> None:
-    """Run points that differ in numbers only; how each ended is noted in it and recorded in its folder."""
-    unique = {p.folder: p for p in group}
+    """Run points that differ in numbers only. Sets the ``end_status`` and ``error`` of each, and writes its record."""
     jobs = {}
-    for folder, point in unique.items():
+    for point in group:
         assert point.experiment is not None
-        jobs[folder] = Job(point.experiment, RunFolder(folder, point.experiment.identity))
-    problem: BaseException | None = None
+        jobs[point.folder] = Job(point.experiment, RunFolder(point.folder, point.experiment.identity))
+    group_error: BaseException | None = None
     try:
         run_jobs(list(jobs.values()), watch)
-    except Exception as error:  # nothing was begun: the data, or the folders
-        problem = error
+    except Exception as error:  # no job was started, because of the data or the folders
+        group_error = error
     for point in group:
         job = jobs[point.folder]
-        point.end_status, point.error = job.end_status, job.error or (problem if not job.end_status else None)
-        if problem is not None and not job.end_status and point.experiment is not None:
-            point.end_status = "failed"
+        point.end_status, point.error = job.end_status, job.error
+        if group_error is not None and not job.end_status:
+            point.end_status, point.error = "failed", job.error or group_error
             record_failure(point)
-    if any(isinstance(p.error, KeyboardInterrupt) for p in group):
-        raise KeyboardInterrupt
-    for lost in (p.error for p in group if isinstance(p.error, HostLost)):  # the next group would need that host, too
-        raise lost
+    for point in group:
+        if isinstance(point.error, KeyboardInterrupt):
+            raise KeyboardInterrupt
+    for point in group:
+        if isinstance(point.error, HostLost):  # the next group needs all hosts as well
+            raise point.error
 
 
 def run_with_joblib(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
-    """``n_jobs`` groups at a time, each in a process of its own."""
+    """Run ``n_jobs`` groups at a time, each in a process of its own."""
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
         raise UserError("hydra.launcher.executor=joblib needs joblib: pip install 'fcorun[joblib]'") from error
-    each = max(1, available_cores() // options.n_jobs)
-    tasks = (delayed(_work)(_sent(group), each) for group in groups)
+    n_cores = max(1, available_cores() // options.n_jobs)
+    tasks = (delayed(_run_in_process)(_pack(group), n_cores) for group in groups)
     with _without_current_folder():
-        _note(groups, Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks), options, watch)
+        results = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
+        _collect_results(groups, results, options, watch)
 
 
 @contextmanager
 def _without_current_folder() -> Iterator[None]:
-    """Have Python's -m, by which other processes are started, leave the current folder out of their ``sys.path``."""
-    before = os.environ.get(_SAFE)
-    os.environ[_SAFE] = "1"
+    """Keep the current folder out of the ``sys.path`` of processes that are started by Python's -m."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
     try:
         yield
     finally:
-        del os.environ[_SAFE]
+        del os.environ[_SAFE_PATH]
         if before is not None:
-            os.environ[_SAFE] = before
+            os.environ[_SAFE_PATH] = before
 
 
 def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
-    """Each group as a job of a Slurm cluster, or of submitit's local one; waits for all of them. The tasks of a job, if
-    there are several, compute together."""
+    """Run each group as a job of a Slurm cluster, or of submitit's local one, and wait for all of them.
+
+    The tasks of a job, if there are several, compute together as hosts.
+    """
     try:
         import submitit
     except ImportError as error:
         raise UserError("hydra.launcher.executor=submitit needs submitit: pip install 'fcorun[submitit]'") from error
     parameters = dict(options.submitit or {})
-    log = Path(groups[0][0].folder).parent / ".submitit"
-    executor = submitit.AutoExecutor(folder=log, cluster=parameters.pop("cluster", None))
+    log_folder = Path(groups[0][0].folder).parent / ".submitit"
+    executor = submitit.AutoExecutor(folder=log_folder, cluster=parameters.pop("cluster", None))
     executor.update_parameters(**{"name": "fcorun", **parameters})
-    each = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
-    tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
-    work = _work_together if tasks > 1 else _work
-    if tasks > 1:
-        os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # which jobs take over with the environment
+    n_cores = int(parameters.get("cpus_per_task", 0)) or (os.cpu_count() or 1)
+    n_tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
+    run_job = _run_in_process
+    if n_tasks > 1:
+        run_job = _run_in_task
+        os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # jobs inherit the environment
     with _without_current_folder(), executor.batch():
-        jobs = [executor.submit(work, _sent(group), each) for group in groups]
-    _note(groups, (job.task(0).result() for job in jobs), options, watch)
+        jobs = [executor.submit(run_job, _pack(group), n_cores) for group in groups]
+    _collect_results(groups, (job.task(0).result() for job in jobs), options, watch)
 
 
 EXECUTORS = {"inline": run_inline, "joblib": run_with_joblib, "submitit": run_with_submitit}
 
 
 @dataclass(frozen=True)
-class _Sent:
-    """A group on its way to another process, which imports the classes of its plug-ins before it reads the points."""
+class _PackedGroup:
+    """A group of points for another process, which imports the plug-ins' classes before it unpickles the points.
+
+    Attributes:
+        folder: the current folder of the process that packed the group.
+        config: the configuration of the first point.
+        points: the pickled points.
+    """
 
     folder: str
-    config: dict[str, Any]  # of its first point
+    config: dict[str, Any]
     points: bytes
 
-    def received(self) -> list[SweepPoint]:
-        """Return the points, in the folder that they were sent from."""
+    def unpack(self) -> list[SweepPoint]:
+        """Return the points, after changing to the folder in which they were packed."""
         os.chdir(self.folder)
         import_classes(self.config)
         return pickle.loads(self.points)
 
 
-def _sent(group: list[SweepPoint]) -> _Sent:
+def _pack(group: list[SweepPoint]) -> _PackedGroup:
+    """Pack a group for another process."""
     experiment = group[0].experiment
     assert experiment is not None
-    tracker = {"tracker": {"class": f"{type(experiment.tracker).__module__}.{type(experiment.tracker).__qualname__}"}}
-    return _Sent(os.getcwd(), experiment.config | tracker, pickle.dumps(group))
+    tracker_class = type(experiment.tracker)
+    config = experiment.config | {"tracker": {"class": f"{tracker_class.__module__}.{tracker_class.__qualname__}"}}
+    return _PackedGroup(os.getcwd(), config, pickle.dumps(group))
 
 
-def _work(sent: _Sent, each: int) -> list[tuple[str, str]]:
-    """Run a group in a process of its own, with ``each`` cores; how each point ended, and the error's text."""
-    os.environ["FCORUN_CORES"] = str(each)
-    group = sent.received()
+def _run_in_process(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
+    """Run a group in this process with ``n_cores`` cores; return the status and the error's text of each point."""
+    os.environ["FCORUN_CORES"] = str(n_cores)
+    group = packed.unpack()
     set_up_jax()
     with interruptible():
         run_inline([group], SweepOptions(), SweepWatcher())
-    return [(p.end_status, describe_error(p.error) if p.error else "") for p in group]
+    return [(point.end_status, describe_error(point.error) if point.error else "") for point in group]
 
 
-def _work_together(sent: _Sent, each: int) -> list[tuple[str, str]]:
-    """``_work`` in each of several tasks of a job of submitit: the first one leads, and the others follow it."""
+def _run_in_task(packed: _PackedGroup, n_cores: int) -> list[tuple[str, str]]:
+    """Run a group in one of several tasks of a submitit job: the first task leads, and the others follow it.
+
+    Returns the results of ``_run_in_process`` from the first task.
+    """
     from submitit.helpers import TorchDistributedEnvironment
 
-    place = TorchDistributedEnvironment()
-    os.environ["FCORUN_CORES"] = str(each)
+    task = TorchDistributedEnvironment()
+    os.environ["FCORUN_CORES"] = str(n_cores)
     set_up_jax()
-    group = sent.received()
-    told = HostOptions(f"{place.master_addr}:{place.master_port}", place.world_size, place.rank)
+    group = packed.unpack()
+    task_hosts = HostOptions(f"{task.master_addr}:{task.master_port}", task.world_size, task.rank)
     try:
-        if join_hosts(resolve_hosts({}) or told).rank:
+        hosts = join_hosts(resolve_hosts({}) or task_hosts)
+        if hosts.rank:
             with interruptible():
                 run_follower()
             return []
-        return _work(sent, each)
+        return _run_in_process(packed, n_cores)
     except (UserError, HostLost) as error:
         return [(point.end_status or "failed", describe_error(point.error or error)) for point in group]
     finally:
         shutdown(0)
 
 
-def _note(groups: PointGroups, results: Iterable, options: SweepOptions, watch: SweepWatcher) -> None:
-    """Take over how the points of each group ended, as the groups end."""
-    for group, ends in zip(groups, results, strict=False):
-        for point, (end, text) in zip(group, ends, strict=True):
-            point.end_status, point.error = end, RemoteError(text) if text else None
+def _collect_results(groups: PointGroups, results: Iterable, options: SweepOptions, watch: SweepWatcher) -> None:
+    """Set the ``end_status`` and ``error`` of each point as the groups end in other processes."""
+    for group, group_results in zip(groups, results, strict=False):
+        for point, (end_status, error_text) in zip(group, group_results, strict=True):
+            point.end_status = end_status
+            point.error = RemoteError(error_text) if error_text else None
             watch.on_point_end(point)
-        if options.fail_fast and any(p.error for p in group):
+        if options.fail_fast and any(point.error for point in group):
             return

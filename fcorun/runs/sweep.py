@@ -1,4 +1,4 @@
-"""Many runs: what is done is reused, what differs in numbers only runs together, what fails does not stop the rest."""
+"""Sweeps: finished runs are reused, runs that differ in numbers only run together, failures do not stop the rest."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,29 +19,27 @@ from fcorun.system.background_import import PLOTTING_MODULES, TABLE_MODULES, imp
 def run_sweep(
     points: Sequence[SweepPoint], folder: Path, options: SweepOptions, watch: SweepWatcher, without_report: bool = False
 ) -> int:
-    """Run the points of a sweep and report on them into ``folder``; the exit code, 0 when nothing failed. A ``part`` of
-    a search is only run."""
+    """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
+
+    Args:
+        without_report: run the points only, as for a batch of a search.
+    """
     check_unique_names(points)
     find_existing(points, folder, options)
-    found = Counter(p.folder_state for p in points if p.error is None)
-    failed = sum(p.error is not None for p in points)
-    line = f"{found['finished']} done, {found['new'] + found['resume']} to run"
-    line += f" ({found['resume']} of them go on)" if found["resume"] else ""
-    watch.show_if_verbose(line + (f", {failed} cannot run" if failed else "") + f"; records in {folder}/")
-    of_all = [p.experiment.warning for p in points if p.experiment and p.experiment.warning]
-    for remark in dict.fromkeys([*of_all, *(remark for point in points for remark in point.warnings)]):
-        watch.show_if_verbose(remark)
+    valid = [point for point in points if point.error is None]
+    n_invalid = len(points) - len(valid)
+    _show_overview(points, folder, watch)
     if options.dry_run:
-        _list(points, watch)
-        return 1 if failed else 0
-    if any(p.folder_state != "finished" for p in points if p.error is None):
-        begun = [p.experiment for p in points if p.experiment and p.error is None]
-        check_metric_measured(begun, options.metric)
-        if options.executor == "inline":  # else it is up to the machine that runs them
-            check_devices(begun)
+        _show_points(points, watch)
+        return 1 if n_invalid else 0
+    if any(point.folder_state != "finished" for point in valid):
+        experiments = [point.experiment for point in valid if point.experiment]
+        check_metric_measured(experiments, options.metric)
+        if options.executor == "inline":  # other executors may run on machines with other devices
+            check_devices(experiments)
     claim(folder, points, options)
-    if not (failed and options.fail_fast):
-        _dispatch([p for p in points if p.error is None and p.folder_state != "finished"], options, watch)
+    if not (n_invalid and options.fail_fast):
+        _run_points([point for point in valid if point.folder_state != "finished"], options, watch)
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
@@ -49,47 +47,77 @@ def run_sweep(
     if without_report:
         return 0
     code = _report(points, folder, options, watch)
-    alike: dict[str, list[SweepPoint]] = {}
+    points_by_error: dict[str, list[SweepPoint]] = {}
     for point in points:
         if point.error is not None:
-            alike.setdefault(describe_error(point.error), []).append(point)
-    for told, (first, *others) in alike.items():
+            points_by_error.setdefault(describe_error(point.error), []).append(point)
+    for error, (first, *others) in points_by_error.items():
         more = f", and {len(others)} more" if others else ""
-        watch.show(f"failed: {first.overrides}{more}: {told} ({first.folder}/run.log)")
-    return max(code, 1 if alike else 0)
+        watch.show(f"failed: {first.overrides}{more}: {error} ({first.folder}/run.log)")
+    return max(code, 1 if points_by_error else 0)
 
 
-def _dispatch(points: list[SweepPoint], options: SweepOptions, watch: SweepWatcher) -> None:
-    """Run points in groups that differ in numbers and seed only, by the executor that was asked for."""
+def _show_overview(points: Sequence[SweepPoint], folder: Path, watch: SweepWatcher) -> None:
+    """Show how many points are done and how many are to run, and the warnings about them, each once."""
+    states = Counter(point.folder_state for point in points if point.error is None)
+    n_invalid = sum(point.error is not None for point in points)
+    line = f"{states['finished']} done, {states['new'] + states['resume']} to run"
+    if states["resume"]:
+        line += f" ({states['resume']} of them go on)"
+    if n_invalid:
+        line += f", {n_invalid} cannot run"
+    watch.show_if_verbose(f"{line}; records in {folder}/")
+    warnings = [point.experiment.warning for point in points if point.experiment and point.experiment.warning]
+    for point in points:
+        warnings += point.warnings
+    for warning in dict.fromkeys(warnings):
+        watch.show_if_verbose(warning)
+
+
+def _show_points(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
+    """Show each point and its state."""
+    descriptions = {"finished": "done", "resume": "goes on", "new": "to run"}
+    for point in points:
+        state = descriptions[point.folder_state]
+        if point.error:
+            state = f"cannot run, {describe_error(point.error)}"
+        watch.show_if_verbose(f"{point.overrides}: {state} ({point.folder})")
+
+
+def _run_points(points: list[SweepPoint], options: SweepOptions, watch: SweepWatcher) -> None:
+    """Run points in groups that differ in numbers and seed only, by the executor of the options."""
     groups: dict[str, list[SweepPoint]] = {}
+    n_rounds = 0
     for point in points:
         assert point.experiment is not None
         groups.setdefault(point.experiment.batch_key, []).append(point)
-    watch.on_sweep_start(len(points), sum(p.experiment.settings.rounds for p in points if p.experiment))
-    size = options.batch or (-(-len(points) // options.n_jobs) if options.executor == "joblib" else len(points))
+        n_rounds += point.experiment.settings.rounds
+    watch.on_sweep_start(len(points), n_rounds)
+    max_group_size = len(points)
+    if options.batch:
+        max_group_size = options.batch
+    elif options.executor == "joblib":
+        max_group_size = -(-len(points) // options.n_jobs)
     import_in_background(*TABLE_MODULES, *PLOTTING_MODULES)
-    cut = [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
-    EXECUTORS[options.executor](cut, options, watch)
+    small_groups = []
+    for group in groups.values():
+        for start in range(0, len(group), max_group_size):
+            small_groups.append(group[start : start + max_group_size])
+    EXECUTORS[options.executor](small_groups, options, watch)
 
 
 def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, watch: SweepWatcher) -> int:
-    """The table and the pictures of all that is in the folder, and of points elsewhere; 2 if these were not measured by
-    the metric that was asked for."""
-    there = {record.folder for record in load_records(folder)}
-    elsewhere = [place for place in dict.fromkeys(p.folder for p in points) if place not in there]
-    records = [Record(place) for place in (*sorted(there), *elsewhere) if Record(place).status]
+    """Write the table and the pictures of all records in the folder, and of points elsewhere.
+
+    Returns 2 if these records do not have the metric of the options, else 0.
+    """
+    folders = sorted({record.folder for record in load_records(folder)})
+    folders += [path for path in dict.fromkeys(point.folder for point in points) if path not in folders]
+    records = [Record(path) for path in folders if Record(path).status]
+    settings = {name: getattr(options, name) for name in REPORT_KEYS}
     try:
-        asked = {name: getattr(options, name) for name in REPORT_KEYS}
-        write_sweep_report(folder, records, console=watch.console, algos=load_settings(folder).algos, **asked)
+        write_sweep_report(folder, records, console=watch.console, algos=load_settings(folder).algos, **settings)
     except UserError as error:
         watch.show(f"fcorun: {error}")
         return 2
     return 0
-
-
-def _list(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
-    """The jobs of a sweep and what there is of them."""
-    names = {"finished": "done", "resume": "goes on", "new": "to run"}
-    for point in points:
-        state = f"cannot run, {describe_error(point.error)}" if point.error else names[point.folder_state]
-        watch.show_if_verbose(f"{point.overrides}: {state} ({point.folder})")

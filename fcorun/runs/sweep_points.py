@@ -1,4 +1,4 @@
-"""The points of a sweep: what they are, what there is of them, and the folder that they share."""
+"""The points of a sweep, the records that exist of them, and the folder that they share."""
 
 import contextlib
 import hashlib
@@ -25,14 +25,14 @@ class SweepPoint:
     """A run of a sweep.
 
     Attributes:
-        overrides: how the command line would ask for it.
-        folder: where its record goes.
-        experiment: what it is, or None when that could not be made out.
-        found: what was in the folder before: "finished", "resume" or "new".
-        end: how it ended, as for fcorun.runs.job.Job.
-        error: what went wrong.
-        places: which of the sweep's combinations of values it stands for.
-        remarks: what a user should know of these.
+        overrides: the point as overrides of the command line.
+        folder: the folder of its record.
+        experiment: its experiment; None if the configuration is not valid.
+        folder_state: the state of the folder before the sweep: "finished", "resume" or "new".
+        end_status: the status in which the run ended, as for ``fcorun.runs.job.Job``.
+        error: the error of the configuration or of the run.
+        combinations: the indices of the sweep's combinations of values that the point stands for.
+        warnings: the warnings about these combinations.
     """
 
     overrides: str
@@ -46,13 +46,13 @@ class SweepPoint:
 
     @classmethod
     def from_error(cls, overrides: str, sweep_dir: str, error: BaseException) -> "SweepPoint":
-        """A point whose configuration is no good; its record says so."""
+        """Return a point whose configuration is not valid. Its record is a failed one."""
         return cls(overrides, _failed_folder(Path(sweep_dir), overrides), error=error)
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What a sweep is asked for beside its points: root keys, and those of hydra.launcher."""
+    """The options of a sweep: root keys, and keys of hydra.launcher."""
 
     force: bool = False
     dry_run: bool = False
@@ -69,22 +69,27 @@ class SweepOptions:
 
 
 def merge_duplicates(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """The points without those that are the same run in the same folder as an earlier one, which says so."""
-    same: dict[tuple, list[SweepPoint]] = {}
-    for place, point in enumerate(points):
-        same.setdefault((point.folder, point.experiment.identity) if point.experiment else (place,), []).append(point)
-    for first, *others in (group for group in same.values() if len(group) > 1):
-        first.combinations = [place for point in (first, *others) for place in point.combinations]
-        given = [{text for text in point.overrides.split() if "=" in text} for point in (first, *others)]
-        keys = sorted({text.partition("=")[0] for text in set.union(*given) - set.intersection(*given)})
+    """Return the points without repeats of the same run in the same folder. The point that remains has a warning."""
+    groups: dict[tuple, list[SweepPoint]] = {}
+    for index, point in enumerate(points):
+        key = (point.folder, point.experiment.identity) if point.experiment else (index,)
+        groups.setdefault(key, []).append(point)
+    for group in groups.values():
+        if len(group) == 1:
+            continue
+        first = group[0]
+        first.combinations = [combination for point in group for combination in point.combinations]
+        assignments = [{text for text in point.overrides.split() if "=" in text} for point in group]
+        differing = set.union(*assignments) - set.intersection(*assignments)
+        keys = sorted({text.partition("=")[0] for text in differing})
         assert first.experiment is not None
         algo = first.experiment.names["algo"]
         first.warnings.append(f"algo={algo} is the same for all of {', '.join(keys)}: run once")
-    return [group[0] for group in same.values()]
+    return [group[0] for group in groups.values()]
 
 
 def tail_value(point: SweepPoint, options: SweepOptions) -> float | None:
-    """The tail average of the sweep's metric for a point, for sweepers that optimise; None where there is none."""
+    """Return the tail average of the sweep's metric for a point; None if the point is not done."""
     record = Record(point.folder)
     if record.status.get("status") != "done":
         return None
@@ -95,92 +100,111 @@ def tail_value(point: SweepPoint, options: SweepOptions) -> float | None:
 
 
 def choose_search_metric(points: Sequence[SweepPoint], is_excluded: Callable[[str], bool]) -> str | None:
-    """The metric that a search goes by where none is given: the headline of what its first points have measured, but
-    for those that set them ``apart``. None while there is nothing to choose from."""
+    """Choose the metric of a search without ``metric``: the default metric of those that its first points measured.
+
+    Args:
+        is_excluded: whether a metric cannot be compared between the points.
+
+    Returns None if no metric is left.
+    """
     runs = build_table([Record(point.folder) for point in points])
     names = [name for name in runs.tail_metrics if runs.metrics[name].higher is not None and not is_excluded(name)]
     return runs.metrics.default_metric(names) if names else None
 
 
 def objective_values(points: Sequence[SweepPoint], metric: str | None, tail_rounds: int) -> list[float]:
-    """What a search makes small, for each point: the tail average of the metric, negative where more of it is better;
-    inf for a point that is not done. Raises UserError for a metric that was not measured."""
+    """Return the values that a search minimises: the tail averages of a metric, negated if a larger one is better.
+
+    The value of a point that is not done is inf. Raises UserError for a metric that was not measured.
+    """
     runs = build_table([Record(point.folder) for point in points], tail_rounds)
     metric = runs.resolve_metric(metric)
-    values = runs.metrics.sign(metric) * runs.tail_values(metric)
-    done = [status == "done" for status in runs.frame["status"]]
-    return [float(v) if ok and v == v else inf for v, ok in zip(values, done, strict=True)]
+    objectives = []
+    for value, status in zip(runs.tail_values(metric), runs.frame["status"], strict=True):
+        is_measured = status == "done" and value == value  # not NaN
+        objectives.append(float(runs.metrics.sign(metric) * value) if is_measured else inf)
+    return objectives
 
 
 def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOptions) -> None:
-    """Find out which points are done; refuse folders that hold something else."""
-    seen: dict[Path, SweepPoint] = {}
+    """Set the ``folder_state`` of each point, or its ``error`` if the folder holds something else.
+
+    Removes records of earlier failures of these points.
+    """
+    first_point_in: dict[Path, SweepPoint] = {}
     for point in points:
         if point.experiment is None:
             continue
-        if point.end_status:  # a batch of a search before this one has run it
+        if point.end_status:  # an earlier batch of a search has run the point
             point.folder_state = "finished"
             continue
         try:
-            there = RunFolder(point.folder, point.experiment.identity)
-            point.folder_state = there.inspect(options.force)
+            run_folder = RunFolder(point.folder, point.experiment.identity)
+            point.folder_state = run_folder.inspect(options.force)
             if point.folder_state == "finished" and not options.dry_run:
-                there.touch()
-            other = seen.setdefault(point.folder, point)
-            if other.experiment is not None and other.experiment.identity != point.experiment.identity:
+                run_folder.touch()
+            first = first_point_in.setdefault(point.folder, point)
+            if first.experiment is not None and first.experiment.identity != point.experiment.identity:
                 raise UserError(f"hydra.sweep.subdir gives {point.folder} to different runs; put ${{run_id:}} into it")
         except UserError as error:
             point.error = error
-        stale = _failed_folder(folder, point.overrides)
-        if not options.dry_run and Record(stale).status:
-            with contextlib.suppress(UserError):  # another sweep is at it
-                RunFolder(stale, "").remove()
+        stale_folder = _failed_folder(folder, point.overrides)
+        if not options.dry_run and Record(stale_folder).status:
+            with contextlib.suppress(UserError):  # another sweep is using the folder
+                RunFolder(stale_folder, "").remove()
 
 
 def check_unique_names(points: Sequence[SweepPoint]) -> None:
-    """Raises UserError where plug-ins of different code have one name, by which tables would take them for one."""
+    """Refuse plug-ins of different classes with one name, which tables could not tell apart. Raises UserError."""
     experiments = [point.experiment for point in points if point.experiment is not None]
     for section in IDENTITY_SECTIONS:
-        classes: dict[str, str] = {}
+        class_of_name: dict[str, str] = {}
         for experiment in experiments:
-            name, now = experiment.names[section], experiment.config[section]["class"]
-            first = classes.setdefault(name, now)
-            if first != now:
-                raise UserError(f"{section}.name={name} stands for two classes, {first} and {now}: give one of them "
-                                f"another name, by {section}.name=NAME or in its file")  # fmt: skip
+            name, class_path = experiment.names[section], experiment.config[section]["class"]
+            first = class_of_name.setdefault(name, class_path)
+            if first != class_path:
+                raise UserError(f"{section}.name={name} stands for two classes, {first} and {class_path}: give one of "
+                                f"them another name, by {section}.name=NAME or in its file")  # fmt: skip
 
 
 def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> None:
-    """Mark a folder as a sweep's, and keep what it was asked for. Raises UserError when it holds files that are no
-    sweep's, and that a sweep would replace."""
-    clash = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
-    if clash and not (folder / SETTINGS_FILE).exists():
-        raise UserError(f"hydra.sweep.dir={folder} has a file {clash[0]} that is of no sweep; choose another folder")
+    """Mark a folder as a sweep's, and save the sweep's settings in it.
+
+    Raises UserError if the folder cannot be written, or holds files that are no sweep's and that a sweep would replace.
+    """
+    existing = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
+    if existing and not (folder / SETTINGS_FILE).exists():
+        raise UserError(f"hydra.sweep.dir={folder} has a file {existing[0]} that is of no sweep; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        algos = dict.fromkeys(
-            (*load_settings(folder).algos, *(p.experiment.names["algo"] for p in points if p.experiment))
-        )
-        runs = dict.fromkeys(os.path.relpath(p.folder, folder) for p in points)
-        told = {name: getattr(options, name) for name in REPORT_KEYS}
-        save_settings(folder, SweepSettings(**told, algos=tuple(algos), runs=tuple(runs)))
+        algos = [*load_settings(folder).algos]
+        algos += [point.experiment.names["algo"] for point in points if point.experiment]
+        runs = [os.path.relpath(point.folder, folder) for point in points]
+        report_settings = {name: getattr(options, name) for name in REPORT_KEYS}
+        settings = SweepSettings(**report_settings, algos=tuple(dict.fromkeys(algos)), runs=tuple(dict.fromkeys(runs)))
+        save_settings(folder, settings)
     except OSError as error:
         raise UserError(f"hydra.sweep.dir={folder} cannot be written ({error.strerror}); choose another") from error
 
 
 def record_failure(point: SweepPoint) -> None:
-    """Leave a record of a point that could not begin, unless its folder holds something else."""
+    """Write a failed record of a point that could not start, unless its folder holds something else."""
     assert point.error is not None
-    identity = point.experiment.identity if point.experiment else hashlib.sha256(point.overrides.encode()).hexdigest()
-    folder = RunFolder(point.folder, identity)
+    identity = point.experiment.identity if point.experiment else _digest(point.overrides)
+    run_folder = RunFolder(point.folder, identity)
     try:
-        if folder.claim(label=point.overrides) in ("new", "resume"):
-            folder.mark_failed(point.error, point.overrides)
+        if run_folder.claim(label=point.overrides) in ("new", "resume"):
+            run_folder.mark_failed(point.error, point.overrides)
     except UserError:
         pass
     finally:
-        folder.release()
+        run_folder.release()
 
 
 def _failed_folder(sweep_dir: Path, overrides: str) -> Path:
-    return sweep_dir / f"failed-{hashlib.sha256(overrides.encode()).hexdigest()[:8]}"
+    """Return the folder of the failed record of a point whose configuration is not valid."""
+    return sweep_dir / f"failed-{_digest(overrides)[:8]}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
