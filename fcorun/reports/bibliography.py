@@ -1,4 +1,4 @@
-"""What to cite for records: BibTeX of fcorun and of what their plug-ins come from."""
+"""The bibliography of records: BibTeX of fcorun and of the sources of their plug-ins."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from fcorun.trust import is_free_to_import
 
 @dataclass(frozen=True)
 class CitedPlugin:
-    """A plug-in that records name.
+    """A plug-in of some records, with its source.
 
     Attributes:
-        names: what it is called there, as algo=fedadam.
-        source: what its class says of where it comes from; empty where it says nothing.
-        trouble: why that is not known, or nothing.
+        names: its names in the configurations, as algo=fedadam.
+        source: the source that its class names; empty if its class names none.
+        error: why the source is not known, or "".
     """
 
     names: tuple[str, ...]
@@ -34,88 +34,107 @@ class CitedPlugin:
 def find_cited_plugins(records: Sequence[Record]) -> list[CitedPlugin]:
     """Return the plug-ins of records, each class once, in the order of the sections.
 
-    What a class says of its source is read from a summary, for the class itself is not imported; of runs that have not
-    come to their end, only that of classes that need no trust is known.
+    The source of a user's class is read from summary.json, since the class itself is not imported. For runs that have
+    not ended, only the sources of classes that need no trust are known.
     """
-    found: dict[tuple[str, str], set[str]] = {}
-    sources: dict[tuple[str, str], Mapping[str, Any]] = {}
+    names_of_class: dict[tuple[str, str], set[str]] = {}
+    recorded_sources: dict[tuple[str, str], Mapping[str, Any]] = {}
     for record in records:
-        noted = read_summary(record.folder).get("sources")
-        for section in IDENTITY_SECTIONS if (config := _config(record)) else ():
-            values = config.get(section) or SECTIONS[section].default
-            if isinstance(values, Mapping) and "class" in values:
-                path = str(values["class"])
-                found.setdefault((section, path), set()).add(str(values.get("name", path)))
-                if isinstance(noted, Mapping) and isinstance(noted.get(section), Mapping):
-                    sources.setdefault((section, path), noted[section])
-    order = sorted(found.items(), key=lambda item: (IDENTITY_SECTIONS.index(item[0][0]), sorted(item[1])))
-    return [_used(place, names, sources.get(place)) for place, names in order]
+        config, sources = _read_config(record), read_summary(record.folder).get("sources")
+        if not config:
+            continue
+        for section in IDENTITY_SECTIONS:
+            settings = config.get(section) or SECTIONS[section].default
+            if not isinstance(settings, Mapping) or "class" not in settings:
+                continue
+            path = str(settings["class"])
+            names_of_class.setdefault((section, path), set()).add(str(settings.get("name", path)))
+            if isinstance(sources, Mapping) and isinstance(sources.get(section), Mapping):
+                recorded_sources.setdefault((section, path), sources[section])
+    plugins = []
+    for section in IDENTITY_SECTIONS:
+        in_section = [(sorted(names), path) for (other, path), names in names_of_class.items() if other == section]
+        for names, path in sorted(in_section, key=lambda item: item[0]):
+            plugins.append(_read_plugin(section, path, names, recorded_sources.get((section, path))))
+    return plugins
 
 
 def build_bibliography(records: Sequence[Record]) -> str:
-    """A file of BibTeX: fcorun, then each entry that plug-ins of the records name, once, below comments on what it is
-    cited for; last, comments on those that name none."""
-    entries: dict[str, tuple[BibEntry, list[str]]] = {}
-    unread = sum(not _config(record) for record in records)
-    rest = [f"{unread} of {len(records)} records hold no configuration that can be read"] if unread else []
+    """Return a BibTeX file: fcorun, then each entry that plug-ins of the records name, once.
+
+    Comments before an entry say which plug-ins it is cited for. Comments at the end list plug-ins without an entry.
+    """
+    entries: dict[str, BibEntry] = {}
+    comments: dict[str, list[str]] = {}
+    remaining = []
+    unread = sum(not _read_config(record) for record in records)
+    if unread:
+        remaining.append(f"{unread} of {len(records)} records hold no configuration that can be read")
     for plugin in find_cited_plugins(records):
         names = ", ".join(plugin.names)
         for entry in plugin.source.entries:
-            known, comments = entries.setdefault(entry.key, (entry, []))
-            if " ".join(known.text.split()) != " ".join(entry.text.split()):
-                rest.append(f"{names} names another entry {entry.key}, which is left out: give it a key of its own")
+            known = entries.setdefault(entry.key, entry)
+            if known.text.split() != entry.text.split():
+                remaining.append(
+                    f"{names} names another entry {entry.key}, which is left out: give it a key of its own"
+                )
                 continue
-            comments.append(f"{names}: {plugin.source.text}")
+            comments.setdefault(entry.key, []).append(f"{names}: {plugin.source.text}")
         if plugin.error or not plugin.source.entries:
-            told = plugin.error or plugin.source.text or "its class does not say where it comes from"
-            rest.append(f"{names}: no entry ({told})")
-    blocks = [_itself(records), *("\n".join([*map(_comment, said), e.text]) for e, said in entries.values())]
-    return "\n\n".join([*blocks, *(["\n".join(map(_comment, rest))] if rest else [])]) + "\n"
+            reason = plugin.error or plugin.source.text or "its class does not say where it comes from"
+            remaining.append(f"{names}: no entry ({reason})")
+    blocks = [_fcorun_entry(records)]
+    for key, entry in entries.items():
+        blocks.append("\n".join([*map(_format_comment, comments[key]), entry.text]))
+    if remaining:
+        blocks.append("\n".join(map(_format_comment, remaining)))
+    return "\n\n".join(blocks) + "\n"
 
 
-def _used(place: tuple[str, str], names: set[str], noted: Mapping[str, Any] | None) -> CitedPlugin:
-    """Return a plug-in with its source, as a summary notes it, or where none does as its class says."""
-    section, path = place
-    called = tuple(f"{section}={name}" for name in sorted(names))
+def _read_plugin(section: str, path: str, names: Sequence[str], recorded: Mapping[str, Any] | None) -> CitedPlugin:
+    """Return a plug-in with the source that a summary recorded, or else the one that its class names."""
+    labels = tuple(f"{section}={name}" for name in names)
     try:
-        if noted is None and not is_free_to_import(path.rpartition(".")[0]):
-            return CitedPlugin(
-                called, error="a run notes where its own plug-ins come from when it ends, and here none did"
-            )
-        if noted is None:
-            return CitedPlugin(called, read_source(locate(path, f"{section}.class")))
-        entries = tuple(entry_from_record(str(text)) for text in noted.get("entries") or ())
+        if recorded is not None:
+            entries = tuple(entry_from_record(str(text)) for text in recorded.get("entries") or ())
+            source = Source(str(recorded.get("text", "")), entries)
+            return CitedPlugin(labels, source, str(recorded.get("trouble", "")))
+        if is_free_to_import(path.rpartition(".")[0]):
+            return CitedPlugin(labels, read_source(locate(path, f"{section}.class")))
     except UserError as error:
-        return CitedPlugin(called, error=str(error))
-    return CitedPlugin(called, Source(str(noted.get("text", "")), entries), str(noted.get("trouble", "")))
+        return CitedPlugin(labels, error=str(error))
+    return CitedPlugin(labels, error="a run notes where its own plug-ins come from when it ends, and here none did")
 
 
-def _config(record: Record) -> dict[str, Any]:
+def _read_config(record: Record) -> dict[str, Any]:
     try:
         return record.config if isinstance(record.config, dict) else {}
     except (OSError, YAMLError):
         return {}
 
 
-def _itself(records: Sequence[Record]) -> str:
-    """The entry of fcorun, with the versions that made the records."""
-    made = sorted(set(_versions(records))) or [f"version {version('fcorun')}"]
+def _fcorun_entry(records: Sequence[Record]) -> str:
+    """Return the entry of fcorun, with the versions that made the records."""
+    versions = sorted(set(_read_versions(records))) or [f"version {version('fcorun')}"]
     entry = load_catalogue()["fcorun"].text
-    note = "; ".join(made).capitalize()
-    head = f"fcorun, which made {'this record' if len(records) == 1 else f'these {len(records)} records'}"
-    return f"{_comment(head)}\n{entry.removesuffix('}')}  note   = {{{note}}},\n}}"
+    note = "; ".join(versions).capitalize()
+    made = "this record" if len(records) == 1 else f"these {len(records)} records"
+    comment = _format_comment(f"fcorun, which made {made}")
+    return f"{comment}\n{entry.removesuffix('}')}  note   = {{{note}}},\n}}"
 
 
-def _versions(records: Sequence[Record]) -> Iterator[str]:
+def _read_versions(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         try:
             summary = record.summary
         except FileNotFoundError:
             continue
-        if made := (summary.get("versions") or {}).get("fcorun"):
-            yield f"version {made}" + (f", commit {str(summary['git'])[:10]}" if summary.get("git") else "")
+        number = (summary.get("versions") or {}).get("fcorun")
+        if number:
+            commit = f", commit {str(summary['git'])[:10]}" if summary.get("git") else ""
+            yield f"version {number}{commit}"
 
 
-def _comment(text: str) -> str:
-    """A line that BibTeX skips: it takes what follows an @ for an entry, wherever that stands."""
+def _format_comment(text: str) -> str:
+    """Return a line that BibTeX skips: without @, after which BibTeX expects an entry anywhere."""
     return f"% {' '.join(text.split())}".replace("@", "(at)")

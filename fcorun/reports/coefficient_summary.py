@@ -1,4 +1,4 @@
-"""The coefficients of several runs: how often each was chosen, its median and its range."""
+"""The coefficients of several runs: how often each was selected, its median and its range."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +15,13 @@ COEFFICIENT_KEYS = list(COLUMNS[:3])
 
 
 def summarize_coefficients(records: Sequence[Record], over: Sequence[str] = ()) -> tuple[DataFrame, list[str]]:
-    """A row a coefficient of each point, and the keys that tell the points apart.
+    """Return a row for each coefficient of each point, and the keys that tell the points apart.
 
-    A point is of the runs that differ only in seeds and the keys of ``over``. Its columns: algo, data, the keys;
-    parameter, feature, class; runs, those that have the coefficient; chosen, the share of them where its magnitude is
-    more than the run's cutoff (none of an intercept, which is not chosen); median, min, max of the value as trained,
-    and of the value in the features' own units where all runs have that. Raises UserError for a record without
-    coefficients, and for a key that does not vary.
+    A point has the runs that differ only in seeds and in the keys ``over``. Columns: algo, data and the keys of the
+    point; parameter, feature, class; runs (the number of runs with this coefficient); chosen (the share of runs in
+    which its magnitude exceeds the run's cutoff; empty for an intercept); median, min and max of the value as trained,
+    and of the value in the features' own units if all runs have it. Raises UserError for a record without coefficients,
+    and for a key that does not vary.
     """
     import pandas as pd
 
@@ -30,21 +30,22 @@ def summarize_coefficients(records: Sequence[Record], over: Sequence[str] = ()) 
         if key not in runs.varied_keys:
             raise UserError(f"--over {key}: it is the same in all these runs; {suggest_name(key, runs.varied_keys)}")
     keys = [key for key in runs.varied_keys if key not in (*SEED_KEYS, *over)]
-    values = {key: column_values(runs.frame[key]) for key in ("algo", "data", *keys)}
-    points: dict[str, list[int]] = {}
-    for place in range(len(records)):
-        points.setdefault(repr([each[place] for each in values.values()]), []).append(place)
-    parts = []
-    for places in points.values():
-        found = _point([records[place] for place in places])
-        for column, (key, each) in enumerate(values.items()):
-            found.insert(column, key, each[places[0]])
-        parts.append(found)
-    return pd.concat(parts, ignore_index=True), keys
+    settings = {key: column_values(runs.frame[key]) for key in ("algo", "data", *keys)}
+    runs_of_point: dict[str, list[int]] = {}
+    for run in range(len(records)):
+        point = repr([values[run] for values in settings.values()])
+        runs_of_point.setdefault(point, []).append(run)
+    frames = []
+    for point_runs in runs_of_point.values():
+        frame = _summarize_point([records[run] for run in point_runs])
+        for position, (key, values) in enumerate(settings.items()):
+            frame.insert(position, key, values[point_runs[0]])
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True), keys
 
 
-def _point(records: Sequence[Record]) -> DataFrame:
-    """The coefficients of runs of one point."""
+def _summarize_point(records: Sequence[Record]) -> DataFrame:
+    """Return a row for each coefficient of the runs of one point."""
     import pandas as pd
 
     frames = []
@@ -52,22 +53,24 @@ def _point(records: Sequence[Record]) -> DataFrame:
         frame: Any = pd.DataFrame(load_coefficients(record).to_rows(), columns=list(COLUMNS))
         frame["chosen"] = (frame["value"].abs() > float(record.flat_config["cutoff"])).astype(float)
         frames.append(frame.astype({"value": float, "value_original": float}))
-    every: Any = pd.concat(frames, ignore_index=True)
-    every.loc[every["parameter"] == "bias", "chosen"] = np.nan
-    ways: Any = {"runs": ("value", "size"), "chosen": ("chosen", "mean")}
-    for name, end in (("value", ""), ("value_original", "_original")):
-        if every[name].notna().all():
-            ways |= {f"{way}{end}": (name, way) for way in ("median", "min", "max")}
-    return every.groupby(COEFFICIENT_KEYS, sort=False).agg(**ways).reset_index()
+    coefficients: Any = pd.concat(frames, ignore_index=True)
+    coefficients.loc[coefficients["parameter"] == "bias", "chosen"] = np.nan
+    columns: Any = {"runs": ("value", "size"), "chosen": ("chosen", "mean")}
+    for name, suffix in (("value", ""), ("value_original", "_original")):
+        if coefficients[name].notna().all():
+            columns |= {f"{statistic}{suffix}": (name, statistic) for statistic in ("median", "min", "max")}
+    return coefficients.groupby(COEFFICIENT_KEYS, sort=False).agg(**columns).reset_index()
 
 
 def stability_warnings(records: Sequence[Record], over: Sequence[str]) -> list[str]:
-    """What must be known of how often a coefficient was chosen, a sentence each."""
+    """Return warnings about how often a coefficient was chosen, a sentence each."""
     runs = build_table(records)
     varied = [key for key in SEED_KEYS if key in runs.varied_keys]
-    if len(records) > 1 and varied == ["seed"] and not any(key.startswith("data.") for key in over):
-        if not any(runs.frame["drawn"].fillna(True)):
-            return ["the seed changes nothing in these runs: they are copies, and say nothing of stability"]
-        return ["runs that differ in the seed share their rows: this is how stable the method is, not the choice "
-                "over other rows"]  # fmt: skip
-    return []
+    data_vary = "data.seed" in varied or any(key.startswith("data.") for key in over)
+    if len(records) <= 1 or "seed" not in varied or data_vary:
+        return []
+    if not any(runs.frame["drawn"].fillna(True)):
+        return ["the seed changes nothing in these runs: they are copies, and say nothing of stability"]
+    return [
+        "runs that differ in the seed share their rows: this is how stable the method is, not the choice over other rows"
+    ]

@@ -1,4 +1,4 @@
-"""Whether the best point lies at the edge of its grid, so that a better one may lie beyond."""
+"""Best points at the edge of their grid: a better point may lie beyond."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,42 +22,49 @@ class GridEdge:
 
 
 def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
-    """The edges at which best points lie, one for each key that its algorithm has several numbers of.
+    """Return the edges at which best points lie, for each key with several numbers.
 
-    What diverged was tried: a best point before it is at the edge of what converges, not of the grid. Where a tied
-    point lies inside, none is needed.
+    Values that diverged were tried: a best point next to them is at the edge of convergence, not of the grid. A point
+    is at no edge if a point that is tied with it lies inside.
     """
-    apart, folded = table.problem_keys(metric), table.fold_seeds(metric)
-    folded = folded[folded["status"].isin(("done", "diverged"))]
-    found = []
+    problem_keys, points = table.problem_keys(metric), table.fold_seeds(metric)
+    points = points[points["status"].isin(("done", "diverged"))]
+    edges = []
     for row in table.best_points(metric).to_dict("records"):
         if not row["seeds"]:
             continue
-        same = [all(_same(point[k], row[k]) for k in ("algo", *apart)) for point in folded.to_dict("records")]
-        group = folded[same]
-        top = {tuple(rows) for rows in (row["rows"], *row["tied"])}
-        best = group[[tuple(rows) in top for rows in group["rows"]]]
-        for key in (key for key in table.varied_keys if key not in (*SEED_KEYS, *apart)):
-            tried = sorted(set(_numbers(group[key])))
-            ours = _numbers(best[key])
-            if len(tried) < 2 or len(ours) < len(best):
+        in_group = []
+        for point in points.to_dict("records"):
+            in_group.append(all(_equal(point[key], row[key]) for key in ("algo", *problem_keys)))
+        group = points[in_group]
+        best_runs = {tuple(runs) for runs in (row["rows"], *row["tied"])}
+        best = group[[tuple(runs) in best_runs for runs in group["rows"]]]
+        for key in table.varied_keys:
+            if key in SEED_KEYS or key in problem_keys:
                 continue
-            if set(ours) == {tried[-1]}:
-                found.append(GridEdge(row["algo"], key, tried[-1], True))
-            elif set(ours) == {tried[0]} and not _least(tried[0]):
-                found.append(GridEdge(row["algo"], key, tried[0], False))
-    return found
+            tried = sorted(set(_numbers(group[key])))
+            best_values = _numbers(best[key])
+            if len(tried) < 2 or len(best_values) < len(best):
+                continue
+            if set(best_values) == {tried[-1]}:
+                edges.append(GridEdge(row["algo"], key, tried[-1], True))
+            elif set(best_values) == {tried[0]} and not _is_lower_bound(tried[0]):
+                edges.append(GridEdge(row["algo"], key, tried[0], False))
+    return edges
 
 
 def _numbers(values: Iterable[Any]) -> list[float]:
-    kinds = (int, float)
-    return [value for value in values if isinstance(value, kinds) and not isinstance(value, bool) and value == value]
+    numbers = []
+    for value in values:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+            numbers.append(value)
+    return numbers
 
 
-def _least(value: float) -> bool:
-    """Whether nothing smaller makes sense: of what is counted or may be left out."""
+def _is_lower_bound(value: float) -> bool:
+    """Return True if no smaller value makes sense: 0, or 1 of a count."""
     return value == 0 or (isinstance(value, int) and value <= 1)
 
 
-def _same(a: Any, b: Any) -> bool:
-    return a == b or (a != a and b != b)
+def _equal(a: Any, b: Any) -> bool:
+    return a == b or (a != a and b != b)  # nan equals nan

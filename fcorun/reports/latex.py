@@ -7,81 +7,94 @@ from fcorun.reports.run_table import SEED_KEYS, RunTable
 from fcorun.reports.seed_bands import describe_band
 from fcorun.reports.sweep_report import best_point_notes, count_distinct_digits, key_header, tail_caption
 
-_ESCAPED = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-            ">": r"\textgreater{}", **{sign: "\\" + sign for sign in "&%$#_{}"}}  # fmt: skip
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+}
 
 
 def format_best_latex(runs: RunTable, metric: str) -> str:
-    """A tabular with a row a method, on each data set: the keys of its best point, and the metric with its band over
-    seeds. The best on each problem is bold, where all runs are of one length. Raises UserError as ``Table.best``."""
+    """Return a tabular with a row for each method on each data set: its keys, the metric, and the band over seeds.
+
+    The best value on each problem is bold if all runs have the same number of rounds. Raises UserError as
+    ``RunTable.resolve_metric``.
+    """
     best = runs.best_points(metric)
-    several, sign = runs.frame["data"].nunique() > 1, runs.metrics.sign(metric)
+    sign = runs.metrics.sign(metric)
     keys = [key for key in runs.varied_keys if key not in SEED_KEYS]
-    band = bool((best["seeds"] > 1).any())
-    alike = not runs.unequal_rounds(metric)  # of runs of different length the best is none
-    top = (sign * best["metric"]).groupby([best[key].map(str) for key in runs.problem_keys(metric)]).transform("min")
+    has_data_column = runs.frame["data"].nunique() > 1
+    has_band = bool((best["seeds"] > 1).any())
+    equal_rounds = not runs.unequal_rounds(metric)
+    problem = [best[key].map(str) for key in runs.problem_keys(metric)]
+    best_value = (sign * best["metric"]).groupby(problem).transform("min")
     digits = {name: count_distinct_digits(best[name]) for name in (*keys, "metric")}
-    rows = []
-    for row, least in zip(best.to_dict("records"), top, strict=True):
-        value = _number(row["metric"], digits["metric"]) if row["seeds"] else escape_latex(row["status"])
-        if alike and row["seeds"] and sign * row["metric"] == least:
+
+    headers = [key_header(runs, key) if key in runs.tail_metrics else key for key in _shorten(keys)]
+    headers = ["method", *(["data"] if has_data_column else []), *map(escape_latex, [*headers, metric])]
+    if has_band:
+        band = describe_band(set(best["seeds"]) - {0}, runs.seed_kind)
+        headers += [escape_latex(band).replace("-", "--"), "seeds"]
+    n_text_columns = 1 + has_data_column
+
+    lines = []
+    for comment in (
+        f"best by {metric}: {tail_caption(runs, [metric], has_band)}",
+        *best_point_notes(runs, metric),
+        r"\usepackage{booktabs}",
+    ):
+        lines.append(f"% {' '.join(comment.split())}")
+    lines.append(rf"\begin{{tabular}}{{{'l' * n_text_columns}{'r' * (len(headers) - n_text_columns)}}}")
+    lines += [r"\toprule", _format_row(headers), r"\midrule"]
+    for row, smallest in zip(best.to_dict("records"), best_value, strict=True):
+        cells = [escape_latex(runs.algo_title(row["algo"]))]
+        if has_data_column:
+            cells.append(escape_latex(row["data"]))
+        cells += [_format_cell(row[key], digits[key]) for key in keys]
+        value = _format_cell(row["metric"], digits["metric"]) if row["seeds"] else escape_latex(row["status"])
+        if equal_rounds and row["seeds"] and sign * row["metric"] == smallest:
             value = rf"\textbf{{{value}}}"
-        cells = [escape_latex(runs.algo_title(row["algo"])), *([escape_latex(row["data"])] if several else [])]
-        cells += [*(_number(row[key], digits[key]) for key in keys), value]
-        if band:
-            ends = " to ".join(_number(row[end], digits["metric"]) for end in ("low", "high"))
-            cells += [ends if row["seeds"] > 1 else "", str(row["seeds"])]
-        rows.append(cells)
-    short = [key_header(runs, key) if key in runs.tail_metrics else key for key in _short(keys)]
-    heads = ["method", *(["data"] if several else []), *map(escape_latex, [*short, metric])]
-    heads += (
-        [escape_latex(describe_band(set(best["seeds"]) - {0}, runs.seed_kind)).replace("-", "--"), "seeds"]
-        if band
-        else []
-    )
-    columns = "l" * (1 + several) + "r" * (len(heads) - 1 - several)
-    about = tail_caption(runs, [metric], band)
-    comments = (f"best by {metric}: {about}", *best_point_notes(runs, metric), r"\usepackage{booktabs}")
-    lines = [f"% {' '.join(comment.split())}" for comment in comments]
-    lines += [
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        _line(heads),
-        r"\midrule",
-        *(_line(row) for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
+        cells.append(value)
+        if has_band:
+            low, high = (_format_cell(row[end], digits["metric"]) for end in ("low", "high"))
+            cells += [f"{low} to {high}" if row["seeds"] > 1 else "", str(row["seeds"])]
+        lines.append(_format_row(cells))
+    lines += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
 
 
 def escape_latex(text: Any) -> str:
-    """Text that LaTeX sets as it is.
+    """Return text with the special characters of LaTeX escaped.
 
-    >>> escaped("a_b & 5 %")
+    >>> escape_latex("a_b & 5 %")
     'a\\\\_b \\\\& 5 \\\\%'
     """
-    return "".join(_ESCAPED.get(sign, sign) for sign in str(text))
+    return "".join(_ESCAPES.get(sign, sign) for sign in str(text))
 
 
-def _number(value: Any, digits: int) -> str:
-    """A cell: numbers with so many digits, powers of ten written as such; text as it is; empty where there is none."""
+def _format_cell(value: Any, digits: int) -> str:
+    """Return a cell: a float with so many digits and powers of ten written out, text escaped, "" for no value."""
     if value is None or value != value:
         return ""
     if not isinstance(value, float):
         return escape_latex(value)
-    found = re.fullmatch(r"(.*)e([+-])0*(\d+)", f"{value:.{digits}g}")
-    if not found:
-        return f"{value:.{digits}g}" if value >= 0 else f"${value:.{digits}g}$"
-    power = f"10^{{{found[2].strip('+')}{found[3]}}}"
-    return f"${power}$" if found[1] == "1" else rf"${found[1]} \times {power}$"
+    text = f"{value:.{digits}g}"
+    scientific = re.fullmatch(r"(.*)e([+-])0*(\d+)", text)
+    if not scientific:
+        return text if value >= 0 else f"${text}$"
+    mantissa, sign, exponent = scientific.groups()
+    power = f"10^{{{sign.strip('+')}{exponent}}}"
+    return f"${power}$" if mantissa == "1" else rf"${mantissa} \times {power}$"
 
 
-def _short(keys: list[str]) -> list[str]:
-    """The keys without their sections, where that leaves them different."""
+def _shorten(keys: list[str]) -> list[str]:
+    """Return keys without their sections, unless that makes two of them equal."""
     last = [key.rpartition(".")[2] for key in keys]
     return [name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)]
 
 
-def _line(cells: list[str]) -> str:
+def _format_row(cells: list[str]) -> str:
     return " & ".join(cells) + r" \\"

@@ -1,4 +1,4 @@
-"""Whether methods differ: their best points compared seed by seed."""
+"""Paired tests of methods: their best points compared seed by seed."""
 
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -8,19 +8,20 @@ import numpy as np
 from fcorun.reports.run_table import SEED_KEYS, RunTable, column_values
 from fcorun.reports.seed_bands import seeds_agree
 
-MIN_SEEDS = 6  # seeds with which a test that flips signs can come below 0.05: 2 / 2^6
-_EXACT = 18  # up to so many seeds all signs are tried, from there on 2^18 at random
+MIN_SEEDS = 6  # with which a sign-flip test can come below 0.05: 2 / 2^6
+_MAX_EXACT = 18  # differences; of more, 2^18 random signs are drawn
 
 
 @dataclass(frozen=True)
 class PairedDifferences:
-    """Two algorithms on the same data with the same seeds, each at its best point.
+    """Two algorithms on the same problem with the same seeds, each at its best point.
 
     Attributes:
-        data: what they were compared on: the data, and psi where the metric depends on it.
-        differences: the metric of ``first`` less that of ``second``, a value a seed.
-        p: of the test of ``sign_flips``, None with fewer than ENOUGH seeds, or where ``copies``.
-        adjusted: p by Holm (1979), for as many pairs as were tested.
+        problem: the data set, and the keys of the objective if the metric depends on them.
+        first, second: the algorithms.
+        differences: the metric of ``first`` minus that of ``second`` for each common seed.
+        p_value: the p-value of ``sign_flip_test``. None with fewer than MIN_SEEDS seeds, or if ``are_constant``.
+        adjusted_p_value: the p-value adjusted by Holm (1979) for the number of tested pairs.
     """
 
     problem: str
@@ -32,58 +33,67 @@ class PairedDifferences:
 
     @property
     def are_constant(self) -> bool:
-        """Whether all differences are the same to rounding: seeds that change nothing are one."""
+        """True if all differences are equal up to rounding: seeds that change nothing count as one."""
         return seeds_agree(self.differences)
 
 
 def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
-    """Each pair of algorithms on each data set, the better one first; those that share no seed have no differences.
+    """Return each pair of algorithms on each problem, the better one first, with the tests of their differences.
 
-    An algorithm that diverged at its best point with some seed, or has no point that is done, is in no pair.
+    Pairs that share no seed have no differences. An algorithm without a point that is done, or whose best point
+    diverged with some seed, is in no pair.
     """
     best = runs.best_points(metric)
     best = best[best["seeds"] > 0].assign(cost=lambda row: runs.metrics.sign(metric) * row["metric"])
-    names = [name for name in SEED_KEYS if name in runs.frame]
-    seeds = list(zip(*(column_values(runs.frame[name]) for name in names), strict=True)) or [()] * len(runs)
-    values, found = runs.tail_values(metric), []
-    apart = runs.problem_keys(metric)  # only what is compared by the metric at all
-    for _, own in best.groupby(apart, sort=False, dropna=False):
-        on = own[[key for key in apart if key == "data" or best[key].nunique(dropna=False) > 1]].iloc[0]
-        data = ", ".join(str(value) if key == "data" else f"{key}={value}" for key, value in on.items())
-        ordered = own.sort_values("cost", kind="stable").to_dict("records")
-        for first, second in combinations(ordered, 2):
-            a, b = ({seeds[place]: values[place] for place in row["rows"]} for row in (first, second))
-            differences = np.array([a[seed] - b[seed] for seed in a if seed in b])
+    seed_columns = [column_values(runs.frame[name]) for name in SEED_KEYS if name in runs.frame]
+    seeds = list(zip(*seed_columns, strict=True)) or [()] * len(runs)
+    values = runs.tail_values(metric)
+    problem_keys = runs.problem_keys(metric)
+    varied = [key for key in problem_keys if key == "data" or best[key].nunique(dropna=False) > 1]
+    pairs = []
+    for _, group in best.groupby(problem_keys, sort=False, dropna=False):
+        settings = group[varied].iloc[0].items()
+        problem = ", ".join(str(value) if key == "data" else f"{key}={value}" for key, value in settings)
+        by_cost = group.sort_values("cost", kind="stable").to_dict("records")
+        for first, second in combinations(by_cost, 2):
+            first_values = {seeds[run]: values[run] for run in first["rows"]}
+            second_values = {seeds[run]: values[run] for run in second["rows"]}
+            common = [seed for seed in first_values if seed in second_values]
+            differences = np.array([first_values[seed] - second_values[seed] for seed in common])
             differences = differences[np.isfinite(differences)]
-            pair = PairedDifferences(data, first["algo"], second["algo"], differences)
-            tested = len(differences) >= MIN_SEEDS and not pair.are_constant
-            found.append(replace(pair, p=sign_flip_test(differences)) if tested else pair)
-    return _adjusted(found)
+            pair = PairedDifferences(problem, first["algo"], second["algo"], differences)
+            if len(differences) >= MIN_SEEDS and not pair.are_constant:
+                pair = replace(pair, p_value=sign_flip_test(differences))
+            pairs.append(pair)
+    return _adjust_p_values(pairs)
 
 
 def sign_flip_test(differences: np.ndarray) -> float:
-    """The two-sided p of no difference: how often signs drawn at random make a mean as far from 0 as this one.
+    """Return the two-sided p-value of no difference: how often random signs give a mean as far from 0.
 
-    Exact, all 2^n signs are tried, up to 18 differences (n,); Fisher (1935), section 21. Nothing is assumed but that a
+    All 2^n signs are tried for up to 18 differences (n,) (Fisher 1935, section 21). The only assumption is that a
     difference is as likely to be positive as negative.
     """
-    if len(differences) <= _EXACT:
+    if len(differences) <= _MAX_EXACT:
         sums = np.zeros(1)
         for value in differences:
             sums = np.concatenate([sums + value, sums - value])
-        more = 0
+        observed = 0
     else:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], (2**_EXACT, len(differences)))
-        sums, more = signs @ differences, 1  # the signs that were found count as one draw
-    far = np.abs(sums) >= abs(differences.sum()) - 1e-9 * np.abs(differences).sum()  # equal sums, differently rounded
-    return float((far.sum() + more) / (len(sums) + more))
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (2**_MAX_EXACT, len(differences)))
+        sums = signs @ differences
+        observed = 1  # the observed signs count as one more draw
+    tolerance = 1e-9 * np.abs(differences).sum()  # for equal sums that are rounded differently
+    extreme = np.abs(sums) >= abs(differences.sum()) - tolerance
+    return float((extreme.sum() + observed) / (len(sums) + observed))
 
 
-def _adjusted(found: list[PairedDifferences]) -> list[PairedDifferences]:
-    """The pairs with the p that holds for all of them together."""
-    tested = sorted((pair for pair in found if pair.p_value is not None), key=lambda pair: pair.p_value or 0.0)
-    least, by = 0.0, {}
-    for place, pair in enumerate(tested):
-        least = max(least, min(1.0, (pair.p_value or 0.0) * (len(tested) - place)))
-        by[id(pair)] = least
-    return [replace(pair, adjusted_p_value=by.get(id(pair))) for pair in found]
+def _adjust_p_values(pairs: list[PairedDifferences]) -> list[PairedDifferences]:
+    """Return the pairs with p-values that hold for all of them together, by Holm's step-down method."""
+    tested = [(pair.p_value, i) for i, pair in enumerate(pairs) if pair.p_value is not None]
+    adjusted: dict[int, float] = {}
+    largest = 0.0
+    for rank, (p_value, i) in enumerate(sorted(tested)):
+        largest = max(largest, min(1.0, p_value * (len(tested) - rank)))
+        adjusted[i] = largest
+    return [replace(pair, adjusted_p_value=adjusted.get(i)) for i, pair in enumerate(pairs)]

@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: results.csv, its pictures, and the best point of each algorithm on the terminal."""
+"""The report of a sweep: results.csv, its pictures, and the table of the best points on the terminal."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
-from rich.table import Table as Shown
+from rich.table import Table as RichTable
 
 from fcorun.experiment.convergence import MORE_ROUNDS_ADVICE, NO_RANDOMNESS
 from fcorun.metrics import PERSONAL_PREFIX, structure_metrics
@@ -36,28 +36,26 @@ def write_sweep_report(
     style: str = "paper",
     algos: Sequence[str] = (),
 ) -> list[Path]:
-    """Write results.csv and the pictures of a sweep into ``folder`` and show its best points; the files written.
+    """Write results.csv and the pictures of a sweep into ``folder``, print its best points, and return the files.
 
-    ``algos`` come before others and have their looks in this order.
-    Records that are not over are listed; those that failed are the caller's to list. Raises UserError as
-    ``Table.best``, with results.csv written, and as ``draw_sweep``, with the table shown.
+    ``algos`` come before other algorithms, and their curve styles are in this order. Runs that have not ended are
+    printed too; failed runs are the caller's to print. Raises UserError as ``RunTable.resolve_metric``, after
+    results.csv is written, and as ``draw_sweep``, after the table is printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    records, aside = drop_superseded(records)
-    if aside:
-        console.print(escape(aside))
+    records, left_out = drop_superseded(records)
+    if left_out:
+        console.print(escape(left_out))
     records = sort_records(records, algos)
     runs = build_table(records, tail_rounds, root=folder)
     written = [folder / "results.csv"]
     write_atomically(written[0], frame_csv(runs.frame))
     if len(runs):
-        shown, lines = build_best_table(runs, metric)
-        print_full_width(shown, console)
-        for line in lines:
-            console.print(escape(line))
-        written += draw_sweep(
-            folder, records, runs, metric, x=x, style=style, algos=algos
-        )  # what cannot be drawn has its table
+        table, notes = build_best_table(runs, metric)
+        print_full_width(table, console)
+        for note in notes:
+            console.print(escape(note))
+        written += draw_sweep(folder, records, runs, metric, x=x, style=style, algos=algos)
     for row in runs.to_dicts():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))
@@ -65,190 +63,238 @@ def write_sweep_report(
     return written
 
 
-def build_best_table(runs: RunTable, metric: str | None) -> tuple[Shown, list[str]]:
-    """The best point of each algorithm on each problem (its keys, the tail's median and band over seeds, with how many
-    it is tied, how its runs ended), then lines: what the table is of, and what is at the edge of its grid. Raises
-    UserError as ``Table.best``."""
+def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, list[str]]:
+    """Return the table of the best point of each algorithm on each problem, and notes on it, a line each.
+
+    Columns: the keys of the point, the tail average and its band over seeds, the number of points it is tied with, and
+    the statuses of all runs of the algorithm. Raises UserError as ``RunTable.resolve_metric``.
+    """
     metric = runs.resolve_metric(metric)
     best, frame = runs.best_points(metric), runs.frame
-    several = frame["data"].nunique() > 1
-    names = ["algo", *(["data"] if several else []), *(key for key in runs.varied_keys if key not in SEED_KEYS)]
-    shown = [name for name in structure_metrics(metric) if name in best]
+    keys = [key for key in runs.varied_keys if key not in SEED_KEYS]
+    keys = ["algo", *(["data"] if frame["data"].nunique() > 1 else []), *keys]
+    structure = [name for name in structure_metrics(metric) if name in best]
+    statuses = [status for status in STATUSES if (frame["status"] == status).any()]
     seeds = sorted(set(best["seeds"]) - {0})
-    band, uneven = bool(seeds) and seeds[-1] > 1, len(seeds) > 1
-    ends = [status for status in STATUSES if (frame["status"] == status).any()]
-    out = Shown(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        out.add_column(key_header(runs, name), justify="left" if name in IDENTITY_SECTIONS else "right", no_wrap=True)
-    ties = ["tied with"] if best["tied"].map(len).any() else []
-    spread = "\nover ".join(describe_band(seeds, runs.seed_kind).split(" over ")) if band else ""
-    for name in (metric, *ties, *([spread] if band else []), *shown, *(["seeds"] if uneven else []), *ends):
-        out.add_column(metric_header(runs, name), justify="right", no_wrap=True)
+    has_band, has_seed_counts = bool(seeds) and seeds[-1] > 1, len(seeds) > 1
+    has_ties = best["tied"].map(len).any()
+
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    for key in keys:
+        justify = "left" if key in IDENTITY_SECTIONS else "right"
+        table.add_column(key_header(runs, key), justify=justify, no_wrap=True)
+    columns = [metric]
+    if has_ties:
+        columns.append("tied with")
+    if has_band:
+        columns.append("\nover ".join(describe_band(seeds, runs.seed_kind).split(" over ")))
+    columns += structure
+    if has_seed_counts:
+        columns.append("seeds")
+    for name in (*columns, *statuses):
+        table.add_column(metric_header(runs, name), justify="right", no_wrap=True)
+
     digits = count_distinct_digits(best["metric"])
     for row in best.to_dict("records"):
-        ended = Counter(frame["status"][_of(runs, row, metric) if row["algo"] else frame["algo"].isna()])
-        cells = [format_number(row[name]) for name in names]
+        is_same_group = _belongs_to(runs, row, metric) if row["algo"] else frame["algo"].isna()
+        count = Counter(frame["status"][is_same_group])
+        cells = [format_number(row[key]) for key in keys]
         cells.append(format_number(row["metric"], digits) if row["seeds"] else row["status"])
-        cells += [str(len(row["tied"]) or "")] if ties else []
-        cells += [_band(row)] if band else []
-        cells += [format_number(row[name]) for name in shown] + ([str(row["seeds"])] if uneven else [])
-        out.add_row(*(escape(cell) for cell in cells), *(str(ended[end] or "") for end in ends))
-    return out, [f"best by {metric}: {tail_caption(runs, (metric, *shown), band)}", *best_point_notes(runs, metric)]
+        if has_ties:
+            cells.append(str(len(row["tied"]) or ""))
+        if has_band:
+            cells.append(_format_band(row))
+        cells += [format_number(row[name]) for name in structure]
+        if has_seed_counts:
+            cells.append(str(row["seeds"]))
+        table.add_row(*(escape(cell) for cell in cells), *(str(count[status] or "") for status in statuses))
+    caption = tail_caption(runs, (metric, *structure), has_band)
+    return table, [f"best by {metric}: {caption}", *best_point_notes(runs, metric)]
 
 
 def best_point_notes(runs: RunTable, metric: str) -> list[str]:
-    """What is to be known of the best points: which are at the edge of their grid, which had not come to an end, what
-    they were not compared with, and where seeds change nothing."""
+    """Return what a reader of the best points must know, a line each.
+
+    The lines are about edges of the grid, points that are not compared, runs that had not converged, and seeds that
+    change nothing.
+    """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
-    if functions := runs.loss_keys(metric):
+    if loss_keys := runs.loss_keys(metric):
         lines.append(
-            f"points are compared within one {' and '.join(functions)} only: {metric} is another function for each"
+            f"points are compared within one {' and '.join(loss_keys)} only: {metric} is another function for each"
         )
-    lines += warn_unequal_rounds(runs, metric) + _unsent(runs, metric) + _psi_left_out(runs)
-    return list(dict.fromkeys([*lines, *_early(runs), *warn_unfinished(runs, metric), *_undrawn(runs)]))
+    lines += warn_unequal_rounds(runs, metric)
+    lines += _warn_untrained_shared_model(runs, metric)
+    lines += _warn_ignored_regularizer(runs)
+    lines += _warn_short_runs(runs)
+    lines += warn_unfinished(runs, metric)
+    lines += _warn_seeds_without_effect(runs)
+    return list(dict.fromkeys(lines))
 
 
-def _unsent(runs: RunTable, metric: str) -> list[str]:
-    """A line on algorithms with own models that send nothing, where they are judged by a shared one."""
-    alone = (runs.column("bytes_up") == 0) & (runs.column("final_personal_train_loss") > float("-inf"))
-    names = sorted(set(runs.frame["algo"][alone]))
-    if not names or metric.startswith(PERSONAL_PREFIX):
+def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
+    """Return a line on algorithms with own models that send nothing, if ``metric`` is of the shared model."""
+    personal_only = (runs.column("bytes_up") == 0) & (runs.column("final_personal_train_loss") > float("-inf"))
+    algos = sorted(set(runs.frame["algo"][personal_only]))
+    if not algos or metric.startswith(PERSONAL_PREFIX):
         return []
-    own = f"{PERSONAL_PREFIX}{metric}"
-    cure = f"; metric={own} judges own models" if own in runs.tail_metrics else ""
-    return [f"{', '.join(names)}: clients send nothing, so {metric} is that of the model all started from{cure}"]
+    personal_metric = f"{PERSONAL_PREFIX}{metric}"
+    advice = f"; metric={personal_metric} judges own models" if personal_metric in runs.tail_metrics else ""
+    return [f"{', '.join(algos)}: clients send nothing, so {metric} is that of the model all started from{advice}"]
 
 
-def _psi_left_out(runs: RunTable) -> list[str]:
-    """A line on algorithms that leave psi out, beside others that do not."""
-    names = sorted(set(runs.frame["algo"][runs.column("leaves_psi_out") == 1]))
-    if not names or len(names) == runs.frame["algo"].nunique():
+def _warn_ignored_regularizer(runs: RunTable) -> list[str]:
+    """Return a line on algorithms that ignore the regularizer, if others do not."""
+    algos = sorted(set(runs.frame["algo"][runs.column("leaves_psi_out") == 1]))
+    if not algos or len(algos) == runs.frame["algo"].nunique():
         return []
-    return [f"{', '.join(names)}: psi is left out, so that another problem is solved than by the others"]
+    return [f"{', '.join(algos)}: psi is left out, so that another problem is solved than by the others"]
 
 
 def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:
-    """A line where runs of different length are compared by a metric."""
-    lengths = runs.unequal_rounds(metric)
-    several = f"{', '.join(map(str, lengths[:-1]))} and {lengths[-1]}" if lengths else ""
-    return [f"runs of {several} rounds are compared"] if lengths else []
+    """Return a line if runs with different numbers of rounds are compared by a metric."""
+    rounds = runs.unequal_rounds(metric)
+    if not rounds:
+        return []
+    return [f"runs of {', '.join(map(str, rounds[:-1]))} and {rounds[-1]} rounds are compared"]
 
 
 def warn_unfinished(runs: RunTable, metric: str) -> list[str]:
-    """A line on the best points that ended above the optimum, one on baselines whose solution is not certified, and one
-    on those that were still falling at the end, if there are any."""
-    best = [row for row in runs.best_points(metric).to_dict("records") if row["seeds"]]
-    above, falling = runs.column("above"), runs.column("falling") > 0
-    several = runs.frame["data"].nunique() > 1
+    """Return lines on best points that ended above the optimum, are not certified, or were still falling at the end."""
+    above, falling, certified = runs.column("above"), runs.column("falling") > 0, runs.column("certified")
+    has_several_data = runs.frame["data"].nunique() > 1
+    shares_above: dict[str, list[float]] = {}
+    not_certified, still_falling = set(), set()
+    for row in runs.best_points(metric).to_dict("records"):
+        if not row["seeds"]:
+            continue
+        name = f"{row['algo']} on {row['data']}" if has_several_data else row["algo"]
+        best_runs = list(row["rows"])
+        shares_above.setdefault(name, []).extend(share for share in above[best_runs] if share > 0)
+        if (certified[best_runs] == 0).any():
+            not_certified.add(name)
+        if falling[best_runs].any():
+            still_falling.add(name)
+    lines = []
+    far = [f"{name} {_format_shares(shares)}" for name, shares in sorted(shares_above.items()) if shares]
+    if far:
+        lines.append(f"above the optimum's objective: {', '.join(far)}")
+    if not_certified:
+        lines.append(f"not certified, and no optimum to compare with: {', '.join(sorted(not_certified))}")
+    if still_falling:
+        lines.append(f"still falling at the end, so {MORE_ROUNDS_ADVICE}: {', '.join(sorted(still_falling))}")
+    return lines
 
-    def told(row: dict[str, Any]) -> str:
-        return f"{row['algo']} on {row['data']}" if several else row["algo"]
 
-    far: dict[str, list[float]] = {}
-    for row in best:
-        far.setdefault(told(row), []).extend(most for most in above[list(row["rows"])] if most > 0)
-    apart = [f"{name} {_shares(found)}" for name, found in sorted(far.items()) if found]
-    moving = {told(row) for row in best if falling[list(row["rows"])].any()}
-    lines = [f"above the optimum's objective: {', '.join(apart)}"] if apart else []
-    loose = {told(row) for row in best if (runs.column("certified")[list(row["rows"])] == 0).any()}
-    lines += [f"not certified, and no optimum to compare with: {', '.join(sorted(loose))}"] if loose else []
-    return (
-        [*lines, f"still falling at the end, so {MORE_ROUNDS_ADVICE}: {', '.join(sorted(moving))}"] if moving else lines
-    )
+def _format_shares(shares: list[float]) -> str:
+    """Return the least and the largest share in percent.
 
-
-def _shares(found: list[float]) -> str:
-    """From the least to the most of some shares, in percent.
-
-    >>> _shares([0.026, 0.028, 1.27])
+    >>> _format_shares([0.026, 0.028, 1.27])
     '2.6 to 130 %'
     """
-    ends = dict.fromkeys(f"{float(f'{100 * share:.2g}'):g}" for share in (min(found), max(found)))
+    ends = dict.fromkeys(f"{float(f'{100 * share:.2g}'):g}" for share in (min(shares), max(shares)))
     return f"{' to '.join(ends)} %"
 
 
-def _early(runs: RunTable) -> list[str]:
-    """A line where the tail is more than half of a run, so that its way counts and not its end; of the shortest."""
+def _warn_short_runs(runs: RunTable) -> list[str]:
+    """Return a line if the tail is more than half of the shortest run: the average is then not of its end."""
     rounds = runs.column("rounds_done" if "rounds" in runs.varied_keys else "rounds")[runs.has_rounds()]
-    least = int(min(rounds, default=0))
-    tail, better = min(runs.tail_rounds or 0, least), max(1, least // 5)
-    if 2 * tail <= least or better >= tail:
+    shortest = int(min(rounds, default=0))
+    tail, better = min(runs.tail_rounds or 0, shortest), max(1, shortest // 5)
+    if 2 * tail <= shortest or better >= tail:
         return []
-    return [f"mean over the last {tail} of {least} rounds: the start counts; tail_rounds={better} judges the end"]
+    return [f"mean over the last {tail} of {shortest} rounds: the start counts; tail_rounds={better} judges the end"]
 
 
-def _undrawn(runs: RunTable) -> list[str]:
-    """A line on the algorithms of which several seeds were run that change nothing, if there are any."""
-    if "seed" not in runs.varied_keys or "data.seed" in runs.varied_keys:  # with which the data change
+def _warn_seeds_without_effect(runs: RunTable) -> list[str]:
+    """Return a line on algorithms that ran with several seeds although the seed changes nothing."""
+    if "seed" not in runs.varied_keys or "data.seed" in runs.varied_keys:  # with data.seed, the data change
         return []
     seeds = runs.frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
-    names = [str(algo) for algo, count in seeds.items() if count > 1]
-    return [f"the seed changes nothing for {', '.join(names)}: {NO_RANDOMNESS}"] if names else []
+    algos = [str(algo) for algo, count in seeds.items() if count > 1]
+    return [f"the seed changes nothing for {', '.join(algos)}: {NO_RANDOMNESS}"] if algos else []
 
 
-def _of(runs: RunTable, row: dict[str, Any], metric: str) -> Any:
-    """Which runs are of the algorithm and the problem of a best point."""
-    same = runs.frame["algo"] == row["algo"]
+def _belongs_to(runs: RunTable, row: dict[str, Any], metric: str) -> Any:
+    """Return for each run whether it is of the algorithm and the problem of a best point."""
+    mask = runs.frame["algo"] == row["algo"]
     for key in runs.problem_keys(metric):
-        same &= runs.frame[key].isna() if row[key] is None or row[key] != row[key] else runs.frame[key] == row[key]
-    return same
+        is_empty = row[key] is None or row[key] != row[key]
+        mask &= runs.frame[key].isna() if is_empty else runs.frame[key] == row[key]
+    return mask
 
 
-def _band(row: dict[str, Any]) -> str:
-    """The band over the seeds of a best point."""
+def _format_band(row: dict[str, Any]) -> str:
+    """Return the band over the seeds of a best point."""
     if row["seeds"] < 2:
         return ""
     return "seeds agree" if row["agree"] else f"{row['low']:.4g} to {row['high']:.4g}"
 
 
 def describe_end(row: dict[str, Any]) -> str:
-    """How a run of ``Table.rows`` ended, with what must be known of its end."""
-    told = row["status"] + (", falling" if (row["falling"] or 0) > 0 else "")
-    told += f", {row['reason']}" if row["status"] == "running" and row["reason"] else ""
-    told += f", {100 * row['above']:.2g} % above" if (row["above"] or 0) > 0 else ""
-    return told + (", not certified" if row["certified"] is False else "")
+    """Return the status of a row of ``RunTable.to_dicts``, with what must be known of the run's end."""
+    text = row["status"]
+    if (row["falling"] or 0) > 0:
+        text += ", falling"
+    if row["status"] == "running" and row["reason"]:
+        text += f", {row['reason']}"
+    if (row["above"] or 0) > 0:
+        text += f", {100 * row['above']:.2g} % above"
+    if row["certified"] is False:
+        text += ", not certified"
+    return text
 
 
-def print_full_width(out: Shown, console: Console) -> None:
-    """Print a table without cutting a cell: what is wider than the terminal goes over its edge."""
-    out.width = Measurement.get(console, console.options.update(max_width=10_000), out).maximum
-    console.print(out, soft_wrap=True)
+def print_full_width(table: RichTable, console: Console) -> None:
+    """Print a table without cutting cells: a table that is wider than the terminal goes over its edge."""
+    table.width = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    console.print(table, soft_wrap=True)
 
 
 def key_header(runs: RunTable, key: str) -> str:
-    """The head of a key's column; that of the section ``objective`` beside the metric is told apart."""
+    """Return the header of a key's column; the section ``objective`` is ``objective=``, unlike the metric."""
     return f"{key}=" if key in runs.tail_metrics else key.replace(".", ".\n")
 
 
 def metric_header(runs: RunTable, name: str) -> str:
-    """The head of a metric's column: the rounds it is averaged over, and the cutoff where it depends on one."""
+    """Return the header of a metric's column, with the rounds of its average, and its cutoff if it depends on one."""
     if name not in runs.tail_metrics:
         return name
-    text = name + (f"\n>{runs.cutoff:g}" if runs.cutoff is not None and runs.metrics[name].uses_cutoff else "")
-    return text + (f"\nlast {runs.tail_rounds}" if runs.tail_rounds else "")
+    header = name
+    if runs.cutoff is not None and runs.metrics[name].uses_cutoff:
+        header += f"\n>{runs.cutoff:g}"
+    if runs.tail_rounds:
+        header += f"\nlast {runs.tail_rounds}"
+    return header
 
 
-def tail_caption(runs: RunTable, metrics: Iterable[str], band: bool = False) -> str:
-    """How the tail averages of these metrics came about: over which rounds, with which cutoff."""
+def tail_caption(runs: RunTable, metrics: Iterable[str], has_band: bool = False) -> str:
+    """Return the definition of these metrics' tail averages: over which rounds, with which cutoff."""
     tail, cutoff = runs.tail_rounds, runs.cutoff
     text = f"mean over the last {tail} rounds" if tail else "mean over each run's own tail_rounds"
-    text += ", median over seeds" if band else ""
+    if has_band:
+        text += ", median over seeds"
     if runs.metrics.cutoff_metrics(metrics):
         text += f"; an entry counts above cutoff={cutoff:g}" if cutoff is not None else "; cutoffs differ"
     return text
 
 
 def format_number(value: Any, digits: int = 4) -> str:
-    """A cell of a table on the terminal, a number with so many significant digits."""
-    return "" if value is None or value != value else f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+    """Return a cell of a table on the terminal, a float with so many significant digits."""
+    if value is None or value != value:
+        return ""
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def count_distinct_digits(values: Iterable[Any]) -> int:
     """Return how many significant digits tell the numbers of a column apart: four at least, six at most.
 
-    >>> enough_digits([0.5, 0.99931, 0.99934])
+    >>> count_distinct_digits([0.5, 0.99931, 0.99934])
     5
     """
-    found = [value for value in values if isinstance(value, float) and value == value]
-    apart = len({f"{value:.6g}" for value in found})
-    return next(digits for digits in (4, 5, 6) if len({f"{value:.{digits}g}" for value in found}) == apart)
+    numbers = [value for value in values if isinstance(value, float) and value == value]
+    distinct = len({f"{value:.6g}" for value in numbers})
+    for digits in (4, 5):
+        if len({f"{value:.{digits}g}" for value in numbers}) == distinct:
+            return digits
+    return 6
