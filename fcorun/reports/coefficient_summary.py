@@ -72,5 +72,6 @@ def stability_warnings(records: Sequence[Record], over: Sequence[str]) -> list[s
     if not any(runs.frame["drawn"].fillna(True)):
         return ["the seed changes nothing in these runs: they are copies, and say nothing of stability"]
     return [
-        "runs that differ in the seed share their rows: this is how stable the method is, not the choice over other rows"
+        "runs that differ in the seed share their rows: this is how stable the method is, not the choice "
+        "over other rows"
     ]

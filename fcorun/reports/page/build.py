@@ -1,4 +1,4 @@
-"""The page: one file of HTML with all that it needs, of a run, a sweep, a selection or a figure."""
+"""The page of a run, a sweep, a selection or a figure: one self-contained file of HTML."""
 
 import gzip
 import time
@@ -45,123 +45,157 @@ def build_page(
     tail_rounds: int | None = None,
     comments: Mapping[str, str] | None = None,
 ) -> str:
-    """The page of what is in and under ``folders``, whose records are given, as HTML.
+    """Return the page about the records and the studies in and under ``folders``, as HTML.
 
-    ``comments`` say what keys of the configuration mean. Raises UserError where there is nothing to show, and as
-    ``Table.best``.
+    ``records`` are those of the folders; ``comments`` explain keys of the configuration. Raises UserError if there is
+    nothing to show, and as ``RunTable.resolve_metric``.
     """
-    there = studies.find_studies(folders)
-    if not records and not there:
-        raise UserError(f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, "
-                        "such as outputs")  # fmt: skip
-    out = Page()
-    of_figure = len(folders) == 1 and there == [folders[0]] and studies.is_figure(folders[0])
-    kicker, title = studies.page_heading(folders)
-    told = [line for folder in there for line in studies.add_study_sections(out, folder, single_figure=of_figure)]
-    if records:
-        asked = _asked(folders).with_overrides(metric=metric, tail_rounds=tail_rounds)
-        records, aside = drop_superseded(records)
-        records = sort_records(records, asked.algos)
-        root = folders[0] if len(folders) == 1 else None
-        found = build_table(records, asked.tail_rounds, root=root)
-        asked = asked.with_overrides(metric=asked.metric or _chosen_by(there, found))
-        what = [runs.describe_runs(records, found), runs.describe_statuses(found, _absent(folders, asked)), aside]
-        _add_runs(out, records, found, asked, above=what if of_figure else (), brief=bool(there))
-        told += [] if of_figure else what
-        title = title or runs.title_runs(records, found)
-        out.add_section("configuration", "Configuration", provenance.configuration_table(records, comments or {}))
-        out.add_section("versions", "Versions", bullet_list(provenance.describe_versions(records)))
-        out.add_section(
-            "cite",
-            "BibTeX of what was run",
-            f'<pre tabindex="0">{escape(build_bibliography(records))}</pre>',
-            collapsed=True,
+    study_folders = studies.find_studies(folders)
+    if not records and not study_folders:
+        raise UserError(
+            f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, such as outputs"
         )
-    if of_figure:
-        shown = ("figure", "best", "configuration", "versions")
-        out.sections = [replace(each, collapsed=not each.name.startswith(shown)) for each in out.sections]
-    return _html(out, kicker, title, [line for line in told if line])
+    page = Page()
+    single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
+    kicker, title = studies.page_heading(folders)
+    summary = []
+    for folder in study_folders:
+        summary += studies.add_study_sections(page, folder, single_figure=single_figure)
+    if records:
+        settings = _load_settings(folders).with_overrides(metric=metric, tail_rounds=tail_rounds)
+        records, left_out = drop_superseded(records)
+        records = sort_records(records, settings.algos)
+        root = folders[0] if len(folders) == 1 else None
+        table = build_table(records, settings.tail_rounds, root=root)
+        settings = settings.with_overrides(metric=settings.metric or _selection_metric(study_folders, table))
+        sentences = [
+            runs.describe_runs(records, table),
+            runs.describe_statuses(table, _find_missing_runs(folders, settings)),
+            left_out,
+        ]
+        best_sentences = sentences if single_figure else ()
+        if not single_figure:
+            summary += sentences
+        _add_runs(page, records, table, settings, sentences=best_sentences, has_studies=bool(study_folders))
+        title = title or runs.title_runs(records, table)
+        page.add_section("configuration", "Configuration", provenance.configuration_table(records, comments or {}))
+        page.add_section("versions", "Versions", bullet_list(provenance.describe_versions(records)))
+        bibtex = f'<pre tabindex="0">{escape(build_bibliography(records))}</pre>'
+        page.add_section("cite", "BibTeX of what was run", bibtex, collapsed=True)
+    if single_figure:
+        open_sections = ("figure", "best", "configuration", "versions")
+        page.sections = [
+            replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
+        ]
+    return _render(page, kicker, title, [line for line in summary if line])
 
 
-def _asked(folders: Sequence[Path]) -> SweepSettings:
-    """What was asked for of these folders; of a figure, of its runs."""
-    marked = [place for folder in folders for place in (folder, folder / "runs") if (place / SETTINGS_FILE).exists()]
-    return load_settings(*marked)
+def _run_folders(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders that may hold runs: these, and the folder ``runs`` of a figure."""
+    return [path for folder in folders for path in (folder, folder / "runs")]
 
 
-def _chosen_by(folders: Sequence[Path], found: RunTable) -> str | None:
-    """The metric by which selections have chosen, where they agree and runs have measured it."""
-    by = {str(by) for folder in folders if (by := read_json(folder / SELECTION_FILE).get("metric"))}
-    return next(iter(by)) if len(by) == 1 and by <= set(found.tail_metrics) else None
+def _load_settings(folders: Sequence[Path]) -> SweepSettings:
+    """Return the settings of the sweeps in these folders, for a figure those of its runs."""
+    return load_settings(*(path for path in _run_folders(folders) if (path / SETTINGS_FILE).exists()))
 
 
-def _absent(folders: Sequence[Path], asked: SweepSettings) -> list[str]:
-    """The runs that were asked for and have no record."""
-    places = [place for folder in folders for place in (folder, folder / "runs")]
-    return [run for run in asked.runs if not any((place / run / "status.json").exists() for place in places)]
+def _selection_metric(folders: Sequence[Path], table: RunTable) -> str | None:
+    """Return the metric of the selections in these folders, if they agree and runs have measured it."""
+    metrics = set()
+    for folder in folders:
+        if metric := read_json(folder / SELECTION_FILE).get("metric"):
+            metrics.add(str(metric))
+    return next(iter(metrics)) if len(metrics) == 1 and metrics <= set(table.tail_metrics) else None
+
+
+def _find_missing_runs(folders: Sequence[Path], settings: SweepSettings) -> list[str]:
+    """Return the runs of the settings that have no record."""
+    paths = _run_folders(folders)
+    return [run for run in settings.runs if not any((path / run / "status.json").exists() for path in paths)]
 
 
 def _add_runs(
-    out: Page, records: Sequence[Record], found: RunTable, asked: SweepSettings, *, above: Sequence[str], brief: bool
+    page: Page,
+    records: Sequence[Record],
+    table: RunTable,
+    settings: SweepSettings,
+    *,
+    sentences: Sequence[str],
+    has_studies: bool,
 ) -> None:
-    """Add the sections of runs: best points under the sentences ``above``, charts, models, the table of runs.
+    """Add the sections of runs: best points below ``sentences``, charts, models, the table of runs.
 
-    With ``brief``, for runs that are not what the page is about, their curves are folded.
+    The curves of a single run are collapsed if the page has studies.
     """
-    metric, looks = found.resolve_metric(asked.metric), curve_styles_of(found, asked.algos)
-    sets = group_by_problem(found, metric)
+    metric, curve_styles = table.resolve_metric(settings.metric), curve_styles_of(table, settings.algos)
+    problems = group_by_problem(table, metric)
+    is_single_run = len(records) == 1
     best: list[int] = []
-    blocks, charts, scatters = [], [], []
-    for name, places in sets.items():
-        part = found.take(places)
-        view = ProblemView(part, [records[i] for i in places], part.fallback_metric(metric), looks, problem=name)
-        shown, lines = build_best_table(part, view.metric)
-        blocks += [
-            f"<h3>{escape(name)}</h3>" if name else "",
-            from_rich_table(shown, part.varied_keys),
-            bullet_list(lines),
-        ]
-        best += [places[i] for row in view.best_rows() for i in row["rows"]]
-        charts += point_charts.add_metric_charts(out, view)
-        scatters.append(point_charts.add_structure_chart(out, view) if len(part) > 1 else "")
-    alone = len(records) == 1
-    if alone:
-        blocks = [runs.result_table(records[0], found), bullet_list([*lines, records[0].status.get("reason") or ""])]
-    out.add_section("best", "Result" if alone else "Best points", *map(paragraph, filter(None, above)), *blocks)
-    out.curves = curves.collect_curves(records, found, sets, looks, metric=metric, best=best)
-    if out.curves:
-        told = paragraph(out.curves["said"], "small")
-        out.add_section("curves", "Curves", _piece("curves.html"), told, collapsed=alone and brief)
-    out.add_section("rates", "What was varied", chart_grid(*charts))
-    out.add_section("structure", "Structure against quality", chart_grid(*scatters))
-    names = [records[0].folder.name] if alone else curves.name_runs(found)
-    chosen = [(names[place], records[place]) for place in (range(1) if alone else best)]
-    out.add_section("coefficients", "Coefficients", *models.coefficient_blocks(out, chosen), collapsed=not alone)
-    out.add_section("scores-section", "Scores", *models.score_blocks(chosen))
-    if alone:
-        out.add_section("run", "Run", runs.run_facts(found))
+    blocks, charts, structure_charts, notes = [], [], [], []
+    for name, positions in problems.items():
+        part = table.take(positions)
+        part_records = [records[i] for i in positions]
+        view = ProblemView(part, part_records, part.fallback_metric(metric), curve_styles, problem=name)
+        best_table, notes = build_best_table(part, view.metric)
+        blocks.append(f"<h3>{escape(name)}</h3>" if name else "")
+        blocks += [from_rich_table(best_table, part.varied_keys), bullet_list(notes)]
+        best += [positions[i] for row in view.best_rows() for i in row["rows"]]
+        charts += point_charts.add_metric_charts(page, view)
+        structure_charts.append(point_charts.add_structure_chart(page, view) if len(part) > 1 else "")
+    if is_single_run:
+        reason = records[0].status.get("reason") or ""
+        blocks = [runs.result_table(records[0], table), bullet_list([*notes, reason])]
+    heading = "Result" if is_single_run else "Best points"
+    page.add_section("best", heading, *map(paragraph, filter(None, sentences)), *blocks)
+    page.curves = curves.collect_curves(records, table, problems, curve_styles, metric=metric, best=best)
+    if page.curves:
+        left_out = paragraph(page.curves["said"], "small")
+        collapsed = is_single_run and has_studies
+        page.add_section("curves", "Curves", _read_asset("curves.html"), left_out, collapsed=collapsed)
+    page.add_section("rates", "What was varied", chart_grid(*charts))
+    page.add_section("structure", "Structure against quality", chart_grid(*structure_charts))
+    if is_single_run:
+        shown = [(records[0].folder.name, records[0])]
     else:
-        rows = runs.runs_table(found, metric)
-        out.add_section("runs-table", f"All {len(records)} runs", _piece("filter.html"), rows, collapsed=True)
+        names = curves.name_runs(table)
+        shown = [(names[run], records[run]) for run in best]
+    coefficients = models.coefficient_blocks(page, shown)
+    page.add_section("coefficients", "Coefficients", *coefficients, collapsed=not is_single_run)
+    page.add_section("scores-section", "Scores", *models.score_blocks(shown))
+    if is_single_run:
+        page.add_section("run", "Run", runs.run_facts(table))
+    else:
+        rows = runs.runs_table(table, metric)
+        page.add_section("runs-table", f"All {len(records)} runs", _read_asset("filter.html"), rows, collapsed=True)
 
 
-def _html(out: Page, kicker: str, title: str, told: Sequence[str]) -> str:
-    """The file: style, sections, the library once, compressed, the data, and the script that draws them."""
-    links = "".join(f'<a href="#{each.name}" data-section>{escape(each.heading)}</a>' for each in out.sections)
-    when = time.strftime("%Y-%m-%d %H:%M %Z")
+def _render(page: Page, kicker: str, title: str, summary: Sequence[str]) -> str:
+    """Return the file: style, sections, plotly's script (compressed), the data, and the script that draws them."""
+    links = []
+    for section in page.sections:
+        links.append(f'<a href="#{section.name}" data-section>{escape(section.heading)}</a>')
+    now = time.strftime("%Y-%m-%d %H:%M %Z")
     parts = {
-        "NAME": escape(f"{kicker}: {title}" if kicker else title), "KICKER": paragraph(kicker, "kicker"),
-        "TITLE": escape(title), "STYLE": _piece("page.css"), "LINKS": links,
-        "SUMMARY": "".join(map(paragraph, told)), "BODY": "\n".join(map(render_section, out.sections)),
-        "MAKER": escape(f"Made by {provenance.describe_generator()}, {when}."),
-        "DATA": embed_json({"charts": out.charts, "curves": out.curves}),
+        "NAME": escape(f"{kicker}: {title}" if kicker else title),
+        "KICKER": paragraph(kicker, "kicker"),
+        "TITLE": escape(title),
+        "STYLE": _read_asset("page.css"),
+        "LINKS": "".join(links),
+        "SUMMARY": "".join(map(paragraph, summary)),
+        "BODY": "\n".join(map(render_section, page.sections)),
+        "MAKER": escape(f"Made by {provenance.describe_generator()}, {now}."),
+        "DATA": embed_json({"charts": page.charts, "curves": page.curves}),
         "LIBRARY": b64encode(gzip.compress(find_plotly_script().read_bytes(), 6, mtime=0)).decode(),
-        "SCRIPT": _piece("page.js"),
-    }  # fmt: skip
-    head, *rest = _piece("page.html").split("{{")
-    return head + "".join(parts[name] + after for name, after in (piece.split("}}", 1) for piece in rest))
+        "SCRIPT": _read_asset("page.js"),
+    }
+    html, *pieces = _read_asset("page.html").split("{{")
+    for piece in pieces:
+        name, text = piece.split("}}", 1)
+        html += parts[name] + text
+    return html
 
 
-def _piece(name: str) -> str:
-    """Return the content of a file beside this one."""
+def _read_asset(name: str) -> str:
+    """Return the content of a file in the folder of this module."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Curves of all runs for the page, thinned to what its charts can show."""
+"""The curves of all runs for the page, thinned to the resolution of its charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fcorun.metrics import COUNTERS, is_baseline_row
@@ -10,9 +10,9 @@ from fcorun.reports.pictures.best_curves import choose_sweep_panels
 from fcorun.reports.pictures.problem_view import CurveStyle
 from fcorun.reports.run_table import RunTable
 
-MAX_RUNS = 300  # whose curves a page holds, those of best points first
+MAX_RUNS = 300  # whose curves a page holds, runs of best points first
 MAX_NUMBERS = 90_000  # of all curves together
-_LEAST = 20  # evaluations of a run
+_MIN_EVALUATIONS = 20  # of a run
 _AXES = {"rounds": "round", "bytes": "bytes", "grad_evals": "grad_evals", "seconds": "seconds"}
 Evaluations = list[dict[str, float]]
 
@@ -20,64 +20,76 @@ Evaluations = list[dict[str, float]]
 def collect_curves(
     records: Sequence[Record],
     runs: RunTable,
-    sets: Mapping[str, Sequence[int]],
-    looks: Mapping[str, CurveStyle],
+    problems: Mapping[str, Sequence[int]],
+    curve_styles: Mapping[str, CurveStyle],
     *,
     metric: str,
     best: Sequence[int],
 ) -> dict[str, Any] | None:
-    """What the page draws curves from; None where no run has rows.
+    """Return the data that the page draws curves from; None if no run has evaluations.
 
-    ``sets`` are the places of the runs on each problem, ``best`` those of best points. ``arrays`` holds each different
-    column once; of ``runs``, ``columns`` says where. ``said`` tells what was left out.
+    ``problems`` has the positions of the runs on each problem, ``best`` those of best points. In the result, ``arrays``
+    holds each different column once; ``columns`` of ``runs`` are indices of arrays; ``said`` tells what was left out.
     """
-    of_problem = {place: i for i, places in enumerate(sets.values()) for place in places}
-    order = [*best, *(place for place in of_problem if place not in set(best))]
-    found = {place: rows for place in order[:MAX_RUNS] if (rows := records[place].rows)}
-    if not found:
+    problem_of_run = {run: i for i, positions in enumerate(problems.values()) for run in positions}
+    is_best = set(best)
+    order = [*best, *(run for run in problem_of_run if run not in is_best)]
+    evaluations = {run: rows for run in order[:MAX_RUNS] if (rows := records[run].rows)}
+    if not evaluations:
         return None
-    metrics = [name for name in dict.fromkeys(name for rows in found.values() for name in rows[-1])
-               if name not in COUNTERS]  # fmt: skip
-    most = max(_LEAST, MAX_NUMBERS // (len(found) * (len(metrics) + 2)))
+    metrics = dict.fromkeys(name for rows in evaluations.values() for name in rows[-1])
+    metrics = [name for name in metrics if name not in COUNTERS]
+    max_rows = max(_MIN_EVALUATIONS, MAX_NUMBERS // (len(evaluations) * (len(metrics) + 2)))
     arrays: dict[tuple, int] = {}
-    kept = []
-    titles, names = list(looks), name_runs(runs)
-    for place, rows in found.items():
-        algo, columns = str(runs.frame["algo"][place]), {}
-        for name, values in _columns(thin(rows, most), metrics):
+    curves = []
+    algos, names = list(curve_styles), name_runs(runs)
+    for run, rows in evaluations.items():
+        algo = str(runs.frame["algo"][run])
+        columns = {}
+        for name, values in _read_columns(thin(rows, max_rows), metrics):
             columns[name] = arrays.setdefault(values, len(arrays))
-        kept.append(
+        curves.append(
             {
-                "run": place,
-                "problem": of_problem[place],
+                "run": run,
+                "problem": problem_of_run[run],
                 "algo": to_text(runs.algo_title(algo)),
-                "name": to_text(names[place]),
-                "line": line_style(titles.index(algo) if algo in titles else 0),
-                "best": place in set(best),
-                "diverged": runs.frame["status"][place] == "diverged",
+                "name": to_text(names[run]),
+                "line": line_style(algos.index(algo) if algo in algos else 0),
+                "best": run in is_best,
+                "diverged": runs.frame["status"][run] == "diverged",
                 "level": len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1]),
                 "columns": columns,
             }
         )
-    longest = max(map(len, found.values()))
-    left = len(of_problem) - len(order[:MAX_RUNS])
-    told = [f"of up to {longest} evaluations of a run {most} are drawn, evenly spaced" if longest > most else "",
-            f"curves of {left} runs are left out, none of them a best point" if left > 0 else ""]  # fmt: skip
-    labels = {name: {"label": label_to_html(runs.axis_label(name)), "log": runs.metrics[name].log} for name in metrics}
-    usual = [name for name in choose_sweep_panels(metrics, metric) if name in metrics] or metrics[:1]
-    return {"metrics": labels, "usual": usual, "problems": list(sets), "arrays": list(arrays), "runs": kept,
-            "said": "; ".join(filter(None, told))}  # fmt: skip
+    labels = {}
+    for name in metrics:
+        labels[name] = {"label": label_to_html(runs.axis_label(name)), "log": runs.metrics[name].log}
+    left_out = []
+    longest = max(map(len, evaluations.values()))
+    if longest > max_rows:
+        left_out.append(f"of up to {longest} evaluations of a run {max_rows} are drawn, evenly spaced")
+    if len(problem_of_run) > MAX_RUNS:
+        more = len(problem_of_run) - MAX_RUNS
+        left_out.append(f"curves of {more} runs are left out, none of them a best point")
+    return {
+        "metrics": labels,
+        "usual": [name for name in choose_sweep_panels(metrics, metric) if name in metrics] or metrics[:1],
+        "problems": list(problems),
+        "arrays": list(arrays),
+        "runs": curves,
+        "said": "; ".join(left_out),
+    }
 
 
-def thin(rows: Evaluations, most: int) -> Evaluations:
-    """At most so many rows, evenly spaced, the first and the last among them."""
-    if len(rows) <= most:
+def thin(rows: Evaluations, max_rows: int) -> Evaluations:
+    """Return at most ``max_rows`` rows, evenly spaced, with the first and the last."""
+    if len(rows) <= max_rows:
         return rows
-    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+    return [rows[round(i * (len(rows) - 1) / (max_rows - 1))] for i in range(max_rows)]
 
 
-def _columns(rows: Evaluations, names: Sequence[str]) -> Any:
-    """The columns that charts may need, numbers with five digits; what a run did not count is left out."""
+def _read_columns(rows: Evaluations, names: Sequence[str]) -> Iterator[tuple[str, tuple]]:
+    """Yield the columns that charts may need, numbers with five digits, without counters that a run does not have."""
     for axis, name in _AXES.items():
         if axis == "bytes":
             yield axis, tuple(sum(value for key, value in row.items() if "bytes_" in key) for row in rows)
@@ -89,6 +101,12 @@ def _columns(rows: Evaluations, names: Sequence[str]) -> Any:
 
 
 def name_runs(runs: RunTable) -> list[str]:
-    """Each run by its algorithm and the keys that vary."""
-    return [", ".join([runs.algo_title(str(row["algo"])), *(f"{key.removeprefix('algo.')}={format_value(row[key])}"
-            for key in runs.varied_keys if row[key] is not None)]) for row in runs.to_dicts()]  # fmt: skip
+    """Return a name for each run: its algorithm and the varied keys."""
+    names = []
+    for row in runs.to_dicts():
+        parts = [runs.algo_title(str(row["algo"]))]
+        for key in runs.varied_keys:
+            if row[key] is not None:
+                parts.append(f"{key.removeprefix('algo.')}={format_value(row[key])}")
+        names.append(", ".join(parts))
+    return names

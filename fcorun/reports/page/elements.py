@@ -1,4 +1,4 @@
-"""Pieces of the page: escaped text, tables, sections, and what a chart is told."""
+"""Elements of the page: escaped text, tables, sections, charts."""
 
 import json
 import math
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import render
-from rich.table import Table as Shown
+from rich.table import Table as RichTable
 
 from fcorun.reports.pictures.layout import COLOURS
 from fcorun.system.files import read_regular_file
 
-_WIDEST = 9  # columns of a table of the terminal on a sheet
-_MANY = 12  # claims; more are printed in two columns
-_RIGHT = ' class="number"'
-_LARGEST = 600_000  # bytes of a picture that the page holds
-FOREGROUND = "@fg"  # in a chart, the colour of text: black where the page is light
+_MAX_PAPER_COLUMNS = 9  # of a table of the terminal on a sheet of paper
+_MANY_CLAIMS = 12  # more are printed in two columns
+_NUMBER_CLASS = ' class="number"'
+_MAX_PICTURE_BYTES = 600_000
+FOREGROUND = "@fg"  # in a chart, the colour of text: black on a light page
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 Chart = dict[str, Any]
 
 
-# of a verdict its class of style, its mark and its words; what is none of them was not measured, or not tried
-_VERDICTS = {
+# class of style, mark and words of each result of a claim; other results are open: not measured, or not tried
+_CLAIM_RESULTS = {
     "yes": ("yes", "✓", "holds"),
     "no": ("no", "✗", "does not hold"),
     "not distinguishable": ("unclear", "?", "not distinguishable"),
@@ -39,10 +39,10 @@ class PageSection:
     """A section of the page.
 
     Attributes:
-        name: its id.
-        heading: its heading, as text.
-        inner: its HTML.
-        folded: whether it opens only when a reader asks for it, and is left out of print.
+        name: the id of the element.
+        heading: the heading, as text.
+        content: the HTML below the heading.
+        collapsed: the section opens on demand, and is left out of print.
     """
 
     name: str
@@ -53,12 +53,12 @@ class PageSection:
 
 @dataclass
 class Page:
-    """The sections of a page in their order, and the data that its charts are drawn from.
+    """The sections of a page, and the data of its charts.
 
     Attributes:
         sections: the sections, in their order.
-        charts: plotly's traces and layouts, colours by ``FOREGROUND`` where these depend on the theme.
-        curves: what ``fcorun.reports.page.curves`` found.
+        charts: traces and layouts of plotly, with ``FOREGROUND`` for colours that depend on the theme.
+        curves: the result of ``fcorun.reports.page.curves.collect_curves``.
     """
 
     sections: list[PageSection] = field(default_factory=list)
@@ -66,33 +66,33 @@ class Page:
     curves: dict[str, Any] | None = None
 
     def add_section(self, name: str, heading: str, *blocks: str, collapsed: bool = False) -> None:
-        """Add a section of these blocks, if there are any."""
+        """Add a section of these blocks of HTML, unless all are empty."""
         if any(blocks):
             self.sections.append(PageSection(name, heading, "\n".join(filter(None, blocks)), collapsed))
 
-    def add_chart(self, about: str, traces: list[dict[str, Any]], **layout: Any) -> str:
-        """The place of a chart in a section; ``about`` is what it shows, in words."""
+    def add_chart(self, caption: str, traces: list[dict[str, Any]], **layout: Any) -> str:
+        """Add a chart and return the element that it is drawn into, with its caption."""
         self.charts.append({"traces": traces, "layout": layout})
-        told = escape(about)
-        place = f'<div class="chart" role="img" aria-label="{told}" data-chart="{len(self.charts) - 1}"></div>'
-        return f"<figure>{place}<figcaption>{told}</figcaption></figure>"
+        text = escape(caption)
+        element = f'<div class="chart" role="img" aria-label="{text}" data-chart="{len(self.charts) - 1}"></div>'
+        return f"<figure>{element}<figcaption>{text}</figcaption></figure>"
 
 
 def line_style(i: int) -> dict[str, Any]:
-    """The line of the i-th algorithm, in the colours of the pictures."""
+    """Return the line of the i-th algorithm, in the colours of the pictures."""
     colour = COLOURS[i % 7]
     return {"color": FOREGROUND if colour == "#000000" else colour, "dash": _DASHES[(i + i // 7) % 6]}
 
 
 def axis_type(values: Iterable[float | None]) -> str:
-    """How an axis of these values is scaled: by logarithms only where all of them have one."""
+    """Return the scale of an axis of these values: logarithmic if all are positive, else linear."""
     return "log" if min((value for value in values if value is not None), default=0) > 0 else "linear"
 
 
 def label_to_html(text: str) -> str:
-    """A label of a picture as HTML, its indices low.
+    """Return a label of a picture as HTML, with subscripts.
 
-    >>> words("|w$_j$| > 0.1")
+    >>> label_to_html("|w$_j$| > 0.1")
     '|w<sub>j</sub>| &gt; 0.1'
     """
     text = re.sub(r"\\mathrm\{([^}]*)\}", r"\1", escape(text, quote=False))
@@ -100,127 +100,142 @@ def label_to_html(text: str) -> str:
 
 
 def to_text(value: Any) -> str:
-    """A value for a chart, which takes text for HTML."""
+    """Return a value as escaped text for a chart, which renders HTML."""
     return escape(format_value(value), quote=False)
 
 
 def format_value(value: Any) -> str:
-    """A value as a table shows it; empty where there is none."""
+    """Return a value as a table shows it; "" for None and nan."""
     if value is None or value != value:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def table_cell(value: Any, right: bool = False) -> str:
-    """Return a cell; a number has its digits beside it where it is shown with fewer, to sort by."""
-    text, mark = format_value(value), _RIGHT * right
+def table_cell(value: Any, is_number: bool = False) -> str:
+    """Return a cell. A number that is shown with fewer digits has all of them in ``data-v``, to sort by."""
+    text, attributes = format_value(value), _NUMBER_CLASS * is_number
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        mark += " data-v" if float(text) == value else f' data-v="{value:.9g}"'
-    return f"<td{mark}>{escape(text)}</td>"
+        attributes += " data-v" if float(text) == value else f' data-v="{value:.9g}"'
+    return f"<td{attributes}>{escape(text)}</td>"
 
 
 def html_table(
-    heads: Sequence[str], rows: Iterable[Sequence[Any]], name: str = "", caption: str = "", numbers: Sequence[int] = ()
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    name: str = "",
+    caption: str = "",
+    numbers: Sequence[int] = (),
 ) -> str:
-    """Return a table. One with a name is sorted by its heads; columns of text at ``numbers`` are aligned as numbers."""
+    """Return a table. A table with a name is sorted by its headers. Text columns ``numbers`` are aligned as numbers."""
     rows = [*rows]
-    right = {i for i in range(len(heads)) if i in numbers or _numeric([row[i] for row in rows])}
-    plain = (f'<th scope="col"{_RIGHT * (i in right)}>{escape(head)}</th>' for i, head in enumerate(heads))
-    top = sortable_headers(heads, heads) if name else "".join(plain)
-    body = "\n".join(f"<tr>{''.join(table_cell(v, i in right) for i, v in enumerate(row))}</tr>" for row in rows)
+    is_number = [i in numbers or _is_numeric([row[i] for row in rows]) for i in range(len(headers))]
+    if name:
+        top = sortable_headers(headers, headers)
+    else:
+        cells = zip(headers, is_number, strict=True)
+        top = "".join(f'<th scope="col"{_NUMBER_CLASS * number}>{escape(header)}</th>' for header, number in cells)
+    lines = []
+    for row in rows:
+        cells = "".join(table_cell(value, is_number[i]) for i, value in enumerate(row))
+        lines.append(f"<tr>{cells}</tr>")
+    body = "\n".join(lines)
     return scrollable_table(f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>", name, caption)
 
 
-def _numeric(values: Sequence[Any]) -> bool:
-    """Whether all values that there are are numbers."""
-    there = [value for value in values if value is not None and value != ""]
-    return bool(there) and all(isinstance(value, (int, float)) for value in there)
+def _is_numeric(values: Sequence[Any]) -> bool:
+    """Return True if there are values and all are numbers."""
+    present = [value for value in values if value is not None and value != ""]
+    return bool(present) and all(isinstance(value, (int, float)) for value in present)
 
 
 def facts_table(rows: Iterable[tuple[str, Any]], caption: str = "") -> str:
-    """Return a table of two columns without heads: what is known of one thing."""
+    """Return a table of names and values, without headers."""
     body = "".join(f'<tr><th scope="row">{escape(name)}</th>{table_cell(value)}</tr>' for name, value in rows)
     return scrollable_table(f'<tbody class="facts">{body}</tbody>', "", caption)
 
 
-def sortable_headers(keys: Iterable[str], heads: Iterable[str]) -> str:
-    """Return heads that sort a table, each with the key that the page's address has for it.
+def sortable_headers(keys: Iterable[str], headers: Iterable[str]) -> str:
+    """Return headers that sort a table, each with the key that the page's address has for it.
 
-    On paper, where browsers leave buttons out of repeated heads, the text beside the button is shown instead.
+    Browsers leave buttons out of repeated headers on paper: the text beside the button is printed instead.
     """
     return "".join(
-        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(head)}</button>'
-        f'<span class="paper" aria-hidden="true">{escape(head)}</span></th>'
-        for key, head in zip(keys, heads, strict=True)
+        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(header)}</button>'
+        f'<span class="paper" aria-hidden="true">{escape(header)}</span></th>'
+        for key, header in zip(keys, headers, strict=True)
     )
 
 
-def scrollable_table(inner: str, name: str, caption: str) -> str:
-    """A table that scrolls by itself where it is wider than the page."""
-    told = f"<caption>{escape(caption)}</caption>" if caption else ""
-    mark = f' id="{name}"' if name else ""
-    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption or name or "table")}">' \
-           f"<table{mark}>{told}{inner}</table></div>"  # fmt: skip
+def scrollable_table(content: str, name: str, caption: str) -> str:
+    """Return a table that scrolls by itself if it is wider than the page."""
+    caption_element = f"<caption>{escape(caption)}</caption>" if caption else ""
+    id_attribute = f' id="{name}"' if name else ""
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption or name or "table")}">'
+        f"<table{id_attribute}>{caption_element}{content}</table></div>"
+    )
 
 
-def from_rich_table(shown: Shown, keys: Collection[str] = ()) -> str:
-    """Return a table of the terminal. Where it is too wide for a sheet of paper, its columns ``keys`` are one there."""
-    heads = [" ".join(str(column.header).replace(".\n", ".").split()) for column in shown.columns]
-    columns = [[render(str(text)).plain for text in column.cells] for column in shown.columns]
-    right = [place for place, column in enumerate(shown.columns) if column.justify == "right"]
-    screen = html_table(heads, zip(*columns, strict=True), numbers=right)
-    if len(heads) <= _WIDEST:
+def from_rich_table(table: RichTable, keys: Collection[str] = ()) -> str:
+    """Return a table of the terminal as HTML. If it is too wide for paper, its columns ``keys`` are joined there."""
+    headers = [" ".join(str(column.header).replace(".\n", ".").split()) for column in table.columns]
+    columns = [[render(str(text)).plain for text in column.cells] for column in table.columns]
+    numbers = [i for i, column in enumerate(table.columns) if column.justify == "right"]
+    screen = html_table(headers, zip(*columns, strict=True), numbers=numbers)
+    if len(headers) <= _MAX_PAPER_COLUMNS:
         return screen
-    joined = [place for place, head in enumerate(heads) if head in keys]
-    first, *others = (place for place in range(len(heads)) if place not in joined)
+    joined = [i for i, header in enumerate(headers) if header in keys]
+    first, *others = (i for i in range(len(headers)) if i not in joined)
     rows = []
     for row in zip(*columns, strict=True):
-        point = ", ".join(f"{heads[place].removeprefix('algo.')}={row[place]}" for place in joined if row[place])
-        rows.append([row[first], point, *(row[place] for place in others)])
-    return screen_or_paper(screen, html_table([heads[first], "point", *(heads[place] for place in others)], rows))
+        point = ", ".join(f"{headers[i].removeprefix('algo.')}={row[i]}" for i in joined if row[i])
+        rows.append([row[first], point, *(row[i] for i in others)])
+    return screen_or_paper(screen, html_table([headers[first], "point", *(headers[i] for i in others)], rows))
 
 
 def claims_list(rows: Sequence[dict[str, Any]]) -> str:
-    """Return what is claimed as a list, a mark before each claim; ``rows`` are those of claims.csv.
+    """Return the rows of claims.csv as a list, a mark before each claim.
 
-    The algorithm is named in front where several claims are worded alike, and the note stands below what does not hold.
+    The algorithm is named first if several claims have the same words. The note follows claims that do not hold.
     """
-    alike = Counter(row.get("says") for row in rows)
+    count = Counter(row.get("says") for row in rows)
     items = []
     for row in rows:
         algo, says, note = (escape(str(row.get(key) or "")) for key in ("algo", "says", "note"))
-        kind, mark, word = _VERDICTS.get(str(row.get("holds")), ("open", "·", str(row.get("holds") or "not measured")))
-        claim = f"{algo}: {says}" if alike[row.get("says")] > 1 else says
-        below = f'<p class="small">{note[:1].upper()}{note[1:]}.</p>' if note and kind != "yes" else ""
-        items.append(f'<li class="{kind}"><span class="mark" aria-hidden="true">{mark}</span><div><p class="claim">'
-                     f'{claim} <span class="word">{escape(word)}</span></p>{below}</div></li>')  # fmt: skip
-    kind = "verdicts many" if len(items) > _MANY else "verdicts"
-    return f'<ul class="{kind}">{"".join(items)}</ul>' if items else ""
+        holds = row.get("holds")
+        style, mark, result = _CLAIM_RESULTS.get(str(holds), ("open", "·", str(holds or "not measured")))
+        claim = f"{algo}: {says}" if count[row.get("says")] > 1 else says
+        below = f'<p class="small">{note[:1].upper()}{note[1:]}.</p>' if note and style != "yes" else ""
+        items.append(
+            f'<li class="{style}"><span class="mark" aria-hidden="true">{mark}</span><div><p class="claim">'
+            f'{claim} <span class="word">{escape(result)}</span></p>{below}</div></li>'
+        )
+    list_class = "verdicts many" if len(items) > _MANY_CLAIMS else "verdicts"
+    return f'<ul class="{list_class}">{"".join(items)}</ul>' if items else ""
 
 
 def bullet_list(lines: Iterable[str]) -> str:
-    """Return sentences, a line each; nothing where there are none."""
-    told = "".join(f"<li>{escape(line)}</li>" for line in lines if line)
-    return f'<ul class="notes">{told}</ul>' if told else ""
+    """Return sentences as a list, "" without any."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines if line)
+    return f'<ul class="notes">{items}</ul>' if items else ""
 
 
-def paragraph(text: str, kind: str = "") -> str:
-    """Return text as a paragraph; nothing where there is none."""
+def paragraph(text: str, css_class: str = "") -> str:
+    """Return text as a paragraph, "" without any."""
     if not text:
         return ""
-    return f"<p{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{escape(text)}</p>"
+    attribute = f' class="{css_class}"' if css_class else ""
+    return f"<p{attribute}>{escape(text)}</p>"
 
 
-def render_section(of: PageSection) -> str:
-    """Return a section with its heading; a folded one opens by its heading."""
-    heading = f'<h2 id="{of.name}-h">{escape(of.heading)}</h2>'
-    inner = (
-        f"<details><summary>{heading}</summary>\n{of.content}\n</details>"
-        if of.collapsed
-        else f"{heading}\n{of.content}"
-    )
-    kind = ' class="folded"' if of.collapsed else ""
-    return f'<section id="{of.name}"{kind} aria-labelledby="{of.name}-h">{inner}\n</section>'
+def render_section(section: PageSection) -> str:
+    """Return a section with its heading; a collapsed one opens by its heading."""
+    name, content = section.name, section.content
+    heading = f'<h2 id="{name}-h">{escape(section.heading)}</h2>'
+    if section.collapsed:
+        body = f"<details><summary>{heading}</summary>\n{content}\n</details>"
+        return f'<section id="{name}" class="folded" aria-labelledby="{name}-h">{body}\n</section>'
+    return f'<section id="{name}" aria-labelledby="{name}-h">{heading}\n{content}\n</section>'
 
 
 def chart_grid(*charts: str) -> str:
@@ -229,41 +244,44 @@ def chart_grid(*charts: str) -> str:
 
 
 def screen_or_paper(screen: str, paper: str) -> str:
-    """Return something that is shown in one form on a screen and in another on paper."""
+    """Return an element that has one form on a screen and another on paper."""
     return f'<div class="screen">{screen}</div><div class="paper" aria-hidden="true">{paper}</div>'
 
 
-def collapsible(summary: str, inner: str) -> str:
-    """Return something that is shown when a reader asks for it, and is left out of print."""
-    return f"<details><summary>{escape(summary)}</summary>{inner}</details>"
+def collapsible(summary: str, content: str) -> str:
+    """Return an element that opens by its summary, and is left out of print."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def embed_json(content: Any) -> str:
-    """JSON that may stand in an element of HTML, for it ends none; numbers that are not finite are null."""
-    text = json.dumps(_finite(content), separators=(",", ":"), allow_nan=False)
+    """Return JSON that may stand in an element of HTML, without < and >. Numbers that are not finite are null."""
+    text = json.dumps(_replace_nonfinite(content), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _finite(content: Any) -> Any:
+def _replace_nonfinite(content: Any) -> Any:
     if isinstance(content, dict):
-        return {str(key): _finite(value) for key, value in content.items()}
+        return {str(key): _replace_nonfinite(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
+        return [_replace_nonfinite(value) for value in content]
     if hasattr(content, "item"):
         content = content.item()
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def embed_picture(path: Path, about: str) -> str:
-    """A PNG as an element of HTML; nothing where there is none, and its place where it is too large."""
-    told = escape(about)
+def embed_picture(path: Path, caption: str) -> str:
+    """Return a PNG as an element of HTML; "" if the file is missing, and its path if it is too large."""
+    text = escape(caption)
     try:
-        if path.lstat().st_size > _LARGEST:
-            return f"<p>{told}: {escape(str(path))}, which is too large for this page.</p>"
-        content = read_regular_file(path, _LARGEST)
+        if path.lstat().st_size > _MAX_PICTURE_BYTES:
+            return f"<p>{text}: {escape(str(path))}, which is too large for this page.</p>"
+        content = read_regular_file(path, _MAX_PICTURE_BYTES)
     except OSError:
         return ""
     if not content.startswith(b"\x89PNG"):
         return ""
-    return (f'<figure class="picture"><img alt="{told}" src="data:image/png;base64,{b64encode(content).decode()}">'
-            f"<figcaption>{told}</figcaption></figure>")  # fmt: skip
+    data = b64encode(content).decode()
+    return (
+        f'<figure class="picture"><img alt="{text}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{text}</figcaption></figure>"
+    )

@@ -1,4 +1,4 @@
-"""Charts over all points of a problem: the metric over what was varied, structure against quality."""
+"""Charts over all points of a problem: the metric over what was varied, and structure against quality."""
 
 import math
 from collections.abc import Sequence
@@ -14,203 +14,295 @@ from fcorun.reports.pictures.rates import best_by_rates, colour_range, locate_be
 from fcorun.reports.pictures.structure import structure_and_quality
 from fcorun.reports.run_table import SEED_KEYS
 
-_NAMES = {CLIENT_LR: "client learning rate &#951;<sub>c</sub>", SERVER_LR: "server learning rate &#951;<sub>s</sub>"}
+_AXIS_TITLES = {
+    CLIENT_LR: "client learning rate &#951;<sub>c</sub>",
+    SERVER_LR: "server learning rate &#951;<sub>s</sub>",
+}
 
 
 def add_metric_charts(page: Page, view: ProblemView) -> list[str]:
-    """The metric over the numbers that vary, rates first: a map for each algorithm of which two do, and one chart of
-    lines for those of which one does."""
+    """Add charts of the metric over the numbers that vary, learning rates first, and return their elements.
+
+    An algorithm with two such numbers has a map. Algorithms with one number share a chart of lines for it.
+    """
     import pandas as pd
 
-    found, lines = [], {}
-    own = {algo: keys for algo in view.curve_styles if (keys := _varied(view, algo))}
+    keys_of_algo = {algo: keys for algo in view.curve_styles if (keys := _find_numeric_keys(view, algo))}
     frame = view.table.frame
-    numbers = {key: pd.to_numeric(frame[key], errors="coerce") for keys in own.values() for key in keys}
+    numbers = {}
+    for keys in keys_of_algo.values():
+        for key in keys:
+            numbers[key] = pd.to_numeric(frame[key], errors="coerce")
     view = replace(view, table=replace(view.table, frame=frame.assign(**numbers)))
-    folded = view.table.fold_seeds(view.metric)
-    at = {algo: best_by_rates(folded, algo, view.higher_is_better, keys) for algo, keys in own.items()}
-    values = np.array([row["metric"] for each in at.values() for row in each.values() if row["status"] == "done"])
-    ends = colour_range(values, view.higher_is_better)
-    for algo, keys in own.items():
-        if not at[algo]:
+    points = view.table.fold_seeds(view.metric)
+    best_of_algo = {}
+    for algo, keys in keys_of_algo.items():
+        best_of_algo[algo] = best_by_rates(points, algo, view.higher_is_better, keys)
+    values = [row["metric"] for rows in best_of_algo.values() for row in rows.values() if row["status"] == "done"]
+    value_range = colour_range(np.array(values), view.higher_is_better)
+    charts: list[str] = []
+    lines: dict[str, dict[str, BestByRates]] = {}
+    for algo, keys in keys_of_algo.items():
+        if not best_of_algo[algo]:
             continue
         if len(keys) == 2:
-            tops, ties = locate_best(view, folded, keys)
-            rings = tops.get(algo, ()), ties.get(algo, [])
-            found.append(_map(page, view, algo, keys, at[algo], ends=ends, rings=rings))
+            best, tied = locate_best(view, points, keys)
+            rings = best.get(algo, ()), tied.get(algo, [])
+            charts.append(_add_map(page, view, algo, keys, best_of_algo[algo], value_range=value_range, rings=rings))
         else:
-            lines.setdefault(keys[0], {})[algo] = at[algo]
-    return found + [_lines(page, view, key, each, locate_best(view, folded, [key])[0]) for key, each in lines.items()]
+            lines.setdefault(keys[0], {})[algo] = best_of_algo[algo]
+    for key, rows_of_algo in lines.items():
+        best, _ = locate_best(view, points, [key])
+        charts.append(_add_line_chart(page, view, key, rows_of_algo, best))
+    return charts
 
 
-def _varied(view: ProblemView, algo: str) -> list[str]:
-    """At most two keys that an algorithm has several numbers of, rates first."""
+def _find_numeric_keys(view: ProblemView, algo: str) -> list[str]:
+    """Return at most two keys with several numbers among the runs of an algorithm, learning rates first."""
     import pandas as pd
 
     frame: Any = view.table.frame[view.table.frame["algo"] == algo]
-    apart = (*SEED_KEYS, *view.table.problem_keys(view.metric))
-    keys = [
-        key
-        for key in dict.fromkeys((CLIENT_LR, SERVER_LR, *view.table.varied_keys))
-        if key in frame and key not in apart
-    ]
-    return [key for key in keys if pd.Series(pd.to_numeric(frame[key], errors="coerce")).nunique() > 1][:2]
+    excluded = (*SEED_KEYS, *view.table.problem_keys(view.metric))
+    numeric = []
+    for key in dict.fromkeys((CLIENT_LR, SERVER_LR, *view.table.varied_keys)):
+        if key not in frame or key in excluded:
+            continue
+        if pd.Series(pd.to_numeric(frame[key], errors="coerce")).nunique() > 1:
+            numeric.append(key)
+    return numeric[:2]
 
 
-def _map(page: Page, view: ProblemView, algo: str, keys: list[str], at: BestByRates, *, ends: tuple[float, float],
-         rings: tuple[RateValues, list[RateValues]]) -> str:  # fmt: skip
-    """One algorithm's map, its rates at equal distances; points of a search, which are no grid, where they are.
+def _add_map(
+    page: Page,
+    view: ProblemView,
+    algo: str,
+    keys: list[str],
+    rows: BestByRates,
+    *,
+    value_range: tuple[float, float],
+    rings: tuple[RateValues, list[RateValues]],
+) -> str:
+    """Add one algorithm's map and return its element.
 
-    ``rings`` are around the best point, and smaller ones around those that are tied with it.
+    The values of a grid are at equal distances; the points of a search are at their values. ``rings`` has the best
+    point, and the points that are tied with it, which get smaller rings.
     """
-    xs, ys = (sorted({place[i] for place in at}, key=lambda v: (v is not None, v or 0)) for i in (0, 1))
-    low, high = ends
-    logs = low > 0 and high > 100 * low
-    ticks = _ticks(low, high) if logs else None
+    xs = sorted({point[0] for point in rows}, key=_none_first)
+    ys = sorted({point[1] for point in rows}, key=_none_first)
+    low, high = value_range
+    is_log = low > 0 and high > 100 * low
 
     def colour(value: float) -> float:
-        return math.log10(max(value, low)) if logs else value
+        return math.log10(max(value, low)) if is_log else value
 
     label = label_to_html(view.table.axis_label(view.metric, tail=True))
-    bar: dict[str, Any] = {"title": {"text": label, "side": "right"}, "thickness": 12}
-    bar |= {"tickvals": [math.log10(tick) for tick in ticks], "ticktext": [f"{t:g}" for t in ticks]} if ticks else {}
-    scaled = {"colorscale": "Viridis", "reversescale": not view.higher_is_better, "colorbar": bar}
-    done = {place: row for place, row in at.items() if row["status"] == "done"}
-    grid = 2 * len(at) >= len(xs) * len(ys)
-    if grid:
+    colour_bar: dict[str, Any] = {"title": {"text": label, "side": "right"}, "thickness": 12}
+    if is_log:
+        ticks = _log_ticks(low, high)
+        colour_bar |= {"tickvals": [math.log10(tick) for tick in ticks], "ticktext": [f"{tick:g}" for tick in ticks]}
+    colours = {"colorscale": "Viridis", "reversescale": not view.higher_is_better, "colorbar": colour_bar}
+    done = {point: row for point, row in rows.items() if row["status"] == "done"}
+    is_grid = 2 * len(rows) >= len(xs) * len(ys)
+    if is_grid:
         z = [[colour(done[x, y]["metric"]) if (x, y) in done else None for x in xs] for y in ys]
-        text = [[_hover(view, keys, (x, y), at[x, y]) if (x, y) in at else "not run" for x in xs] for y in ys]
-        traces = [{"type": "heatmap", "x": [*map(_tick, xs)], "y": [*map(_tick, ys)], "z": z, "text": text,
-                   "zmin": colour(low), "zmax": colour(high), "hovertemplate": "%{text}<extra></extra>",
-                   "xgap": 1, "ygap": 1, **scaled}]  # fmt: skip
+        text = [[_hover(view, keys, (x, y), rows[x, y]) if (x, y) in rows else "not run" for x in xs] for y in ys]
+        heat_map = {
+            "type": "heatmap",
+            "x": [_tick_label(x) for x in xs],
+            "y": [_tick_label(y) for y in ys],
+            "z": z,
+            "text": text,
+            "zmin": colour(low),
+            "zmax": colour(high),
+            "hovertemplate": "%{text}<extra></extra>",
+            "xgap": 1,
+            "ygap": 1,
+            **colours,
+        }
+        traces = [heat_map]
     else:
-        shades = {"size": 10, "color": [colour(row["metric"]) for row in done.values()], "cmin": colour(low),
-                  "cmax": colour(high), "showscale": True, **scaled}  # fmt: skip
-        traces = [_marks(view, keys, done, marker=shades, grid=False)]
-    best, ties = rings
-    crosses = [place for place in at if place not in done]
-    for places, name, symbol, size in (([best], "best", "circle-open", 20), (ties, "tied", "circle-open", 11),
-                                       (crosses, "diverged", "x-thin", 9)):  # fmt: skip
-        if shown := {place: at[place] for place in places if place in at}:
-            shade = "white" if grid and symbol != "x-thin" else FOREGROUND
-            mark = {"symbol": symbol, "size": size, "line": {"width": 2, "color": shade}, "color": shade}
-            traces.append(_marks(view, keys, shown, marker=mark, grid=grid) | {"name": name})
-    kinds = ["category"] * 2 if grid else [axis_type(values) for values in (xs, ys)]
-    title = f"{view.table.algo_title(algo)}{f', {view.problem}' if view.problem else ''}"
-    marks = ["The ring marks the best point", *(["small rings points tied with it"] if ties else []),
-             *(["crosses runs that diverged"] if crosses else [])]  # fmt: skip
-    about = f"{title}: {view.metric} over {keys[0]} and {keys[1]}. {', '.join(marks)}."
-    return page.add_chart(about, traces, title={"text": to_text(title)},
-                      xaxis={"title": {"text": _axis(keys[0])}, "type": kinds[0]},
-                      yaxis={"title": {"text": _axis(keys[1])}, "type": kinds[1]})  # fmt: skip
+        marker = {
+            "size": 10,
+            "color": [colour(row["metric"]) for row in done.values()],
+            "cmin": colour(low),
+            "cmax": colour(high),
+            "showscale": True,
+            **colours,
+        }
+        traces = [_marker_trace(view, keys, done, marker=marker, is_grid=False)]
 
+    best, tied = rings
+    diverged = [point for point in rows if point not in done]
+    for points, name, symbol, size in (
+        ([best], "best", "circle-open", 20),
+        (tied, "tied", "circle-open", 11),
+        (diverged, "diverged", "x-thin", 9),
+    ):
+        marked = {point: rows[point] for point in points if point in rows}
+        if marked:
+            shade = "white" if is_grid and symbol != "x-thin" else FOREGROUND
+            marker = {"symbol": symbol, "size": size, "line": {"width": 2, "color": shade}, "color": shade}
+            traces.append(_marker_trace(view, keys, marked, marker=marker, is_grid=is_grid) | {"name": name})
 
-def _marks(
-    view: ProblemView, keys: list[str], shown: BestByRates, *, marker: dict[str, Any], grid: bool
-) -> dict[str, Any]:
-    """Marks at some places of a map."""
-    spots = [tuple(map(_tick, place)) if grid else place for place in shown]
-    return {"type": "scatter", "mode": "markers", "x": [x for x, _ in spots], "y": [y for _, y in spots],
-            "marker": marker, "text": [_hover(view, keys, place, row) for place, row in shown.items()],
-            "showlegend": False, "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip
-
-
-def _lines(page: Page, view: ProblemView, key: str, each: dict[str, BestByRates], tops: dict[str, RateValues]) -> str:
-    """The metric against one number, a line for each algorithm, a ring at its place of ``tops``."""
-    traces, tried = [], []
-    for algo, at in each.items():
-        done = sorted(place for place, row in at.items() if row["status"] == "done" and place[0] is not None)
-        tried += [place[0] for place in at if place[0] is not None]
-        lost = [place[0] for place, row in at.items() if row["status"] == "diverged"]
-        name = to_text(view.table.algo_title(algo)) + _lost(lost, [place[0] for place in done])
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "x": [place[0] for place in done],
-                "y": [at[place]["metric"] for place in done],
-                "line": line_style([*view.curve_styles].index(algo)),
-                "text": [_hover(view, [key], place, at[place]) for place in done],
-                "name": name,
-                "showlegend": True,
-                "hovertemplate": "%{text}<extra></extra>",
-            }
-        )
-        if (best := tops.get(algo)) in at:
-            mark = {"symbol": "circle-open", "size": 14, "color": FOREGROUND, "line": {"width": 2}}
-            traces.append({"type": "scatter", "mode": "markers", "x": [best[0]], "y": [at[best]["metric"]],
-                           "marker": mark, "showlegend": False, "hoverinfo": "skip"})  # fmt: skip
-    values = [value for trace in traces for value in trace["y"]]
-    many = min(values, default=0) > 0 and view.table.metrics[view.metric].log and max(values) > 4 * min(values)
-    about = f"{view.metric} against {key}{f', {view.problem}' if view.problem else ''}. Rings mark the best points."
-    return page.add_chart(about, traces,
-                      xaxis={"title": {"text": _axis(key)}, "type": axis_type(tried)},
-                      yaxis={"title": {"text": label_to_html(view.table.axis_label(view.metric, tail=True))},
-                             "type": "log" if many else "linear"})  # fmt: skip
-
-
-def add_structure_chart(page: Page, view: ProblemView) -> str:
-    """Structure against quality over all points that are done; nothing where one of them was not measured."""
-    found = structure_and_quality(view)
-    if found is None:
-        return ""
-    x, quality, folded = found
-    best = {tuple(row["rows"]) for row in view.best_rows()}
-    traces = []
-    for i, algo in enumerate(view.curve_styles):
-        points = folded[folded["algo"] == algo].to_dict("records")
-        ringed = [tuple(row["rows"]) in best for row in points]
-        if points:
-            line = line_style(i)["color"]
-            traces.append({"type": "scatter", "mode": "markers", "name": to_text(view.table.algo_title(algo)),
-                           "x": [row[x] for row in points], "y": [row["metric"] for row in points],
-                           "marker": {"size": [13 if ring else 7 for ring in ringed], "color": line, "opacity": 0.7,
-                                      "line": {"width": [2 if ring else 0 for ring in ringed], "color": FOREGROUND}},
-                           "text": [_hover(view, [k for k in view.table.varied_keys if k not in SEED_KEYS], None, row)
-                                    for row in points],
-                           "showlegend": True, "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
-                           })  # fmt: skip
-    about = f"{quality} against {x}{f', {view.problem}' if view.problem else ''}, a mark for each point that is done."
-    metric = view.table.metrics[quality]
+    title = view.table.algo_title(algo)
+    if view.problem:
+        title += f", {view.problem}"
+    legend = "The ring marks the best point"
+    if tied:
+        legend += ", small rings points tied with it"
+    if diverged:
+        legend += ", crosses runs that diverged"
     return page.add_chart(
-        f"{about} Rings mark the best by {view.metric}.",
+        f"{title}: {view.metric} over {keys[0]} and {keys[1]}. {legend}.",
         traces,
-        xaxis={"title": {"text": label_to_html(view.table.axis_label(x, tail=True)).replace("<br>", ", ")}},
-        yaxis={
-            "title": {"text": label_to_html(view.table.axis_label(quality, tail=True))},
-            "type": "log" if metric.log else "linear",
-        },
+        title={"text": to_text(title)},
+        xaxis={"title": {"text": _axis_title(keys[0])}, "type": "category" if is_grid else axis_type(xs)},
+        yaxis={"title": {"text": _axis_title(keys[1])}, "type": "category" if is_grid else axis_type(ys)},
     )
 
 
-def _lost(lost: Sequence[float], done: Sequence[float]) -> str:
-    """At which values of a number runs diverged, in words."""
-    if lost and done and min(lost) > max(done):
-        return f" (diverged from {min(lost):g} on)"
-    return f" (diverged at {', '.join(f'{value:g}' for value in lost)})" if lost else ""
+def _none_first(value: float | None) -> tuple[bool, float]:
+    return (value is not None, value or 0)
 
 
-def _hover(view: ProblemView, keys: Sequence[str], place: tuple | None, row: dict[str, Any]) -> str:
-    """What is told of a point under the pointer."""
-    values = [row[key] for key in keys] if place is None else place
-    told = [f"{to_text(key)}={to_text(value)}" for key, value in zip(keys, values, strict=True) if format_value(value)]
+def _marker_trace(
+    view: ProblemView, keys: list[str], rows: BestByRates, *, marker: dict[str, Any], is_grid: bool
+) -> dict[str, Any]:
+    """Return a trace with a marker at each point of a map."""
+    positions = [tuple(map(_tick_label, point)) if is_grid else point for point in rows]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x for x, _ in positions],
+        "y": [y for _, y in positions],
+        "marker": marker,
+        "text": [_hover(view, keys, point, row) for point, row in rows.items()],
+        "showlegend": False,
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def _add_line_chart(
+    page: Page, view: ProblemView, key: str, rows_of_algo: dict[str, BestByRates], best: dict[str, RateValues]
+) -> str:
+    """Add a chart of the metric against one number, a line for each algorithm with a ring at its best point."""
+    traces, tried = [], []
+    for algo, rows in rows_of_algo.items():
+        tried += [point[0] for point in rows if point[0] is not None]
+        done = sorted(point for point, row in rows.items() if row["status"] == "done" and point[0] is not None)
+        xs = [point[0] for point in done]
+        diverged = [point[0] for point, row in rows.items() if row["status"] == "diverged"]
+        line = {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": xs,
+            "y": [rows[point]["metric"] for point in done],
+            "line": line_style([*view.curve_styles].index(algo)),
+            "text": [_hover(view, [key], point, rows[point]) for point in done],
+            "name": to_text(view.table.algo_title(algo)) + _describe_diverged(diverged, xs),
+            "showlegend": True,
+            "hovertemplate": "%{text}<extra></extra>",
+        }
+        traces.append(line)
+        point = best.get(algo)
+        if point in rows:
+            ring = {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [point[0]],
+                "y": [rows[point]["metric"]],
+                "marker": {"symbol": "circle-open", "size": 14, "color": FOREGROUND, "line": {"width": 2}},
+                "showlegend": False,
+                "hoverinfo": "skip",
+            }
+            traces.append(ring)
+    values = [value for trace in traces for value in trace["y"]]
+    is_log = min(values, default=0) > 0 and view.table.metrics[view.metric].log and max(values) > 4 * min(values)
+    problem = f", {view.problem}" if view.problem else ""
+    y_title = label_to_html(view.table.axis_label(view.metric, tail=True))
+    return page.add_chart(
+        f"{view.metric} against {key}{problem}. Rings mark the best points.",
+        traces,
+        xaxis={"title": {"text": _axis_title(key)}, "type": axis_type(tried)},
+        yaxis={"title": {"text": y_title}, "type": "log" if is_log else "linear"},
+    )
+
+
+def add_structure_chart(page: Page, view: ProblemView) -> str:
+    """Add a chart of structure against quality over all points that are done; "" if one of them was not measured."""
+    chart = structure_and_quality(view)
+    if chart is None:
+        return ""
+    structure, quality, points = chart
+    best = {tuple(row["rows"]) for row in view.best_rows()}
+    keys = [key for key in view.table.varied_keys if key not in SEED_KEYS]
+    traces = []
+    for i, algo in enumerate(view.curve_styles):
+        rows = points[points["algo"] == algo].to_dict("records")
+        if not rows:
+            continue
+        is_best = [tuple(row["rows"]) in best for row in rows]
+        marker = {
+            "size": [13 if ringed else 7 for ringed in is_best],
+            "color": line_style(i)["color"],
+            "opacity": 0.7,
+            "line": {"width": [2 if ringed else 0 for ringed in is_best], "color": FOREGROUND},
+        }
+        trace = {
+            "type": "scatter",
+            "mode": "markers",
+            "name": to_text(view.table.algo_title(algo)),
+            "x": [row[structure] for row in rows],
+            "y": [row["metric"] for row in rows],
+            "marker": marker,
+            "text": [_hover(view, keys, None, row) for row in rows],
+            "showlegend": True,
+            "hovertemplate": "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
+        }
+        traces.append(trace)
+    problem = f", {view.problem}" if view.problem else ""
+    x_title = label_to_html(view.table.axis_label(structure, tail=True)).replace("<br>", ", ")
+    y_title = label_to_html(view.table.axis_label(quality, tail=True))
+    return page.add_chart(
+        f"{quality} against {structure}{problem}, a mark for each point that is done. "
+        f"Rings mark the best by {view.metric}.",
+        traces,
+        xaxis={"title": {"text": x_title}},
+        yaxis={"title": {"text": y_title}, "type": "log" if view.table.metrics[quality].log else "linear"},
+    )
+
+
+def _describe_diverged(diverged: Sequence[float], done: Sequence[float]) -> str:
+    """Return at which values of a number runs diverged, or ""."""
+    if not diverged:
+        return ""
+    if done and min(diverged) > max(done):
+        return f" (diverged from {min(diverged):g} on)"
+    return f" (diverged at {', '.join(f'{value:g}' for value in diverged)})"
+
+
+def _hover(view: ProblemView, keys: Sequence[str], point: tuple | None, row: dict[str, Any]) -> str:
+    """Return the text under the pointer: the keys of a point, and at a ``point`` of rates the metric."""
+    values = [row[key] for key in keys] if point is None else point
+    lines = [f"{to_text(key)}={to_text(value)}" for key, value in zip(keys, values, strict=True) if format_value(value)]
     if row["status"] != "done":
-        return "<br>".join([*told, to_text(row["status"])])
-    seeds = f", median of {row['seeds']} seeds" if row["seeds"] > 1 else ""
-    name = "" if place is None else f"{to_text(view.metric)} {to_text(row['metric'])}{seeds}"
-    return "<br>".join([*told, *([name] if name else [])])
+        lines.append(to_text(row["status"]))
+    elif point is not None:
+        seeds = f", median of {row['seeds']} seeds" if row["seeds"] > 1 else ""
+        lines.append(f"{to_text(view.metric)} {to_text(row['metric'])}{seeds}")
+    return "<br>".join(lines)
 
 
-def _tick(value: Any) -> str:
+def _tick_label(value: Any) -> str:
     return "none" if value is None else f"{value:g}"
 
 
-def _axis(key: str) -> str:
-    return _NAMES.get(key, to_text(key))
+def _axis_title(key: str) -> str:
+    return _AXIS_TITLES.get(key, to_text(key))
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten between two numbers, few; or the two."""
-    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-    found = [10.0**p for p in powers[:: max(1, len(powers) // 6)]]
-    return found if len(found) > 1 else [float(f"{low:.2g}"), float(f"{high:.2g}")]
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return a few powers of ten between two numbers, or the two numbers if fewer than two lie between."""
+    exponents = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    ticks = [10.0**exponent for exponent in exponents[:: max(1, len(exponents) // 6)]]
+    return ticks if len(ticks) > 1 else [float(f"{low:.2g}"), float(f"{high:.2g}")]

@@ -1,4 +1,4 @@
-"""How runs were configured, and with which versions of everything."""
+"""The provenance of runs: their configuration, and the versions that they were made with."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,11 +10,11 @@ from fcorun.records.formats import read_summary
 from fcorun.records.record import Record
 from fcorun.reports.page.elements import format_value, html_table, screen_or_paper
 
-_MOST = 8  # values of a key that are told one by one
+_MAX_VALUES = 8  # of a key, in a cell
 
 
 def configuration_table(records: Sequence[Record], comments: Mapping[str, str]) -> str:
-    """Return a row for each key: its value, or its values where runs differ in it, and its comment.
+    """Return a row for each key: its value, or its values if it varies, and its comment.
 
     On paper two keys stand side by side, without their comments and without the classes of fcorun's own choices.
     """
@@ -22,41 +22,42 @@ def configuration_table(records: Sequence[Record], comments: Mapping[str, str]) 
     keys = list(dict.fromkeys(key for config in configs for key in config))
     if not keys:
         return ""
-    rows = [(key, _told(key, configs)) for key in keys]
+    rows = [(key, _describe_values(key, configs)) for key in keys]
     screen = html_table(["key", "value", "what it is"], [(*row, comments.get(row[0], "")) for row in rows])
-    own = [row for row in rows if not (row[0].endswith(".class") and row[1].startswith("fcorun."))]
-    half = (len(own) + 1) // 2
-    two = zip_longest(own[:half], own[half:], fillvalue=("", ""))
-    return screen_or_paper(
-        screen, html_table(["key", "value", "key", "value"], [(*left, *right) for left, right in two])
-    )
+    printed = [(key, value) for key, value in rows if not (key.endswith(".class") and value.startswith("fcorun."))]
+    half = (len(printed) + 1) // 2
+    pairs = zip_longest(printed[:half], printed[half:], fillvalue=("", ""))
+    paper = html_table(["key", "value", "key", "value"], [(*left, *right) for left, right in pairs])
+    return screen_or_paper(screen, paper)
 
 
-def _told(key: str, configs: Sequence[dict[str, Any]]) -> str:
-    has = [config[key] for config in configs if key in config]
-    values = list(dict.fromkeys("null" if value is None else format_value(value) for value in has))
-    text = ", ".join(values[:_MOST]) + (f", ... ({len(values)} values)" if len(values) > _MOST else "")
-    lacking = len(configs) - len(has)
-    return text + (f" (of {len(has)} runs; {lacking} have no such key)" if lacking else "")
+def _describe_values(key: str, configs: Sequence[dict[str, Any]]) -> str:
+    all_values = [config[key] for config in configs if key in config]
+    values = list(dict.fromkeys("null" if value is None else format_value(value) for value in all_values))
+    text = ", ".join(values[:_MAX_VALUES])
+    if len(values) > _MAX_VALUES:
+        text += f", ... ({len(values)} values)"
+    if lacking := len(configs) - len(all_values):
+        text += f" (of {len(all_values)} runs; {lacking} have no such key)"
+    return text
 
 
 def describe_versions(records: Sequence[Record]) -> list[str]:
     """Return a sentence for each set of versions and machines that runs were made with, the most used first."""
-    made: Counter[tuple] = Counter()
+    count: Counter[tuple] = Counter()
     for record in records:
         summary = read_summary(record.folder)
         if summary.get("versions"):
-            made[tuple(_versions(summary))] += 1
-    return [f"{count} run{'s' * (count != 1)}: {', '.join(row)}." for row, count in made.most_common()]
+            count[tuple(_read_versions(summary))] += 1
+    return [f"{n} run{'s' * (n != 1)}: {', '.join(versions)}." for versions, n in count.most_common()]
 
 
-def _versions(summary: dict[str, Any]) -> Iterator[str]:
-    """Yield what one run was made with."""
+def _read_versions(summary: dict[str, Any]) -> Iterator[str]:
     yield from (f"{name} {number}" for name, number in summary["versions"].items())
     yield f"commit {summary['git']}" if summary.get("git") else "commit not known"
     yield from (str(summary[key]) for key in ("device", "platform") if summary.get(key))
 
 
 def describe_generator() -> str:
-    """What made the page."""
+    """Return the software that made the page."""
     return f"fcorun {version('fcorun')}, charts by plotly.js of plotly {version('plotly')} (MIT)"

@@ -1,4 +1,4 @@
-"""Figures with their claims, choices of a strength, and stability selections, read from their folders."""
+"""The studies of the page: figures with their claims, selections of a strength, stability selections."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,185 +22,257 @@ from fcorun.reports.page.elements import (
 from fcorun.reports.page.models import parse_cell, parse_float, read_csv
 from fcorun.reports.pictures.layout import COLOURS
 
-CLAIMS_CSV = "claims.csv"  # marks the folder of a figure, as the other two those of theirs
+CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE)
-_LINES = 40  # coefficients, or features, of which a chart has a line
 FIGURE_JSON = "figure.json"
-_TESTS = ("holds", "algo", "says", "measured", "wanted", "test", "note")
+_MAX_LINES = 40  # coefficients or features in a chart
+_CLAIM_COLUMNS = ("holds", "algo", "says", "measured", "wanted", "test", "note")
 _THRESHOLDS = "The thresholds of claims are fcorun's own choice, unless the text above says that the paper prints them."
 
 
 def find_studies(folders: Sequence[Path]) -> list[Path]:
-    """The folders in and under these that hold one of them; not that in which figures lie side by side."""
-    found = {path.parent for folder in folders for mark in STUDY_FILES for path in folder.rglob(mark)}
-    return sorted(folder for folder in found if not (folder / CLAIMS_CSV).exists() or (folder / "figure.png").exists())
+    """Return the folders of studies in and under ``folders``, without a folder that only collects figures."""
+    found = {path.parent for folder in folders for name in STUDY_FILES for path in folder.rglob(name)}
+    return sorted(folder for folder in found if is_figure(folder) or not (folder / CLAIMS_CSV).exists())
 
 
 def is_figure(folder: Path) -> bool:
-    """Whether a folder holds a figure."""
+    """Return True if a folder holds a figure."""
     return (folder / CLAIMS_CSV).exists() and (folder / "figure.png").exists()
 
 
 def page_heading(folders: Sequence[Path]) -> tuple[str, str]:
-    """Return what stands above the title of a page of these folders, and the title of a single figure, else nothing."""
+    """Return the line above the title of a page of these folders, and the title of a single figure, else ""."""
     name = ", ".join(folder.resolve().name for folder in folders)
-    told = (
-        str(read_json(folders[0] / FIGURE_JSON).get("title") or "")
-        if len(folders) == 1 and is_figure(folders[0])
-        else ""
-    )
-    return (f"Figure {name}" if told else name), told
+    title = ""
+    if len(folders) == 1 and is_figure(folders[0]):
+        title = str(read_json(folders[0] / FIGURE_JSON).get("title") or "")
+    return (f"Figure {name}" if title else name), title
 
 
 def add_study_sections(page: Page, folder: Path, *, single_figure: bool) -> list[str]:
-    """Add the sections of what one of these folders holds; return the sentences about it. With ``alone`` the page is of
-    one figure, whose title stands above everything."""
+    """Add the sections of the studies in a folder, and return sentences about them.
+
+    With ``single_figure`` the page is about one figure, whose title is the title of the page.
+    """
     name = folder.resolve().name
     return [
-        *_figure(page, folder, name, single_figure),
-        *_selection(page, folder, name),
-        *_stability(page, folder, name),
+        *_add_figure(page, folder, name, single_figure),
+        *_add_selection(page, folder, name),
+        *_add_stability(page, folder, name),
     ]
 
 
-def _figure(page: Page, folder: Path, name: str, alone: bool) -> list[str]:
+def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> list[str]:
+    """Add the section of a figure with its claims, if the folder has one, and return sentences about it."""
     if not (folder / CLAIMS_CSV).exists():
         return []
-    claims = read_csv(folder / CLAIMS_CSV)
+    claims, best = read_csv(folder / CLAIMS_CSV), read_csv(folder / "table.csv")
+    about = read_json(folder / FIGURE_JSON)
     holds = [row.get("holds", "") for row in claims]
     count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
-    told = [key for key in _TESTS if any(row.get(key) for row in claims)]
-    tests = [[row.get(key, "") for key in told] for row in claims]
-    best = read_csv(folder / "table.csv")
-    about = read_json(folder / FIGURE_JSON)
-    titled = f"{name}: {about['title']}" if about.get("title") else name
-    caption = str(about.get("caption") or f"The figure {titled}.")
-    blocks = ["" if alone else paragraph(f"{count}."), claims_list(claims)]
-    blocks.append(embed_picture(folder / "figure.png", caption))
+    title = f"{name}: {about['title']}" if about.get("title") else name
+    caption = str(about.get("caption") or f"The figure {title}.")
+    blocks = [] if single_figure else [paragraph(f"{count}.")]
+    blocks += [claims_list(claims), embed_picture(folder / "figure.png", caption)]
     if claims:
-        how = "How each claim was measured. " + _THRESHOLDS * bool(about.get("ours"))
-        blocks.append(html_table(told, tests, caption=how))
+        columns = [key for key in _CLAIM_COLUMNS if any(row.get(key) for row in claims)]
+        rows = [[row.get(key, "") for key in columns] for row in claims]
+        caption = "How each claim was measured. " + (_THRESHOLDS if about.get("ours") else "")
+        blocks.append(html_table(columns, rows, caption=caption))
     if best:
-        rows = [[*map(parse_cell, row.values())] for row in best]
-        blocks.append(
-            collapsible("All averages of the best points, with their bands (table.csv)", html_table([*best[0]], rows))
-        )
-    page.add_section(f"figure-{len(page.sections)}", count if alone else f"Figure {titled}", *blocks)
-    changed = f"This is not the figure as its file has it, but: {mark}." if (mark := about.get("changed")) else ""
-    return [str(about.get("about") or ""), changed]
+        summary = "All averages of the best points, with their bands (table.csv)"
+        blocks.append(collapsible(summary, _csv_table(best)))
+    page.add_section(f"figure-{len(page.sections)}", count if single_figure else f"Figure {title}", *blocks)
+    changed = about.get("changed")
+    return [
+        str(about.get("about") or ""),
+        f"This is not the figure as its file has it, but: {changed}." if changed else "",
+    ]
 
 
-def _selection(page: Page, folder: Path, name: str) -> list[str]:
+def _csv_table(rows: Sequence[dict[str, Any]], name: str = "", caption: str = "") -> str:
+    """Return the rows of a CSV as a table, with numbers where cells are numbers."""
+    return html_table([*rows[0]], [[*map(parse_cell, row.values())] for row in rows], name, caption)
+
+
+def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
+    """Add the section of a selection of a strength, if the folder has one, and return sentences about it."""
     about = read_json(folder / SELECTION_FILE)
     if "metric" not in about:
-        return _begun(about)
+        return _describe_unfinished(about)
     number, metric, curve = str(about.get("number")), str(about.get("metric")), read_csv(folder / "curve.csv")
-    x, mean = ([parse_float(row.get(key)) for row in curve] for key in (number, f"{metric}_mean"))
-    paired = about.get("one_standard_error_of") == "the paired differences"
-    column = f"{metric}_difference_standard_error" if paired else f"{metric}_standard_error"
-    error = [parse_float(row.get(column)) for row in curve]
-    axis = _along(number, x)
-    hover = [f"{to_text(number)}={at:.4g}<br>{to_text(metric)} {middle:.4g} ± {spread:.2g}"
-             for at, middle, spread in zip(x, mean, error, strict=True)]  # fmt: skip
-    traces = [{"type": "scatter", "mode": "lines+markers", "x": x, "y": mean, "text": hover, "showlegend": False,
-               "error_y": {"array": error, "thickness": 1, "color": COLOURS[0]}, "line": {"color": COLOURS[0]},
-               "hovertemplate": "%{text}<extra></extra>"}]  # fmt: skip
-    for i, row in enumerate(curve):
-        if row.get("mark"):
-            chosen = row.get("chosen") == "True"
-            mark = {"symbol": "circle" if chosen else "circle-open", "size": 12, "color": FOREGROUND}
-            text = to_text(row["mark"]) + (" (chosen)" if chosen else "")
-            traces.append({"type": "scatter", "mode": "markers", "x": [x[i]], "y": [mean[i]], "name": text,
-                           "marker": mark, "showlegend": True, "hoverinfo": "skip"})  # fmt: skip
-    weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
-    spread_of = "the standard error of the paired differences to the best" if paired else "its standard error"
-    told = f"The mean of {metric} over {about.get('folds')} folds{weighed}, with {spread_of}."
-    charts = [page.add_chart(f"{told} Folds share training rows, so the error is a rule of thumb.", traces, xaxis=axis,
-                         yaxis={"title": {"text": to_text(metric)}})] if curve else []  # fmt: skip
-    charts.append(_paths(page, read_csv(folder / "path.csv"), number, "coefficient, of all training rows",
-                         mark=parse_float(about.get("chosen"))))  # fmt: skip
-    rows = [[*map(parse_cell, row.values())] for row in curve]
-    status = str(about.get("status"))
+    charts = []
+    if curve:
+        charts.append(_add_cross_validation_chart(page, about, curve))
+    charts.append(
+        _add_path_chart(
+            page,
+            read_csv(folder / "path.csv"),
+            number,
+            "coefficient, of all training rows",
+            mark=parse_float(about.get("chosen")),
+        )
+    )
+    scores = collapsible("The held-out scores as a table (curve.csv)", _csv_table(curve)) if curve else ""
     page.add_section(
-        f"selection-{len(page.sections)}", f"Selection {name}", chart_grid(*filter(None, charts)),
+        f"selection-{len(page.sections)}",
+        f"Selection {name}",
+        chart_grid(*filter(None, charts)),
         bullet_list([str(line) for line in about.get("remarks", ())]),
-        collapsible("The held-out scores as a table (curve.csv)", html_table([*curve[0]], rows)) if curve else "",
-    )  # fmt: skip
+        scores,
+    )
     text = f"{about.get('label', name)}: {number} by {metric} over {about.get('folds')} folds of {about.get('by')}"
-    return [f"{text}, chosen {parse_float(about.get('chosen')):.4g} by the rule {about.get('rule')}{_ended(status)}"]
+    chosen = f"chosen {parse_float(about.get('chosen')):.4g} by the rule {about.get('rule')}"
+    return [f"{text}, {chosen}{_describe_status(str(about.get('status')))}"]
 
 
-def _stability(page: Page, folder: Path, name: str) -> list[str]:
+def _add_cross_validation_chart(page: Page, about: dict[str, Any], curve: Sequence[dict[str, Any]]) -> str:
+    """Add a chart of the held-out scores of a selection, and return its element."""
+    number, metric = str(about.get("number")), str(about.get("metric"))
+    is_paired = about.get("one_standard_error_of") == "the paired differences"
+    error_column = f"{metric}_difference_standard_error" if is_paired else f"{metric}_standard_error"
+    x = [parse_float(row.get(number)) for row in curve]
+    mean = [parse_float(row.get(f"{metric}_mean")) for row in curve]
+    error = [parse_float(row.get(error_column)) for row in curve]
+    hover = []
+    for value, score, deviation in zip(x, mean, error, strict=True):
+        hover.append(f"{to_text(number)}={value:.4g}<br>{to_text(metric)} {score:.4g} ± {deviation:.2g}")
+    scores = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": x,
+        "y": mean,
+        "text": hover,
+        "showlegend": False,
+        "error_y": {"array": error, "thickness": 1, "color": COLOURS[0]},
+        "line": {"color": COLOURS[0]},
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+    traces = [scores]
+    for i, row in enumerate(curve):
+        if not row.get("mark"):
+            continue
+        is_chosen = row.get("chosen") == "True"
+        symbol = "circle" if is_chosen else "circle-open"
+        mark = {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [x[i]],
+            "y": [mean[i]],
+            "name": to_text(row["mark"]) + (" (chosen)" if is_chosen else ""),
+            "marker": {"symbol": symbol, "size": 12, "color": FOREGROUND},
+            "showlegend": True,
+            "hoverinfo": "skip",
+        }
+        traces.append(mark)
+    weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
+    spread = "the standard error of the paired differences to the best" if is_paired else "its standard error"
+    return page.add_chart(
+        f"The mean of {metric} over {about.get('folds')} folds{weighed}, with {spread}. "
+        "Folds share training rows, so the error is a rule of thumb.",
+        traces,
+        xaxis=_path_axis(number, x),
+        yaxis={"title": {"text": to_text(metric)}},
+    )
+
+
+def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
+    """Add the section of a stability selection, if the folder has one, and return sentences about it."""
     about = read_json(folder / STABILITY_FILE)
     if "threshold" not in about:
-        return _begun(about)
-    number, rows = str(about.get("number")), read_csv(folder / "stability.csv")
-    threshold, stable = parse_float(about.get("threshold")), [str(each) for each in about.get("stable", ())]
-    kept = [{key: row[key] for key in row if not key.startswith(f"{number}=")} for row in rows[: 5 * _LINES]]
-    told = f"The first {len(kept)} of {len(rows)} features; stability.csv has all." if len(kept) < len(rows) else ""
-    paths = [row | {"class": ""} for row in rows]
+        return _describe_unfinished(about)
+    number, features = str(about.get("number")), read_csv(folder / "stability.csv")
+    threshold = parse_float(about.get("threshold"))
     region = about.get("region") or [float("nan")]
+    chart = _add_path_chart(
+        page,
+        [row | {"class": ""} for row in features],
+        number,
+        "share of the halves that choose it",
+        mark=parse_float(region[-1]),
+        level=threshold,
+    )
+    shown = []
+    for row in features[: 5 * _MAX_LINES]:
+        shown.append({key: value for key, value in row.items() if not key.startswith(f"{number}=")})
+    caption = ""
+    if len(shown) < len(features):
+        caption = f"The first {len(shown)} of {len(features)} features; stability.csv has all."
     page.add_section(
         f"stability-{len(page.sections)}",
         f"Stability {name}",
         bullet_list([str(line) for line in about.get("remarks", ())]),
-        _paths(
-            page, paths, number, "share of the halves that choose it", mark=parse_float(region[-1]), level=threshold
-        ),
-        html_table(
-            [*kept[0]], [[*map(parse_cell, row.values())] for row in kept], f"features{len(page.sections)}", told
-        )
-        if kept
-        else "",
+        chart,
+        _csv_table(shown, f"features{len(page.sections)}", caption) if shown else "",
     )
-    text = f"{about.get('label', name)}: {len(stable)} of {about.get('features')} features are stable"
-    return [f"{text}, chosen on at least {threshold:g} of the halves{_ended(str(about.get('status')))}"]
+    n_stable = len(about.get("stable", ()))
+    text = f"{about.get('label', name)}: {n_stable} of {about.get('features')} features are stable"
+    return [f"{text}, chosen on at least {threshold:g} of the halves{_describe_status(str(about.get('status')))}"]
 
 
-def _begun(about: dict[str, Any]) -> list[str]:
-    """Return the sentence about a study whose runs have not ended; files beside it are of one before it."""
+def _describe_unfinished(about: dict[str, Any]) -> list[str]:
+    """Return the sentence about a study whose runs have not ended: other files in its folder are of an earlier one."""
     return [f"{about.get('label')}: {about.get('status')}, and nothing has come of it yet."] if about else []
 
 
-def _ended(status: str) -> str:
+def _describe_status(status: str) -> str:
     return "." if status == "done" else f"; it has not come to its end ({status}), and this shows what there was."
 
 
-def _paths(
+def _add_path_chart(
     page: Page, rows: Sequence[dict[str, str]], number: str, label: str, *, mark: float, level: float | None = None
 ) -> str:
-    """A line for each row over the columns NUMBER=VALUE, those that grow largest; a mark at a value."""
+    """Add a chart of the largest rows over the columns NUMBER=VALUE, a line each, and return its element; "" without.
+
+    Dashed lines are at the value ``mark``, and across at ``level``.
+    """
     columns = [key for key in (rows[0] if rows else ()) if key.startswith(f"{number}=")]
     rows = [row for row in rows if row.get("parameter") != "bias"]
     if not columns or not rows:
         return ""
     x = [parse_float(key.partition("=")[2]) for key in columns]
-    classes = len({row.get("class") for row in rows}) > 1
-    names = [" ".join(filter(None, (row["feature"], row.get("class") if classes else ""))) for row in rows]
-    every = [([parse_float(row[key]) for key in columns], name) for row, name in zip(rows, names, strict=True)]
-    every.sort(key=lambda each: -max(map(abs, each[0])))
-    traces: list[dict[str, Any]] = [
-        {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": {"width": 1.3, "color": COLOURS[i % 6]},
-         "showlegend": False, "text": to_text(name), "hovertemplate": "%{text}<br>%{x:.4g}: %{y:.4g}<extra></extra>"}
-        for i, (y, name) in enumerate(every[:_LINES])
-    ]  # fmt: skip
+    has_classes = len({row.get("class") for row in rows}) > 1
+    lines = []
+    for row in rows:
+        name = " ".join(filter(None, (row["feature"], row.get("class") if has_classes else "")))
+        lines.append(([parse_float(row[key]) for key in columns], name))
+    lines.sort(key=lambda line: -max(map(abs, line[0])))
+    traces: list[dict[str, Any]] = []
+    for i, (y, name) in enumerate(lines[:_MAX_LINES]):
+        trace = {
+            "type": "scatter",
+            "mode": "lines",
+            "x": x,
+            "y": y,
+            "line": {"width": 1.3, "color": COLOURS[i % 6]},
+            "showlegend": False,
+            "text": to_text(name),
+            "hovertemplate": "%{text}<br>%{x:.4g}: %{y:.4g}<extra></extra>",
+        }
+        traces.append(trace)
     dashed = {"type": "line", "line": {"color": FOREGROUND, "width": 1, "dash": "dash"}}
-    shapes = [dashed | {"x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1}] if mark == mark else []
-    shapes += [] if level is None else [dashed | {"y0": level, "y1": level, "xref": "paper", "x0": 0, "x1": 1}]
-    told = f" The {_LINES} largest of {len(every)} are drawn." if len(every) > _LINES else ""
-    lines = "the threshold, and the end of the path" if level is not None else f"the chosen {number}"
-    caption = f"{label[0].upper()}{label[1:]} against {number}, a line for each feature.{told} Dashed: {lines}."
+    shapes = []
+    if mark == mark:  # not nan
+        shapes.append(dashed | {"x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1})
+    if level is not None:
+        shapes.append(dashed | {"y0": level, "y1": level, "xref": "paper", "x0": 0, "x1": 1})
+    caption = f"{label[0].upper()}{label[1:]} against {number}, a line for each feature."
+    if len(lines) > _MAX_LINES:
+        caption += f" The {_MAX_LINES} largest of {len(lines)} are drawn."
+    caption += " Dashed: "
+    caption += "the threshold, and the end of the path." if level is not None else f"the chosen {number}."
     return page.add_chart(
         caption,
         traces,
         shapes=shapes,
-        xaxis=_along(number, x),
+        xaxis=_path_axis(number, x),
         yaxis={"title": {"text": to_text(label)}},
         hovermode="closest",
     )
 
 
-def _along(number: str, x: Sequence[float]) -> dict[str, Any]:
-    """The axis of a path, from the simplest solution on as the pictures have it."""
-    return {"title": {"text": to_text(number)}, "type": axis_type(x),
-            "autorange": "reversed" if number == "strength" else True}  # fmt: skip
+def _path_axis(number: str, x: Sequence[float]) -> dict[str, Any]:
+    """Return the axis of a path, which starts at the simplest solution, as in the pictures."""
+    direction = "reversed" if number == "strength" else True
+    return {"title": {"text": to_text(number)}, "type": axis_type(x), "autorange": direction}
