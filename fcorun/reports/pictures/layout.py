@@ -1,4 +1,4 @@
-"""What all pictures have in common: looks, pages measured in inches, titles, legends, files."""
+"""The layout of all pictures: curve styles, figures measured in inches, titles, legends, files."""
 
 import io
 import re
@@ -9,19 +9,19 @@ from typing import Any
 
 from fcorun.reports.pictures.style import current_style, pt
 
-# Okabe and Ito's palette, told apart by colour-blind readers too, and lines told apart in print without colours.
+# Okabe and Ito's palette, which colour-blind readers can tell apart; dashes tell lines apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
 _MARKERS = "os^DvPX<"
 
-_LINE, _LETTERS = 0.13, 16.5  # on paper: inches of a line of a title, letters an inch
+_TITLE_LINE, _LETTERS_PER_INCH = 0.13, 16.5  # on paper: inches of a line of a title, letters an inch
 
 FORMATS = ("png", "pdf", "svg")
 
 
 @dataclass(frozen=True)
 class CurveStyle:
-    """How an algorithm is drawn in every picture of a sweep, or a point in a picture of points."""
+    """The colour, dash and marker of an algorithm in every picture of a sweep."""
 
     colour: str
     line_dash: Any
@@ -29,12 +29,12 @@ class CurveStyle:
 
     @property
     def line_kwargs(self) -> dict[str, Any]:
-        """What matplotlib is told of a line."""
+        """The arguments of a line for matplotlib."""
         return {"color": self.colour, "linestyle": self.line_dash}
 
 
 def curve_style(i: int) -> CurveStyle:
-    """The i-th of 49 looks; the first seven differ in colour, dash and marker."""
+    """Return the i-th of 49 styles; the first seven differ in colour, dash and marker."""
     return CurveStyle(COLOURS[i % 7], DASHES[(i + i // 7) % 7], _MARKERS[i % 8])
 
 
@@ -51,83 +51,97 @@ def make_figure(
     bottom: float = 0.45,
     gap: tuple[float, float] = (0.6, 0.55),
 ) -> tuple[Any, list[Any]]:
-    """A figure of ``count`` panels, ``across`` in a row, and its axes, as wide as a column of the style if a row has
-    one panel and it is not to be ``wide``, else as its page. All lengths in inches on paper; ``height`` a panel's.
+    """Return a figure of ``count`` panels, ``across`` in a row, and its axes. All lengths are in inches on paper.
 
-    ``left`` ... ``bottom`` are margins around all panels, ``gap`` what lies between two columns and two rows. The
-    paragraphs of ``title`` stand above all of that.
+    The figure is as wide as the page of the style, or as its column if a row has one panel and ``wide`` is false.
+
+    Args:
+        height: the height of a panel.
+        title: paragraphs above all panels.
+        left, right, top, bottom: margins around all panels.
+        gap: the distances of two columns and of two rows.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows, scale, width = -(-count // across), current_style().scale, current_style().layout_width(2 if wide else across)
-    lines = [line for text in title for line in textwrap.wrap(text, int(_LETTERS * width))]
-    top += _LINE * len(lines)
-    tall = top + bottom + rows * height + (rows - 1) * gap[1]
-    figure = Figure(figsize=(width * scale, tall * scale))
+    style = current_style()
+    rows = -(-count // across)
+    width = style.layout_width(2 if wide else across)
+    lines = [line for text in title for line in textwrap.wrap(text, int(_LETTERS_PER_INCH * width))]
+    top += _TITLE_LINE * len(lines)
+    total_height = top + bottom + rows * height + (rows - 1) * gap[1]
+    figure = Figure(figsize=(width * style.scale, total_height * style.scale))
     FigureCanvasAgg(figure)
     if lines:
-        figure.suptitle("\n".join(lines), y=1 - 0.03 / tall, parse_math=False)
-    each = (width - left - right - (across - 1) * gap[0]) / across
+        figure.suptitle("\n".join(lines), y=1 - 0.03 / total_height, parse_math=False)
+    panel_width = (width - left - right - (across - 1) * gap[0]) / across
     axes = []
     for i in range(count):
-        x, y = left + (i % across) * (each + gap[0]), bottom + (rows - 1 - i // across) * (height + gap[1])
-        axes.append(figure.add_axes((x / width, y / tall, each / width, height / tall)))
+        row, column = divmod(i, across)
+        x = left + column * (panel_width + gap[0])
+        y = bottom + (rows - 1 - row) * (height + gap[1])
+        axes.append(figure.add_axes((x / width, y / total_height, panel_width / width, height / total_height)))
     return figure, axes
 
 
-def set_y_label(ax: Any, words: str) -> None:
-    """Label the y axis, in lines no longer than it is high, which end before a symbol or an explanation."""
-    most = _LETTERS * ax.get_position().height * ax.figure.get_figheight() / current_style().scale
-    if any(len(_shown(line)) > most for line in words.split("\n")):
-        words = words.replace("  ", "\n").replace(": ", ":\n")
+def set_y_label(ax: Any, text: str) -> None:
+    """Label the y axis in lines that are no longer than the axis; lines end before a symbol or an explanation."""
+    style = current_style()
+    max_letters = _LETTERS_PER_INCH * ax.get_position().height * ax.figure.get_figheight() / style.scale
+    if any(len(_visible_letters(line)) > max_letters for line in text.split("\n")):
+        text = text.replace("  ", "\n").replace(": ", ":\n")
     lines: list[str] = []
-    for part in words.split("\n"):
-        first, *more = part.split(" ")
+    for paragraph in text.split("\n"):
+        first, *words = paragraph.split(" ")
         lines.append(first)
-        for word in more:
+        for word in words:
             longer = f"{lines[-1]} {word}"
-            lines = [*lines[:-1], longer] if len(_shown(longer)) <= most else [*lines, word]
+            if len(_visible_letters(longer)) <= max_letters:
+                lines[-1] = longer
+            else:
+                lines.append(word)
     ax.set_ylabel("\n".join(lines))
 
 
-def _shown(text: str) -> str:
-    """The letters of a label that has mathematics in it: |w$_j$| is |wj|."""
+def _visible_letters(text: str) -> str:
+    """Return the letters of a label with mathematics in it: |w$_j$| is |wj|."""
     return re.sub(r"\\mathrm|[${}_^]", "", text)
 
 
 def count_panel_columns(count: int) -> int:
-    """How many of ``count`` panels stand side by side."""
+    """Return how many of ``count`` panels stand side by side."""
     return {1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3)
 
 
 def add_legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6) -> None:
-    """A legend on top of the figure, which grows by its height; in as many columns as fit, at most three."""
-    tight = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
-    for ncols in (3, 2, 1):
-        found = figure.legend(handles, texts, loc="upper center", ncols=ncols, frameon=False, **tight)
-        box = found.get_window_extent(figure.canvas.get_renderer())
-        if ncols == 1 or box.width < figure.bbox.width:
+    """Add a legend above the figure, which grows by its height, in as many columns as fit, at most three."""
+    spacing = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
+    for n_columns in (3, 2, 1):
+        legend = figure.legend(handles, texts, loc="upper center", ncols=n_columns, frameon=False, **spacing)
+        box = legend.get_window_extent(figure.canvas.get_renderer())
+        if n_columns == 1 or box.width < figure.bbox.width:
             break
-        found.remove()
-    width, tall = figure.get_size_inches()
-    more = box.height / figure.dpi
-    places = [(ax, ax.get_position().bounds) for ax in figure.axes]
-    figure.set_size_inches(width, tall + more)
-    share = tall / (tall + more)
-    for ax, (x, y, wide, high) in places:
-        ax.set_position((x, y * share, wide, high * share))
+        legend.remove()
+    width, height = figure.get_size_inches()
+    legend_height = box.height / figure.dpi
+    bounds = [(ax, ax.get_position().bounds) for ax in figure.axes]
+    figure.set_size_inches(width, height + legend_height)
+    share = height / (height + legend_height)
+    for ax, (x, y, ax_width, ax_height) in bounds:
+        ax.set_position((x, y * share, ax_width, ax_height * share))
 
 
 def render_figure(figure: Any, format: str = "png") -> bytes:
-    """A figure as the content of a file: as wide as it is, or wider where a label sticks out, and as high as what it
-    shows."""
+    """Return a figure as the content of a file.
+
+    The picture is as wide as the figure, or wider if a label sticks out, and as high as its content.
+    """
     from matplotlib.transforms import Bbox
 
-    shown, (width, _) = figure.get_tightbbox(), figure.get_size_inches()  # "tight" would draw it twice
-    out = pt(0.03)
-    left, right = (min(0.0, shown.x0 - out), max(width, shown.x1 + out))
+    content, (width, _) = figure.get_tightbbox(), figure.get_size_inches()  # bbox_inches="tight" would draw twice
+    pad = pt(0.03)
+    left, right = min(0.0, content.x0 - pad), max(width, content.x1 + pad)
+    box = Bbox.from_extents(left, content.y0 - pad, right, content.y1 + pad)
     buffer = io.BytesIO()
-    box = Bbox.from_extents(left, shown.y0 - out, right, shown.y1 + out)
     figure.savefig(buffer, format=format, bbox_inches=box)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""What a picture of a sweep is drawn from."""
+"""The input of a picture: the runs on one problem, and how they are shown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,18 @@ from fcorun.reports.run_table import RunTable
 
 @dataclass(frozen=True)
 class ProblemView:
-    """A table of runs on one problem and how they are looked at. A picture is a function of it, ``draw(view)``, that
-    returns a matplotlib figure, or None where there is nothing to draw.
+    """A table of runs on one problem, and how they are shown.
+
+    A picture is a function ``draw(view)`` that returns a matplotlib figure, or None if there is nothing to draw.
 
     Attributes:
-        table: a row a run.
-        records: the runs, in its order.
-        metric: what they are judged by.
-        looks: of each algorithm, in all pictures the same.
-        xs: what curves are drawn against; several make a column of panels each.
-        shown: the metrics of the panels; none: as the picture chooses.
-        problem: which of several problems this is, or nothing.
+        table: the runs, a row each.
+        records: the records of the runs, in the order of the table.
+        metric: the metric that runs are judged by.
+        curve_styles: the style of each algorithm, the same in all pictures.
+        x_axes: the axes that curves are drawn against, a column of panels for each of several.
+        panels: the metrics of the panels; empty: the picture chooses.
+        problem: the name of the problem among several, or "".
     """
 
     table: RunTable
@@ -35,22 +36,22 @@ class ProblemView:
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether more of the metric is better."""
+        """True if larger values of the metric are better."""
         return bool(self.table.metrics[self.metric].higher)
 
     def best_rows(self) -> list[dict[str, Any]]:
-        """The best points that have a run that is done. Raises UserError as ``Table.best``."""
+        """Return the best points with a run that is done. Raises UserError as ``RunTable.resolve_metric``."""
         return [row for row in self.table.best_points(self.metric).to_dict("records") if row["seeds"]]
 
     def grid_edges(self) -> list[GridEdge]:
-        """The edges of the grid at which best points lie."""
+        """Return the edges of the grid at which best points lie."""
         return find_grid_edges(self.table, self.metric)
 
 
 def curve_styles_of(table: RunTable, first: Iterable[str] = ()) -> dict[str, CurveStyle]:
-    """The look of each algorithm of a table: by its place in ``first``, those that are not there by that in the table.
+    """Return the style of each algorithm of a table: by its position in ``first``, then by that in the table.
 
-    Algorithms that join a folder later change no look if ``first`` are those that were there before.
+    If ``first`` has the algorithms of an earlier table, algorithms that join later change no style.
     """
-    there = dict.fromkeys(name for name in table.frame["algo"] if isinstance(name, str))
-    return {name: curve_style(i) for i, name in enumerate(dict.fromkeys([*first, *there])) if name in there}
+    algos = dict.fromkeys(name for name in table.frame["algo"] if isinstance(name, str))
+    return {name: curve_style(i) for i, name in enumerate(dict.fromkeys([*first, *algos])) if name in algos}

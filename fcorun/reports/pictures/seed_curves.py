@@ -1,4 +1,4 @@
-"""Curves of several runs side by side: a panel for each metric and what it is drawn against."""
+"""Curves with bands over seeds, of several points: a panel for each metric and each x axis."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SeedRuns = list[list[dict[str, float]]]
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve: how it is called and drawn, and the rows of each seed."""
+    """The curve of a point: its label, its style, and the evaluations of each seed."""
 
     label: str
     style: CurveStyle
@@ -27,134 +27,166 @@ class Curve:
 
     @property
     def plain_label(self) -> str:
-        """Its label in plain text."""
+        """The label without mathematics."""
         return re.sub(r"[$\\]", "", self.label)
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is a baseline's: it communicates nothing, its iterations are no rounds, its solution counts."""
+        """True for a baseline, which communicates nothing, has no rounds, and is drawn as a level line."""
         return len(self.runs[0]) > 1 and is_baseline_row(self.runs[0][-1])
 
     @property
     def has_equal_seeds(self) -> bool:
-        """Whether its seeds agree all the way: there is no band to be drawn."""
+        """True if all seeds agree at every evaluation, so that the curve has no band."""
         last = self.runs[0][-1]
         metric = next((name for name in ("objective", PERSONAL_PREFIX + "train_loss") if name in last), "")
-        return all(seeds_agree([row[metric] for row in at]) for at in zip(*self.runs, strict=False))
+        evaluations = zip(*self.runs, strict=False)
+        return all(seeds_agree([row[metric] for row in rows]) for rows in evaluations)
 
     @property
     def personal_only(self) -> bool:
-        """Whether its clients make models of their own and send nothing."""
+        """True if clients train own models and send nothing."""
         last = self.runs[0][-1]
         return not last["bytes_up"] and any(name.startswith(PERSONAL_PREFIX) for name in last)
 
 
 def draw_curves(
-    lines: Sequence[Curve], shown: Sequence[str], xs: Sequence[str], table: RunTable, notes: Sequence[str] = ()
+    curves: Sequence[Curve],
+    metrics: Sequence[str],
+    x_axes: Sequence[str],
+    table: RunTable,
+    notes: Sequence[str] = (),
 ) -> Any:
-    """A figure of curves, median and band over seeds.
+    """Return a figure of curves, the median and the band over seeds, a panel for each metric.
 
-    ``shown`` are its metrics, ``xs`` what they are drawn against: several make a column each, with a metric a row;
-    ``table`` knows the metrics; ``notes`` end the legend. Raises UserError for a run that did not count an x.
+    With several ``x_axes``, each has a column of panels, and each metric a row. ``notes`` end the legend. Raises
+    UserError for a run that did not count an x axis.
     """
-    curves = [line for line in lines if not line.is_baseline]
-    places = {
-        x: [value for line in curves for rows in line.runs for value in x_values(rows, x, line.plain_label)] for x in xs
-    }
-    units = {x: choose_unit(x, max(values, default=0)) for x, values in places.items()}
-    panels = [(name, x) for name in shown for x in xs]
-    crossed = len(xs) > 1
-    across = len(xs) if crossed else count_panel_columns(len(panels))
-    height = 1.65 if across > 1 else 2.0
-    narrow = len(xs) > 3  # panels so narrow that the unit goes below
-    figure, axes = make_figure(len(panels), across, height=height, left=0.7, bottom=0.58 if narrow else 0.45,
-                        gap=(0.15, 0.15) if crossed else (0.74, 0.55))  # fmt: skip
-    for place, (ax, (name, x)) in enumerate(zip(axes, panels, strict=True)):
-        if crossed:
-            _share(ax, axes[place - place % across], axes[place % across - across])
+    units = {}
+    for x in x_axes:
+        values = []
+        for curve in curves:
+            if not curve.is_baseline:
+                for rows in curve.runs:
+                    values += x_values(rows, x, curve.plain_label)
+        units[x] = choose_unit(x, max(values, default=0))
+    panels = [(name, x) for name in metrics for x in x_axes]
+    is_matrix = len(x_axes) > 1
+    across = len(x_axes) if is_matrix else count_panel_columns(len(panels))
+    is_narrow = len(x_axes) > 3  # units go to a second line
+    figure, axes = make_figure(
+        len(panels),
+        across,
+        height=1.65 if across > 1 else 2.0,
+        left=0.7,
+        bottom=0.58 if is_narrow else 0.45,
+        gap=(0.15, 0.15) if is_matrix else (0.74, 0.55),
+    )
+    for i, (ax, (name, x)) in enumerate(zip(axes, panels, strict=True)):
+        row, column = divmod(i, across)
+        if is_matrix:
+            _share_axes(ax, axes[row * across], axes[column - across])
         factor, label = units[x]
-        values = [value for line in lines for value in _draw(ax, line, name, x, factor)]
+        values = [value for curve in curves for value in _draw_curve(ax, curve, name, x, factor)]
         metric = table.metrics[name]
         set_y_scale(ax, values if metric.log else [], metric.bounded)
-        if not crossed or place >= len(panels) - across:
-            ax.set_xlabel(label.replace(" (", "\n(") if narrow else label)
-        if not crossed or place % across == 0:
+        if not is_matrix or i >= len(panels) - across:
+            ax.set_xlabel(label.replace(" (", "\n(") if is_narrow else label)
+        if not is_matrix or column == 0:
             set_y_label(ax, table.axis_label(name))
         ax.margins(x=0.02)
         set_x_ticks(ax, x)
-    _legend(figure, axes, lines, notes, table)
+    _add_curve_legend(figure, axes, curves, notes, table)
     return figure
 
 
-def _legend(figure: Any, axes: Sequence[Any], lines: Sequence[Curve], notes: Sequence[str], table: RunTable) -> None:
-    """The lines of all panels, what a band is, and notes."""
+def _add_curve_legend(
+    figure: Any, axes: Sequence[Any], curves: Sequence[Curve], notes: Sequence[str], table: RunTable
+) -> None:
+    """Add a legend with the curves of all panels, the meaning of the bands, and notes."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    shown = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    below = find_hidden_curves(axes)
-    shown = {f"{text} (same line as {below[text]})" if text in below else text: shown[text] for text in shown}
-    several = [line for line in lines if len(line.runs) > 1]
-    spread = [len(line.runs) for line in several if not line.has_equal_seeds]
-    if spread:
-        shown[f"median and {describe_band(spread, table.seed_kind)}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
-    if len(spread) < len(several):
-        shown["no band: seeds agree"] = Line2D([], [], linestyle="none")
-    shown |= {note: Line2D([], [], linestyle="none") for note in notes}
-    add_legend(figure, list(shown.values()), list(shown))
+    handle_of = {}
+    for ax in axes:
+        handle_of |= {text: handle for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+    hidden = find_hidden_curves(axes)
+    entries = {}
+    for text, handle in handle_of.items():
+        entries[f"{text} (same line as {hidden[text]})" if text in hidden else text] = handle
+    with_seeds = [curve for curve in curves if len(curve.runs) > 1]
+    with_band = [len(curve.runs) for curve in with_seeds if not curve.has_equal_seeds]
+    blank = Line2D([], [], linestyle="none")
+    if with_band:
+        band = describe_band(with_band, table.seed_kind)
+        entries[f"median and {band}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
+    if len(with_band) < len(with_seeds):
+        entries["no band: seeds agree"] = blank
+    entries |= dict.fromkeys(notes, blank)
+    add_legend(figure, list(entries.values()), list(entries))
 
 
 def find_hidden_curves(axes: Sequence[Any]) -> dict[str, str]:
-    """The labels of lines that lie on an earlier one wherever they are drawn, with how that one is called."""
-    drawn: dict[str, dict[int, Any]] = {}
-    for place, ax in enumerate(axes):
-        for line in (line for line in ax.lines if not str(line.get_label()).startswith("_")):
-            path = line.get_transform().transform_path(line.get_path()).vertices
-            drawn.setdefault(str(line.get_label()), {})[place] = path
-    near = pt(0.6) * axes[0].figure.dpi / 72  # pixels, half of a line
-    found: dict[str, str] = {}
-    for number, (label, own) in enumerate(drawn.items()):
-        for other, others in list(drawn.items())[:number]:
-            if own.keys() == others.keys() and all(_alike(own[at], others[at], near) for at in own):
-                found.setdefault(label, other.partition(":")[0])
-    return found
+    """Return the labels of curves that lie on an earlier curve in every panel, with the name of that curve."""
+    paths_of_label: dict[str, dict[int, Any]] = {}
+    for panel, ax in enumerate(axes):
+        for line in ax.lines:
+            label = str(line.get_label())
+            if not label.startswith("_"):
+                path = line.get_transform().transform_path(line.get_path()).vertices
+                paths_of_label.setdefault(label, {})[panel] = path
+    half_line = pt(0.6) * axes[0].figure.dpi / 72  # pixels
+    hidden: dict[str, str] = {}
+    curves = list(paths_of_label.items())
+    for i, (label, paths) in enumerate(curves):
+        for earlier, earlier_paths in curves[:i]:
+            if paths.keys() != earlier_paths.keys():
+                continue
+            if all(_is_same_path(paths[panel], earlier_paths[panel], half_line) for panel in paths):
+                hidden.setdefault(label, earlier.partition(":")[0])
+    return hidden
 
 
-def _alike(one: np.ndarray, other: np.ndarray, near: float) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, rtol=0, atol=near, equal_nan=True)
+def _is_same_path(path: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    return path.shape == other.shape and np.allclose(path, other, rtol=0, atol=tolerance, equal_nan=True)
 
 
-def _share(ax: Any, first: Any, last: Any) -> None:
-    """Give a panel the y axis of the first one in its row and the x axis of the last one in its column."""
-    if ax is not first:
-        ax.sharey(first)
+def _share_axes(ax: Any, first_in_row: Any, last_in_column: Any) -> None:
+    """Share the y axis of a panel with the first panel of its row, and the x axis with the last of its column."""
+    if ax is not first_in_row:
+        ax.sharey(first_in_row)
         ax.tick_params(labelleft=False)
-    if ax is not last:
-        ax.sharex(last)
+    if ax is not last_in_column:
+        ax.sharex(last_in_column)
         ax.tick_params(labelbottom=False)
 
 
-def _draw(ax: Any, line: Curve, name: str, x: str, factor: float) -> list[float]:
-    """Draw a line; the values that its axis must hold. Clients without own models have the global one; where nothing is
-    sent there is no global model to speak of."""
-    if line.personal_only and not name.startswith(PERSONAL_PREFIX):
+def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list[float]:
+    """Draw a curve of a metric, and return the values that the y axis must include.
+
+    Clients without own models have the shared one. Clients that send nothing have no shared model to draw.
+    """
+    if curve.personal_only and not name.startswith(PERSONAL_PREFIX):
         return []
-    if line.is_baseline:
-        _, _, middle, _ = _bands(line, name, "iterations")
-        ax.axhline(middle[-1], label=f"{line.label} (its solution)", **line.style.line_kwargs)
-        return [middle[-1]]
-    across, low, middle, high = _bands(line, name, x)
-    ax.plot(across / factor, middle, label=line.label, **line.style.line_kwargs)
-    if len(line.runs) > 1 and not line.has_equal_seeds:
-        ax.fill_between(across / factor, low, high, color=line.style.colour, alpha=0.2, linewidth=0)
+    if curve.is_baseline:
+        _, _, median, _ = _compute_band(curve, name, "iterations")
+        ax.axhline(median[-1], label=f"{curve.label} (its solution)", **curve.style.line_kwargs)
+        return [median[-1]]
+    xs, low, median, high = _compute_band(curve, name, x)
+    ax.plot(xs / factor, median, label=curve.label, **curve.style.line_kwargs)
+    if len(curve.runs) > 1 and not curve.has_equal_seeds:
+        ax.fill_between(xs / factor, low, high, color=curve.style.colour, alpha=0.2, linewidth=0)
     return [*low, *high]
 
 
-def _bands(line: Curve, name: str, x: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """At the rounds that all runs have: the median of ``x``, and low end, median and high end of a metric."""
-    common = sorted(set.intersection(*({row["round"] for row in rows} for rows in line.runs)))
-    found = [{row["round"]: row for row in rows} for rows in line.runs]
-    across = np.median([x_values([at[r] for r in common], x, line.plain_label) for at in found], axis=0)
-    values = np.array([[at[r].get(name, at[r].get(global_name(name), np.nan)) for r in common] for at in found])
-    low, middle, high = seed_band(values)
-    return across, low, middle, high
+def _compute_band(curve: Curve, name: str, x: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the median of ``x``, and the low end, the median and the high end of a metric, at common rounds."""
+    row_of_round = [{row["round"]: row for row in rows} for rows in curve.runs]
+    rounds = sorted(set.intersection(*(set(rows) for rows in row_of_round)))
+    xs, values = [], []
+    for rows in row_of_round:
+        common = [rows[r] for r in rounds]
+        xs.append(x_values(common, x, curve.plain_label))
+        values.append([row.get(name, row.get(global_name(name), np.nan)) for row in common])
+    low, median, high = seed_band(np.array(values))
+    return np.median(xs, axis=0), low, median, high

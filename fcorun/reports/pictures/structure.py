@@ -1,4 +1,4 @@
-"""Structure against quality over all points that are done: how much depends on the rates."""
+"""The picture of structure against quality over all points that are done: how far it depends on the rates."""
 
 from typing import Any
 
@@ -11,40 +11,59 @@ from fcorun.reports.run_table import DataFrame
 
 
 def draw(view: ProblemView) -> Any | None:
-    """A mark for each point, the best ringed; None if structure or quality was not measured."""
-    found, table = structure_and_quality(view), view.table
-    if found is None:
+    """Return a figure with a mark for each point, the best ringed; None if structure or quality was not measured."""
+    table = view.table
+    chart = structure_and_quality(view)
+    if chart is None:
         return None
-    x, quality, folded = found
+    structure, quality, points = chart
     figure, (ax,) = make_figure(1, 1, height=2.0, left=0.68, bottom=0.58)
-    for name in (name for name in view.curve_styles if (folded["algo"] == name).any()):
-        points, look = folded[folded["algo"] == name], view.curve_styles[name]
-        ax.scatter(points[x], points["metric"], s=pt(3.7) ** 2, marker=look.marker, facecolor="none",
-                   edgecolor=look.colour, linewidth=pt(0.8), label=table.algo_title(name))  # fmt: skip
+    for algo, style in view.curve_styles.items():
+        rows = points[points["algo"] == algo]
+        if len(rows):
+            ax.scatter(
+                rows[structure],
+                rows["metric"],
+                s=pt(3.7) ** 2,
+                marker=style.marker,
+                facecolor="none",
+                edgecolor=style.colour,
+                linewidth=pt(0.8),
+                label=table.algo_title(algo),
+            )
     best = {tuple(row["rows"]) for row in view.best_rows()}
-    ringed = folded[[tuple(rows) in best for rows in folded["rows"]]]
+    ringed = points[[tuple(runs) in best for runs in points["rows"]]]
     ring = ax.scatter(
-        ringed[x], ringed["metric"], s=pt(7.4) ** 2, facecolor="none", edgecolor="black", linewidth=pt(0.9)
+        ringed[structure],
+        ringed["metric"],
+        s=pt(7.4) ** 2,
+        facecolor="none",
+        edgecolor="black",
+        linewidth=pt(0.9),
     )
     ring.set_label(f"best by {view.metric}" + (f", {view.problem}" if view.problem else ""))
-    set_y_scale(ax, list(folded["metric"]) if table.metrics[quality].log else [])
-    ax.set(xlabel=table.axis_label(x, tail=True))
+    set_y_scale(ax, list(points["metric"]) if table.metrics[quality].log else [])
+    ax.set(xlabel=table.axis_label(structure, tail=True))
     set_y_label(ax, table.axis_label(quality))
     add_legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
     return figure
 
 
 def structure_and_quality(view: ProblemView) -> tuple[str, str, DataFrame] | None:
-    """The figure of structure, that of quality, and the points that are done and have both; None if there are none."""
+    """Return a metric of structure, one of quality, and the points that are done and have both; None without any.
+
+    Both metrics are of the same models: the clients' own ones, or the shared one.
+    """
     table = view.table
-    x = next((name for name in structure_metrics(view.metric)[::-1] if name in table.tail_metrics), None)
-    own, shared = ("val_loss", "val_accuracy"), ("support_f1", "val_loss", "val_accuracy")
-    names = (
-        [PERSONAL_PREFIX + name for name in own] if view.metric.startswith(PERSONAL_PREFIX) else shared
-    )  # both of the same models
-    quality = next((name for name in names if name in table.tail_metrics), None)
-    if x is None or quality is None:
+    structures = [name for name in structure_metrics(view.metric)[::-1] if name in table.tail_metrics]
+    if view.metric.startswith(PERSONAL_PREFIX):
+        qualities = [PERSONAL_PREFIX + "val_loss", PERSONAL_PREFIX + "val_accuracy"]
+    else:
+        qualities = ["support_f1", "val_loss", "val_accuracy"]
+    qualities = [name for name in qualities if name in table.tail_metrics]
+    if not structures or not qualities:
         return None
-    folded = table.fold_seeds(quality)
-    folded = folded[(folded["status"] == "done") & folded["metric"].notna() & folded[x].notna()]
-    return (x, quality, folded) if len(folded) else None
+    structure, quality = structures[0], qualities[0]
+    points = table.fold_seeds(quality)
+    points = points[(points["status"] == "done") & points["metric"].notna() & points[structure].notna()]
+    return (structure, quality, points) if len(points) else None

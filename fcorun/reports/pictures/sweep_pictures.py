@@ -1,4 +1,4 @@
-"""The pictures of a sweep, to be printed one or two columns wide, as files."""
+"""The picture files of a sweep, to be printed one or two columns wide."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ PICTURES: dict[str, Callable[[ProblemView], Any | None]] = {
     "structure": structure.draw,
 }
 
-_PLAIN = r"[\w.=+-]+"  # what the name of a file may hold of that of a problem
+_FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into the name of a file
 
 
 def draw_sweep(
@@ -33,59 +33,73 @@ def draw_sweep(
     x: str = "rounds",
     algos: Sequence[str] = (),
 ) -> list[Path]:
-    """Draw what a sweep shows into ``folder``, and take away its pictures that no longer hold; the files written.
+    """Draw the pictures of a sweep into ``folder``, delete those that no longer apply, and return the files.
 
-    rates.png: the metric over client and server learning rate, where at least one varies. best.png: the best point of
-    each algorithm against ``x``. structure.png: density or rank against quality. With several problems
-    (``Table.apart``), each has its own, rates-DATA.png, judged by what it has (``Table.had``). ``table`` is that of
-    ``records``; ``format`` is one of FORMATS, ``style`` one of STYLES; ``algos`` as of ``looks_of``. Raises
-    UserError as ``Table.best``, and for a run that did not count ``x``.
+    rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
+    each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
+    (``RunTable.problem_keys``), each has its own pictures, rates-DATA.png, by a metric that it has
+    (``RunTable.fallback_metric``). Raises UserError as ``RunTable.resolve_metric``, and for a run that did not count
+    ``x``.
+
+    Args:
+        records: the records of ``table``, in its order.
+        format: one of FORMATS.
+        style: one of STYLES.
+        algos: the algorithms that have the first styles, see ``curve_styles_of``.
     """
-    metric, looks = table.resolve_metric(metric), curve_styles_of(table, algos)
-    sets = group_by_problem(table, metric)
+    metric, curve_styles = table.resolve_metric(metric), curve_styles_of(table, algos)
+    problems = group_by_problem(table, metric)
     written = []
-    for name, places in sets.items():
-        part = table.take(places)
+    for problem, positions in problems.items():
+        part = table.take(positions)
         view = ProblemView(
-            part, [records[i] for i in places], part.fallback_metric(metric), looks, x_axes=[x], problem=name
+            part,
+            [records[i] for i in positions],
+            part.fallback_metric(metric),
+            curve_styles,
+            x_axes=[x],
+            problem=problem,
         )
-        for kind, draw in PICTURES.items():
-            path = folder / f"{'-'.join([kind, *re.findall(_PLAIN, name)])}.{format}"
+        for name, draw in PICTURES.items():
+            path = folder / f"{'-'.join([name, *re.findall(_FILE_NAME_PARTS, problem)])}.{format}"
             with style_context(style):
-                if _written(path, draw, view, format):
+                figure = draw(view)
+                if figure is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    write_atomically(path, render_figure(figure, format))
                     written.append(path)
-    if len(sets) > 1:
-        for kind in PICTURES:
-            (folder / f"{kind}.{format}").unlink(missing_ok=True)
+    if len(problems) > 1:
+        for name in PICTURES:
+            (folder / f"{name}.{format}").unlink(missing_ok=True)
     return written
 
 
 def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
-    """The places of the runs on each problem, by a name that says in what it differs from the others: nothing, if there
-    is only one."""
-    columns = [column_values(table.frame[key]) for key in table.problem_keys(metric)]
-    ended = [status in FINISHED_STATUSES for status in table.frame["status"]]
-    vary = [len({v for v, there in zip(column, ended, strict=True) if there}) > 1 for column in columns]
-    found: dict[str, list[int]] = {}
-    for place, (there, *values) in enumerate(zip(ended, *columns, strict=True)):
-        if there:
-            told = zip(table.problem_keys(metric), values, vary, strict=True)
-            name = " ".join(_told(key, value) for key, value, differs in told if differs)
-            found.setdefault(name, []).append(place)
-    return found
+    """Return the positions of the finished runs on each problem, by a name that tells the problems apart.
+
+    The name is "" if there is only one problem.
+    """
+    keys = table.problem_keys(metric)
+    columns = [column_values(table.frame[key]) for key in keys]
+    finished = [status in FINISHED_STATUSES for status in table.frame["status"]]
+    varies = []
+    for column in columns:
+        values = {value for value, is_finished in zip(column, finished, strict=True) if is_finished}
+        varies.append(len(values) > 1)
+    problems: dict[str, list[int]] = {}
+    for run, (is_finished, *values) in enumerate(zip(finished, *columns, strict=True)):
+        if not is_finished:
+            continue
+        parts = []
+        for key, value, differs in zip(keys, values, varies, strict=True):
+            if differs:
+                parts.append(_format_setting(key, value))
+        problems.setdefault(" ".join(parts), []).append(run)
+    return problems
 
 
-def _told(key: str, value: Any) -> str:
-    """A value of a key that problems differ in; of a name of a section only that."""
+def _format_setting(key: str, value: Any) -> str:
+    """Return a value that tells problems apart, after its key unless the value is the name of a section."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if "." not in key else f"{key.rpartition('.')[2]}={text}"
-
-
-def _written(path: Path, draw: Callable[[ProblemView], Any | None], view: ProblemView, format: str) -> bool:
-    """Draw one picture; whether there is one."""
-    figure = draw(view)
-    if figure is None:
-        path.unlink(missing_ok=True)
-    else:
-        write_atomically(path, render_figure(figure, format))
-    return figure is not None
