@@ -50,7 +50,7 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
 
 def test_panels_that_nothing_measured_are_asked_for_in_vain():
     with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
-        draw_best_points([fake_record("a")], shown=["objective", "suboptimality"])
+        draw_best_points([fake_record("a")], panels=["objective", "suboptimality"])
 
 
 def test_losses_of_two_objectives_share_no_panel():
@@ -88,7 +88,7 @@ def test_a_baseline_is_a_level_line():
 def test_best_points_against_bytes():
     there = [fake_record("a"), fake_record("b", fake_config("fedmid"), fake_rows(rounds=4000, every=1000))]
     there.append(fake_record("c", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True)))
-    for ax in draw_best_points(there, xs=["bytes"]).axes:
+    for ax in draw_best_points(there, x_axes=["bytes"]).axes:
         assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([0.64, 64.0])
         assert ax.get_xlabel() == "communication, up and down (kB)"
         assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
@@ -98,19 +98,19 @@ def test_seeds_are_matched_by_round_and_placed_at_their_median():
     for seed, pace in enumerate((1.0, 2.0, 7.0)):
         table = [row | {"seconds": pace * row["round"]} for row in fake_rows(1.0 + seed)]
         fake_record(f"s/{seed}", fake_config(seed=seed), table[: 5 - seed])
-    ax = draw_best_points(load_records("s"), xs=["seconds"]).axes[0]
+    ax = draw_best_points(load_records("s"), x_axes=["seconds"]).axes[0]
     assert ax.lines[0].get_xdata().tolist() == [0, 20, 40]  # the rounds that all have, at the pace of the second
     assert ax.lines[0].get_ydata().tolist() == [row["objective"] for row in fake_rows(2.0)[:3]]
     assert ax.collections[0].get_datalim(ax.transData).x1 == 40
 
 
 def test_bands_are_in_the_unit_of_the_axis():
-    ax = draw_best_points(fake_grid("s", client=(0.1,), server=(1.0,)), xs=["bytes"]).axes[0]
+    ax = draw_best_points(fake_grid("s", client=(0.1,), server=(1.0,)), x_axes=["bytes"]).axes[0]
     there = [
         fake_record(f"t/{seed}", fake_config(seed=seed), fake_rows(1.0 + seed, rounds=4000, every=1000))
         for seed in range(3)
     ]
-    wide = draw_best_points(there, xs=["bytes"]).axes[0]
+    wide = draw_best_points(there, x_axes=["bytes"]).axes[0]
     for one, most in ((ax, 640), (wide, 64)):
         assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
     assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
@@ -122,7 +122,7 @@ def test_a_column_for_each_x():
         fake_record("b", fake_config("fedmid"), fake_rows(2.0, grads=10**5)),
     ]
     shown, xs = ["objective", "support_f1"], ["rounds", "bytes", "grad_evals", "seconds"]
-    found = draw_best_points(there, shown=shown, xs=xs)  # which sees to it that no label covers another
+    found = draw_best_points(there, panels=shown, x_axes=xs)  # which sees to it that no label covers another
     below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
     assert below[:4] == [""] * 4
     assert below[4:] == [
@@ -141,7 +141,7 @@ def test_a_column_for_each_x():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_columns_of_fewer_x(count):
-    found = draw_best_points(fake_grid("s"), shown=["objective"], xs=["rounds", "bytes", "seconds"][:count])
+    found = draw_best_points(fake_grid("s"), panels=["objective"], x_axes=["rounds", "bytes", "seconds"][:count])
     assert len(found.axes) == count
     assert all(ax.get_xlabel() for ax in found.axes)
 

@@ -94,7 +94,7 @@ def test_what_was_not_counted_is_refused():
     with pytest.raises(UserError, match=said):
         x_values(fake_rows(), "grad_evals", "mine")
     with pytest.raises(UserError, match=r"x=grad_evals was not counted in feddualavg;"):
-        draw_best_points(fake_grid("s", client=(0.1,)), xs=["grad_evals"])
+        draw_best_points(fake_grid("s", client=(0.1,)), x_axes=["grad_evals"])
 
 
 @pytest.mark.parametrize(

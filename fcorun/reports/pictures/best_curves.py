@@ -120,9 +120,10 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
     marks = {edge.key: _LARGEST if edge.larger else _SMALLEST for edge in edges if edge.algo == row["algo"]}
     settings = {}
     for key in view.table.varied_keys:
+        if key in problem_keys or (key not in varied and key not in _LEARNING_RATES):
+            continue
         value = row[key]
-        is_shown = key in varied or (key in _LEARNING_RATES and value is not None)
-        if not is_shown or value != value or key in problem_keys:
+        if value != value or (value is None and key not in varied):
             continue
         text = f"{value:g}" if isinstance(value, float) else str(value)
         settings[key] = text + marks.get(key, "")

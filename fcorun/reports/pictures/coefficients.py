@@ -1,4 +1,4 @@
-"""The picture of a linear model: its largest coefficients by name, and all of them where they are many."""
+"""The picture of a linear model: its largest coefficients by name, and all of them if they are many."""
 
 from typing import Any
 
@@ -9,120 +9,154 @@ from fcorun.reports.pictures.brain import draw_brain
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 
-_NAMED, _LARGEST, _OF_CLASS = 30, 20, 8  # bars: all of them up to so many, the largest of more, those of a class
-_CLASSES = 9  # panels
-_BAR, _LETTER, _OWN = 0.14, 0.056, 0.56  # inches: a bar, a letter of a name, values in features' own units
-_SIGNS = (COLOURS[3], COLOURS[0])  # of negative and positive ones
+_MAX_BARS = 30  # up to so many coefficients are all bars
+_MAX_LARGEST, _MAX_OF_CLASS = 20, 8  # bars of more coefficients, and of a class
+_MAX_CLASSES = 9  # panels
+_BAR, _LETTER, _OWN_UNITS = 0.14, 0.056, 0.56  # inches: a bar, a letter of a name, values in the features' own units
+_NAME_LETTERS, _SHORT_NAME_LETTERS = 26, 16  # of a feature's name
+_SIGN_COLOURS = (COLOURS[3], COLOURS[0])  # of negative and positive coefficients
 
 
 def draw_model(
-    found: Coefficients, label: str, cutoff: float, *, format: str = "png", style: str = "paper"
+    coefficients: Coefficients, label: str, cutoff: float, *, format: str = "png", style: str = "paper"
 ) -> dict[str, bytes]:
-    """The pictures of a model by the names of their files: its coefficients, and of voxels the map."""
+    """Return the pictures of a model by file name: its coefficients, and the map of voxels."""
     with style_context(style):
-        told = {f"coefficients.{format}": render_figure(draw_coefficients(found, label, cutoff), format)}
-        if found.grid is not None:
-            told[f"brain.{format}"] = render_figure(draw_brain(found, label), format)
-    return told
+        figure = draw_coefficients(coefficients, label, cutoff)
+        pictures = {f"coefficients.{format}": render_figure(figure, format)}
+        if coefficients.grid is not None:
+            pictures[f"brain.{format}"] = render_figure(draw_brain(coefficients, label), format)
+        return pictures
 
 
-def draw_coefficients(found: Coefficients, label: str, cutoff: float) -> Any:
-    """The figure of a model's coefficients; ``label`` says which run it is.
+def draw_coefficients(coefficients: Coefficients, label: str, cutoff: float) -> Any:
+    """Return the figure of a model's coefficients; ``label`` names the run.
 
-    Up to 30 coefficients larger than ``cutoff`` in magnitude are bars with their names. Of more, the 20 largest are,
-    beside a stem for each feature in the order of the data; of several classes, the 8 largest of each of the first 9.
-    Beside bars of features that were standardized stand the values per unit that the features had. Matrices are maps,
-    beside their singular values. The intercept is told, not drawn.
+    Up to 30 coefficients above ``cutoff`` in magnitude are bars with their names. Of more, the 20 largest are bars, and
+    all features have stems in the order of the data. Of several classes, the 8 largest of each of the first 9 are bars.
+    If features were standardized, the values per unit of the feature stand at the bars. Matrices are maps with their
+    singular values. The intercept is written below, not drawn.
     """
-    away = np.abs(found.weights) > cutoff
-    note = f"|w| > {cutoff:g} in {away.sum():,} of {away.size:,} coefficients"
-    if found.shape:
-        return _matrices(found, label, note)
-    if len(found.classes) > 1:
-        return _classes(found, label, note, cutoff)
-    values = found.weights[:, 0]
-    many = away.sum() > _NAMED
-    bars = min(int(away.sum()), _LARGEST if many else _NAMED)
-    note += f"; named are the {bars} largest" if many else ""
-    top = [found.features[j] for j in _largest(values, bars)]
-    own = found.original[0][:, 0] if found.original is not None and found.scaling is not None else None
-    figure, axes = _page(2 if many else 1, label, note, height=max(bars, 6) * _BAR, left=_room(top, 26),
-                         own=own is not None)  # fmt: skip
-    _bars(axes[0], found.features, values, bars, own=own)
-    axes[0].set_xlabel(_words(found))
-    _say_below(figure, found)
-    if many:
-        _stems(axes[1], values, bars)
-        axes[1].set(xlabel="feature, in the order of the data\n(number from 0)", ylabel=_words(found))
+    nonzero = np.abs(coefficients.weights) > cutoff
+    note = f"|w| > {cutoff:g} in {nonzero.sum():,} of {nonzero.size:,} coefficients"
+    if coefficients.shape:
+        return _draw_matrices(coefficients, label, note)
+    if len(coefficients.classes) > 1:
+        return _draw_classes(coefficients, label, note, cutoff)
+    values = coefficients.weights[:, 0]
+    n_nonzero = int(nonzero.sum())
+    has_stems = n_nonzero > _MAX_BARS
+    n_bars = min(n_nonzero, _MAX_LARGEST) if has_stems else n_nonzero
+    if has_stems:
+        note += f"; named are the {n_bars} largest"
+    names = [coefficients.features[j] for j in _find_largest(values, n_bars)]
+    own_units = None
+    if coefficients.original is not None and coefficients.scaling is not None:
+        own_units = coefficients.original[0][:, 0]
+    figure, axes = _make_bar_figure(
+        2 if has_stems else 1,
+        label,
+        note,
+        height=max(n_bars, 6) * _BAR,
+        left=_name_width(names, _NAME_LETTERS),
+        has_own_units=own_units is not None,
+    )
+    _draw_bars(axes[0], coefficients.features, values, n_bars, own_units=own_units)
+    axes[0].set_xlabel(_coefficient_label(coefficients))
+    _write_intercept(figure, coefficients)
+    if has_stems:
+        _draw_stems(axes[1], values, n_bars)
+        x_label = "feature, in the order of the data\n(number from 0)"
+        axes[1].set(xlabel=x_label, ylabel=_coefficient_label(coefficients))
     return figure
 
 
-def _words(found: Coefficients) -> str:
-    """What the size of a coefficient is."""
-    scaled = found.scaling is not None or not found.has_source_units
-    return f"coefficient $w_j$ per {'standard deviation' if scaled else 'unit of the feature'}"
+def _coefficient_label(coefficients: Coefficients) -> str:
+    """Return the label of an axis of coefficients, with their unit."""
+    is_standardized = coefficients.scaling is not None or not coefficients.has_source_units
+    return f"coefficient $w_j$ per {'standard deviation' if is_standardized else 'unit of the feature'}"
 
 
-def _say_below(figure: Any, found: Coefficients) -> None:
-    """For which class a positive coefficient speaks, and the intercept, which is not drawn, for features as trained and
-    as the source has them."""
-    lines = [f"w > 0 speaks for the class '{found.classes[0]}'"] if found.classes[0] else []
-    original = None if found.original is None or found.scaling is None else found.original[1]
-    trained = "none" if found.bias is None else f"{found.bias[0]:.4g}"
+def _write_intercept(figure: Any, coefficients: Coefficients) -> None:
+    """Write the class of positive coefficients and the intercept, as trained and in own units, below the figure."""
+    lines = []
+    if coefficients.classes[0]:
+        lines.append(f"w > 0 speaks for the class '{coefficients.classes[0]}'")
+    trained = "none" if coefficients.bias is None else f"{coefficients.bias[0]:.4g}"
+    original = None
+    if coefficients.original is not None and coefficients.scaling is not None:
+        original = coefficients.original[1]
     if original is not None:
         lines.append(f"intercept, not drawn: {trained}; for features in their own units {original[0]:.4g}")
-    elif found.bias is not None:
+    elif coefficients.bias is not None:
         lines.append(f"intercept, not drawn: {trained}")
     y = pt(0.04) / figure.get_figheight()
     figure.text(0.5, y, "\n".join(lines), ha="center", va="bottom", parse_math=False)
 
 
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
+def _find_largest(values: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-np.abs(values), kind="stable")[:count]
 
 
-def _room(names: list[str], length: int) -> float:
-    """Inches for names of at most so many letters left of an axis."""
-    return 0.12 + _LETTER * min(max(map(len, names), default=0), length)
+def _name_width(names: list[str], max_letters: int) -> float:
+    """Return the inches for names, of at most ``max_letters``, left of an axis."""
+    return 0.12 + _LETTER * min(max(map(len, names), default=0), max_letters)
 
 
-def _page(
-    count: int, label: str, note: str, *, height: float, across: int = 2, left: float = 1.45, own: bool = False
+def _make_bar_figure(
+    count: int,
+    label: str,
+    note: str,
+    *,
+    height: float,
+    across: int = 2,
+    left: float = 1.45,
+    has_own_units: bool = False,
 ) -> tuple[Any, list[Any]]:
-    """A figure whose title says which run it is and what is counted; with room for values in ``own`` units."""
-    across, top = min(across, count), 0.26 if count > across or count > 2 or own else 0.12
-    gap = (0.08 + left if across > 2 else 0.72 + (_OWN if own else 0), 0.36)
+    """Return a figure, and its axes, whose title has the run and the counts, with space for values in own units."""
+    across = min(across, count)
+    has_panel_titles = count > across or count > 2 or has_own_units
+    own_units = _OWN_UNITS if has_own_units else 0
+    column_gap = 0.08 + left if across > 2 else 0.72 + own_units
     return make_figure(
         count,
         across,
         title=[label, note],
         height=height,
         left=left,
-        right=0.08 + (_OWN if own and count == 1 else 0),
-        top=top,
+        right=0.08 + (own_units if count == 1 else 0),
+        top=0.26 if has_panel_titles else 0.12,
         bottom=0.7,
-        gap=gap,
+        gap=(column_gap, 0.36),
     )
 
 
-def _bars(
-    ax: Any, names: tuple[str, ...], values: np.ndarray, count: int, length: int = 26, own: np.ndarray | None = None
+def _draw_bars(
+    ax: Any,
+    names: tuple[str, ...],
+    values: np.ndarray,
+    count: int,
+    max_letters: int = _NAME_LETTERS,
+    own_units: np.ndarray | None = None,
 ) -> None:
-    """The largest ``count`` values, a bar each, the largest on top; beside them those in ``own`` units."""
-    order = _largest(values, count)
-    places = np.arange(count)[::-1]
-    ax.barh(places, values[order], height=0.7, color=[_SIGNS[int(values[j] > 0)] for j in order])
+    """Draw the ``count`` largest values as bars, the largest on top, with their values in own units beside them."""
+    order = _find_largest(values, count)
+    ys = np.arange(count)[::-1]
+    ax.barh(ys, values[order], height=0.7, color=[_SIGN_COLOURS[int(values[j] > 0)] for j in order])
     ax.axvline(0, color="black", linewidth=pt(0.6))
-    short = [name if len(name) <= length else name[: length - 2] + ".." for name in (names[j] for j in order)]
-    ax.set_yticks(places, short, parse_math=False)
+    labels = []
+    for j in order:
+        name = names[j]
+        labels.append(name if len(name) <= max_letters else name[: max_letters - 2] + "..")
+    ax.set_yticks(ys, labels, parse_math=False)
     ax.set_ylim(-0.6, max(count, 1) - 0.4)
     ax.locator_params(axis="x", nbins=5)
-    if own is not None and count:
-        for place, j in zip(places, order, strict=True):
-            ax.annotate(f"{own[j]:.3g}", (1, place), (pt(39), 0), xycoords=("axes fraction", "data"),
-                        textcoords="offset points", ha="right", va="center", annotation_clip=False)  # fmt: skip
-        ax.annotate("per unit", (1, 1), (pt(39), pt(1)), xycoords="axes fraction", textcoords="offset points",
-                    ha="right", va="bottom", annotation_clip=False)  # fmt: skip
+    if own_units is not None and count:
+        text = {"textcoords": "offset points", "ha": "right", "annotation_clip": False}
+        for y, j in zip(ys, order, strict=True):
+            xycoords = ("axes fraction", "data")
+            ax.annotate(f"{own_units[j]:.3g}", (1, y), (pt(39), 0), xycoords=xycoords, va="center", **text)
+        ax.annotate("per unit", (1, 1), (pt(39), pt(1)), xycoords="axes fraction", va="bottom", **text)
     ax.tick_params(axis="y", length=0)
     ax.grid(False, axis="y")
     if not count:
@@ -130,62 +164,75 @@ def _bars(
         ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center")
 
 
-def _stems(ax: Any, values: np.ndarray, count: int) -> None:
-    """A stem a feature, a dot on the largest."""
-    places = np.arange(len(values))
-    thin = float(np.clip(300 / len(values), 0.25, 1))
-    for positive, colour in enumerate(_SIGNS):
-        some = (values > 0) == bool(positive)
-        ax.vlines(places[some], 0, values[some], color=colour, linewidth=thin)
-    top = _largest(values, count)
-    ax.plot(top, values[top], ".", color="black", markersize=pt(2))
+def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:
+    """Draw a stem for each feature, with a dot on the ``count`` largest."""
+    xs = np.arange(len(values))
+    line_width = float(np.clip(300 / len(values), 0.25, 1))
+    for is_positive, colour in enumerate(_SIGN_COLOURS):
+        mask = (values > 0) == bool(is_positive)
+        ax.vlines(xs[mask], 0, values[mask], color=colour, linewidth=line_width)
+    largest = _find_largest(values, count)
+    ax.plot(largest, values[largest], ".", color="black", markersize=pt(2))
     ax.axhline(0, color="black", linewidth=pt(0.6))
     ax.margins(x=0.02)
 
 
-def _classes(found: Coefficients, label: str, note: str, cutoff: float) -> Any:
-    """A panel a class."""
-    shown = found.classes[:_CLASSES]
-    note += f"; named are the {_OF_CLASS} largest of a class" + _left_out(found, shown)
-    away = [int((np.abs(found.weights[:, k]) > cutoff).sum()) for k in range(len(shown))]
-    most = min(max(*away, 1), _OF_CLASS)
-    top = [found.features[j] for k in range(len(shown)) for j in _largest(found.weights[:, k], min(away[k], most))]
-    figure, axes = _page(len(shown), label, note, height=max(most, 4) * _BAR, across=3, left=_room(top, 16))
-    reach = 1.05 * float(np.abs(found.weights[:, : len(shown)]).max()) or 1.0
+def _draw_classes(coefficients: Coefficients, label: str, note: str, cutoff: float) -> Any:
+    """Return a figure with a panel for each class."""
+    shown = coefficients.classes[:_MAX_CLASSES]
+    weights = coefficients.weights[:, : len(shown)]
+    note += f"; named are the {_MAX_OF_CLASS} largest of a class" + _describe_left_out(coefficients, shown)
+    n_nonzero = (np.abs(weights) > cutoff).sum(axis=0).tolist()
+    max_bars = min(max(*n_nonzero, 1), _MAX_OF_CLASS)
+    n_bars = [min(count, max_bars) for count in n_nonzero]
+    names = []
+    for k, count in enumerate(n_bars):
+        names += [coefficients.features[j] for j in _find_largest(weights[:, k], count)]
+    left = _name_width(names, _SHORT_NAME_LETTERS)
+    figure, axes = _make_bar_figure(len(shown), label, note, height=max(max_bars, 4) * _BAR, across=3, left=left)
+    limit = 1.05 * float(np.abs(weights).max()) or 1.0
     for k, (ax, name) in enumerate(zip(axes, shown, strict=True)):
-        _bars(ax, found.features, found.weights[:, k], min(away[k], most), length=16)
-        ax.set_xlim(-reach, reach)  # the same for all, to be compared
-        told = f"{name}: {min(away[k], most)} of {away[k]:,}"
-        ax.set_title(told, loc="left", pad=pt(2), parse_math=False)
+        _draw_bars(ax, coefficients.features, weights[:, k], n_bars[k], max_letters=_SHORT_NAME_LETTERS)
+        ax.set_xlim(-limit, limit)  # equal for all classes, to compare them
+        ax.set_title(f"{name}: {n_bars[k]} of {n_nonzero[k]:,}", loc="left", pad=pt(2), parse_math=False)
         if k >= len(shown) - 3:
-            ax.set_xlabel(_words(found).replace(" per ", "\nper "))
+            ax.set_xlabel(_coefficient_label(coefficients).replace(" per ", "\nper "))
     return figure
 
 
-def _left_out(found: Coefficients, shown: tuple[str, ...]) -> str:
-    """What of several classes is not shown."""
-    few = len(found.classes) > len(shown)
-    return f"; shown are the first {len(shown)} of {len(found.classes)} classes" if few else ""
+def _describe_left_out(coefficients: Coefficients, shown: tuple[str, ...]) -> str:
+    """Return a note if not all classes are shown, else ""."""
+    count = len(coefficients.classes)
+    return f"; shown are the first {len(shown)} of {count} classes" if count > len(shown) else ""
 
 
-def _matrices(found: Coefficients, label: str, note: str) -> Any:
-    """A map an output, and of a single one its singular values."""
-    shown = found.classes[:_CLASSES]
-    note += _left_out(found, shown)
-    alone = len(shown) == 1
-    across = 2 if alone else 3
-    figure, axes = make_figure(2 if alone else len(shown), min(across, 2 if alone else len(shown)), title=[label, note],
-                        height=1.9, left=0.6, top=0.26, bottom=0.45, gap=(0.95, 0.75))  # fmt: skip
-    most = float(np.abs(found.weights).max()) or 1.0
+def _draw_matrices(coefficients: Coefficients, label: str, note: str) -> Any:
+    """Return a figure with a map for each output, and for a single output its singular values."""
+    shown, shape = coefficients.classes[:_MAX_CLASSES], coefficients.shape
+    note += _describe_left_out(coefficients, shown)
+    is_single = len(shown) == 1
+    count = 2 if is_single else len(shown)
+    figure, axes = make_figure(
+        count,
+        min(count, 3),
+        title=[label, note],
+        height=1.9,
+        left=0.6,
+        top=0.26,
+        bottom=0.45,
+        gap=(0.95, 0.75),
+    )
+    largest = float(np.abs(coefficients.weights).max()) or 1.0
     for k, name in enumerate(shown):
-        matrix = found.weights[:, k].reshape(found.shape)
-        drawn = axes[k].imshow(matrix, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
+        matrix = coefficients.weights[:, k].reshape(shape)
+        image = axes[k].imshow(matrix, cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest")
         axes[k].set(xlabel="column", ylabel="row", title=name)
         axes[k].grid(False)
-        figure.colorbar(drawn, ax=axes[k], fraction=0.05, pad=0.02).ax.set_title("$W_{ij}$", pad=pt(3))
-    if alone and len(found.shape) == 2:
-        sizes = np.linalg.svd(found.weights[:, 0].reshape(found.shape), compute_uv=False)
-        axes[1].plot(np.arange(1, len(sizes) + 1), sizes, ".-", color=COLOURS[0], linewidth=pt(0.8))
+        figure.colorbar(image, ax=axes[k], fraction=0.05, pad=0.02).ax.set_title("$W_{ij}$", pad=pt(3))
+    if is_single and len(shape) == 2:
+        singular_values = np.linalg.svd(coefficients.weights[:, 0].reshape(shape), compute_uv=False)
+        numbers = np.arange(1, len(singular_values) + 1)
+        axes[1].plot(numbers, singular_values, ".-", color=COLOURS[0], linewidth=pt(0.8))
         axes[1].set(xlabel="number", ylabel="singular value of $W$")
         axes[1].set_ylim(0, None)
     return figure
