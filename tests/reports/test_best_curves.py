@@ -21,9 +21,9 @@ def test_panels():
 
 
 def test_best_points_side_by_side():
-    found = draw_best_points(fake_grid("s"))
-    assert len(found.axes) == 4
-    assert legend_of(found) == [
+    figure = draw_best_points(fake_grid("s"))
+    assert len(figure.axes) == 4
+    assert legend_of(figure) == [
         *(
             "feddualavg",
             "fedmid",
@@ -32,19 +32,19 @@ def test_best_points_side_by_side():
         ),
         "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
     ]
-    for ax in found.axes:
+    for ax in figure.axes:
         assert [len(line.get_xdata()) for line in ax.lines] == [5, 5]
         assert len(ax.collections) == 2
         assert ax.get_xlabel() == "communication round"
-    colours = {tuple(line.get_color() for line in ax.lines) for ax in found.axes}
+    colours = {tuple(line.get_color() for line in ax.lines) for ax in figure.axes}
     assert len(colours) == 1
-    assert found.axes[3].get_ylabel() == "density:\nshare of |w$_j$| > 0.0001"
+    assert figure.axes[3].get_ylabel() == "density:\nshare of |w$_j$| > 0.0001"
 
 
 def test_the_line_is_the_median_of_the_best_points_seeds():
-    there = fake_grid("s", algos=("fedmid",), client=(0.2,), server=(1.0,))
-    line = draw_best_points(there).axes[0].lines[0]
-    middle = there[1].rows  # the levels grow with the seed
+    records = fake_grid("s", algos=("fedmid",), client=(0.2,), server=(1.0,))
+    line = draw_best_points(records).axes[0].lines[0]
+    middle = records[1].rows  # the levels grow with the seed
     assert line.get_ydata().tolist() == [row["objective"] for row in middle]
 
 
@@ -54,41 +54,41 @@ def test_panels_that_nothing_measured_are_asked_for_in_vain():
 
 
 def test_losses_of_two_objectives_share_no_panel():
-    there = [
+    records = [
         fake_record("a", fake_config(objective={"name": "huber"})),
         fake_record("b", fake_config("fedmid", objective={"name": "mlp"})),
     ]
-    assert [ax.get_ylabel().split()[0] for ax in draw_best_points(there).axes] == ["F1", "density:"]
-    kept = ("objective", "train_loss", *COUNTERS[:4])
-    few = [{key: value for key, value in row.items() if key in kept} for row in fake_rows()]
+    assert [ax.get_ylabel().split()[0] for ax in draw_best_points(records).axes] == ["F1", "density:"]
+    columns = ("objective", "train_loss", *COUNTERS[:4])
+    few = [{key: value for key, value in row.items() if key in columns} for row in fake_rows()]
     few = [row | {"recovery_error": 1.0} for row in few]
-    there = [
+    records = [
         fake_record(f"c/{a}", fake_config(a, objective={"name": n}), few)
         for a, n in (("fedavg", "huber"), ("fedmid", "mlp"))
     ]
-    (ax,) = draw_best_points(there, "recovery_error").axes
+    (ax,) = draw_best_points(records, "recovery_error").axes
     assert ax.get_ylabel().startswith("‖w")
 
 
 def test_one_seed_has_no_band():
-    found = draw_best_points(fake_grid("s", seeds=(0,)))
-    assert legend_of(found) == [text for text in legend_of(found) if "seeds" not in text]
-    assert not found.axes[0].collections
+    figure = draw_best_points(fake_grid("s", seeds=(0,)))
+    assert legend_of(figure) == [text for text in legend_of(figure) if "seeds" not in text]
+    assert not figure.axes[0].collections
 
 
 def test_a_baseline_is_a_level_line():
-    there = [fake_record("a"), fake_record("b", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True))]
-    found = draw_best_points(there)
-    level = next(line for line in found.axes[0].lines if len(set(line.get_ydata())) == 1)
+    records = [fake_record("a"), fake_record("b", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True))]
+    figure = draw_best_points(records)
+    level = next(line for line in figure.axes[0].lines if len(set(line.get_ydata())) == 1)
     assert level.get_ydata()[0] == 0.5
-    assert found.axes[0].get_xlim()[1] < 50
-    assert legend_of(found) == ["feddualavg", "centralized (its solution)"]
+    assert figure.axes[0].get_xlim()[1] < 50
+    assert legend_of(figure) == ["feddualavg", "centralized (its solution)"]
 
 
 def test_best_points_against_bytes():
-    there = [fake_record("a"), fake_record("b", fake_config("fedmid"), fake_rows(rounds=4000, every=1000))]
-    there.append(fake_record("c", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True)))
-    for ax in draw_best_points(there, x_axes=["bytes"]).axes:
+    records = [fake_record("a"), fake_record("b", fake_config("fedmid"), fake_rows(rounds=4000, every=1000))]
+    records.append(fake_record("c", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True)))
+    for ax in draw_best_points(records, x_axes=["bytes"]).axes:
         assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([0.64, 64.0])
         assert ax.get_xlabel() == "communication, up and down (kB)"
         assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
@@ -106,44 +106,44 @@ def test_seeds_are_matched_by_round_and_placed_at_their_median():
 
 def test_bands_are_in_the_unit_of_the_axis():
     ax = draw_best_points(fake_grid("s", client=(0.1,), server=(1.0,)), x_axes=["bytes"]).axes[0]
-    there = [
+    records = [
         fake_record(f"t/{seed}", fake_config(seed=seed), fake_rows(1.0 + seed, rounds=4000, every=1000))
         for seed in range(3)
     ]
-    wide = draw_best_points(there, x_axes=["bytes"]).axes[0]
+    wide = draw_best_points(records, x_axes=["bytes"]).axes[0]
     for one, most in ((ax, 640), (wide, 64)):
         assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
     assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
 
 
 def test_a_column_for_each_x():
-    there = [
+    records = [
         fake_record("a", table=fake_rows(grads=10**6)),
         fake_record("b", fake_config("fedmid"), fake_rows(2.0, grads=10**5)),
     ]
     shown, xs = ["objective", "support_f1"], ["rounds", "bytes", "grad_evals", "seconds"]
-    found = draw_best_points(there, panels=shown, x_axes=xs)  # which sees to it that no label covers another
-    below = [ax.get_xlabel().replace("\n", " ") for ax in found.axes]
+    figure = draw_best_points(records, panels=shown, x_axes=xs)  # which sees to it that no label covers another
+    below = [ax.get_xlabel().replace("\n", " ") for ax in figure.axes]
     assert below[:4] == [""] * 4
     assert below[4:] == [
         *("communication round", "communication, up and down (B)"),
         *("gradient evaluations (10$^6$ examples)", "time (s)"),
     ]
-    beside = [ax.get_ylabel() for ax in found.axes]
+    beside = [ax.get_ylabel() for ax in figure.axes]
     assert [bool(label) for label in beside] == [True, False, False, False] * 2
-    for place, (ax, x) in enumerate(zip(found.axes, xs * 2, strict=True)):
-        assert ax.get_shared_y_axes().joined(ax, found.axes[place // 4 * 4])
-        assert ax.get_shared_x_axes().joined(ax, found.axes[4 + place % 4])
+    for place, (ax, x) in enumerate(zip(figure.axes, xs * 2, strict=True)):
+        assert ax.get_shared_y_axes().joined(ax, figure.axes[place // 4 * 4])
+        assert ax.get_shared_x_axes().joined(ax, figure.axes[4 + place % 4])
         factor = {"grad_evals": 1e6}.get(x, 1)
         assert ax.lines[0].get_xdata()[-1] * factor == pytest.approx(x_values(fake_rows(grads=10**6), x, "a")[-1])
-    assert found.axes[0].get_xlim() != found.axes[1].get_xlim()
+    assert figure.axes[0].get_xlim() != figure.axes[1].get_xlim()
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_columns_of_fewer_x(count):
-    found = draw_best_points(fake_grid("s"), panels=["objective"], x_axes=["rounds", "bytes", "seconds"][:count])
-    assert len(found.axes) == count
-    assert all(ax.get_xlabel() for ax in found.axes)
+    figure = draw_best_points(fake_grid("s"), panels=["objective"], x_axes=["rounds", "bytes", "seconds"][:count])
+    assert len(figure.axes) == count
+    assert all(ax.get_xlabel() for ax in figure.axes)
 
 
 @pytest.mark.parametrize("count", [2, 4, 7])
@@ -171,26 +171,26 @@ def test_pages_of_other_problems(more, count):
 
 def test_only_the_objective():
     plain = [{k: v for k, v in row.items() if k not in ("val_loss", "support_f1", "density")} for row in fake_rows()]
-    there = [fake_record("a", table=plain)]
-    assert len(draw_best_points(there, "objective").axes) == 2
-    assert draw_checked_view(structure.draw, there, "objective") is None
+    records = [fake_record("a", table=plain)]
+    assert len(draw_best_points(records, "objective").axes) == 2
+    assert draw_checked_view(structure.draw, records, "objective") is None
 
 
 # ---------------------------------------------------------------- structure
 
 
 def test_structure_against_quality():
-    found = draw_checked_view(structure.draw, fake_grid("s"))
-    (ax,) = found.axes
+    figure = draw_checked_view(structure.draw, fake_grid("s"))
+    (ax,) = figure.axes
     assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
-    assert legend_of(found) == ["feddualavg", "fedmid", "best by support_f1"]
+    assert legend_of(figure) == ["feddualavg", "fedmid", "best by support_f1"]
     assert "> 0.0001" in ax.get_xlabel()
     assert "last 20 rounds" in ax.get_xlabel()
 
 
 def test_low_rank_has_rank():
-    found = draw_checked_view(
+    figure = draw_checked_view(
         structure.draw,
         [fake_record("a", table=fake_rows(rank=3.0)), fake_record("b", fake_config("fedmid"), fake_rows(rank=4.0))],
     )
-    assert found.axes[0].get_xlabel().startswith("rank: singular values > 0.0001")
+    assert figure.axes[0].get_xlabel().startswith("rank: singular values > 0.0001")

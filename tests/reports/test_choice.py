@@ -24,8 +24,8 @@ from fcorun.reports.sweep_report import write_sweep_report
 # ---------------------------------------------------------------- the edge of the grid
 
 
-def line(levels: dict, key="algo__client_lr", root="s", **more):
-    """A record for each value of a key, whose objective comes to a level; one of level None diverged."""
+def write_line(levels: dict, key="algo__client_lr", root="s", **more):
+    """Write a record for each value of a key, whose objective ends at a level; a level of None diverges."""
     for value, level in levels.items():
         status = "done" if level else "diverged"
         fake_record(f"{root}/{value}", fake_config(**{key: value}, **more), fake_rows(level or 1.0), status)
@@ -34,7 +34,7 @@ def line(levels: dict, key="algo__client_lr", root="s", **more):
 
 @pytest.mark.undrawn
 @pytest.mark.parametrize(
-    ("levels", "said"),
+    ("levels", "sentences"),
     [
         ({0.1: 3.0, 0.2: 2.0, 0.4: 1.0}, ["fedmid: best algo.client_lr=0.4 is the largest tried: try larger"]),
         ({0.1: 1.0, 0.2: 2.0, 0.4: 3.0}, ["fedmid: best algo.client_lr=0.1 is the smallest tried: try smaller"]),
@@ -46,27 +46,27 @@ def line(levels: dict, key="algo__client_lr", root="s", **more):
         ({0.0: 1.0, 0.2: 2.0, 0.4: 3.0}, []),  # nothing is less
     ],
 )
-def test_a_best_point_at_the_edge_says_so(levels, said):
-    runs = build_table(line(levels, algo="fedmid"))
-    assert [str(edge) for edge in find_grid_edges(runs, "objective")] == said
+def test_a_best_point_at_the_edge_says_so(levels, sentences):
+    runs = build_table(write_line(levels, algo="fedmid"))
+    assert [str(edge) for edge in find_grid_edges(runs, "objective")] == sentences
     text, _ = captured_output(write_sweep_report, Path("s"), load_records("s"), metric="objective")
-    assert [" ".join(text.split()).count(sentence) for sentence in said] == [1] * len(said)
-    assert ("tried" in text) == bool(said)
+    assert [" ".join(text.split()).count(sentence) for sentence in sentences] == [1] * len(sentences)
+    assert ("tried" in text) == bool(sentences)
 
 
 def test_pictures_say_what_is_at_the_edge():
-    there = line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})
+    records = write_line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})
     assert (
-        legend_of(draw_checked_view(rates.draw, there))[-1] == "best is the largest $\\eta_c$, try larger: feddualavg"
+        legend_of(draw_checked_view(rates.draw, records))[-1] == "best is the largest $\\eta_c$, try larger: feddualavg"
     )
-    assert legend_of(draw_checked_view(best_curves.draw, there)) == [
+    assert legend_of(draw_checked_view(best_curves.draw, records)) == [
         "feddualavg: $\\eta_c$ = 0.4$\\uparrow$",
         "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
     ]
 
 
 def test_the_command_says_it_too(capsys):
-    line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})
+    write_line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})
     assert main(["results", "s"]) == 0
     assert "best algo.client_lr=0.4 is the largest tried: try larger" in capsys.readouterr().out
 
@@ -74,8 +74,8 @@ def test_the_command_says_it_too(capsys):
 # ---------------------------------------------------------------- ties
 
 
-def tied():
-    """Three points as good as each other, the second of the lowest objective, and a worse one."""
+def write_tied_points():
+    """Write three tied points, the second with the lowest objective, and a worse one."""
     for rate, level, objective in ((0.1, 1.0, 3.0), (0.2, 1.0, 1.0), (0.4, 1.0, 2.0), (0.8, 4.0, 0.5)):
         fake_record(
             f"s/{rate}", fake_config(algo__client_lr=rate), [r | {"objective": objective} for r in fake_rows(level)]
@@ -84,20 +84,20 @@ def tied():
 
 
 def test_ties_are_told_and_the_ring_is_where_the_table_says():
-    there = tied()
-    (row,) = build_table(there).best_points("support_f1").to_dict("records")
+    records = write_tied_points()
+    (row,) = build_table(records).best_points("support_f1").to_dict("records")
     assert (row["algo.client_lr"], sorted(row["tied"])) == (0.2, [[0], [2]])
-    text, _ = captured_output(show_best_points, build_table(there), None)
+    text, _ = captured_output(show_best_points, build_table(records), None)
     assert "tied with" in " ".join(text.split())
-    for records in (there, there[::-1]):  # in whatever order they come
-        found = draw_checked_view(rates.draw, records)
+    for ordered in (records, records[::-1]):  # in whatever order they come
+        found = draw_checked_view(rates.draw, ordered)
         assert max((mark.get_markersize(), mark.get_xdata()[0]) for mark in found.axes[0].lines)[1] == 0.2
         assert "tied with it" in legend_of(found)
-        assert legend_of(draw_checked_view(best_curves.draw, records))[0].endswith("(tied with 2)")
+        assert legend_of(draw_checked_view(best_curves.draw, ordered))[0].endswith("(tied with 2)")
 
 
 def test_gaps_are_tied_to_the_rounding_of_the_objective():
-    """A gap is the difference of two objectives of 50, which float32 knows to 5e-6."""
+    """A gap is the difference of two objectives of 50, which float32 resolves to 5e-6."""
     for rate, gap in ((0.1, 4e-7), (0.2, -2e-6), (0.4, 1e-3)):
         fake_record(f"s/{rate}", fake_config(algo__client_lr=rate), fake_rows(50.0, suboptimality=gap))
     (best,) = build_table(load_records("s")).best_points("suboptimality").to_dict("records")
@@ -190,7 +190,7 @@ def test_seeds_that_agree_have_no_band():
 def test_a_folder_remembers_what_was_asked_for():
     assert load_settings("nowhere") == SweepSettings()
     Path("s").mkdir()
-    (Path("s") / SETTINGS_FILE).touch()  # one of before
+    (Path("s") / SETTINGS_FILE).touch()  # empty
     assert load_settings("s") == SweepSettings()
     asked = SweepSettings("val_loss", 20, "bytes", ("fedmid", "feddualavg"), ("a", "b"))
     save_settings(Path("s"), asked)
@@ -229,12 +229,12 @@ def test_looks_stay_when_a_folder_grows():
 def test_records_are_in_the_order_of_what_was_varied():
     for name, algo, rate in (("a", "fedmid", 0.1), ("b", "feddualavg", 10.0), ("c", "feddualavg", 2.0)):
         fake_record(f"s/{name}", fake_config(algo, algo__client_lr=rate))
-    names = [found.folder.name for found in sort_records(load_records("s"))]
+    names = [record.folder.name for record in sort_records(load_records("s"))]
     assert names == ["c", "b", "a"]
-    assert [found.folder.name for found in sort_records(load_records("s"), ["fedmid"])] == ["a", "c", "b"]
+    assert [record.folder.name for record in sort_records(load_records("s"), ["fedmid"])] == ["a", "c", "b"]
     again = fake_record("s/d", fake_config("fedmid", algo__client_lr=0.1))  # computed again by another version
     found, aside = drop_superseded(load_records("s"))
-    assert [each.folder.name for each in sort_records(found)] == ["c", "b", "d"]
+    assert [record.folder.name for record in sort_records(found)] == ["c", "b", "d"]
     assert aside.startswith("1 of 4 records are of other code or other data")
     assert drop_superseded(found) == (found, "")
     assert again == Record(Path("s/d"))
@@ -245,9 +245,10 @@ def test_records_are_in_the_order_of_what_was_varied():
 
 
 def test_each_data_set_is_a_table_of_its_own_judged_by_what_it_has(capsys):
-    own = [{k: v for k, v in row.items() if k != "support_f1"} for row in fake_rows(val_accuracy=0.5)]
-    fake_record("s/a", fake_config("pfedme", data="heterogeneous"), [r | {"personal_val_accuracy": 0.9} for r in own])
-    fake_record("s/b", fake_config("fedavg", data="heterogeneous"), own)
+    rows_without_f1 = [{k: v for k, v in row.items() if k != "support_f1"} for row in fake_rows(val_accuracy=0.5)]
+    personal_rows = [row | {"personal_val_accuracy": 0.9} for row in rows_without_f1]
+    fake_record("s/a", fake_config("pfedme", data="heterogeneous"), personal_rows)
+    fake_record("s/b", fake_config("fedavg", data="heterogeneous"), rows_without_f1)
     for rate in (0.1, 0.2):
         fake_record(f"s/{rate}", fake_config(algo__client_lr=rate))  # as good as each other
     assert main(["results", "s"]) == 0

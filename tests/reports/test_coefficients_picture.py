@@ -10,17 +10,17 @@ from fcorun.tables.scaling import Scaling
 
 
 def model(features, away, classes=("",), shape=(), names=None, scaled=False) -> Coefficients:
-    """Coefficients of which ``away`` of each class are not 0."""
+    """Return coefficients of which ``away`` of each class are not 0."""
     rng, weights = np.random.default_rng(0), np.zeros((features, len(classes)))
     for k in range(len(classes)):
         weights[rng.choice(features, away, replace=False), k] = rng.standard_normal(away) + 0.1
     scaling = Scaling(np.zeros(features), np.ones(features), np.ones(features)) if scaled else None
-    told = names or tuple(f"x{j}" for j in range(features))
-    return Coefficients(told, classes, weights, np.ones(len(classes)), scaling, True, shape)
+    feature_names = names or tuple(f"x{j}" for j in range(features))
+    return Coefficients(feature_names, classes, weights, np.ones(len(classes)), scaling, True, shape)
 
 
 def texts(figure) -> str:
-    """All that is written in a figure."""
+    """Return all text of a figure."""
     marks = [ax.get_title(loc="left") + ax.get_xlabel() for ax in figure.axes]
     return " ".join([*(text.get_text() for text in figure.texts), *marks])
 
@@ -31,11 +31,11 @@ def labels(ax) -> list[str]:
 
 @pytest.mark.parametrize(("features", "away"), [(5, 4), (60, 30), (1024, 31), (5000, 3000)])
 def test_few_are_named_and_many_are_drawn(features, away):
-    found = model(features, away)
-    figure = draw_checked(draw_coefficients, found, "algo=x data=y", 1e-4)
-    told, sizes = texts(figure), np.abs(found.weights[:, 0])
-    assert f"in {away:,} of {features:,} coefficients" in told
-    assert "per unit of the feature" in told
+    coefficients = model(features, away)
+    figure = draw_checked(draw_coefficients, coefficients, "algo=x data=y", 1e-4)
+    lines, sizes = texts(figure), np.abs(coefficients.weights[:, 0])
+    assert f"in {away:,} of {features:,} coefficients" in lines
+    assert "per unit of the feature" in lines
     bars = away if away <= 30 else 20
     assert len(figure.axes) == (1 if away <= 30 else 2)
     largest = [f"x{j}" for j in np.argsort(-sizes)[:bars]]

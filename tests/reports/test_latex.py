@@ -17,12 +17,12 @@ def test_a_table_with_bands():
             settings = fake_config(algo, seed=seed, algo__client_lr=1e-5)
             fake_record(f"s/{algo}{seed}", settings, fake_rows(level + seed))
     fake_record("s/other", fake_config("fedmid_osp", algo__client_lr=0.25), fake_rows(9.0))
-    found = lines()
-    assert found[0] == "% best by objective: mean over the last 20 rounds, median over seeds"
-    assert all(line.startswith("% ") for line in found[:-8])
-    assert found[-8:-5] == [r"\begin{tabular}{lrrrr}", r"\toprule",
+    table = lines()
+    assert table[0] == "% best by objective: mean over the last 20 rounds, median over seeds"
+    assert all(line.startswith("% ") for line in table[:-8])
+    assert table[-8:-5] == [r"\begin{tabular}{lrrrr}", r"\toprule",
                             r"method & client\_lr & objective & range over 3 seeds of cohorts & seeds \\"]  # fmt: skip
-    assert found[-4:] == [
+    assert table[-4:] == [
         r"feddualavg & $10^{-5}$ & \textbf{2.5} & 1.25 to 3.75 & 3 \\",
         r"fedmid\_osp & $10^{-5}$ & 3.75 & 2.5 to 5 & 3 \\",
         r"\bottomrule",
@@ -35,11 +35,11 @@ def test_without_seeds_there_is_no_band_and_data_sets_have_their_own_best():
         fake_record(f"s/{data}", fake_config(data=data, algo__client_lr=3.5e-6), fake_rows(level))
         fake_record(f"s/{data}-mid", fake_config("fedmid", data, algo__client_lr=-2.0), fake_rows(level + 1))
         fake_record(f"s/{data}-bad", fake_config("fedavg", data, algo__client_lr=1.0), status="diverged")
-    found = lines()
-    assert r"feddualavg & lasso & $3.5 \times 10^{-6}$ & \textbf{1.25} \\" in found
-    assert r"fedmid & my\_data & $-2$ & 3.75 \\" in found
-    assert r"fedavg & lasso &  & diverged \\" in found
-    assert sum("textbf" in line for line in found) == 2
+    table = lines()
+    assert r"feddualavg & lasso & $3.5 \times 10^{-6}$ & \textbf{1.25} \\" in table
+    assert r"fedmid & my\_data & $-2$ & 3.75 \\" in table
+    assert r"fedavg & lasso &  & diverged \\" in table
+    assert sum("textbf" in line for line in table) == 2
 
 
 def test_every_sign_of_latex_is_escaped():
@@ -57,5 +57,5 @@ def test_the_best_of_runs_of_different_length_is_not_bold():
 def test_rows_that_differ_have_the_digits_that_say_so():
     for algo, level in (("feddualavg", 0.999312), ("fedmid", 0.999341), ("fedavg", 0.5)):
         fake_record(f"s/{algo}", fake_config(algo), fake_rows(support_f1=level))
-    found = "\n".join(lines("support_f1"))
-    assert all(number in found for number in ("0.99931", "0.99934", "0.5"))
+    table = "\n".join(lines("support_f1"))
+    assert all(number in table for number in ("0.99931", "0.99934", "0.5"))

@@ -15,13 +15,13 @@ from fcorun.reports.paired_tests import compare_pairs, sign_flip_test
 
 
 def seeded(algo, levels, client_lr=0.1, root="s", **more):
-    """Records of an algorithm, a seed a level of its objective."""
+    """Write records of an algorithm, a seed for each level of its objective."""
     for seed, level in enumerate(levels):
         settings = fake_config(algo, seed=seed, algo__client_lr=client_lr, **more)
         fake_record(f"{root}/{algo}-{client_lr}-{seed}", settings, fake_rows(level))
 
 
-def found(metric="objective"):
+def pairs(metric="objective"):
     return compare_pairs(build_table(load_records("s")), metric)
 
 
@@ -29,9 +29,9 @@ def found(metric="objective"):
 def test_the_test_is_that_of_scipy(n):
     rng = np.random.default_rng(n)
     for shift in (0.0, 0.5, 2.0):
-        apart = rng.standard_normal(n) + shift
-        theirs = permutation_test((apart,), np.mean, permutation_type="samples", n_resamples=10**6)
-        assert sign_flip_test(apart) == pytest.approx(theirs.pvalue, rel=1e-12)
+        differences = rng.standard_normal(n) + shift
+        theirs = permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=10**6)
+        assert sign_flip_test(differences) == pytest.approx(theirs.pvalue, rel=1e-12)
 
 
 def test_known_ends():
@@ -41,9 +41,9 @@ def test_known_ends():
 
 
 def test_many_seeds_are_sampled():
-    apart = np.random.default_rng(0).standard_normal(24) + 0.4
-    t = permutation_test((apart,), np.mean, permutation_type="samples", n_resamples=20_000, rng=1)
-    assert sign_flip_test(apart) == pytest.approx(t.pvalue, abs=0.01)
+    differences = np.random.default_rng(0).standard_normal(24) + 0.4
+    t = permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=1)
+    assert sign_flip_test(differences) == pytest.approx(t.pvalue, abs=0.01)
     assert sign_flip_test(np.ones(24)) == 1 / (2**18 + 1)  # never none
 
 
@@ -51,7 +51,7 @@ def test_best_points_are_compared_seed_by_seed():
     seeded("fedmid", [2.0, 2.2, 2.4, 2.6, 2.8, 3.0])
     seeded("fedmid", [9.0] * 6, client_lr=0.2)
     seeded("feddualavg", [1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
-    (pair,) = found()
+    (pair,) = pairs()
     assert (pair.first, pair.second) == ("feddualavg", "fedmid")  # the better one first
     np.testing.assert_allclose(pair.differences, [-1.25 * (1 + 0.1 * k) for k in range(6)])
     assert pair.p_value == pair.adjusted_p_value == 2 / 2**6
@@ -60,7 +60,7 @@ def test_best_points_are_compared_seed_by_seed():
 def test_only_common_seeds_count_and_five_are_too_few():
     seeded("fedmid", [2.0] * 8)
     seeded("feddualavg", [1.0, 1.1, 1.2, 1.3, 1.4])
-    (pair,) = found()
+    (pair,) = pairs()
     assert len(pair.differences) == 5
     assert pair.p_value is None
     assert pair.adjusted_p_value is None
@@ -69,7 +69,7 @@ def test_only_common_seeds_count_and_five_are_too_few():
 def test_seeds_that_change_nothing_are_no_test():
     seeded("fedmid", [2.0] * 8)
     seeded("feddualavg", [1.9] * 8)
-    (pair,) = found()
+    (pair,) = pairs()
     assert pair.are_constant
     assert pair.p_value is None
 
@@ -78,7 +78,7 @@ def test_the_p_of_several_pairs_is_of_all_of_them():
     seeded("fedavg", [3.0, 3.3, 3.6, 3.9, 4.2, 4.5])
     seeded("fedmid", [2.0, 2.1, 2.2, 2.3, 2.4, 2.5])
     seeded("feddualavg", [1.9, 2.2, 2.1, 2.2, 2.5, 2.4])
-    first, *others = found()
+    first, *others = pairs()
     assert {first.first, first.second} == {"feddualavg", "fedmid"}
     assert [pair.p_value for pair in others] == [2 / 2**6] * 2
     assert [pair.adjusted_p_value for pair in others] == [pytest.approx(6 / 2**6)] * 2
@@ -90,22 +90,22 @@ def test_data_sets_and_methods_without_points_stay_apart():
     seeded("fedmid", [2.0, 2.1], data="lowrank")
     seeded("feddualavg", [1.0, 1.1])
     fake_record("s/bad", fake_config("fedavg", algo__client_lr=0.1), status="diverged")
-    assert found() == []
+    assert pairs() == []
 
 
 def test_objectives_of_two_strengths_are_not_compared():
     for strength in (0.1, 0.2):
         seeded("fedmid", [2.0, 2.1], root=f"s/{strength}", reg__strength=strength)
     seeded("feddualavg", [1.0, 1.1], root="s/0.1")
-    assert [(pair.problem, pair.first) for pair in found()] == [("lasso, reg.strength=0.1", "feddualavg")]
+    assert [(pair.problem, pair.first) for pair in pairs()] == [("lasso, reg.strength=0.1", "feddualavg")]
 
 
 def test_runs_of_two_objectives_are_not_compared_by_a_loss():
     for name, level in (("huber", 1.0), ("least_squares", 2.0)):
         seeded("fedmid", [level, level + 0.1], root=f"s/{name}", objective={"name": name, "ridge": level})
     seeded("feddualavg", [1.5, 1.6], root="s/huber", objective={"name": "huber", "ridge": 1.0})
-    assert [pair.problem for pair in found("val_loss")] == ["lasso, objective=huber"]
-    assert [pair.problem for pair in found("support_f1")] == ["lasso"]
+    assert [pair.problem for pair in pairs("val_loss")] == ["lasso, objective=huber"]
+    assert [pair.problem for pair in pairs("support_f1")] == ["lasso"]
 
 
 def test_runs_of_different_length_are_said_to_be(capsys):
@@ -115,6 +115,6 @@ def test_runs_of_different_length_are_said_to_be(capsys):
     for data in ("a", "b"):  # of other data there is nothing to compare
         seeded("fedmid", [1.0], data=data, root=f"s/{data}", rounds=len(data) + ord(data))
     main(["results", "s", "--paired", "--out", "s.tex", "--metric", "objective"])
-    told = "runs of 30 and 300 rounds are compared"
-    assert capsys.readouterr().out.count(told) == 2  # below the table, and below the pairs
-    assert f"% {told}" in Path("s.tex").read_text().splitlines()
+    warning = "runs of 30 and 300 rounds are compared"
+    assert capsys.readouterr().out.count(warning) == 2  # below the table, and below the pairs
+    assert f"% {warning}" in Path("s.tex").read_text().splitlines()

@@ -18,8 +18,8 @@ from fcorun.reports.run_table import RunTable
 
 
 def test_files_of_a_sweep():
-    there = fake_grid("s")
-    written = draw_sweep(Path("s"), there, build_table(there))
+    records = fake_grid("s")
+    written = draw_sweep(Path("s"), records, build_table(records))
     assert [str(path) for path in written] == ["s/rates.png", "s/best.png", "s/structure.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     assert not list(Path("s").glob(".*"))
@@ -29,8 +29,8 @@ def test_each_data_set_has_its_own():
     for data in ("lasso", "lasso_8"):
         for rate in (0.1, 0.2):
             fake_record(f"s/{data}{rate}", fake_config(data=data, algo__client_lr=rate))
-    there = load_records("s")
-    names = {path.name for path in draw_sweep(Path("s"), there, build_table(there))}
+    records = load_records("s")
+    names = {path.name for path in draw_sweep(Path("s"), records, build_table(records))}
     assert names == {f"{kind}-{data}.png" for kind in ("rates", "best", "structure") for data in ("lasso", "lasso_8")}
 
 
@@ -38,40 +38,40 @@ def test_a_data_set_without_the_metric_is_drawn_by_what_it_has():
     for rate in (0.1, 0.2):
         fake_record(f"s/a{rate}", fake_config(data="lasso", algo__client_lr=rate), fake_rows(val_accuracy=0.7))
         fake_record(f"s/b{rate}", fake_config(data="lasso_8", algo__client_lr=rate))
-    there = load_records("s")
-    names = {path.name for path in draw_sweep(Path("s"), there, build_table(there), "val_accuracy")}
+    records = load_records("s")
+    names = {path.name for path in draw_sweep(Path("s"), records, build_table(records), "val_accuracy")}
     assert {"rates-lasso.png", "rates-lasso_8.png"} <= names
 
 
 def test_structure_and_quality_are_of_the_same_models():
-    """Where own models were measured in training only, the support that the global one found is none of theirs."""
-    own = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in fake_rows()]
-    there = [
-        fake_record("s/a", fake_config("pfedme", data="heterogeneous"), own),
+    """The support of the shared model is no quality of own models that were measured in training only."""
+    personal_rows = [row | {"personal_train_accuracy": 0.9, "personal_density": 0.5} for row in fake_rows()]
+    records = [
+        fake_record("s/a", fake_config("pfedme", data="heterogeneous"), personal_rows),
         fake_record("s/b", fake_config(data="heterogeneous")),
     ]
-    assert [path.name for path in draw_sweep(Path("s"), there, build_table(there), "personal_train_accuracy")] == [
+    assert [path.name for path in draw_sweep(Path("s"), records, build_table(records), "personal_train_accuracy")] == [
         "best.png"
     ]
 
 
 def test_pictures_that_no_longer_hold_go():
-    there = fake_grid("s", seeds=(0,))
-    draw_sweep(Path("s"), there, build_table(there))
-    one = there[:1]
+    records = fake_grid("s", seeds=(0,))
+    draw_sweep(Path("s"), records, build_table(records))
+    one = records[:1]
     assert [path.name for path in draw_sweep(Path("s"), one, build_table(one))] == ["best.png", "structure.png"]
     assert not Path("s/rates.png").exists()
 
 
 def test_runs_that_all_failed_have_no_pictures():
-    there = [fake_record("s/a", status="failed"), fake_record("s/b", fake_config("fedmid"), status="running")]
-    assert draw_sweep(Path("s"), there, build_table(there)) == []
+    records = [fake_record("s/a", status="failed"), fake_record("s/b", fake_config("fedmid"), status="running")]
+    assert draw_sweep(Path("s"), records, build_table(records)) == []
 
 
 @pytest.mark.parametrize(("format", "begins"), [("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_other_formats(format, begins):
-    there = fake_grid("s", seeds=(0,))
-    written = draw_sweep(Path("s"), there, build_table(there), format=format)
+    records = fake_grid("s", seeds=(0,))
+    written = draw_sweep(Path("s"), records, build_table(records), format=format)
     assert {path.name for path in written} == {f"{kind}.{format}" for kind in ("rates", "best", "structure")}
     assert all(path.read_bytes().startswith(begins) for path in written)
 

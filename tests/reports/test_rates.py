@@ -33,8 +33,8 @@ def test_heat_maps():
 
 
 def test_what_was_not_run_is_blank():
-    there = [r for r in fake_grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
-    picture = draw_checked_view(rates.draw, there).axes[0].images[0].get_array()
+    records = [r for r in fake_grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
+    picture = draw_checked_view(rates.draw, records).axes[0].images[0].get_array()
     assert picture[1, 0].tolist() == [1, 1, 1, 1]
 
 
@@ -128,11 +128,11 @@ def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
 
 
 def test_no_rate_no_picture():
-    there = [
+    records = [
         fake_record("a"),
         fake_record("b", fake_config("fedmid", algo__server_lr=0.3)),
     ]  # differ between algorithms only
-    assert draw_checked_view(rates.draw, there) is None
+    assert draw_checked_view(rates.draw, records) is None
 
 
 def test_the_scale_leaves_out_what_all_but_diverged():
@@ -146,21 +146,21 @@ def test_the_scale_leaves_out_what_all_but_diverged():
         assert low < same < high
 
 
-@pytest.mark.parametrize(("rate", "given", "told"), [("server_lr", None, "no server rate"),
+@pytest.mark.parametrize(("rate", "setting", "label"), [("server_lr", None, "no server rate"),
                                                      ("client_lr", "auto", "client rate auto")])  # fmt: skip
-def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, given, told):
+def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, setting, label):
     fake_grid("s", algos=("feddualavg",), seeds=(0,))
     other = {"server_lr": "client_lr", "client_lr": "server_lr"}[rate]
     for value in (0.1, 0.2):
-        settings = fake_config("apfl", **{f"algo__{other}": value, f"algo__{rate}": given})
-        if given is None:
+        settings = fake_config("apfl", **{f"algo__{other}": value, f"algo__{rate}": setting})
+        if setting is None:
             del settings["algo"][rate]
         fake_record(f"s/apfl{value}", settings, fake_rows(1 / value))
     strip, *_ = draw_checked_view(rates.draw, load_records("s")).axes
     assert strip.get_title() == "apfl"
     across, up = ([t.get_text() for t in labels] for labels in (strip.get_xticklabels(), strip.get_yticklabels()))
-    assert {tuple(up), tuple(across)} == {(told,), ("0.1", "0.2")}
-    assert (up == [told]) == (rate == "server_lr")
+    assert {tuple(up), tuple(across)} == {(label,), ("0.1", "0.2")}
+    assert (up == [label]) == (rate == "server_lr")
     assert len([line for line in strip.lines if line.get_marker() == "o"]) == 2  # the best is marked
 
 
@@ -172,7 +172,7 @@ def test_points_of_numbers_that_never_meet_are_no_map():
 
 
 def test_a_rate_that_is_auto_is_a_level():
-    """It has no place on the axis; where it is best, no ring is promised."""
+    """A rate of auto has no position on the axis: if it is best, no ring is in the legend."""
     for rate, level in ((0.1, 3.0), (0.2, 2.0), ("auto", 1.0)):
         fake_record(f"s/{rate}", fake_config("fedmid", algo__client_lr=rate), fake_rows(level))
     shown = draw_checked_view(rates.draw, load_records("s"), "objective")

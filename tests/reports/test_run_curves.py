@@ -17,31 +17,31 @@ from fcorun.reports.pictures.run_curves import draw_run
 
 
 def drawn(rows, label="a", cutoff=1e-4, x="rounds", metrics=CATALOGUE):
-    """The figure of a run, its texts all inside the page."""
+    """Return the figure of a run after a check that its texts are inside the page."""
     return draw_checked(run_curves.draw, rows, label, cutoff, x, metrics)
 
 
 def lines_of(figure):
-    """What each axis is called, and the names of its lines in a legend."""
+    """Return the label of each axis, and the names of its lines in the legend."""
     return {ax.get_ylabel(): [t.get_text() for t in ax.get_legend().get_texts()] if ax.get_legend() else []
             for ax in figure.axes}  # fmt: skip
 
 
 def test_curves_show_every_line():
-    found = drawn(fake_rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso")
-    assert lines_of(found) == {
+    figure = drawn(fake_rows(support_precision=0.5, support_recall=0.5), "algo=feddualavg data=lasso")
+    assert lines_of(figure) == {
         "objective\nΦ(w) = F(w) + ψ(w)": [],
         "mean loss": ["training", "validation"],
         "support {|w$_j$| > 0.0001}": ["F1", "precision", "recall", "density"],
     }
-    assert [line.get_color() for line in found.axes[2].lines] == list(COLOURS[:4])
-    assert found.axes[2].get_ylim() == (-0.03, 1.03)
-    assert found.get_suptitle() == "algo=feddualavg data=lasso"
+    assert [line.get_color() for line in figure.axes[2].lines] == list(COLOURS[:4])
+    assert figure.axes[2].get_ylim() == (-0.03, 1.03)
+    assert figure.get_suptitle() == "algo=feddualavg data=lasso"
 
 
 def test_curves_of_other_problems():
-    found = drawn(fake_rows(train_accuracy=0.5, val_accuracy=0.4, suboptimality=0.1))
-    assert list(lines_of(found))[:2] == ["gap  Φ(w) - Φ*", "accuracy"]
+    figure = drawn(fake_rows(train_accuracy=0.5, val_accuracy=0.4, suboptimality=0.1))
+    assert list(lines_of(figure))[:2] == ["gap  Φ(w) - Φ*", "accuracy"]
     plain = [
         {name: value for name, value in row.items() if name != "support_f1"}
         for row in fake_rows(rank=3, recovery_error=2.0)
@@ -67,9 +67,9 @@ def test_a_long_title_has_lines():
 @pytest.mark.parametrize("values", [[1.0], [1.0, np.inf], [1.0, 0.0, -1.0], [0.0, 0.0], [1e-300, 1e300], [5.0] * 3])
 def test_curves_of_odd_values(values):
     table = [{"round": i, "bytes_up": 1, "objective": v, "train_loss": v, "rank": v} for i, v in enumerate(values)]
-    found = drawn(table, "$a_b$")
+    figure = drawn(table, "$a_b$")
     alone = sum(map(np.isfinite, values)) == 1
-    assert found.axes[0].lines[0].get_marker() == ("." if alone else "")  # a single value is a dot
+    assert figure.axes[0].lines[0].get_marker() == ("." if alone else "")  # a single value is a dot
 
 
 @pytest.mark.parametrize(("format", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
@@ -90,8 +90,8 @@ def test_along():
 
 
 def test_what_was_not_counted_is_refused():
-    said = "x=grad_evals was not counted in mine; choose x as one of rounds, bytes, seconds, or run it again with force"
-    with pytest.raises(UserError, match=said):
+    message = "x=grad_evals was not counted in mine; choose x as one of rounds, bytes, seconds, or run it again"
+    with pytest.raises(UserError, match=message):
         x_values(fake_rows(), "grad_evals", "mine")
     with pytest.raises(UserError, match=r"x=grad_evals was not counted in feddualavg;"):
         draw_best_points(fake_grid("s", client=(0.1,)), x_axes=["grad_evals"])

@@ -64,8 +64,8 @@ def test_keys_that_an_algorithm_does_not_have_are_empty():
 
 def test_plugins_of_different_code_are_no_seeds_of_one_another():
     for seed, digest in enumerate(["1234567890", "1234567890", "abcdefabcd"]):
-        own = fake_config(seed=seed, algo__class="mine.Mine", algo__name="mine")
-        path = fake_record(f"s/{seed}", own).folder / "plugins" / "index.json"
+        config = fake_config(seed=seed, algo__class="mine.Mine", algo__name="mine")
+        path = fake_record(f"s/{seed}", config).folder / "plugins" / "index.json"
         path.parent.mkdir()
         path.write_text(json.dumps({"algo": {"class": "mine.Mine", "digest": digest}}))
     for seed, reg in enumerate(["l1.L1", "l2.L2"]):
@@ -92,11 +92,11 @@ def test_true_is_not_one():
 
 
 def test_the_tail_is_the_summarys_or_computed_again():
-    there = [fake_record("a", table=fake_rows(2.0))]
-    assert build_table(there).frame["tail_objective"][0] == there[0].summary["tail"]["objective"]
-    again = build_table(there, 40)
-    told = aggregate(fake_rows(2.0), 40)["tail"]["objective"]
-    assert again.frame["tail_objective"][0] == told != build_table(there).frame["tail_objective"][0]
+    records = [fake_record("a", table=fake_rows(2.0))]
+    assert build_table(records).frame["tail_objective"][0] == records[0].summary["tail"]["objective"]
+    again = build_table(records, 40)
+    expected = aggregate(fake_rows(2.0), 40)["tail"]["objective"]
+    assert again.frame["tail_objective"][0] == expected != build_table(records).frame["tail_objective"][0]
     assert again.tail_rounds == 40
     fake_record("b", tail_rounds=10)
     assert build_table(load_records(".")).frame["tail_objective"].notna().all()
@@ -104,26 +104,26 @@ def test_the_tail_is_the_summarys_or_computed_again():
 
 
 def test_counters_are_whole_numbers_and_may_lack():
-    there = [fake_record("a", table=fake_rows(grads=1_000_001)), fake_record("b", fake_config("fedmid"), fake_rows())]
-    runs = build_table(there, 40)
+    records = [fake_record("a", table=fake_rows(grads=1_000_001)), fake_record("b", fake_config("fedmid"), fake_rows())]
+    runs = build_table(records, 40)
     assert runs.frame["grad_evals"][0] == 40_000_040
     assert runs.frame["prox_evals"][0] == 440
     assert runs.frame[["grad_evals", "prox_evals"]].isna().to_numpy().tolist() == [[False] * 2, [True] * 2]
     assert not [name for name in runs.frame if "grad" in name and name.startswith(("final", "best", "tail"))]
-    assert there[0].metrics["grad_evals"].tolist() == [r * 1_000_001 for r in range(0, 41, 10)]
-    assert list(there[1].metrics)[3:5] == ["bytes_down", "objective"]
-    assert write_sweep_report(Path("s"), there, console=Console(file=io.StringIO()))
+    assert records[0].metrics["grad_evals"].tolist() == [r * 1_000_001 for r in range(0, 41, 10)]
+    assert list(records[1].metrics)[3:5] == ["bytes_down", "objective"]
+    assert write_sweep_report(Path("s"), records, console=Console(file=io.StringIO()))
     text = Path("s/results.csv").read_text()
     assert text.splitlines()[1].endswith(f",320,320,{40_000_040},440")
     assert text.splitlines()[2].endswith(",320,320,,")
 
 
-@pytest.mark.parametrize(("grads", "told"), [(5, [320, 320, 200, 440]), (None, [320, 320, None, None])])
-def test_summaries_hold_the_counters(grads, told):
+@pytest.mark.parametrize(("grads", "expected"), [(5, [320, 320, 200, 440]), (None, [320, 320, None, None])])
+def test_summaries_hold_the_counters(grads, expected):
     experiment = prepare(small())
     job = Job(experiment, RunFolder(Path("a"), ""), rows=fake_rows(grads=grads))
     summary = summarize(job, load_data(experiment), "done", {})
-    assert [summary[name] for name in ("bytes_up", "bytes_down", "grad_evals", "prox_evals")] == told
+    assert [summary[name] for name in ("bytes_up", "bytes_down", "grad_evals", "prox_evals")] == expected
 
 
 def test_rows_are_read_for_another_tail_only(monkeypatch):
@@ -134,11 +134,11 @@ def test_rows_are_read_for_another_tail_only(monkeypatch):
         return rows(self)
 
     monkeypatch.setattr(Record, "rows", property(read))
-    there = fake_grid("s", seeds=(0,))
-    build_table(there, 20)
+    records = fake_grid("s", seeds=(0,))
+    build_table(records, 20)
     assert not seen
-    build_table(there, 10)
-    assert sorted(seen) == sorted(r.folder for r in there)
+    build_table(records, 10)
+    assert sorted(seen) == sorted(r.folder for r in records)
 
 
 def test_unfinished_records_have_a_row():
@@ -161,9 +161,9 @@ def test_unfinished_records_have_a_row():
 
 
 def test_folders_are_relative_where_asked():
-    there = fake_grid("deep/s", algos=("fedmid",), seeds=(0,))
-    assert build_table(there).frame["folder"][0].startswith("deep/s/fedmid")
-    assert build_table(there, root=Path("deep/s")).frame["folder"][0].startswith("fedmid")
+    records = fake_grid("deep/s", algos=("fedmid",), seeds=(0,))
+    assert build_table(records).frame["folder"][0].startswith("deep/s/fedmid")
+    assert build_table(records, root=Path("deep/s")).frame["folder"][0].startswith("fedmid")
 
 
 def test_nothing_is_a_table():
@@ -171,12 +171,12 @@ def test_nothing_is_a_table():
 
 
 def test_a_sweep_is_read_fast():
-    there = fake_grid(
+    records = fake_grid(
         "s", client=(0.1, 0.12, 0.14, 0.2, 0.22, 0.24, 0.3), server=(0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0), seeds=(0,)
     )
-    build_table(there[:1])
+    build_table(records[:1])
     begun = time.perf_counter()
-    build_table(there, 10)
+    build_table(records, 10)
     assert time.perf_counter() - begun < 2  # 98 records; 0.1 seconds where nothing else runs
 
 
@@ -295,7 +295,7 @@ def test_losses_of_two_objectives_do_not_compare(metric):
 
 
 def test_an_optimum_that_one_run_tells_is_that_of_all_on_its_problem(tmp_path):
-    """A rate of one's own is not above suspicion where the run beside it, or a baseline, says where the optimum is."""
+    """A run is above the optimum if a baseline or another run on the same problem tells the optimum."""
 
     def certified(folder, certificate):
         file = tmp_path / folder / "summary.json"

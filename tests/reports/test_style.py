@@ -47,7 +47,7 @@ OF_A_SWEEP = {"best": (best_curves.draw, 2), "rates": (rates.draw, 2), "structur
 
 
 def drawn(kind: str, name: str):
-    """A picture in a style, and how many panels it has side by side."""
+    """Return a picture in a style, and how many panels it has side by side."""
     if kind in OF_A_RUN:
         draw, what, across = OF_A_RUN[kind]
         return draw_checked(draw, *what, style=name), across
@@ -62,14 +62,14 @@ def test_the_styles_are_those_of_the_key():
 @pytest.mark.parametrize("name", STYLES)
 @pytest.mark.parametrize("kind", [*OF_A_RUN, *OF_A_SWEEP])
 def test_widths_and_sizes_of_texts(kind, name):
-    found, across = drawn(kind, name)
-    wanted = STYLES[name]
-    assert found.get_figwidth() == pytest.approx(wanted.column_width if across == 1 else wanted.page_width)
-    texts = [text for text in found.findobj(Text) if text.get_text().strip() and text.get_visible()]
-    assert min(text.get_fontsize() for text in texts) >= FONT_SIZE * wanted.scale
+    figure, across = drawn(kind, name)
+    print_style = STYLES[name]
+    assert figure.get_figwidth() == pytest.approx(print_style.column_width if across == 1 else print_style.page_width)
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    assert min(text.get_fontsize() for text in texts) >= FONT_SIZE * print_style.scale
     with style_context(name):
-        Path("a.pdf").write_bytes(render_figure(found, "pdf"))
-    assert check_pdf("a.pdf") == pytest.approx(found.get_figwidth(), rel=0.02)  # no label sticks out
+        Path("a.pdf").write_bytes(render_figure(figure, "pdf"))
+    assert check_pdf("a.pdf") == pytest.approx(figure.get_figwidth(), rel=0.02)  # no label sticks out
 
 
 def test_a_style_holds_in_its_block_only():
@@ -82,21 +82,21 @@ def test_a_style_holds_in_its_block_only():
 
 
 def test_plot_draws_again_in_a_style(capsys):
-    """That which is asked for, else that which the run was told; an old record was told none."""
-    fake_record("s/old", fake_config())
-    told = fake_record("t/new", fake_config() | {"style": "slides"})
-    for asked, wide in ((["s"], "paper"), (["s", "--style", "slides"], "slides"), (["t"], "slides")):
-        assert main(["plot", *asked, "--format", "pdf"]) == 0
-        file = told.folder / "curves.pdf" if asked == ["t"] else "s/old/curves.pdf"
-        assert check_pdf(file) == pytest.approx(STYLES[wide].page_width, rel=0.02)
+    """The style is that of the option, else that of the run, else paper."""
+    fake_record("s/plain", fake_config())
+    slides = fake_record("t/new", fake_config() | {"style": "slides"})
+    for arguments, style in ((["s"], "paper"), (["s", "--style", "slides"], "slides"), (["t"], "slides")):
+        assert main(["plot", *arguments, "--format", "pdf"]) == 0
+        file = slides.folder / "curves.pdf" if arguments == ["t"] else "s/plain/curves.pdf"
+        assert check_pdf(file) == pytest.approx(STYLES[style].page_width, rel=0.02)
     assert capsys.readouterr().out.splitlines() == ["1 curves.pdf"] * 3
 
 
 def test_lines_that_cover_each_other_are_said():
-    """Methods that are equal are one line to the eye; those that differ in one panel are two."""
+    """Equal methods look like one line; methods that differ in one panel look like two."""
     same, other = fake_rows(), fake_rows(val_loss=3.0)
-    for i, (name, found) in enumerate((("feddualavg", same), ("fedmid", same), ("fedavg", other))):
-        fake_record(f"s/{i}", fake_config(name), found)
+    for i, (name, figure) in enumerate((("feddualavg", same), ("fedmid", same), ("fedavg", other))):
+        fake_record(f"s/{i}", fake_config(name), figure)
     texts = legend_of(draw_checked_view(best_curves.draw, load_records("s")))
     assert [text for text in texts if "same line" in text] == ["fedmid (same line as feddualavg)"]
     assert "fedavg" in texts

@@ -39,15 +39,15 @@ def test_show_names_tail_cutoff_and_band():
 
 
 def test_show_says_whose_best_point_was_still_falling():
-    there = fake_grid("s", seeds=(0,))
-    for found in there:
+    records = fake_grid("s", seeds=(0,))
+    for found in records:
         config, path = found.config["algo"], found.folder / "summary.json"
         best = (config["client_lr"], config["server_lr"]) == (0.2, 1.0)
         if best == (config["name"] == "fedmid"):  # of the other algorithm, the points that are not best
             path.write_text(json.dumps(json.loads(path.read_text()) | {"unfinished": {"fell": 0.02}}))
-    text, _ = captured_output(show_best_points, build_table(there), None)
-    told = "still falling at the end, so more rounds or larger rates may help: fedmid"
-    assert text.split()[-len(told.split()) :] == told.split()
+    text, _ = captured_output(show_best_points, build_table(records), None)
+    warning = "still falling at the end, so more rounds or larger rates may help: fedmid"
+    assert text.split()[-len(warning.split()) :] == warning.split()
 
 
 def test_show_says_whose_best_point_ended_above_the_optimum():
@@ -69,10 +69,10 @@ def test_how_far_above_the_optimum_is_said_once_of_each_algorithm():
 
 @pytest.mark.parametrize(("tail", "said"), [(20, ""), (21, "21 of 40"), (100, "40 of 40")])
 def test_a_tail_that_is_most_of_a_run_is_said_to_be(tail, said):
-    there = [fake_record("s/a"), fake_record("s/b", fake_config("centralized"), fake_rows(rounds=30, silent=True))]
-    text, _ = captured_output(show_best_points, build_table(there, tail), "objective")
-    told = f"mean over the last {said} rounds: the start counts; tail_rounds=8 judges the end"
-    assert (told in " ".join(text.split())) == bool(said)
+    records = [fake_record("s/a"), fake_record("s/b", fake_config("centralized"), fake_rows(rounds=30, silent=True))]
+    text, _ = captured_output(show_best_points, build_table(records, tail), "objective")
+    warning = f"mean over the last {said} rounds: the start counts; tail_rounds=8 judges the end"
+    assert (warning in " ".join(text.split())) == bool(said)
     assert ("the start counts" in text) == bool(said)
 
 
@@ -99,11 +99,11 @@ def test_show_says_which_baseline_is_not_certified():
 
 
 def test_show_says_whose_seeds_change_nothing():
-    there = fake_grid("s")
-    for found in there:
+    records = fake_grid("s")
+    for found in records:
         path, drawn = found.folder / "summary.json", found.config["algo"]["name"] == "fedmid"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
-    text, _ = captured_output(show_best_points, build_table(there), None)
+    text, _ = captured_output(show_best_points, build_table(records), None)
     assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
     assert (
         "seed changes" not in captured_output(show_best_points, build_table(fake_grid("t")), None)[0]
@@ -111,16 +111,16 @@ def test_show_says_whose_seeds_change_nothing():
 
 
 def test_report_writes_and_says(tmp_path):
-    there = fake_grid("s")
+    records = fake_grid("s")
     failed = fake_record("s/failed-1234", fake_config(), status="interrupted", reason="ValueError: [odd] name")
     text, written = captured_output(write_sweep_report, Path("s"), load_records("s"))
     assert [path.name for path in written] == ["results.csv", "rates.png", "best.png", "structure.png"]
     assert all(path.exists() for path in written)
     assert "interrupted: failed-1234: ValueError: [odd] name" in text
     found = list(csv.DictReader(io.StringIO((tmp_path / "s" / "results.csv").read_text())))
-    assert len(found) == len(there) + 1
-    mine = next(row for row in found if row["folder"] == there[0].folder.name)
-    assert float(mine["tail_support_f1"]) == there[0].summary["tail"]["support_f1"]  # all digits
+    assert len(found) == len(records) + 1
+    mine = next(row for row in found if row["folder"] == records[0].folder.name)
+    assert float(mine["tail_support_f1"]) == records[0].summary["tail"]["support_f1"]  # all digits
     assert mine["rounds"] == "40"
     assert failed.folder.exists()
     assert not list(Path("s").glob(".*"))
@@ -149,14 +149,14 @@ def test_report_without_a_finished_run(status):
 
 def test_report_of_real_runs():
     config = small("rounds=6")
-    there = run_grid(
+    records = run_grid(
         fcorun.grid(config, {"algo.client_lr": [0.001, 0.002, 1e6], "seed": [0, 1]}), [f"s/{i}" for i in range(6)]
     )
-    text, written = captured_output(write_sweep_report, Path("s"), there, tail_rounds=4)
-    runs = build_table(there, 4)
+    text, written = captured_output(write_sweep_report, Path("s"), records, tail_rounds=4)
+    runs = build_table(records, 4)
     assert runs.varied_keys == ["seed", "algo.client_lr"]
     assert set(runs.frame["status"][runs.frame["algo.client_lr"] == 1e6]) == {"diverged"}
-    for i, one in enumerate(there):
+    for i, one in enumerate(records):
         metrics = one.metrics
         if runs.frame["status"][i] == "diverged":
             assert np.isnan(runs.frame["tail_support_f1"][i])
@@ -165,7 +165,7 @@ def test_report_of_real_runs():
         assert runs.frame["tail_support_f1"][i] == pytest.approx(tail.mean())
     assert {path.name for path in written} == {"results.csv", "rates.png", "best.png", "structure.png"}
     assert "last 4" in text
-    assert json.loads((there[0].folder / "status.json").read_text())["status"] == "done"
+    assert json.loads((records[0].folder / "status.json").read_text())["status"] == "done"
 
 
 def test_runs_of_different_length_are_told_apart():
