@@ -95,8 +95,8 @@ def test_plot_draws_again_in_a_style(capsys):
 def test_lines_that_cover_each_other_are_said():
     """Equal methods look like one line; methods that differ in one panel look like two."""
     same, other = fake_rows(), fake_rows(val_loss=3.0)
-    for i, (name, figure) in enumerate((("feddualavg", same), ("fedmid", same), ("fedavg", other))):
-        fake_record(f"s/{i}", fake_config(name), figure)
+    for i, (name, rows) in enumerate((("feddualavg", same), ("fedmid", same), ("fedavg", other))):
+        fake_record(f"s/{i}", fake_config(name), rows)
     texts = legend_of(draw_checked_view(best_curves.draw, load_records("s")))
     assert [text for text in texts if "same line" in text] == ["fedmid (same line as feddualavg)"]
     assert "fedavg" in texts
