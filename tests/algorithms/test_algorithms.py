@@ -1,4 +1,4 @@
-"""Algorithms agree with each other where they should; what is counted, and what clients keep."""
+"""Identities between algorithms, communicated bytes, and client states."""
 
 from dataclasses import dataclass
 
@@ -19,19 +19,26 @@ COMPOSITE = ["fedmid", "fedmid_osp", "feddualavg", "feddualavg_osp"]
 
 
 def path(config):
-    """The outputs of a run, an array (evaluations, parameters)."""
+    """Return the outputs of a run, an array (evaluations, parameters)."""
     return np.array([flat({k: v[0] for k, v in s.solution.items()}) for s in snapshots(config)])
 
 
 @pytest.mark.parametrize("name", [*COMPOSITE, "fedavg_subgradient"])
-def test_without_psi_it_is_fedavg(name, tmp_path):
+def test_composite_algorithms_without_psi_are_fedavg(name, tmp_path):
     rest = ["reg=none", "batch_size=4", "clients_per_round=2", "algo.client_lr=0.05", "algo.server_lr=0.7"]
     fedavg = path(ragged(tmp_path, "algo=fedavg", *rest))
     np.testing.assert_allclose(path(ragged(tmp_path, f"algo={name}", *rest)), fedavg, atol=1e-13)
     assert np.abs(fedavg[-1]).max() > 0.1
 
 
-ONE = ["batch_size=null", "local_steps=1", "algo.client_lr=0.05", "algo.server_lr=1", "reg.strength=0.3", "rounds=12"]
+ONE_STEP = [
+    "batch_size=null",
+    "local_steps=1",
+    "algo.client_lr=0.05",
+    "algo.server_lr=1",
+    "reg.strength=0.3",
+    "rounds=12",
+]
 
 
 def gradient_of(data, w):
@@ -42,7 +49,7 @@ def gradient_of(data, w):
 @pytest.mark.parametrize(("name", "proxes"), [("fedmid_osp", 1), ("fedmid", 2)])
 def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
     """Algorithm 2 applies the prox on the client and again on the server, which for l1 is twice the strength."""
-    config = ragged(tmp_path, f"algo={name}", *ONE, sizes=(20,))
+    config = ragged(tmp_path, f"algo={name}", *ONE_STEP, sizes=(20,))
     data, expected = load_data(prepare(config)), [np.zeros(7)]
     for _ in range(12):
         expected.append(soft(expected[-1] - 0.05 * gradient_of(data, expected[-1]), proxes * 0.05 * 0.3))
@@ -50,7 +57,7 @@ def test_one_client_and_one_step_is_proximal_gradient(name, proxes, tmp_path):
 
 
 def test_one_client_and_one_step_is_dual_averaging(tmp_path):
-    config = ragged(tmp_path, "algo=feddualavg", *ONE, sizes=(20,))
+    config = ragged(tmp_path, "algo=feddualavg", *ONE_STEP, sizes=(20,))
     data, expected, total = load_data(prepare(config)), [np.zeros(7)], np.zeros(7)
     for t in range(1, 13):
         total += gradient_of(data, expected[-1])
@@ -59,7 +66,7 @@ def test_one_client_and_one_step_is_dual_averaging(tmp_path):
 
 
 def test_first_output_of_feddualavg_is_a_thresholded_mean_gradient(tmp_path):
-    config = ragged(tmp_path, "algo=feddualavg", *ONE, "rounds=1", "client_weighting=uniform")
+    config = ragged(tmp_path, "algo=feddualavg", *ONE_STEP, "rounds=1", "client_weighting=uniform")
     data = load_data(prepare(config))
     x = np.column_stack([data.x, np.ones(len(data.x))])
     mean = np.mean(
@@ -95,7 +102,7 @@ def test_fedmid_with_an_indicator_is_projected_sgd(tmp_path):
                 projected |= (local[:-1] < 0).any()
                 local[:-1] = np.maximum(local[:-1], 0)
             mean += share * local
-        w = mean  # a mean of points in a convex set lies in it
+        w = mean  # the mean of points in a convex set lies in the set
         outputs.append(w)
     assert projected
     np.testing.assert_allclose(path(config), outputs, atol=1e-12)
@@ -106,14 +113,14 @@ def test_identical_clients_are_one_client_with_all_steps(name, tmp_path):
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((8, 6)), rng.standard_normal(8)
     rest = [f"algo={name}", "batch_size=null", "algo.client_lr=0.03", "algo.server_lr=1", "reg.strength=0.2"]
-    alike = ragged(
+    identical = ragged(
         tmp_path / "alike", *rest, "rounds=5", "local_steps=4", sizes=(8,) * 3, x=np.tile(x, (3, 1)), y=np.tile(y, 3)
     )
     one = ragged(tmp_path / "one", *rest, "rounds=1", "local_steps=20", sizes=(8,), x=x, y=y)
-    np.testing.assert_allclose(path(alike)[-1], path(one)[-1], atol=1e-12)
+    np.testing.assert_allclose(path(identical)[-1], path(one)[-1], atol=1e-12)
 
 
-def test_drift_of_local_steps():
+def test_local_steps_drift_from_the_optimum():
     rest = ["batch_size=null", "clients_per_round=null", "precision=float64", "reference=true", "eval_every=2000"]
     rest += ["data.mean_scale=0.5", "data.features=10", "algo.server_lr=1"]
 
@@ -128,8 +135,8 @@ def test_drift_of_local_steps():
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "up", "down"), [("fedavg", 21, 21), ("feddualavg", 22, 22), ("fedmid", 22, 21)])
-def test_bytes(name, up, down, precision):
-    """20 weights and a bias; FedDualAvg's state and upload also hold ``elapsed``, and FedMiD's upload does."""
+def test_communicated_bytes_are_those_of_the_arrays(name, up, down, precision):
+    """A model has 20 weights and a bias. FedDualAvg's state and upload, and FedMiD's upload, add ``elapsed``."""
     metrics = run(small(f"algo={name}", f"precision={precision}"), "run").metrics
     size = {"float32": 4, "float64": 8}[precision]
     assert metrics["bytes_up"].tolist() == [r * 3 * up * size for r in (0, 2, 4)]
@@ -137,8 +144,8 @@ def test_bytes(name, up, down, precision):
 
 
 @dataclass(frozen=True)
-class Tiring(Algorithm):
-    """FedAvg whose clients take smaller steps each time they take part."""
+class ShrinkingSteps(Algorithm):
+    """FedAvg whose clients take smaller steps with each participation."""
 
     client_lr: Positive
 
@@ -157,14 +164,14 @@ class Tiring(Algorithm):
         return server
 
 
-def tiring(*overrides):
+def shrinking_steps(*overrides):
     config = small("precision=float64", "rounds=6", *overrides)
-    config["algo"] = {"name": "tiring", "class": f"{__name__}.Tiring", "client_lr": 0.002}
+    config["algo"] = {"name": "shrinking_steps", "class": f"{__name__}.ShrinkingSteps", "client_lr": 0.002}
     return config
 
 
 def test_clients_keep_their_state():
-    config = tiring()
+    config = shrinking_steps()
     experiment = prepare(config)
     data, now = load_data(experiment), snapshots(config)[-1]
     x, w, times = np.column_stack([data.x, np.ones(len(data.x))]).astype(float), np.zeros(21), np.ones(6)
@@ -184,10 +191,10 @@ def test_clients_keep_their_state():
     np.testing.assert_allclose(flat({k: v[0] for k, v in now.solution.items()}), w, atol=1e-12)
 
 
-def test_clients_get_their_state_back_after_an_interruption():
-    whole = run(tiring(), "whole")
+def test_clients_keep_their_state_through_an_interruption():
+    whole = run(shrinking_steps(), "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(tiring(), "broken", Stop(2))
-    broken = run(tiring(), "broken")
+        run(shrinking_steps(), "broken", Stop(2))
+    broken = run(shrinking_steps(), "broken")
     assert rows_of(broken).equals(rows_of(whole))
     np.testing.assert_array_equal(flat(broken.solution), flat(whole.solution))

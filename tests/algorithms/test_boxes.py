@@ -1,4 +1,4 @@
-"""The oracles of boxes.py against the optimum, the closed forms of where they stop, and each other."""
+"""The oracles of boxes.py against the optimum, the closed forms of their fixed points, and each other."""
 
 import boxes
 import numpy as np
@@ -14,7 +14,7 @@ def solve(name, rounds=300, **options):
     return getattr(boxes, name)(H, C, P, START, rounds, **options)
 
 
-def test_optima():
+def test_the_optima_are_stationary():
     np.testing.assert_allclose(np.tensordot(P, H, 1) @ SMOOTH, P @ C, atol=1e-14)
     slope = P @ C - np.tensordot(P, H, 1) @ SPARSE
     assert 0 < (SPARSE != 0).sum() < 6
@@ -41,7 +41,7 @@ def test_optima():
         ("zhang", {"eta": 0.2 / LARGEST, "eta_g": 2.0, "steps": 5}),
     ],
 )
-def test_exact(name, options):
+def test_exact_algorithms_reach_the_smooth_optimum(name, options):
     points = solve(name, **options)
     assert len(points) == 300
     assert gaps(points, SMOOTH)[0] > 0.1
@@ -66,49 +66,49 @@ def test_exact(name, options):
         ("fast_fedda", {"gamma": LARGEST, "mu": SMALLEST, "steps": 1}),
     ],
 )
-def test_exact_composite(name, options):
+def test_exact_algorithms_reach_the_composite_optimum(name, options):
     points = solve(name, psi_prox=L1, **options)
     assert gaps(points, SPARSE)[0] > 0.1
     assert gaps(points, SPARSE)[-1] < 1e-8
 
 
-def test_fast_fedda_with_local_steps_goes_there_slowly():
+def test_fast_fedda_with_local_steps_approaches_the_optimum_slowly():
     gap = gaps(solve("fast_fedda", 800, gamma=LARGEST, mu=SMALLEST, steps=5, psi_prox=L1), SPARSE)
     np.testing.assert_allclose(gap[[199, 399]] / gap[[399, 799]], 2, rtol=0.1)
     assert gap[-1] < 2e-3
 
 
-# ---------------------------------------------------------------- wrong fixed points
+# ---------------------------------------------------------------- fixed points other than the optimum
 
 
 @pytest.mark.parametrize("e", [1, 2, 10, 100])
-def test_fixed_point_of_fedgd(e):
+def test_fedgd_ends_at_its_closed_form(e):
     s = 0.5 / LARGEST
-    found, closed = solve("fedgd", s=s, e=e)[-1], boxes.fedgd_fixed_point(H, C, P, s, e)
-    np.testing.assert_allclose(found, closed, atol=1e-12)
+    closed = boxes.fedgd_fixed_point(H, C, P, s, e)
+    np.testing.assert_allclose(solve("fedgd", s=s, e=e)[-1], closed, atol=1e-12)
     assert (np.linalg.norm(closed - SMOOTH) < 1e-12) == (e == 1)
     assert e <= 2 or np.linalg.norm(closed - SMOOTH) > 0.1
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 10.0])
-def test_fixed_point_of_fedprox(mu):
-    found, closed = solve("fedprox", 600, mu=mu)[-1], boxes.fedprox_fixed_point(H, C, P, 1 / mu)
-    np.testing.assert_allclose(found, closed, atol=1e-12)
+def test_fedprox_ends_at_its_closed_form(mu):
+    closed = boxes.fedprox_fixed_point(H, C, P, 1 / mu)
+    np.testing.assert_allclose(solve("fedprox", 600, mu=mu)[-1], closed, atol=1e-12)
     assert np.linalg.norm(closed - SMOOTH) > 0.05
 
 
-def test_fixed_points_are_right_where_all_clients_agree():
-    alike = np.einsum("mij,j->mi", H, START)
-    np.testing.assert_allclose(boxes.fedgd_fixed_point(H, alike, P, 0.1, 7), START)
-    np.testing.assert_allclose(boxes.fedprox_fixed_point(H, alike, P, 0.4), START)
+def test_fixed_points_are_the_optimum_of_clients_with_the_same_optimum():
+    common = np.einsum("mij,j->mi", H, START)
+    np.testing.assert_allclose(boxes.fedgd_fixed_point(H, common, P, 0.1, 7), START)
+    np.testing.assert_allclose(boxes.fedprox_fixed_point(H, common, P, 0.4), START)
 
 
 # ---------------------------------------------------------------- theorems of the FedSplit paper
 
 
 @pytest.mark.parametrize("condition", [10.0, 1000.0])
-def test_rate_of_fedsplit(condition):
-    """Theorem 1; the fixed point of z_i is x* + s grad f_i(x*), and p weights the distance of z from it."""
+def test_fedsplit_converges_at_the_rate_of_theorem_1(condition):
+    """The fixed point of z_i is x* + s grad f_i(x*), and p weights the distance of z from it."""
     h, c = quadratics(low=1.0, high=condition)
     low, high = np.linalg.eigvalsh(h).min(), np.linalg.eigvalsh(h).max()
     s, best = (low * high) ** -0.5, boxes.optimum(h, c, P)
@@ -119,7 +119,7 @@ def test_rate_of_fedsplit(condition):
 
 
 @pytest.mark.parametrize("eps", [1e-1, 1e-3])
-def test_fedsplit_without_strong_convexity(eps):
+def test_fedsplit_with_a_ridge_approximates_the_optimum(eps):
     """Theorem 2: a ridge of eps / ||x1 - x*||^2 costs at most eps of the objective."""
     rng = np.random.default_rng(5)
     a = rng.standard_normal((5, 3, 20))  # 15 rows in all for 20 coefficients
@@ -143,7 +143,7 @@ def test_fedadmm_is_feddr(psi_prox, cohorts):
     np.testing.assert_allclose(one, solve("feddr", 20, eta=0.5, psi_prox=psi_prox, cohorts=cohorts), atol=1e-12)
 
 
-def test_all_at_once_feddyn_is_fedpd_is_fedadmm():
+def test_feddyn_fedpd_and_fedadmm_with_all_clients_are_the_same():
     one = solve("fedpd", 20, s=0.5)
     np.testing.assert_allclose(one, solve("feddyn", 20, alpha=2.0), atol=1e-12)
     np.testing.assert_allclose(one, solve("fedadmm", 20, rho=2.0), atol=1e-12)
@@ -153,22 +153,24 @@ def test_one_local_step_is_gradient_descent():
     s = 0.7 / LARGEST
     one = solve("fedgd", 20, s=s, e=1)
     for option in (1, 2):
-        alike = solve("scaffold", 20, client_lr=s, server_lr=1.0, steps=1, option=option)
-        np.testing.assert_allclose(one, alike, atol=1e-12)
+        scaffold = solve("scaffold", 20, client_lr=s, server_lr=1.0, steps=1, option=option)
+        np.testing.assert_allclose(one, scaffold, atol=1e-12)
     np.testing.assert_allclose(one, solve("zhang", 20, eta=s, eta_g=1.0, steps=1), atol=1e-12)
     np.testing.assert_allclose(one, solve("proxskip", 20, gamma=s, probability=1.0, steps=[1] * 20), atol=1e-12)
 
 
 def test_one_local_step_is_proximal_gradient():
-    s, x, points = 0.7 / LARGEST, START, []
+    s = 0.7 / LARGEST
+    x = START
+    points = []
     for _ in range(20):
         x = L1(x - s * (np.tensordot(P, H, 1) @ x - P @ C), s)
         points.append(x)
-    found = solve("proxskip", 20, gamma=s, probability=1.0, steps=[1] * 20, psi_prox=L1)
-    np.testing.assert_allclose(points, found, atol=1e-12)
+    proxskip = solve("proxskip", 20, gamma=s, probability=1.0, steps=[1] * 20, psi_prox=L1)
+    np.testing.assert_allclose(points, proxskip, atol=1e-12)
 
 
-def test_cohort_of_all_is_no_cohort():
+def test_a_cohort_of_all_clients_changes_nothing():
     for name, options in {
         "fedgd": {"s": 0.1, "e": 3},
         "fedprox": {"mu": 1.0},

@@ -1,4 +1,4 @@
-"""What is counted, sent, refused and said of algorithms."""
+"""Counts, communication, refusals and remarks of algorithms."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,6 @@ from fcorun.cli.console import Console
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
-# ---------------------------------------------------------------- client proxes
-
 
 def test_more_gradients_than_32_bits_hold_are_counted(tmp_path):
     fixed = ("algo=fedgd", "algo.steps=3000000", "algo.step=1e-9", "rounds=1", "objective.intercept=false")
@@ -19,9 +17,9 @@ def test_more_gradients_than_32_bits_hold_are_counted(tmp_path):
     assert snapshots(config)[-1].work[0, 0] == 3 * 10**9
 
 
-# ---------------------------------------------------------------- algorithms of one's own
+# ---------------------------------------------------------------- algorithms of a user
 
-OWN = """
+USER_ALGORITHM = """
 from dataclasses import dataclass
 
 import jax
@@ -32,14 +30,14 @@ from fcorun.algorithms import FedAvg, Traits
 
 
 @dataclass(frozen=True)
-class Own(FedAvg):
+class UserAlgorithm(FedAvg):
     traits = Traits(psi_sides=("client",))
 
     def local(self, problem, server, client, data):
         def step(w, batch):
             return w - self.client_lr * problem.gradient(w, batch)
 
-        own = (data.rows[:, 0] >= 0).sum()
+        steps = (data.rows[:, 0] >= 0).sum()
         w = BODY
         return w - server, client
 
@@ -48,36 +46,45 @@ class Own(FedAvg):
 """
 
 
-def own_of(tmp_path, user_module, body: str, *more: str) -> dict:
-    """A configuration of FedAvg with another ``local``, on clients of 3, 7 and 10 rows in batches of 4."""
-    user_module("own", OWN.replace("BODY", body))
+def user_config(tmp_path, user_module, body: str, *more: str) -> dict:
+    """Return a configuration of FedAvg with another ``local``, on clients of 3, 7 and 10 rows in batches of 4."""
+    user_module("user_algorithm", USER_ALGORITHM.replace("BODY", body))
     config = ragged(tmp_path, "algo=fedavg", "batch_size=4", "rounds=1", *more)
-    config["algo"] |= {"class": "own.Own", "name": "own", "client_lr": 0.05, "server_lr": 1.0}
+    config["algo"] |= {
+        "class": "user_algorithm.UserAlgorithm",
+        "name": "user_algorithm",
+        "client_lr": 0.05,
+        "server_lr": 1.0,
+    }
     return config
 
 
-@pytest.mark.parametrize(("count", "gradients"), [("own // 2 + 1", 18), ("own + 1", 31), ("2", 6 + 7 + 8), ("0", 0)])
-def test_clients_take_as_many_steps_as_they_are_given(count, gradients, tmp_path, user_module):
-    """Fewer than their own, or more, which begin with the first minibatch anew; against plain NumPy."""
-    config = own_of(tmp_path, user_module, f"data.steps(step, server, count={count})")
+@pytest.mark.parametrize(
+    ("count", "gradients"), [("steps // 2 + 1", 18), ("steps + 1", 31), ("2", 6 + 7 + 8), ("0", 0)]
+)
+def test_clients_take_the_given_number_of_steps(count, gradients, tmp_path, user_module):
+    """Fewer steps than minibatches, or more, which begin anew with the first minibatch; against plain NumPy."""
+    config = user_config(tmp_path, user_module, f"data.steps(step, server, count={count})")
     q = Quadratics(config)
-    x, ends = np.column_stack([q.data.x, np.ones(20)]), []
+    x = np.column_stack([q.data.x, np.ones(20)])
+    ends = []
     for rows in q.drawn.rows[0]:
-        batches, w = [some for batch in rows if (some := batch[batch >= 0]).size], np.zeros(7)
-        for k in range(eval(count, {"own": len(batches)})):
-            some = batches[k % len(batches)]
-            w = w - 0.05 * 2 / len(some) * x[some].T @ (x[some] @ w - q.data.y[some])
+        batches = [batch[batch >= 0] for batch in rows if (batch >= 0).any()]
+        w = np.zeros(7)
+        for k in range(eval(count, {"steps": len(batches)})):
+            batch = batches[k % len(batches)]
+            w = w - 0.05 * 2 / len(batch) * x[batch].T @ (x[batch] @ w - q.data.y[batch])
         ends.append(w)
     np.testing.assert_allclose(outputs_by_round(config)[0], q.p @ ends, rtol=1e-10, atol=1e-12)
     assert snapshots(config)[-1].work.tolist() == [[gradients, 0]]
     assert snapshots(config | {"debug": True})[-1].work.tolist() == [[gradients, 0]]
 
 
-def test_a_branch_counts_what_its_run_took(tmp_path, user_module):
-    """In a grid, of which a run takes one branch and the other run the other; steps that clients lack count nothing."""
+def test_a_branch_counts_the_work_of_its_run(tmp_path, user_module):
+    """Two runs of a grid take different branches. Steps that clients lack count nothing."""
     body = "lax.cond(self.client_lr > 0.1, lambda: problem.prox(data.steps(step, server), 0.1), lambda: server)"
-    config = own_of(tmp_path, user_module, body)
-    far = own_of(tmp_path, user_module, body)
+    config = user_config(tmp_path, user_module, body)
+    far = user_config(tmp_path, user_module, body)
     far["algo"]["client_lr"] = 0.2
     assert snapshots(config, far)[-1].work.tolist() == [[0, 0], [20, 3]]
     assert snapshots(far)[-1].work.tolist() == [[20, 3]]
@@ -86,7 +93,7 @@ def test_a_branch_counts_what_its_run_took(tmp_path, user_module):
     assert record.metrics["bytes_up"].tolist() == [0, 3 * 7 * 8]
 
 
-# ---------------------------------------------------------------- what is counted, sent, refused and said
+# ---------------------------------------------------------------- counts, communication, refusals and remarks
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_gradients_and_proxes_are_counted(overrides, gradients, proxes, tmp_path
     assert metrics["prox_evals"].tolist() == [proxes * r for r in (0, 2, 4, 6)]
 
 
-def test_steps_of_a_random_number_are_counted(tmp_path):
+def test_a_random_number_of_steps_is_counted(tmp_path):
     config = ragged(tmp_path, "algo=proxskip", "algo.probability=0.3", "rounds=8")
     q = Quadratics(config)
     steps = 1 + np.floor(np.log(1 - q.drawn.shared_uniforms[:, 0]) / np.log(0.7)).astype(int)
@@ -121,36 +128,37 @@ def test_steps_of_a_random_number_are_counted(tmp_path):
     ("name", "up", "down"),
     [("scaffold", 14, 14), ("fedadam", 7, 7), ("feddr", 7, 7), ("fedcomposite", 8, 7), ("fast_fedda", 15, 15)],
 )
-def test_only_what_a_client_needs_is_sent(name, up, down, tmp_path):
+def test_only_the_state_that_clients_need_is_sent(name, up, down, tmp_path):
     metrics = run(ragged(tmp_path, f"algo={name}", "rounds=1"), "run").metrics
     assert metrics["bytes_up"].iloc[-1] == 3 * 8 * up
     assert metrics["bytes_down"].iloc[-1] == 3 * 8 * down
 
 
 @pytest.mark.parametrize("name", ["fedsplit", "proxskip", "fedpd", "fedcomposite"])
-def test_what_needs_all_clients_says_so(name):
+def test_algorithms_that_need_all_clients_refuse_cohorts(name):
     with fails(f"algo={name}", "clients_per_round=null"):
         load_data(prepare(small(f"algo={name}")))
 
 
-def test_what_takes_all_data_leaves_no_batches():
+def test_algorithms_that_use_all_data_have_no_batches():
     assert prepare(small("algo=fedgd")).config["batch_size"] is None
     with fails("algo=fedgd", "local_steps"):
         prepare(small("algo=fedgd", "local_steps=3"))
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedavg_subgradient", "fedsplit", "fast_fedda"])
-def test_mirror_maps_that_would_do_nothing_are_refused(name):
+def test_mirror_maps_without_effect_are_refused(name):
     with fails(f"algo={name}", "mirror=p_norm"):
         prepare(small(f"algo={name}", "mirror=p_norm"))
 
 
-def test_what_leaves_psi_out_says_so(capsys):
+def test_algorithms_that_ignore_psi_say_so(capsys):
     with Console() as watch:
         record = run(small("algo=fedavg"), "fedavg", watch)
-    said, log = capsys.readouterr().out, (record.folder / "run.log").read_text()
-    for text in (said, log):
+    output = capsys.readouterr().out
+    log = (record.folder / "run.log").read_text()
+    for text in (output, log):
         assert "algo=fedavg leaves psi out: reg=l1 is measured, not minimised" in text
-    assert said.index("leaves psi out") < said.index("round 0")
+    assert output.index("leaves psi out") < output.index("round 0")
     for overrides in (["algo=fedavg", "reg=none"], ["algo=feddualavg"], ["algo=fedmid_osp"]):
         assert prepare(small(*overrides)).warning == ""

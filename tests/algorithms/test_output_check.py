@@ -1,4 +1,4 @@
-"""What an algorithm of one's own may return, and what is said where it returns something else."""
+"""Results that a user's algorithm may return, and the messages on other results."""
 
 import pytest
 from helpers import fails, rows_of, small
@@ -65,7 +65,7 @@ WRONG = {
     ("OUTPUT", "server['weight']"): ("output() of Mine asks for the key 'weight'", "mine.py line 25"),
     ("OUTPUT", "dict(server)"): ("output() of Mine must return parameters like w0, " + W + ", and returned {bias: ",),
 }
-HEADS = {
+DEFINITIONS = {
     "init(self, problem, w0)": ("init(self, w0)", "init() of Mine is called as init(self, problem, w0)"),
     "local(self, problem, server, client, data)": (
         "local(self, server, client, data)",
@@ -82,8 +82,10 @@ HEADS = {
         "its option client_lr is no field: write @dataclass(frozen=True) above class Mine, mine.py line 8",
     ),
 }
-KEPT = "w = data.steps(lambda w, b: (KEPT.append(w['bias']), w - self.client_lr * problem.gradient(w, b))[1], server)"
-SAID = {
+STORES_A_VALUE = (
+    "w = data.steps(lambda w, b: (KEPT.append(w['bias']), w - self.client_lr * problem.gradient(w, b))[1], server)"
+)
+MESSAGES = {
     "if self.client_lr > 1: pass": "by `if`, `and`, `or` or `while`; use jnp.where, mine.py line 17",
     "float(self.client_lr)": "is asked for its value, by float() or int() for example; use jax.numpy, mine.py line 17",
     "problem.gradeint(server)": "AttributeError: 'Problem' object has no attribute 'gradeint', mine.py line 17",
@@ -92,9 +94,9 @@ SAID = {
 
 @pytest.fixture
 def mine(user_module):
-    """A function that runs an algorithm with these changes."""
+    """A function that runs an algorithm with changes of its text."""
 
-    def go(debug: bool = False, **changes):
+    def run_changed(debug: bool = False, **changes):
         text = MINE
         for name, value in (RIGHT | changes).items():
             text = text.replace(name, value)
@@ -103,38 +105,38 @@ def mine(user_module):
         config["algo"] = {"name": "mine", "class": "mine.Mine", "client_lr": 0.01}
         return run(config | {"debug": debug, "force": True}, "here")
 
-    return go
+    return run_changed
 
 
-def test_what_is_right_runs(mine):
+def test_a_valid_algorithm_runs(mine):
     assert mine().status["status"] == "done"
 
 
-def test_a_state_may_name_its_parts_in_any_order(mine):
+def test_the_keys_of_a_state_may_come_in_any_order(mine):
     mine(INIT="w0, {'a': w0, 'b': 0.0}", LOCAL="w - server, {'b': 1.0, 'a': w}")
 
 
-@pytest.mark.parametrize(("place", "value"), WRONG)
-def test_what_is_wrong_is_one_sentence(mine, place, value):
-    with fails(*WRONG[place, value]):
-        mine(**{place: value})
+@pytest.mark.parametrize(("part", "value"), WRONG)
+def test_a_wrong_result_is_named(mine, part, value):
+    with fails(*WRONG[part, value]):
+        mine(**{part: value})
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_how_a_function_or_class_begins_is_one_sentence(mine, head):
-    with fails(HEADS[head][1]):
-        mine(**{head: HEADS[head][0]})
+@pytest.mark.parametrize("definition", DEFINITIONS)
+def test_a_wrong_definition_is_named(mine, definition):
+    with fails(DEFINITIONS[definition][1]):
+        mine(**{definition: DEFINITIONS[definition][0]})
 
 
-def test_a_dataclass_that_is_not_frozen_is_one_sentence(user_module):
+def test_a_dataclass_that_is_not_frozen_is_refused(user_module):
     user_module("mine", MINE.replace("(frozen=True)", ""))
     with fails("algo.class=mine.Mine", "write @dataclass(frozen=True) above its class, mine.py line 8"):
         locate_user_class("mine.Mine", "algo.class")
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_function_may_change_what_it_is_given(mine, debug):
-    """It changes a copy: the server's state is what ``server`` returns."""
+def test_a_function_may_change_its_arguments(mine, debug):
+    """The arguments are copies: the server's state is the result of ``server``."""
     state = {"INIT": "{'x': w0}, None", "batch), server)": "batch), server['x'])", "LOCAL": "w - server['x'], client",
              "OUTPUT": "server['x']", "debug": debug}  # fmt: skip
     plain = mine(**state, SERVER="{'x': server['x'] + mean}")
@@ -144,13 +146,13 @@ def test_a_function_may_change_what_it_is_given(mine, debug):
     assert rows_of(changing).equals(rows_of(plain))
 
 
-def test_a_value_that_is_kept_is_named_with_its_line(mine):
+def test_a_stored_value_of_another_call_is_named_with_its_line(mine):
     with fails("a value is used that was kept from another call", ", mine.py line 25"):
-        mine(BODY=KEPT, SERVER="server + mean + 0 * KEPT[-1]", **{"@dataclass": "KEPT = []\n\n\n@dataclass"})
+        mine(BODY=STORES_A_VALUE, SERVER="server + mean + 0 * KEPT[-1]", **{"@dataclass": "KEPT = []\n\n\n@dataclass"})
 
 
-@pytest.mark.parametrize("body", SAID)
-def test_what_fails_is_said_with_its_line(mine, body):
+@pytest.mark.parametrize("body", MESSAGES)
+def test_an_error_is_reported_with_its_line(mine, body):
     with pytest.raises((AttributeError, TypeError)) as caught:
         mine(BODY=body)
-    assert SAID[body] in describe_error(caught.value)
+    assert MESSAGES[body] in describe_error(caught.value)

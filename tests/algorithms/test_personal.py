@@ -1,4 +1,4 @@
-"""Methods with a model for each client: their boxes, where they end, trees, new clients, and what is measured."""
+"""Algorithms with a model for each client: boxes, fixed points and identities."""
 
 import boxes
 import numpy as np
@@ -19,22 +19,19 @@ def geometric(draws, probability):
     return 1 + np.floor(np.log(1 - draws) / np.log(1 - probability)).astype(int)
 
 
-def coins(q, probability):
-    """The coins of L2GD, and after which of them a round's pulls are over."""
-    steps, pulls = (
-        geometric(q.drawn.shared_uniforms[:, 0], probability),
-        geometric(q.drawn.shared_uniforms[:, 1], 1 - probability),
-    )
-    turns = [c for s, p in zip(steps, pulls, strict=True) for c in [0] * s + [1] * p]
-    return turns, np.cumsum(steps + pulls) - 1
+def coin_flips(q, probability):
+    """Return the coin flips of L2GD, 1 for a pull, and the last flip of each round."""
+    steps = geometric(q.drawn.shared_uniforms[:, 0], probability)
+    pulls = geometric(q.drawn.shared_uniforms[:, 1], 1 - probability)
+    flips = np.concatenate([np.repeat([0, 1], counts) for counts in zip(steps, pulls, strict=True)])
+    return list(flips), np.cumsum(steps + pulls) - 1
 
 
 def l2gd(q, lam, probability):
-    turns, ends = coins(q, probability)
-    points, own = personal.mixture(
-        q.H, q.c, q.p, np.zeros(7), turns, 0.04 * len(q.p), lam, probability
-    )  # step alpha = n * algo.step
-    return np.array(points)[ends], np.array(own)[ends]
+    flips, ends = coin_flips(q, probability)
+    step = 0.04 * len(q.p)  # alpha = n * algo.step
+    points, models = personal.mixture(q.H, q.c, q.p, np.zeros(7), flips, step, lam, probability)
+    return np.array(points)[ends], np.array(models)[ends]
 
 
 PFEDMAC = ("algo.lam={lam}", "algo.client_lr={eta}", "algo.server_lr=0.9", *STEPS)
@@ -85,13 +82,13 @@ BOXES = {
 
 
 @pytest.mark.parametrize("case", BOXES)
-def test_agrees_with_its_box(case, tmp_path):
+def test_algorithms_agree_with_their_boxes(case, tmp_path):
     overrides, box = BOXES[case]
     rest = ["reg=none"] if "reg=l1" not in overrides else []
     q = Quadratics(ragged(tmp_path, sizes=SIZES))
     texts = [text.format(lam=0.8 * q.l, eta=0.7 / q.l) for text in overrides]
-    name, *own = case.split()
-    config = ragged(tmp_path, f"algo={name}", *own, *rest, "rounds=12", *texts, sizes=SIZES)
+    name, *options = case.split()
+    config = ragged(tmp_path, f"algo={name}", *options, *rest, "rounds=12", *texts, sizes=SIZES)
     points, theirs = box(Quadratics(config))
     assert np.abs(theirs[-1] - theirs[-1].mean(axis=0)).max() > 0.05
     np.testing.assert_allclose(client_models_by_round(config), theirs, atol=1e-8)
@@ -115,13 +112,13 @@ def test_pfedmac_sh_agrees_with_its_box(tmp_path):
         np.testing.assert_allclose(client_models_by_round(config), theirs, atol=1e-8)
 
 
-# ---------------------------------------------------------------- where they end
+# ---------------------------------------------------------------- fixed points
 
 LONG = ("rounds=4000", "eval_every=4000", "reg=none")
 
 
-def ends(tmp_path, name, *overrides, **options):
-    """The point and the models that a run of many rounds ends at."""
+def run_to_end(tmp_path, name, *overrides, **options):
+    """Return the final point and the final models of a run of many rounds."""
     config = ragged(tmp_path, f"algo={name}", *LONG, *overrides, sizes=SIZES, **options)
     *_, last = snapshots(config)
     return flat({k: v[0] for k, v in last.solution.items()}), own_models(last)
@@ -132,92 +129,115 @@ def q(tmp_path):
     return Quadratics(ragged(tmp_path, sizes=SIZES))
 
 
-def near(found, closed):
-    np.testing.assert_allclose(found, closed, atol=1e-6)
+def assert_near(actual, closed):
+    np.testing.assert_allclose(actual, closed, atol=1e-6)
 
 
 @pytest.mark.parametrize(("eta", "steps"), [(0.5, 1), (0.2, 4)])
 def test_pfedme_ends_at_its_fixed_point(eta, steps, q, tmp_path):
-    x, own = ends(tmp_path, "pfedme", "algo.lam=2", f"algo.client_lr={eta}", "local_epochs=null",
-                  f"local_steps={steps}")  # fmt: skip
+    x, models = run_to_end(
+        tmp_path, "pfedme", "algo.lam=2", f"algo.client_lr={eta}", "local_epochs=null", f"local_steps={steps}"
+    )
     h, c = personal.envelopes(q.H, q.c, 2.0)
-    near(x, boxes.fedgd_fixed_point(h, c, q.p, eta, steps))
+    assert_near(x, boxes.fedgd_fixed_point(h, c, q.p, eta, steps))
     if steps == 1:
-        near(own, [boxes.prox(q.H[i], q.c[i], 0.5, x) for i in range(4)])
+        assert_near(models, [boxes.prox(q.H[i], q.c[i], 0.5, x) for i in range(4)])
 
 
 def test_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
-    x, own = ends(tmp_path, "pfedmac", f"algo.lam={lam}", f"algo.client_lr={1 / lam}")
-    closed, models = personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam)
-    near(x, closed)
-    near(own, models)
+    x, models = run_to_end(tmp_path, "pfedmac", f"algo.lam={lam}", f"algo.client_lr={1 / lam}")
+    closed, closed_models = personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam)
+    assert_near(x, closed)
+    assert_near(models, closed_models)
 
 
 def test_sparse_pfedmac_ends_at_its_optimum(q, tmp_path):
     lam = 0.8 * q.l
-    x, own = ends(tmp_path, "pfedmac_s", f"algo.lam={lam}", f"algo.client_lr={1 / lam}", *SMOOTH, "rounds=1500",
-                  "eval_every=1500", "algo.iterations=2000")  # fmt: skip
-    closed, models = personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam, boxes.soft(0.4))
-    near(x, closed)
-    near(own, models)
-    assert 0 < np.count_nonzero(own == 0) < own.size
-    np.testing.assert_array_equal(own == 0, models == 0)
+    x, models = run_to_end(
+        tmp_path,
+        "pfedmac_s",
+        f"algo.lam={lam}",
+        f"algo.client_lr={1 / lam}",
+        *SMOOTH,
+        "rounds=1500",
+        "eval_every=1500",
+        "algo.iterations=2000",
+    )
+    closed, closed_models = personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam, boxes.soft(0.4))
+    assert_near(x, closed)
+    assert_near(models, closed_models)
+    assert 0 < np.count_nonzero(models == 0) < models.size
+    np.testing.assert_array_equal(models == 0, closed_models == 0)
 
 
 @pytest.mark.parametrize(("steps", "edge_rounds"), [(1, 1), (3, 2)])
 def test_pfedmac_sh_ends_at_its_fixed_point(steps, edge_rounds, q, tmp_path):
-    """With one step of both kinds that is pFedMac's optimum, whatever lambda_2 is."""
+    """With one step of clients and of edges the fixed point is pFedMac's optimum, whatever lambda_2 is."""
     lam = 0.8 * q.l
     tree = ["topology=tree", "topology.map=[0,1,1,0]", f"topology.rounds={edge_rounds}"]
-    x, own = ends(tmp_path, "pfedmac_sh", f"algo.lam={lam}", f"algo.client_lr={0.7 / lam}", "algo.edge_lam=0.5",
-                  "algo.edge_lr=1.2", *tree, "local_epochs=null", f"local_steps={steps}", "algo.iterations=2000",
-                  SMOOTH[-1], "rounds=1000", "eval_every=1000")  # fmt: skip
+    x, models = run_to_end(
+        tmp_path,
+        "pfedmac_sh",
+        f"algo.lam={lam}",
+        f"algo.client_lr={0.7 / lam}",
+        "algo.edge_lam=0.5",
+        "algo.edge_lr=1.2",
+        *tree,
+        "local_epochs=null",
+        f"local_steps={steps}",
+        "algo.iterations=2000",
+        SMOOTH[-1],
+        "rounds=1000",
+        "eval_every=1000",
+    )
     edges = [[0, 3], [1, 2]]
     closed = personal_fixed_points.pfedmac_sh_fixed_point(
         q.H, q.c, q.p, edges, lam, 0.5, 0.7 / lam, 1.2, steps, edge_rounds
     )
-    near(x, closed)
+    assert_near(x, closed)
     if steps == edge_rounds == 1:
-        near(x, personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam)[0])
-        near(own, [np.linalg.solve(h, c + lam * x) for h, c in zip(q.H, q.c, strict=True)])
+        assert_near(x, personal_fixed_points.pfedmac_optimum(q.H, q.c, q.p, lam)[0])
+        assert_near(models, [np.linalg.solve(h, c + lam * x) for h, c in zip(q.H, q.c, strict=True)])
 
 
 def test_mixture_with_variance_reduction_ends_at_its_optimum(q, tmp_path):
     best = personal_fixed_points.mixture_optimum(q.H, q.c, q.p, 0.6)
-    x, own = ends(tmp_path, "mixture", "algo.lam=0.6", "algo.variance_reduction=true")
-    near(own, best)
-    near(x, q.p @ best)
-    plain = ends(tmp_path, "mixture", "algo.lam=0.6")[1]
-    assert 1e-3 < np.abs(plain - best).max() < 1  # near the optimum, as far as its step is long
+    x, models = run_to_end(tmp_path, "mixture", "algo.lam=0.6", "algo.variance_reduction=true")
+    assert_near(models, best)
+    assert_near(x, q.p @ best)
+    plain = run_to_end(tmp_path, "mixture", "algo.lam=0.6")[1]
+    assert 1e-3 < np.abs(plain - best).max() < 1  # the distance from the optimum is of the order of the step
 
 
 @pytest.mark.parametrize(("solver", "s"), [("fedavg", 0.02), ("feddualavg", 0.02)])
 def test_ditto_ends_at_its_fixed_point(solver, s, q, tmp_path):
-    x, own = ends(tmp_path, "ditto", f"algo.solver={solver}", f"algo.client_lr={s}", "algo.lam=0.5", *STEPS)
+    x, models = run_to_end(tmp_path, "ditto", f"algo.solver={solver}", f"algo.client_lr={s}", "algo.lam=0.5", *STEPS)
     w = boxes.fedgd_fixed_point(q.H, q.c, q.p, s, 3)
-    near(x, w)
-    near(own, [np.linalg.solve(q.H[i] + 0.5 * np.eye(7), q.c[i] + 0.5 * w) for i in range(4)])
+    assert_near(x, w)
+    assert_near(models, [np.linalg.solve(q.H[i] + 0.5 * np.eye(7), q.c[i] + 0.5 * w) for i in range(4)])
 
 
 def test_apfl_ends_at_its_fixed_point(q, tmp_path):
     s = 1 / q.L
-    x, own = ends(tmp_path, "apfl", f"algo.client_lr={s}", "algo.alpha=0.6", *STEPS, "rounds=20000", "eval_every=20000")
+    x, models = run_to_end(
+        tmp_path, "apfl", f"algo.client_lr={s}", "algo.alpha=0.6", *STEPS, "rounds=20000", "eval_every=20000"
+    )
     w, closed = personal_fixed_points.apfl_fixed_point(q.H, q.c, q.p, s, 3, np.full(4, 0.6))
-    near(x, w)
-    near(own, closed)
+    assert_near(x, w)
+    assert_near(models, closed)
 
 
 def test_local_ends_at_local_optima(q, tmp_path):
-    near(ends(tmp_path, "local", f"algo.client_lr={1 / q.L}", "rounds=20000", "eval_every=20000")[1],
-         np.linalg.solve(q.H, q.c[..., None])[..., 0])  # fmt: skip
+    _, models = run_to_end(tmp_path, "local", f"algo.client_lr={1 / q.L}", "rounds=20000", "eval_every=20000")
+    assert_near(models, np.linalg.solve(q.H, q.c[..., None])[..., 0])
 
 
 # ---------------------------------------------------------------- identities
 
 
 def test_pfedmac_is_pfedme_without_its_quadratic_term(tmp_path):
-    """The same iterates when that term is added to each f."""
+    """pFedMac with the quadratic term added to each f has the iterates of pFedMe."""
     rest = ("algo.lam=2", "algo.client_lr=0.3", "batch_size=5", "clients_per_round=2", "reg=none", "rounds=8")
     one, other = (ragged(tmp_path, *algo, *rest, sizes=SIZES) for algo in (["algo=pfedme"],
                   ["algo=pfedmac", "algo.ridge=2"]))  # fmt: skip
@@ -225,21 +245,30 @@ def test_pfedmac_is_pfedme_without_its_quadratic_term(tmp_path):
     np.testing.assert_allclose(client_models_by_round(one), client_models_by_round(other), atol=1e-12)
 
 
-def test_limits_of_the_mixture(q, tmp_path):
-    near(ends(tmp_path, "mixture", "algo.lam=0", "algo.probability=0.5", f"algo.step={0.5 / q.L}", "rounds=20000",
-              "eval_every=20000")[1], np.linalg.solve(q.H, q.c[..., None])[..., 0])  # fmt: skip
-    x, own = ends(tmp_path, "mixture", "algo.lam=1e6", "algo.probability=0.5", "algo.step=5e-7")  # step lam / p = 1
-    near(own, np.tile(x, (4, 1)))
+def test_the_mixture_has_local_training_and_consensus_as_limits(q, tmp_path):
+    local_training = (
+        "algo.lam=0",
+        "algo.probability=0.5",
+        f"algo.step={0.5 / q.L}",
+        "rounds=20000",
+        "eval_every=20000",
+    )
+    _, models = run_to_end(tmp_path, "mixture", *local_training)
+    assert_near(models, np.linalg.solve(q.H, q.c[..., None])[..., 0])
+    x, models = run_to_end(
+        tmp_path, "mixture", "algo.lam=1e6", "algo.probability=0.5", "algo.step=5e-7"
+    )  # step lam / p = 1
+    assert_near(models, np.tile(x, (4, 1)))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("little", [1e-9, 1e-7, 1e-4])
-def test_a_small_ridge_does_no_harm(precision, little, tmp_path):
-    """What lies outside of a basis of all directions is rounding, and is not divided by the ridge."""
+@pytest.mark.parametrize("ridge", [1e-9, 1e-7, 1e-4])
+def test_a_small_ridge_does_not_magnify_rounding(precision, ridge, tmp_path):
+    """Outside of a basis of all directions lies rounding alone, which must not be divided by the ridge."""
     q = Quadratics(ragged(tmp_path, sizes=SIZES))
     rest = [f"algo.lam={q.l}", "reg=none", f"precision={precision}", "rounds=30", "eval_every=30"]
     none, some = (
-        ragged(tmp_path, "algo=pfedmac", f"algo.ridge={ridge}", *rest, sizes=SIZES) for ridge in (1e-12, little)
+        ragged(tmp_path, "algo=pfedmac", f"algo.ridge={value}", *rest, sizes=SIZES) for value in (1e-12, ridge)
     )
     one, other = (run(config, f"r{i}").personal["weights"] for i, config in enumerate((none, some)))
     np.testing.assert_allclose(one, other, atol=0.01)

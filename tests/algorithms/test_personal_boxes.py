@@ -21,20 +21,20 @@ def test_pfedmac_with_a_ridge_is_pfedme(cohorts):
     np.testing.assert_allclose(ridged[1], alike[1], atol=1e-12)
 
 
-def test_pfedme_and_pfedmac_are_fedgd_on_other_functions():
+def test_pfedme_and_pfedmac_are_fedgd_on_envelopes_and_correlations():
     for name, functions, lam in (("pfedme", personal.envelopes, 2.0), ("pfedmac", personal.correlations, LAM)):
         h, c = functions(H, C, lam)
         points = run(name, 20, lam, 0.4, 3, cohorts=COHORTS)[0]
         np.testing.assert_allclose(points, boxes.fedgd(h, c, P, START, 20, 0.4, 3, COHORTS), atol=1e-12)
 
 
-def test_pfedme_with_a_whole_step_is_fedprox():
+def test_pfedme_with_a_full_step_is_fedprox():
     points = run("pfedme", 20, 2.0, 0.5, 1, cohorts=COHORTS)[0]
     np.testing.assert_allclose(points, boxes.fedprox(H, C, P, START, 20, 2.0, COHORTS), atol=1e-12)
 
 
-def test_pfedmac_needs_more_than_finite_functions():
-    """All F_i are finite, and where f_i is less curved than lam they are not convex: the rule runs away."""
+def test_pfedmac_diverges_without_strong_convexity():
+    """All F_i are finite, but not convex if the strong convexity of f_i is less than lam."""
     assert np.linalg.eigvalsh(personal.correlations(H, C, SMALLEST)[0]).min() == pytest.approx(0, abs=1e-12)
     assert np.linalg.eigvalsh(personal.correlations(H, C, 2.0)[0]).min() < 0
     assert np.linalg.eigvalsh(np.tensordot(P, personal.correlations(H, C, 2.0)[0], 1)).min() < 0
@@ -42,25 +42,25 @@ def test_pfedmac_needs_more_than_finite_functions():
     assert np.linalg.norm(points[-1]) > 1e6
 
 
-def test_conjugate_form():
+def test_correlations_are_a_conjugate():
     rng = np.random.default_rng(6)
     inverse = np.linalg.inv(H[0])
     for x in rng.standard_normal((3, 6)):
 
-        def inside(u, x=x):
+        def objective(u, x=x):
             return u @ H[0] @ u / 2 - C[0] @ u - LAM * u @ x
 
-        found = minimize(inside, np.zeros(6), method="BFGS", options={"gtol": 1e-9})
+        solution = minimize(objective, np.zeros(6), method="BFGS", options={"gtol": 1e-9})
         value = LAM / 2 * x @ x - personal.conjugate(H[0], C[0], LAM * x)
-        assert found.fun + LAM / 2 * x @ x == pytest.approx(value, abs=1e-10)
-        assert (value <= np.array([inside(u) for u in rng.standard_normal((100, 6))]) + LAM / 2 * x @ x).all()
+        assert solution.fun + LAM / 2 * x @ x == pytest.approx(value, abs=1e-10)
+        assert (value <= np.array([objective(u) for u in rng.standard_normal((100, 6))]) + LAM / 2 * x @ x).all()
         h, c = personal.correlations(H, C, LAM)
         assert x @ h[0] @ x / 2 - c[0] @ x - C[0] @ inverse @ C[0] / 2 == pytest.approx(value, abs=1e-12)
         slope = LAM * (x - np.linalg.solve(H[0], C[0] + LAM * x))
         np.testing.assert_allclose(h[0] @ x - c[0], slope, atol=1e-12)
 
 
-def test_envelopes():
+def test_envelopes_have_the_gradient_of_the_prox():
     h, c = personal.envelopes(H, C, 2.0)
     u = np.array([boxes.prox(H[i], C[i], 0.5, START) for i in range(5)])
     np.testing.assert_allclose(personal.gradients(h, c, np.tile(START, (5, 1))), 2 * (START - u), atol=1e-12)
@@ -68,7 +68,7 @@ def test_envelopes():
 
 @pytest.mark.parametrize("inner", PENALTIES, ids=["l1", "logcosh", "huber"])
 @pytest.mark.parametrize("start", [0.0, 50.0])
-def test_inner_solves(inner, start):
+def test_inner_solutions_are_stationary(inner, start):
     rng = np.random.default_rng(7)
     for h, b in zip(H, 3 * rng.standard_normal((5, 6)), strict=True):
         u = inner(h, b, np.full(6, start))
@@ -89,25 +89,25 @@ def test_smoothed_l1_tends_to_l1():
         assert near < far
 
 
-def test_apfl_has_local_models_and_fedgd_at_its_ends():
+def test_apfl_has_fedgd_and_local_training_as_limits():
     s = 0.5 / LARGEST
     points, models, _ = run("apfl", 20, s, 3, np.zeros(5))
     np.testing.assert_allclose(points, boxes.fedgd(H, C, P, START, 20, s, 3), atol=1e-12)
     assert max_difference(models[-1], points[-1]) < 1e-14
     alone = run("apfl", 20, s, 3, np.ones(5))[1]
     for i in range(5):
-        own = boxes.fedgd(H[i : i + 1], C[i : i + 1], np.ones(1), START, 20, s, 3)
-        np.testing.assert_allclose(np.array(alone)[:, i], own, atol=1e-12)
+        local = boxes.fedgd(H[i : i + 1], C[i : i + 1], np.ones(1), START, 20, s, 3)
+        np.testing.assert_allclose(np.array(alone)[:, i], local, atol=1e-12)
 
 
-def test_ditto_is_its_global_method_beside_personal_models():
+def test_the_global_model_of_ditto_is_fedgd():
     points, models = run("ditto", 20, 0.1, 3, 1.0, 0.1, 2, cohorts=COHORTS)
     np.testing.assert_array_equal(points, boxes.fedgd(H, C, P, START, 20, 0.1, 3, COHORTS))
     absent = next(i for i in range(5) if i not in COHORTS[1])
     np.testing.assert_array_equal(models[1][absent], models[0][absent])
 
 
-def test_cohort_of_all_is_no_cohort():
+def test_a_cohort_of_all_clients_changes_nothing():
     for name, options in {
         "apfl": (0.1, 3, ALPHAS),
         "pfedme": (1.0, 0.5, 3, 0.9),

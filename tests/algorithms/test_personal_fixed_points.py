@@ -1,4 +1,4 @@
-"""The oracles of personal_boxes.py against the closed forms of where they stop."""
+"""The oracles of personal_boxes.py against the closed forms of their fixed points."""
 
 import boxes
 import numpy as np
@@ -16,7 +16,7 @@ PENALTIES = [personal.l1(0.5), personal.logcosh(0.5, 0.1), personal.huber(0.5, 0
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-def test_apfl_with_fixed_weights(steps):
+def test_apfl_with_fixed_weights_ends_at_its_closed_form(steps):
     s = 1 / LARGEST
     points, models, weights = run("apfl", 4000 // steps, s, steps, ALPHAS)
     w, closed = personal_fixed_points.apfl_fixed_point(H, C, P, s, steps, ALPHAS)
@@ -29,7 +29,7 @@ def test_apfl_with_fixed_weights(steps):
     assert max_difference(closed[-1], LOCAL[-1]) < 1e-12  # alpha = 1
 
 
-def test_apfl_with_adaptive_weights():
+def test_apfl_with_adaptive_weights_ends_at_local_optima():
     points, models, weights = run("apfl", 2000, 0.5 / LARGEST, 1, np.full(5, 0.5), adaptive=True)
     assert max_difference(points[-1], SMOOTH) < 1e-8
     assert max_difference(models[-1], LOCAL) < 1e-8
@@ -56,7 +56,7 @@ def test_step_of_adaptive_weights_is_a_gradient_step():
 
 
 @pytest.mark.parametrize(("eta", "steps", "beta"), [(1.0, 1, 1.0), (0.5, 4, 1.0), (0.5, 4, 0.7), (0.2, 20, 1.8)])
-def test_pfedme(eta, steps, beta):
+def test_pfedme_ends_at_its_closed_form(eta, steps, beta):
     points, models = run("pfedme", 300, 1.0, eta, steps, beta)
     h, c = personal.envelopes(H, C, 1.0)
     closed = boxes.fedgd_fixed_point(h, c, P, eta, steps)
@@ -69,7 +69,7 @@ def test_pfedme(eta, steps, beta):
 
 
 @pytest.mark.parametrize(("eta", "steps", "beta"), [(1 / LAM, 1, 1.0), (1.0, 4, 1.0), (1.0, 4, 0.7), (1.0, 20, 1.8)])
-def test_pfedmac(eta, steps, beta):
+def test_pfedmac_ends_at_its_closed_form(eta, steps, beta):
     points, models = run("pfedmac", 400, LAM, eta, steps, beta)
     h, c = personal.correlations(H, C, LAM)
     closed = boxes.fedgd_fixed_point(h, c, P, eta, steps)
@@ -83,7 +83,7 @@ def test_pfedmac(eta, steps, beta):
 
 
 @pytest.mark.parametrize("inner", PENALTIES, ids=["l1", "logcosh", "huber"])
-def test_pfedmac_s(inner):
+def test_pfedmac_s_ends_at_its_optimum(inner):
     points, models = run("pfedmac", 250, LAM, 1 / LAM, 1, inner=inner)
     x, u = points[-1], models[-1]
     assert max_difference(x, P @ u) < 1e-8
@@ -102,12 +102,12 @@ def test_pfedmac_s(inner):
 
 @pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize(("steps", "edge_steps"), [(1, 1), (3, 1), (1, 4), (3, 4)])
-def test_pfedmac_sh(restart, steps, edge_steps):
+def test_pfedmac_sh_ends_at_its_closed_form(restart, steps, edge_steps):
     options = (EDGES, LAM, 0.5, 0.5 / LAM, 1.0, steps, edge_steps)
     points, _, _ = run("pfedmac_sh", 300, *options, restart=restart)
     closed = personal_fixed_points.pfedmac_sh_fixed_point(H, C, P, *options, restart=restart)
     assert max_difference(points[-1], closed) < 1e-8
-    # the box knows lam_2 as the length of a step alone: with one step of both kinds it is pFedMac with lam_1
+    # in the box lam_2 is a step size alone: with one step of clients and of edges it is pFedMac with lam_1
     assert (max_difference(closed, personal_fixed_points.pfedmac_optimum(H, C, P, LAM)[0]) < 1e-8) == (
         steps == edge_steps == 1
     )
@@ -116,7 +116,7 @@ def test_pfedmac_sh(restart, steps, edge_steps):
 
 
 @pytest.mark.parametrize("edge_steps", [1, 4])
-def test_pfedmac_sh_nested(edge_steps):
+def test_pfedmac_sh_with_nested_steps_ends_at_its_optimum(edge_steps):
     lam_1, lam_2 = 0.5 * SMALLEST, 0.2 * SMALLEST
     points, models = run("pfedmac_sh_nested", 400, EDGES, lam_1, lam_2, 1 / lam_2 / edge_steps, edge_steps)
     closed = personal_fixed_points.pfedmac_sh_optimum(H, C, P, EDGES, lam_1, lam_2)
@@ -129,7 +129,7 @@ def test_pfedmac_sh_nested(edge_steps):
 
 
 @pytest.mark.parametrize(("lam", "e"), [(0.0, 1), (1.0, 1), (5.0, 4)])
-def test_ditto(lam, e):
+def test_ditto_ends_at_its_closed_form(lam, e):
     points, models = run("ditto", 500, 0.5 / LARGEST, e, lam, 1 / (LARGEST + lam), 3)
     w = boxes.fedgd_fixed_point(H, C, P, 0.5 / LARGEST, e)
     assert max_difference(points[-1], w) < 1e-8
@@ -138,12 +138,12 @@ def test_ditto(lam, e):
     )
 
 
-# ---------------------------------------------------------------- the mixture: no fixed point but a cycle
+# ---------------------------------------------------------------- the mixture: a cycle instead of a fixed point
 
 
 @pytest.mark.parametrize("turn", [[0, 1], [0, 0, 1, 0, 1]])
-def test_mixture_goes_round_near_its_optimum(turn):
-    """The cycle is off by the length of the step, and two lengths extrapolate to the optimum."""
+def test_the_mixture_cycles_near_its_optimum(turn):
+    """The distance of the cycle is proportional to the step, and two steps extrapolate to the optimum."""
     lam, probability = 0.6, np.mean(turn)
     best, cycles = personal_fixed_points.mixture_optimum(H, C, P, lam), []
     for step in (0.1, 0.05):
@@ -154,7 +154,7 @@ def test_mixture_goes_round_near_its_optimum(turn):
     assert max_difference(2 * cycles[1] - cycles[0], best) < 0.1 * max_difference(cycles[1], best)
 
 
-def test_mean_of_the_coins_is_a_gradient_step():
+def test_the_mean_over_the_coin_is_a_gradient_step():
     lam, probability, step = 0.6, 0.3, 0.5
     x = run("mixture", COINS[:50], step, lam, probability)[1][-1]
     descend = x - step / (5 * 0.7) * personal.gradients(H, C, x)
@@ -165,7 +165,7 @@ def test_mean_of_the_coins_is_a_gradient_step():
     assert max_difference(personal.gradients(H, C, best) + lam * (best - P @ best), 0) < 1e-13
 
 
-def test_mixture_with_coins_of_chance_stays_near():
+def test_the_mixture_with_random_coins_stays_near_its_optimum():
     lam = 0.6
     probability = lam / (LARGEST + lam)
     coins = list(np.random.default_rng(0).random(20_000) < probability)
@@ -177,7 +177,7 @@ def test_mixture_with_coins_of_chance_stays_near():
     )  # the step is affine, so the mean over time is right
 
 
-def test_limits_of_the_mixture():
+def test_the_mixture_has_local_training_and_consensus_as_limits():
     assert max_difference(personal_fixed_points.mixture_optimum(H, C, P, 0.0), LOCAL) < 1e-12
     assert max_difference(personal_fixed_points.mixture_optimum(H, C, P, 1e-7), LOCAL) < 1e-5
     assert max_difference(personal_fixed_points.mixture_optimum(H, C, P, 1e7), SMOOTH) < 1e-5
@@ -185,9 +185,9 @@ def test_limits_of_the_mixture():
     assert max_difference(pulled[1], P @ pulled[0]) < 1e-14
 
 
-def test_communications_of_the_mixture():
+def test_the_mixture_communicates_at_a_pull_after_a_step():
     assert personal.communications([1, 1, 0, 0, 1, 1, 1, 0, 1, 0]) == 2
-    # from 1 to 1 the mean stays where it is
+    # between two pulls the mean is constant
     points, models = run("mixture", [0, 1, 1, 1], 0.5, 0.6, 0.3)
     assert max_difference(points[1:], points[0]) < 1e-14
     assert max_difference(models[3], models[1]) > 0.01

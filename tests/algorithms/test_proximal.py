@@ -1,4 +1,4 @@
-"""Methods with client proxes and control variates: their boxes, and where they end."""
+"""Algorithms with client proxes and control variates: boxes and fixed points."""
 
 import boxes
 import numpy as np
@@ -25,7 +25,7 @@ BOXES = {
         lambda q: q.box("fedsplit", s=0.2, psi_prox=q.psi, ridge=0.3),
     ),
     "feddyn": ((), lambda q: q.box("feddyn", alpha=1 / q.step)),
-    "feddyn partly": ((SOME,), lambda q: q.box("feddyn", alpha=1 / q.step, cohorts=q.drawn.cohort)),
+    "feddyn with cohorts": ((SOME,), lambda q: q.box("feddyn", alpha=1 / q.step, cohorts=q.drawn.cohort)),
     "fedpd": ((), lambda q: q.box("fedpd", s=q.step)),
     "scaffold algo.option=1": (
         STEPS,
@@ -46,32 +46,37 @@ BOXES = {
         ),
     ),
     "feddr": ((), lambda q: q.box("feddr", eta=q.step, psi_prox=q.psi)),
-    "feddr algo.relaxation=1.5 partly": (
+    "feddr algo.relaxation=1.5 with cohorts": (
         (SOME,),
         lambda q: q.box("feddr", eta=q.step, alpha=1.5, psi_prox=q.psi, cohorts=q.drawn.cohort),
     ),
     "fedadmm": ((), lambda q: q.box("fedadmm", rho=1 / q.step, psi_prox=q.psi)),
-    "fedadmm partly": ((SOME,), lambda q: q.box("fedadmm", rho=1 / q.step, psi_prox=q.psi, cohorts=q.drawn.cohort)),
+    "fedadmm with cohorts": (
+        (SOME,),
+        lambda q: q.box("fedadmm", rho=1 / q.step, psi_prox=q.psi, cohorts=q.drawn.cohort),
+    ),
     "fast_fedda": (STEPS, lambda q: q.box("fast_fedda", gamma=2 * q.L, mu=q.l, steps=4, psi_prox=q.psi)),
     "fedcomposite": (STEPS, lambda q: q.box("zhang", eta=0.02, eta_g=0.7, steps=4, psi_prox=q.psi)),
 }
 
 
 @pytest.mark.parametrize("case", BOXES)
-def test_agrees_with_its_box(case, tmp_path):
-    name, *own = case.split()
+def test_algorithms_agree_with_their_boxes(case, tmp_path):
+    name, *options = case.split()
     overrides, box = BOXES[case]
     rates = ["algo.client_lr=0.02", "algo.server_lr=0.7"] if name in ("scaffold", "fedcomposite") else []
-    own = [text for text in own if "=" in text]
-    config = ragged(tmp_path, f"algo={name}", *own, *rates, "reg.strength=0.4", "rounds=15", *overrides, sizes=SIZES)
-    ours, theirs = outputs_by_round(config), box(Quadratics(config))
-    assert np.abs(theirs[-1]).max() > 0.05
-    np.testing.assert_allclose(ours, theirs, atol=1e-11)
+    options = [text for text in options if "=" in text]
+    config = ragged(
+        tmp_path, f"algo={name}", *options, *rates, "reg.strength=0.4", "rounds=15", *overrides, sizes=SIZES
+    )
+    expected = box(Quadratics(config))
+    assert np.abs(expected[-1]).max() > 0.05
+    np.testing.assert_allclose(outputs_by_round(config), expected, atol=1e-11)
 
 
-# ---------------------------------------------------------------- where they end
+# ---------------------------------------------------------------- fixed points
 
-# The rates that suit that problem, where an algorithm's own do not.
+# Rates that suit the problem, for algorithms whose defaults do not.
 RATES: dict[str, tuple[str, ...]] = dict.fromkeys(("scaffold", "fedcomposite"), ("algo.client_lr=0.02",))
 EXACT = {
     name: case
@@ -81,13 +86,13 @@ EXACT = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_reaches_the_optimum(name):
-    """Where it takes part of the clients, with two of four, too; fedgd needs all of them."""
+def test_exact_algorithms_reach_the_optimum(name):
+    """Algorithms with partial participation reach the optimum with two of four clients too, except for fedgd."""
     partly = EXACT[name].traits.partial and name != "fedgd"
     check_reaches_optimum(EXACT[name], ("null", "2") if partly else ("null",))
 
 
-def test_at_least_these_are_exact():
+def test_known_exact_algorithms_have_the_trait():
     assert set(EXACT) >= {
         *("fedgd", "fedsplit", "feddyn", "fedpd", "scaffold", "proxskip", "feddr", "fedadmm", "fedcomposite"),
     }
@@ -98,25 +103,25 @@ def test_at_least_these_are_exact():
 
 
 @pytest.mark.parametrize("steps", [2, 10])
-def test_fedgd_ends_at_its_wrong_point(steps, tmp_path):
+def test_fedgd_ends_at_its_closed_form(steps, tmp_path):
     config = ragged(
         tmp_path, "algo=fedgd", f"algo.steps={steps}", "reg=none", "rounds=2000", "eval_every=2000", sizes=SIZES
     )
     q = Quadratics(config)
-    wrong = boxes.fedgd_fixed_point(q.H, q.c, q.p, 1 / q.L, steps)
-    np.testing.assert_allclose(outputs_by_round(config)[-1], wrong, atol=1e-8)
-    assert np.abs(wrong - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
+    closed = boxes.fedgd_fixed_point(q.H, q.c, q.p, 1 / q.L, steps)
+    np.testing.assert_allclose(outputs_by_round(config)[-1], closed, atol=1e-8)
+    assert np.abs(closed - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
 
 
 @pytest.mark.parametrize("mu", [0.5, 5.0])
-def test_fedprox_ends_at_its_wrong_point(mu, tmp_path):
+def test_fedprox_ends_at_its_closed_form(mu, tmp_path):
     config = ragged(
         tmp_path, "algo=fedprox", f"algo.mu={mu}", "reg=none", "rounds=2000", "eval_every=2000", sizes=SIZES
     )
     q = Quadratics(config)
-    wrong = boxes.fedprox_fixed_point(q.H, q.c, q.p, 1 / mu)
-    np.testing.assert_allclose(outputs_by_round(config)[-1], wrong, atol=1e-8)
-    assert np.abs(wrong - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
+    closed = boxes.fedprox_fixed_point(q.H, q.c, q.p, 1 / mu)
+    np.testing.assert_allclose(outputs_by_round(config)[-1], closed, atol=1e-8)
+    assert np.abs(closed - boxes.optimum(q.H, q.c, q.p)).max() > 1e-3
 
 
 def test_fedsplit_contracts_as_theorem_1_says(tmp_path):
@@ -141,7 +146,7 @@ def test_fedsplit_on_losses_that_are_not_strongly_convex(tmp_path):
     np.testing.assert_allclose(outputs_by_round(config)[-1], boxes.optimum(q.H + 0.01 * np.eye(7), q.c, q.p), atol=1e-8)
 
 
-def test_skipping_communication_ends_elsewhere(tmp_path):
+def test_fedpd_with_skipped_communication_misses_the_optimum(tmp_path):
     config = ragged(tmp_path, "algo=fedpd", "algo.skip=0.3", "reg=none", "rounds=400", "eval_every=400", sizes=SIZES)
     q = Quadratics(config)
     assert np.abs(outputs_by_round(config)[-1] - boxes.optimum(q.H, q.c, q.p)).max() > 1e-4

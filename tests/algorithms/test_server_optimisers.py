@@ -1,4 +1,4 @@
-"""Server optimisers and Fast-FedDA: their box in NumPy, and identities with FedDualAvg."""
+"""Server optimisers and Fast-FedDA: a box in NumPy, and identities with FedDualAvg."""
 
 import boxes
 import numpy as np
@@ -12,8 +12,8 @@ SOME = "clients_per_round=2"
 
 
 @pytest.mark.parametrize("name", ["fedavgm", "fedadam", "fedyogi", "fedadagrad"])
-def test_server_optimisers_are_those_of_the_box(name, tmp_path):
-    """Algorithm 2 of Reddi et al.: no correction of bias, v from tau^2 on, and tau outside the root."""
+def test_server_optimisers_agree_with_their_box(name, tmp_path):
+    """Algorithm 2 of Reddi et al. has no bias correction, starts v at tau^2, and adds tau outside the root."""
     rest = ["algo.client_lr=0.05", "algo.beta1=0.8", "reg=none", "batch_size=4", SOME]
     config = ragged(tmp_path, f"algo={name}", "algo.server_lr=0.3", *rest, "rounds=6", sizes=SIZES)
     q = Quadratics(config)

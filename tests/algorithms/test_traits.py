@@ -1,4 +1,4 @@
-"""What an algorithm can do is one value, stated and not inherited."""
+"""The traits of an algorithm are stated in its class, and not inherited."""
 
 from dataclasses import dataclass
 
@@ -33,12 +33,12 @@ def test_every_choice_has_traits(name):
 
 
 @pytest.mark.parametrize("name", [name for name in choice_names("algo") if not traits_of(name).mirrored])
-def test_only_who_asks_gets_a_mirror_map(name):
+def test_algorithms_without_the_trait_refuse_mirror_maps(name):
     with fails(f"algo={name} knows no mirror maps"):
         prepare(small(f"algo={name}", "mirror=diagonal", "clients_per_round=null", "reg=l1"))
 
 
-def test_a_plug_in_that_says_nothing_is_refused_a_mirror_map(user_module):
+def test_a_plug_in_without_traits_refuses_mirror_maps(user_module):
     user_module("mine", "from fcorun.algorithms import FedDualAvg\n\n\nclass Mine(FedDualAvg):\n    pass\n")
     config = small("mirror=diagonal")
     config["algo"] |= {"class": "mine.Mine", "name": "mine"}

@@ -1,4 +1,4 @@
-"""Trees: who talks to whom, what it costs, and that FedAvg and FedDualAvg on them are what they should be."""
+"""Trees: their edges, their communication, and FedAvg and FedDualAvg on trees."""
 
 from pathlib import Path
 
@@ -21,11 +21,11 @@ ON_TREES = [name for name, kind in KINDS.items() if issubclass(kind, Algorithm) 
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if traits_of(name).hierarchy != "only"])
-def test_one_round_of_the_edges_is_a_star_or_trees_are_refused(name, tmp_path):
-    """Where edges pass on the means of their clients, the cloud's mean of them is that of all clients."""
+def test_one_round_of_the_edges_is_a_star_unless_trees_are_refused(name, tmp_path):
+    """If edges send the means of their clients, the cloud's mean of the edges is the mean of all clients."""
     rest = [f"algo={name}", "rounds=5", "reg.strength=0.2", "clients_per_round=null"]
     rest += ["batch_size=4"] if not traits_of(name).deterministic else []
-    fixed = {"client_lr": 0.01, "server_lr": 1}  # auto would know that edges are not all clients
+    fixed = {"client_lr": 0.01, "server_lr": 1}  # "auto" depends on the partial participation of an edge
     rest += [
         f"algo.{key}={value}"
         for key, value in fixed.items()
@@ -54,7 +54,7 @@ def test_one_round_of_the_edges_is_a_star_or_trees_are_refused(name, tmp_path):
 
 @pytest.mark.parametrize("algo", ["fedavg", "feddualavg"])
 def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
-    """Each edge runs it alone from the cloud's state, and the cloud takes the mean: by hand, and of the dual states."""
+    """Each edge runs the algorithm alone from the cloud's state, and the cloud takes the mean of the (dual) states."""
     q = Quadratics(ragged(tmp_path, sizes=SIZES))
     rest = ["algo.client_lr=0.03", "algo.server_lr=0.8", "local_epochs=null", "local_steps=3", "reg.strength=0.4"]
     ours = outputs_by_round(
@@ -95,15 +95,15 @@ def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
     assert np.count_nonzero(ours[-1][:-1]) < 6 or algo == "fedavg"
 
 
-def test_seeds_on_a_tree_run_together_as_alone():
+def test_a_batch_of_seeds_on_a_tree_gives_the_numbers_of_single_runs():
     base = small_for("pfedmac_sh", "topology.edges=2", "topology.rounds=2", "precision=float64")
     points = [base, base | {"seed": 1}]
     for point, record in zip(points, run_grid(points, ["a", "b"]), strict=True):
         np.testing.assert_allclose(rows_of(record), rows_of(run(point, f"{record.folder}-alone")), rtol=1e-8)
 
 
-def test_absent_edges_have_no_say(tmp_path):
-    """With one client a round only its edge moves, so that a round is that of a star with as many rounds."""
+def test_edges_without_clients_in_the_cohort_do_not_count(tmp_path):
+    """With one client a round, a round of the tree is that of a star with as many rounds."""
     rest = ["algo=fedavg", "algo.client_lr=0.03", "clients_per_round=1", "reg=none"]
     tree = outputs_by_round(
         ragged(tmp_path, *rest, "topology=tree", "topology.edges=2", "rounds=1", "topology.rounds=4")
@@ -118,7 +118,7 @@ def test_absent_edges_have_no_say(tmp_path):
     np.testing.assert_allclose(tree[-1], w, atol=1e-12)
 
 
-# ---------------------------------------------------------------- what it costs, and refusals
+# ---------------------------------------------------------------- communication and refusals
 
 
 def test_communication_is_counted_by_level(tmp_path):
@@ -144,7 +144,7 @@ def test_communication_is_counted_by_level(tmp_path):
     ]
 
 
-def test_edges_from_a_file(tmp_path):
+def test_edges_are_read_from_a_file(tmp_path):
     (tmp_path / "edges.csv").write_text("client,edge\n2,north\n0,south\n1,north\n")
     config = ragged(tmp_path, "algo=fedavg", TREE, f"topology.map={tmp_path}/edges.csv")
     experiment = prepare(config)
@@ -154,7 +154,7 @@ def test_edges_from_a_file(tmp_path):
     assert prepare(config).identity != before
     (tmp_path / "copy.csv").write_text("client,edge\n2,north\n0,south\n1,north\n")
     copy = ragged(tmp_path, "algo=fedavg", TREE, f"topology.map={tmp_path}/copy.csv")
-    assert prepare(copy).identity == before  # where a file lies says nothing of what a run is
+    assert prepare(copy).identity == before  # the path of a file is no part of the identity
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_edges_from_a_file(tmp_path):
         (["algo=centralized"], ["algo=centralized", "topology"]),
     ],
 )
-def test_what_is_no_tree_is_refused(overrides, words, tmp_path):
+def test_invalid_trees_are_refused(overrides, words, tmp_path):
     Path("twice.csv").write_text("client,edge\n0,a\n1,a\n2,b\n0,b\n")
     with fails(*words):
         experiment = prepare(ragged(tmp_path, "algo=fedavg", TREE, *overrides))
@@ -178,11 +178,11 @@ def test_what_is_no_tree_is_refused(overrides, words, tmp_path):
         _ = experiment.identity
 
 
-def test_keys_of_a_tree_ask_for_one():
+def test_keys_of_a_tree_without_a_tree_are_refused():
     with fails("topology.edges", "topology=tree"):
         compose(["topology.edges=2"])
 
 
-def test_an_algorithm_of_edges_needs_them(tmp_path):
+def test_an_algorithm_of_edges_without_a_tree_is_refused(tmp_path):
     with fails("algo=pfedmac_sh", "topology=tree"):
         prepare(ragged(tmp_path, "algo=pfedmac_sh"))

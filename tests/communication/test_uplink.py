@@ -1,4 +1,4 @@
-"""What happens to an upload between a client and the mean: memory, keys and bytes of what is put there."""
+"""Uplinks between a client and the mean: memory, keys and bytes."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ from fcorun.communication import Identity, Uplink
 from fcorun.engine.estimates import estimate_traffic, upload_bytes
 
 
-class Rest(Uplink):
-    """Sends half of what there is to send, and keeps the rest for the next round."""
+class Halving(Uplink):
+    """An uplink that sends half of the upload and memory, and keeps the other half for the next round."""
 
     def init(self, upload):
         return jax.tree.map(lambda shape: jax.numpy.zeros(shape.shape, shape.dtype), upload())
@@ -27,7 +27,7 @@ class Rest(Uplink):
 
 
 class Noisy(Uplink):
-    """Adds noise, and remembers the key."""
+    """An uplink that adds noise, and remembers the key."""
 
     def init(self, upload):
         return jax.numpy.zeros(2, jax.numpy.uint32)
@@ -42,20 +42,20 @@ def engine_with(uplink, *overrides, algo="fedavg"):
     return replace(engine, federation=replace(engine.federation, uplink=uplink))
 
 
-def last(engine):
-    *_, found = engine.run([{}])
-    return found
+def last_snapshot(engine):
+    *_, snapshot = engine.run([{}])
+    return snapshot
 
 
 @pytest.mark.parametrize("algo", ["fedavg", "feddualavg", "scaffold"])
-def test_memory_is_kept_for_each_client(algo):
-    engine = engine_with(Rest(), "rounds=1", "algo.server_lr=1", algo=algo)
+def test_each_client_keeps_its_memory(algo):
+    engine = engine_with(Halving(), "rounds=1", "algo.server_lr=1", algo=algo)
     plain = engine_with(Identity(), "rounds=1", "algo.server_lr=1", algo=algo)
     first = jax.tree.leaves(plain.initial_state([{}])["server"])
-    whole, half = (jax.tree.leaves(last(e).state["server"]) for e in (plain, engine))
+    whole, half = (jax.tree.leaves(last_snapshot(e).state["server"]) for e in (plain, engine))
     for start, one, other in zip(first, whole, half, strict=True):
         np.testing.assert_allclose(other - start, (one - start) / 2, rtol=1e-4, atol=1e-6)
-    _, memory = last(engine).state["clients"]
+    _, memory = last_snapshot(engine).state["clients"]
     assert all(leaf.shape[:2] == (1, 6) for leaf in jax.tree.leaves(memory))
     assert all(np.abs(leaf).sum() > 0 for leaf in jax.tree.leaves(memory))
 
@@ -67,15 +67,15 @@ def test_keys_differ_by_client_and_round():
     np.testing.assert_array_equal(keys, engine.federation.schedule.draw_rounds(0, 2).keys)
 
 
-def test_noise_is_of_each_client_and_repeats():
-    one, other = (flat({k: v[0] for k, v in last(engine_with(Noisy())).solution.items()}) for _ in range(2))
+def test_noise_is_reproducible():
+    one, other = (flat({k: v[0] for k, v in last_snapshot(engine_with(Noisy())).solution.items()}) for _ in range(2))
     np.testing.assert_array_equal(one, other)
-    plain = flat({k: v[0] for k, v in last(engine_with(Identity())).solution.items()})
+    plain = flat({k: v[0] for k, v in last_snapshot(engine_with(Identity())).solution.items()})
     assert not np.allclose(one, plain)
 
 
-def test_on_a_tree_and_in_a_batch():
-    engine = engine_with(Rest(), "topology=tree", "rounds=2")
+def test_a_batch_on_a_tree_gives_the_numbers_of_a_single_run():
+    engine = engine_with(Halving(), "topology=tree", "rounds=2")
     points = [{"algo": {"client_lr": rate}} for rate in (1e-3, 2e-3)]
     *_, first = engine.run(points[:1])
     alone = first.solution["weights"][0]
@@ -83,7 +83,7 @@ def test_on_a_tree_and_in_a_batch():
     np.testing.assert_allclose(both.solution["weights"][0], alone, rtol=1e-4, atol=1e-6)
 
 
-def test_an_uplink_says_its_bytes():
-    engine = engine_with(Rest(), "rounds=2")
+def test_an_uplink_declares_its_bytes():
+    engine = engine_with(Halving(), "rounds=2")
     up = upload_bytes(engine.federation, engine.federation.algorithm)
     assert estimate_traffic(engine.federation, 2, 0).bytes_after(2, up, 0)["bytes_up"] == 2 * 6 * 7

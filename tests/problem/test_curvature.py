@@ -1,4 +1,4 @@
-"""Bounds on the curvature, and the steps that are made of them."""
+"""Bounds on the curvature, and the step sizes computed from them."""
 
 import json
 
@@ -23,7 +23,7 @@ def test_flat_losses_have_no_auto_step(tmp_path):
 @pytest.mark.parametrize("intercept", ["true", "false"])
 @pytest.mark.parametrize("ridge", [0.0, 0.2])
 @pytest.mark.parametrize("sizes", [(3, 4, 9), SIZES])
-def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
+def test_bounds_hold_for_the_curvature_of_every_client(sizes, ridge, intercept, tmp_path):
     config = ragged(
         tmp_path, "algo=fedsplit", f"objective.ridge={ridge}", f"objective.intercept={intercept}", sizes=sizes
     )
@@ -43,7 +43,7 @@ def test_bounds_on_the_curvature(sizes, ridge, intercept, tmp_path):
     )
 
 
-def test_no_minibatch_bends_less_than_its_bound(tmp_path):
+def test_bounds_hold_for_the_curvature_of_every_minibatch(tmp_path):
     experiment = prepare(ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.3", sizes=SIZES))
     data, ridge = load_data(experiment), np.diag([*[0.3] * 6, 0.0])
     least, most = curvature_bounds(experiment.objective, data, full_batch=False)
@@ -54,14 +54,14 @@ def test_no_minibatch_bends_less_than_its_bound(tmp_path):
     assert np.max(values) - ridge.max() <= most
 
 
-def test_fedsplit_is_as_fast_as_its_theorem_says_with_an_intercept_and_a_ridge(tmp_path):
+def test_fedsplit_with_an_intercept_and_a_ridge_converges_at_the_rate_of_its_theorem(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.1", "reg=none", "rounds=100", "reference=true")
     told = run(config, "run")
     rate = 1 - 2 / (told.summary["curvature"]["condition"] ** 0.5 + 1)
     assert told.metrics["suboptimality"].iloc[-1] <= max(told.metrics["suboptimality"].iloc[0] * rate**200, 1e-9)
 
 
-def test_logistic_bounds_hold_where_it_bends_most(tmp_path):
+def test_logistic_bounds_are_attained_at_zero(tmp_path):
     experiment = prepare(ragged(tmp_path, "algo=fedsplit", task="binary"))
     data = load_data(experiment)
     _, most = curvature_bounds(experiment.objective, data)
@@ -70,7 +70,7 @@ def test_logistic_bounds_hold_where_it_bends_most(tmp_path):
     np.testing.assert_allclose(most, max(np.linalg.eigvalsh(part.T @ part / 4 / len(part))[-1] for part in own))
 
 
-def test_the_bounds_are_in_the_summary(tmp_path):
+def test_the_summary_has_the_bounds(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "reg=none", sizes=SIZES)
     q, told = Quadratics(config), json.loads((run(config, "run").folder / "summary.json").read_text())["curvature"]
     np.testing.assert_allclose([told["least"], told["most"]], [q.l, q.L])
@@ -79,7 +79,7 @@ def test_the_bounds_are_in_the_summary(tmp_path):
     assert given.summary["curvature"] is None
 
 
-def test_what_auto_cannot_know_is_refused(tmp_path):
+def test_auto_without_bounds_is_refused(tmp_path):
     with fails("algo=fedsplit", "objective=mlp", "algo.step"):
         prepare(ragged(tmp_path, "algo=fedsplit", "objective=mlp", task="binary"))
     with fails("a value for algo.step", "algo.solver=newton"):

@@ -1,4 +1,4 @@
-"""Client proxes: the inner solvers against closed forms, and where they stop."""
+"""Client proxes: the inner solvers against closed forms, and their stopping rules."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from fcorun.experiment.prepare import prepare
 
 
 @pytest.mark.parametrize("solver_of", ["gradient", "accelerated", "newton"])
-def test_inner_solvers_come_to_the_closed_form(solver_of, tmp_path):
+def test_inner_solvers_reach_the_closed_form(solver_of, tmp_path):
     rest = ("algo=fedsplit", "reg.strength=0.4", "rounds=5")
     exact = outputs_by_round(ragged(tmp_path, *rest, sizes=SIZES))
     inner = ragged(
@@ -22,7 +22,7 @@ def test_inner_solvers_come_to_the_closed_form(solver_of, tmp_path):
 
 @pytest.mark.parametrize("solver_of", ["exact", "accelerated"])
 @pytest.mark.parametrize(("task", "ridge"), [("binary", 0.0), ("binary", 0.1), ("multiclass", 0.1)])
-def test_first_proximal_points_of_logistic_regression(task, ridge, solver_of, tmp_path):
+def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, solver_of, tmp_path):
     config = ragged(tmp_path, "algo=fedprox", "algo.mu=0.2", f"algo.solver={solver_of}", "algo.iterations=5000",
                     f"objective.ridge={ridge}", "rounds=1", task=task)  # fmt: skip
     experiment = prepare(config)
@@ -45,7 +45,7 @@ def test_first_proximal_points_of_logistic_regression(task, ridge, solver_of, tm
     np.testing.assert_allclose(flat({k: v[0] for k, v in found.items()}), expected, atol=2e-6)
 
 
-def test_newton_on_a_loss_that_is_not_convex_lowers_it(tmp_path):
+def test_newton_lowers_a_loss_that_is_not_convex(tmp_path):
     rest = ("objective=mlp", "objective.hidden=[4]", "reg=none", "rounds=1", "algo.iterations=30")
     config = ragged(tmp_path, "algo=fedprox", "algo.mu=0.05", *rest, task="binary", sizes=(20,))
     start, end = snapshots(config)
@@ -54,7 +54,7 @@ def test_newton_on_a_loss_that_is_not_convex_lowers_it(tmp_path):
     assert end.metrics["train_loss"][0] + 0.05 / 2 * moved < start.metrics["train_loss"][0] - 1e-3
 
 
-def test_newton_stops_where_rounding_ends_it(tmp_path):
+def test_newton_stops_when_rounding_prevents_progress(tmp_path):
     rest = ("algo=fedprox", "algo.mu=1e-4", "algo.solver=newton", "rounds=2", "eval_every=2")
     exact = ragged(tmp_path, *rest[:2], *rest[3:], sizes=SIZES)
     single = ragged(tmp_path, *rest, sizes=SIZES) | {"precision": "float32"}

@@ -1,4 +1,4 @@
-"""What is counted: gradients of examples and of whole clients, and proxes, in all that JAX has of control flow."""
+"""Counts of gradients and proxes in all control flow of JAX."""
 
 import jax
 import jax.numpy as jnp
@@ -29,17 +29,17 @@ def g(w=W, batch=FIVE):
 
 
 def until(gradient_in_condition: bool):
-    """A loop of three turns with a gradient each; with one more where it is asked whether to go on."""
+    """Return a loop of three iterations with a gradient each, and optionally a gradient in the condition."""
 
-    def go_on(state):
+    def condition(state):
         w, k = state
         return (k < 3) & (g(w).norm() > -1) if gradient_in_condition else k < 3
 
-    return lambda: lax.while_loop(go_on, lambda state: (state[0] - g(state[0]), state[1] + 1), (W, 0))
+    return lambda: lax.while_loop(condition, lambda state: (state[0] - g(state[0]), state[1] + 1), (W, 0))
 
 
 def newton():
-    """Conjugate gradients of JAX's own, three products with the Hessian."""
+    """Run the conjugate gradients of JAX with three products with the Hessian."""
     return jax.scipy.sparse.linalg.cg(lambda d: PROBLEM.hessian_product(W, d, FIVE) + d, W, tol=0.0, maxiter=3)
 
 
@@ -55,12 +55,12 @@ CASES = {  # examples, whole clients, proxes
     "a prox": (lambda: PROBLEM.prox(W, 0.1), (0, 0, 1)),
     "no prox": (lambda: Problem(Logistic(), NoRegularizer(), Euclidean(), SHAPES).prox(W, 0.1), (0, 0, 0)),
     "a loss": (lambda: PROBLEM.loss(W, FIVE), (0, 0, 0)),
-    "own jax.grad": (lambda: jax.grad(PROBLEM.loss)(W, FIVE), (5, 0, 0)),
-    "own value_and_grad": (lambda: jax.value_and_grad(PROBLEM.loss)(W, FOUR), (4, 0, 0)),
+    "jax.grad": (lambda: jax.grad(PROBLEM.loss)(W, FIVE), (5, 0, 0)),
+    "value_and_grad": (lambda: jax.value_and_grad(PROBLEM.loss)(W, FOUR), (4, 0, 0)),
     "of one parameter": (lambda: jax.grad(lambda b: PROBLEM.loss(Vector(W | {"bias": b}), FIVE))(0.0), (5, 0, 0)),
     "a derivative along a direction": (lambda: jax.jvp(lambda w: PROBLEM.loss(w, FIVE), (W,), (W,)), (5, 0, 0)),
     "a gradient and a product": (lambda: jax.jvp(g, (W,), (W,)), (10, 0, 0)),
-    "the same backwards": (lambda: jax.grad(lambda w: g(w).dot(W))(W), (10, 0, 0)),
+    "a gradient of a gradient": (lambda: jax.grad(lambda w: g(w).dot(W))(W), (10, 0, 0)),
     "a product": (lambda: PROBLEM.hessian_product(W, W, FIVE), (5, 0, 0)),
     "of each example": (lambda: each_example(FIVE), (5, 0, 0)),
     "of each that is present": (lambda: each_example(FOUR), (4, 0, 0)),
@@ -75,11 +75,11 @@ CASES = {  # examples, whole clients, proxes
     "within jit": (lambda: jax.jit(g)(W), (5, 0, 0)),
     "within checkpoint": (lambda: jax.grad(jax.checkpoint(lambda w: PROBLEM.loss(w, FIVE)))(W), (5, 0, 0)),
     "a branch": (lambda: lax.cond(W["bias"] > 0, lambda: PROBLEM.prox(g(W, ALL), 1.0), g), (5, 0, 0)),
-    "the other": (lambda: lax.cond(W["bias"] <= 0, lambda: PROBLEM.prox(g(W, ALL), 1.0), g), (0, 1, 1)),
+    "the other branch": (lambda: lax.cond(W["bias"] <= 0, lambda: PROBLEM.prox(g(W, ALL), 1.0), g), (0, 1, 1)),
     "one of three": (lambda: lax.switch(W["bias"].astype(int) + 2, [g, lambda: W, lambda: g(g())]), (10, 0, 0)),
     "a scan": (lambda: lax.scan(lambda w, x: (w - g(w), x), W, jnp.arange(4)), (20, 0, 0)),
     "a loop": (until(False), (15, 0, 0)),
-    "a loop that asks by a gradient": (until(True), (35, 0, 0)),
+    "a loop with a gradient in its condition": (until(True), (35, 0, 0)),
     "a loop of a known length": (lambda: lax.fori_loop(0, 3, lambda _, w: w - g(w), W), (15, 0, 0)),
     "a map": (lambda: lax.map(lambda t: g(t * W), jnp.arange(3.0)), (15, 0, 0)),
     "a loop in a branch in a loop": (
@@ -89,14 +89,20 @@ CASES = {  # examples, whole clients, proxes
         (10, 0, 0),
     ),
     "JAX's conjugate gradients": (newton, (20, 0, 0)),
-    "a step that is there": (lambda: apply_if(W["bias"] == 0, lambda w: PROBLEM.prox(w - g(w), 1.0), W), (5, 0, 1)),
-    "a step that is not": (lambda: apply_if(W["bias"] > 0, lambda w: PROBLEM.prox(w - g(w), 1.0), W), (0, 0, 0)),
+    "a step whose condition holds": (
+        lambda: apply_if(W["bias"] == 0, lambda w: PROBLEM.prox(w - g(w), 1.0), W),
+        (5, 0, 1),
+    ),
+    "a step whose condition fails": (
+        lambda: apply_if(W["bias"] > 0, lambda w: PROBLEM.prox(w - g(w), 1.0), W),
+        (0, 0, 0),
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_evaluated_is_counted(case):
-    """Traced, and one operation after the other; the value is that of the function alone."""
+def test_every_evaluation_is_counted(case):
+    """The counts are the same with and without a trace, and marks do not change the value."""
     function, expected = CASES[case]
     value, counts = jax.jit(lambda: count_operations(function))()
     assert counts.tolist() == list(expected)
@@ -109,8 +115,8 @@ def test_what_is_evaluated_is_counted(case):
             assert count_operations(function)[1].tolist() == list(expected)
 
 
-def test_a_branch_counts_the_same_in_a_grid():
-    """Under ``vmap`` both branches are computed, and each run counts its own."""
+def test_each_run_of_a_grid_counts_its_branch():
+    """Under ``vmap`` both branches are computed, and each run counts the branch it takes."""
 
     def run(rate):
         w = lax.cond(rate > 1, lambda: PROBLEM.prox(g(rate * W), rate), lambda: W)
@@ -118,11 +124,11 @@ def test_a_branch_counts_the_same_in_a_grid():
             lambda state: state[1] < rate, lambda state: (state[0] - g(state[0]), state[1] + 1), (w, 0.0)
         )
 
-    together = jax.vmap(lambda rate: count_operations(lambda: run(rate))[1])(jnp.array([1.0, 3.0]))
-    assert together.tolist() == [[5, 0, 0], [20, 0, 1]]
+    counts = jax.vmap(lambda rate: count_operations(lambda: run(rate))[1])(jnp.array([1.0, 3.0]))
+    assert counts.tolist() == [[5, 0, 0], [20, 0, 1]]
 
 
-def test_what_cannot_be_counted_is_refused():
+def test_operations_that_cannot_be_counted_are_refused():
     def within(residual, w):
         return g(w)
 
@@ -130,8 +136,8 @@ def test_what_cannot_be_counted_is_refused():
         count_operations(lambda: jax.custom_derivatives.linear_call(within, within, (), W))
 
 
-def test_a_mark_costs_nothing():
-    """The compiled program is that of the function without marks."""
+def test_marks_add_no_instructions():
+    """The compiled program has as many lines as that of the function without marks."""
     plain, marked = (
         str(jax.jit(lambda w, f=f: f(w + 1)).lower(W).compile().as_text())
         for f in (lambda w: w, lambda w: mark(w, ONE_PROX))

@@ -1,4 +1,4 @@
-"""Clients with fewer rows than features: in coordinates of the span of their rows methods take the same steps."""
+"""Algorithms take the same steps in coordinates of the span of a client's rows."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -26,8 +26,8 @@ from fcorun.regularizers.none import NoRegularizer
 SIZES = (4, 9, 6)
 
 
-def both(configs, monkeypatch):
-    """The snapshots with bases and without."""
+def snapshots_with_and_without_bases(configs, monkeypatch):
+    """Return the snapshots with bases and the snapshots without."""
     engine = engine_of(configs[0])
     found = snapshots(*configs, engine=engine)
     batches = not_none(engine.federation.arrays[0]).decomposed
@@ -40,14 +40,14 @@ def both(configs, monkeypatch):
     return found, expected
 
 
-def assert_alike(found, expected, atol=1e-10, rounded=False):
-    """``rounded``: rounding may decide when a solver is done."""
-    for one, other in zip(found, expected, strict=True):
+def assert_same_snapshots(actual, expected, atol=1e-10, rounding=False):
+    """Compare snapshots; with ``rounding``, rounding may change when a solver stops."""
+    for one, other in zip(actual, expected, strict=True):
         for name, values in other.solution.items():
             np.testing.assert_allclose(one.solution[name], values, atol=atol)
         for name, values in (other.client_models or {}).items():
             np.testing.assert_allclose(one.client_models[name], values, atol=atol)
-        np.testing.assert_allclose(one.work, other.work, rtol=0.2 if rounded else 0)
+        np.testing.assert_allclose(one.work, other.work, rtol=0.2 if rounding else 0)
     assert np.abs(expected[-1].solution["weights"] - expected[0].solution["weights"]).max() > 1e-3
 
 
@@ -62,29 +62,29 @@ def assert_alike(found, expected, atol=1e-10, rounded=False):
         "algo=mixture algo.lam=0.3",
     ],
 )
-def test_the_same_steps_in_the_span_of_a_clients_rows(algo, task, ridge, tmp_path, monkeypatch):
+def test_algorithms_take_the_same_steps_in_the_span(algo, task, ridge, tmp_path, monkeypatch):
     config = ragged(tmp_path, *algo.split(), f"objective.ridge={ridge}", "reg=none", "batch_size=null",
                     "clients_per_round=null", sizes=SIZES, features=24, task=task)  # fmt: skip
-    assert_alike(*both([config], monkeypatch), rounded="newton" in algo)
+    assert_same_snapshots(*snapshots_with_and_without_bases([config], monkeypatch), rounding="newton" in algo)
 
 
-def test_several_runs_at_once_in_the_span(tmp_path, monkeypatch):
+def test_a_grid_takes_the_same_steps_in_the_span(tmp_path, monkeypatch):
     each = [f"algo.lam={lam}" for lam in (0.1, 0.5)]
     configs = [ragged(tmp_path, "algo=pfedmac", "algo.solver=gradient", "algo.iterations=6", "objective.ridge=0.2",
                       "objective.intercept=false", "reg=none", "batch_size=null", "clients_per_round=null", lam,
                       sizes=SIZES, features=24, task="multiclass") for lam in each]  # fmt: skip
-    assert_alike(*both(configs, monkeypatch))
+    assert_same_snapshots(*snapshots_with_and_without_bases(configs, monkeypatch))
 
 
 @pytest.mark.parametrize("algo", ["algo=fedsplit algo.solver=gradient algo.iterations=2", "algo=fedavg"])
-def test_rows_are_taken_as_they_are_where_a_basis_does_not_pay(algo, tmp_path):
+def test_few_gradients_are_taken_without_a_basis(algo, tmp_path):
     config = ragged(tmp_path, *algo.split(), "reg=none", "batch_size=null", "clients_per_round=null", sizes=SIZES,
                     features=24, task="binary")  # fmt: skip
     assert not_none(engine_of(config).federation.arrays[0]).decomposed is None
 
 
 def example():
-    """Data of three clients with weights and offsets, stored as bytes, and a point."""
+    """Return data of three clients with weights and offsets, stored as bytes, and a point."""
     rng, offsets = np.random.default_rng(3), np.array([0, 4, 13, 19])
     data = FederatedData(
         rng.integers(256, size=(19, 24)).astype(np.uint8), rng.integers(2, size=19),
@@ -97,8 +97,8 @@ def example():
     return data, problem, w
 
 
-def test_the_loss_in_the_span_is_that_of_the_rows():
-    """With row weights and offsets, of stored bytes; of a point and its gradient, in full and in coordinates."""
+def test_loss_and_gradient_are_the_same_in_the_span():
+    """The data have row weights and offsets, and are stored as bytes."""
     with jax.enable_x64(True):
         data, problem, w = example()
         batches = not_none(restrict_to_row_span(problem.objective, data, "float64"))
@@ -123,8 +123,8 @@ def test_the_loss_in_the_span_is_that_of_the_rows():
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 @pytest.mark.parametrize("solver", ["gradient", "accelerated", "newton"])
-def test_a_quadratic_in_its_own_coordinates(solver, ridge):
-    """The same steps, as often, as on its parameters; of clients with fewer rows than parameters and with more."""
+def test_solvers_take_the_same_steps_on_a_quadratic_in_its_coordinates(solver, ridge):
+    """One client has fewer rows than parameters, and one has more."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         data = FederatedData(rng.standard_normal((20, 8)), rng.standard_normal(20), np.array([0, 4, 20]), "regression")
@@ -147,7 +147,7 @@ def test_a_quadratic_in_its_own_coordinates(solver, ridge):
 
 
 @pytest.mark.parametrize("change", ["rows", "objective"])
-def test_no_basis_where_it_is_of_no_use(change):
+def test_data_without_a_useful_basis_have_none(change):
     data, problem, _ = example()
     if change == "rows":
         data = replace(data, x=data.x[:, :17])  # nine rows are more than half of that

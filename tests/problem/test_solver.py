@@ -1,4 +1,4 @@
-"""The centralized solver against scikit-learn, closed forms and its own certificates."""
+"""The centralized solver against scikit-learn, closed forms and its certificates."""
 
 from typing import Any
 
@@ -39,33 +39,33 @@ def coefficients(model):
 
 
 @pytest.mark.parametrize("strength", [0.05, 0.5])
-def test_lasso(tmp_path, strength):
-    """scikit-learn has 1/(2n) where we have 1/n: its alpha is half the strength."""
+def test_lasso_is_that_of_scikit_learn(tmp_path, strength):
+    """The loss of scikit-learn is half of ours, so that its alpha is half the strength."""
     w, data = solve(ragged(tmp_path, *TIGHT, f"reg.strength={strength}"))
     model = linear_model.Lasso(alpha=strength / 2, tol=1e-14, max_iter=100_000).fit(data.x, data.y)
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
     assert (w == 0).tolist() == (coefficients(model) == 0).tolist()
 
 
-def test_elastic_net(tmp_path):
+def test_elastic_net_is_that_of_scikit_learn(tmp_path):
     config = ragged(tmp_path, *TIGHT, "reg=elastic_net", "reg.strength=0.4", "reg.l1_ratio=0.7")
     w, data = solve(config)
     model = linear_model.ElasticNet(alpha=0.2, l1_ratio=0.7, tol=1e-14, max_iter=100_000).fit(data.x, data.y)
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
 
 
-def test_ridge(tmp_path):
+def test_ridge_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.3"))
     model = linear_model.Ridge(alpha=0.3 * len(data.y), tol=1e-12).fit(data.x, data.y)
     np.testing.assert_allclose(w, coefficients(model), atol=1e-6)
 
 
-def test_least_squares(tmp_path):
+def test_least_squares_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg=none"))
     np.testing.assert_allclose(w, coefficients(linear_model.LinearRegression().fit(data.x, data.y)), atol=1e-6)
 
 
-def test_logistic_l1(tmp_path):
+def test_l1_logistic_regression_is_that_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.1", task="binary", sizes=(20, 30, 50)))
     model = linear_model.LogisticRegression(**L1_PENALTY, C=1 / (0.1 * 100), solver="saga", tol=1e-12, max_iter=100_000)
     np.testing.assert_allclose(w, coefficients(model.fit(data.x, data.y)), atol=1e-6)
@@ -73,7 +73,7 @@ def test_logistic_l1(tmp_path):
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
-def test_logistic_l2(tmp_path, task):
+def test_l2_logistic_regression_is_that_of_scikit_learn(tmp_path, task):
     config = ragged(tmp_path, *TIGHT, "reg=l2", "reg.strength=0.02", task=task, sizes=(20, 30, 50))
     record, data = run(config, "run"), load_data(prepare(config))
     model = linear_model.LogisticRegression(C=1 / (2 * 0.02 * 100), solver="newton-cg", tol=1e-12, max_iter=10_000)
@@ -88,7 +88,7 @@ def test_logistic_l2(tmp_path, task):
     assert accuracy == pytest.approx(model.score(data.x, data.y))
 
 
-def test_uniform_weights_of_ragged_clients(tmp_path):
+def test_uniform_client_weights_are_sample_weights_of_scikit_learn(tmp_path):
     w, data = solve(ragged(tmp_path, *TIGHT, "reg.strength=0.3", "client_weighting=uniform"))
     weights = np.repeat(1 / data.sizes, data.sizes)
     model = linear_model.Lasso(alpha=0.15, tol=1e-14, max_iter=100_000).fit(data.x, data.y, sample_weight=weights)
@@ -98,7 +98,7 @@ def test_uniform_weights_of_ragged_clients(tmp_path):
 
 
 @pytest.mark.parametrize("client", [0, 2])
-def test_local_is_centralized_on_the_rows_of_a_client(tmp_path, client):
+def test_one_client_is_centralized_on_the_rows_of_that_client(tmp_path, client):
     everyone = ragged(
         tmp_path / "all", "algo=one_client", f"algo.client={client}", "algo.tolerance=1e-14", "reg.strength=0.4"
     )
@@ -147,8 +147,8 @@ def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task, loss):
 
 
 @pytest.mark.parametrize("task", ["regression", "binary"])
-def test_the_gap_is_that_of_the_best_intercept(tmp_path, task):
-    """Where w = 0 is optimal, the optimum is that of the intercept alone, and far from a point without one."""
+def test_the_gap_uses_the_best_intercept(tmp_path, task):
+    """If w = 0 is optimal, the optimum is a function of the intercept alone."""
     y = np.random.default_rng(0).standard_normal(20) + 5 if task == "regression" else np.arange(20) < 18
     last = iterates(ragged(tmp_path, "reg.strength=100", task=task, y=y))[-1]
     best = y.var() if task == "regression" else -(0.9 * np.log(0.9) + 0.1 * np.log(0.1))
@@ -181,7 +181,7 @@ def test_every_regularizer_is_solved_to_a_certificate(name, tmp_path):
     assert -1e-12 <= final.objective - better.objective < 1e-6
 
 
-def test_too_few_iterations_are_admitted(tmp_path):
+def test_too_few_iterations_are_reported(tmp_path):
     x = np.random.default_rng(0).standard_normal((30, 6)) * np.logspace(0, -4, 6)
     config = ragged(
         tmp_path, "algo=centralized", "algo.max_iterations=50", "reg.strength=1e-9", sizes=(30,), x=x, y=x.sum(1)
