@@ -7,7 +7,7 @@ from fcorun.algorithms.base import Baseline, Traits
 
 @dataclass(frozen=True)
 class Centralized(Baseline):
-    """All clients' rows pooled, solved to a certified tolerance in float64 by fcorun.problem.solver.minimize."""
+    """The solution on the pooled rows of all clients, certified in float64 by fcorun.problem.solver.minimize."""
 
     source = "textbook, solved by the method of @beck2009"
     traits = Traits(mirrored=True)  # mirror maps do not change the problem

@@ -89,9 +89,9 @@ def test_algorithms_agree_with_their_boxes(case, tmp_path):
     texts = [text.format(lam=0.8 * q.l, eta=0.7 / q.l) for text in overrides]
     name, *options = case.split()
     config = ragged(tmp_path, f"algo={name}", *options, *rest, "rounds=12", *texts, sizes=SIZES)
-    points, theirs = box(Quadratics(config))
-    assert np.abs(theirs[-1] - theirs[-1].mean(axis=0)).max() > 0.05
-    np.testing.assert_allclose(client_models_by_round(config), theirs, atol=1e-8)
+    points, expected = box(Quadratics(config))
+    assert np.abs(expected[-1] - expected[-1].mean(axis=0)).max() > 0.05
+    np.testing.assert_allclose(client_models_by_round(config), expected, atol=1e-8)
     if name != "local":
         np.testing.assert_allclose(outputs_by_round(config), points, atol=1e-8)
 
@@ -105,11 +105,11 @@ def test_pfedmac_sh_agrees_with_its_box(tmp_path):
         config = ragged(tmp_path, "algo=pfedmac_sh", "algo.iterations=5000", *smooth, *options, *tree, "rounds=12",
                         sizes=SIZES)  # fmt: skip
         edges = [[0, 1], [2, 3]]
-        points, theirs = Quadratics(config).personal(
+        points, expected = Quadratics(config).personal(
             *("pfedmac_sh", edges, lam, 0.5, 0.7 / lam, 1.2, 3, 2, 0.9), inner=inner
         )
         np.testing.assert_allclose(outputs_by_round(config), points, atol=1e-8)
-        np.testing.assert_allclose(client_models_by_round(config), theirs, atol=1e-8)
+        np.testing.assert_allclose(client_models_by_round(config), expected, atol=1e-8)
 
 
 # ---------------------------------------------------------------- fixed points

@@ -16,9 +16,9 @@ PENALTIES = [personal.l1(0.5), personal.logcosh(0.5, 0.1), personal.huber(0.5, 0
 def test_pfedmac_with_a_ridge_is_pfedme(cohorts):
     lam = 2.0  # larger than the f_i allow without the ridge
     ridged = personal.pfedmac(H + lam * np.eye(6), C, P, START, 30, lam, 0.3, 3, 0.9, cohorts=cohorts)
-    alike = run("pfedme", 30, lam, 0.3, 3, 0.9, cohorts=cohorts)
-    np.testing.assert_allclose(ridged[0], alike[0], atol=1e-12)
-    np.testing.assert_allclose(ridged[1], alike[1], atol=1e-12)
+    pfedme = run("pfedme", 30, lam, 0.3, 3, 0.9, cohorts=cohorts)
+    np.testing.assert_allclose(ridged[0], pfedme[0], atol=1e-12)
+    np.testing.assert_allclose(ridged[1], pfedme[1], atol=1e-12)
 
 
 def test_pfedme_and_pfedmac_are_fedgd_on_envelopes_and_correlations():
@@ -84,9 +84,9 @@ def test_smoothed_l1_tends_to_l1():
     b = C[0] + LAM * START
     exact = personal.l1(0.5)(H[0], b, START)
     for smoothed in (personal.logcosh, personal.huber):
-        far, near = (max_difference(smoothed(0.5, rho)(H[0], b, START), exact) for rho in (0.1, 1e-4))
-        assert near < 1e-3
-        assert near < far
+        large_rho, small_rho = (max_difference(smoothed(0.5, rho)(H[0], b, START), exact) for rho in (0.1, 1e-4))
+        assert small_rho < 1e-3
+        assert small_rho < large_rho
 
 
 def test_apfl_has_fedgd_and_local_training_as_limits():

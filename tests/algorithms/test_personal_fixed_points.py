@@ -88,11 +88,11 @@ def test_pfedmac_s_ends_at_its_optimum(inner):
     x, u = points[-1], models[-1]
     assert max_difference(x, P @ u) < 1e-8
     if inner is PENALTIES[0]:
-        closed, own = personal_fixed_points.pfedmac_optimum(H, C, P, LAM, boxes.soft(0.5))
+        closed, closed_models = personal_fixed_points.pfedmac_optimum(H, C, P, LAM, boxes.soft(0.5))
         assert max_difference(x, closed) < 1e-8
-        assert max_difference(u, own) < 1e-8
+        assert max_difference(u, closed_models) < 1e-8
         assert 0 < (u == 0).sum() < 30
-        assert ((u == 0) == (own == 0)).all()
+        assert ((u == 0) == (closed_models == 0)).all()
     else:
         slope = np.tanh(u / 0.1) if inner is PENALTIES[1] else np.clip(u / 0.1, -1, 1)
         assert max_difference(personal.gradients(H, C, u) - LAM * x + 0.5 * slope, 0) < 1e-8

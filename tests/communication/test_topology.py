@@ -43,8 +43,8 @@ def test_one_round_of_the_edges_is_a_star_unless_trees_are_refused(name, tmp_pat
     if name == "fedmid" or name == "fedmid_osp":  # edges apply psi, so the cloud's point is a mean of sparse ones
         assert np.abs(star - edges).max() > 1e-3
         star, edges = (
-            outputs_by_round(ragged(tmp_path, *each, "reg=none", sizes=SIZES))
-            for each in (rest[:2] + rest[3:], tree[:2] + tree[3:])
+            outputs_by_round(ragged(tmp_path, *overrides, "reg=none", sizes=SIZES))
+            for overrides in (rest[:2] + rest[3:], tree[:2] + tree[3:])
         )
     np.testing.assert_allclose(edges, star, atol=1e-12)
 
@@ -57,7 +57,7 @@ def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
     """Each edge runs the algorithm alone from the cloud's state, and the cloud takes the mean of the (dual) states."""
     q = Quadratics(ragged(tmp_path, sizes=SIZES))
     rest = ["algo.client_lr=0.03", "algo.server_lr=0.8", "local_epochs=null", "local_steps=3", "reg.strength=0.4"]
-    ours = outputs_by_round(
+    outputs = outputs_by_round(
         ragged(
             tmp_path,
             f"algo={algo}",
@@ -91,8 +91,8 @@ def test_edges_run_the_algorithm_with_their_clients(algo, tmp_path):
             ends.append(q.p[members].sum() * edge)
         state, elapsed = sum(ends), time
         expected.append(primal(state, elapsed))
-    np.testing.assert_allclose(ours, expected, atol=1e-12)
-    assert np.count_nonzero(ours[-1][:-1]) < 6 or algo == "fedavg"
+    np.testing.assert_allclose(outputs, expected, atol=1e-12)
+    assert np.count_nonzero(outputs[-1][:-1]) < 6 or algo == "fedavg"
 
 
 def test_a_batch_of_seeds_on_a_tree_gives_the_numbers_of_single_runs():

@@ -56,9 +56,9 @@ def test_bounds_hold_for_the_curvature_of_every_minibatch(tmp_path):
 
 def test_fedsplit_with_an_intercept_and_a_ridge_converges_at_the_rate_of_its_theorem(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "objective.ridge=0.1", "reg=none", "rounds=100", "reference=true")
-    told = run(config, "run")
-    rate = 1 - 2 / (told.summary["curvature"]["condition"] ** 0.5 + 1)
-    assert told.metrics["suboptimality"].iloc[-1] <= max(told.metrics["suboptimality"].iloc[0] * rate**200, 1e-9)
+    record = run(config, "run")
+    rate = 1 - 2 / (record.summary["curvature"]["condition"] ** 0.5 + 1)
+    assert record.metrics["suboptimality"].iloc[-1] <= max(record.metrics["suboptimality"].iloc[0] * rate**200, 1e-9)
 
 
 def test_logistic_bounds_are_attained_at_zero(tmp_path):
@@ -66,15 +66,16 @@ def test_logistic_bounds_are_attained_at_zero(tmp_path):
     data = load_data(experiment)
     _, most = curvature_bounds(experiment.objective, data)
     x = np.column_stack([data.x, np.ones(len(data.y))])
-    own = [x[a:b] for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
-    np.testing.assert_allclose(most, max(np.linalg.eigvalsh(part.T @ part / 4 / len(part))[-1] for part in own))
+    client_rows = [x[a:b] for a, b in zip(data.offsets, data.offsets[1:], strict=False)]
+    np.testing.assert_allclose(most, max(np.linalg.eigvalsh(part.T @ part / 4 / len(part))[-1] for part in client_rows))
 
 
 def test_the_summary_has_the_bounds(tmp_path):
     config = ragged(tmp_path, "algo=fedsplit", "reg=none", sizes=SIZES)
-    q, told = Quadratics(config), json.loads((run(config, "run").folder / "summary.json").read_text())["curvature"]
-    np.testing.assert_allclose([told["least"], told["most"]], [q.l, q.L])
-    np.testing.assert_allclose([told["condition"], told["algo.step"]], [q.L / q.l, q.step])
+    q = Quadratics(config)
+    bounds = json.loads((run(config, "run").folder / "summary.json").read_text())["curvature"]
+    np.testing.assert_allclose([bounds["least"], bounds["most"]], [q.l, q.L])
+    np.testing.assert_allclose([bounds["condition"], bounds["algo.step"]], [q.L / q.l, q.step])
     given = run(ragged(tmp_path, "algo=fedsplit", "algo.step=0.1", sizes=SIZES), "given")
     assert given.summary["curvature"] is None
 

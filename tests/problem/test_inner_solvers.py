@@ -10,20 +10,20 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 
 
-@pytest.mark.parametrize("solver_of", ["gradient", "accelerated", "newton"])
-def test_inner_solvers_reach_the_closed_form(solver_of, tmp_path):
+@pytest.mark.parametrize("solver", ["gradient", "accelerated", "newton"])
+def test_inner_solvers_reach_the_closed_form(solver, tmp_path):
     rest = ("algo=fedsplit", "reg.strength=0.4", "rounds=5")
     exact = outputs_by_round(ragged(tmp_path, *rest, sizes=SIZES))
     inner = ragged(
-        tmp_path, *rest, f"algo.solver={solver_of}", "algo.iterations=2000", "algo.tolerance=1e-12", sizes=SIZES
+        tmp_path, *rest, f"algo.solver={solver}", "algo.iterations=2000", "algo.tolerance=1e-12", sizes=SIZES
     )
     np.testing.assert_allclose(outputs_by_round(inner), exact, atol=1e-10)
 
 
-@pytest.mark.parametrize("solver_of", ["exact", "accelerated"])
+@pytest.mark.parametrize("solver", ["exact", "accelerated"])
 @pytest.mark.parametrize(("task", "ridge"), [("binary", 0.0), ("binary", 0.1), ("multiclass", 0.1)])
-def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, solver_of, tmp_path):
-    config = ragged(tmp_path, "algo=fedprox", "algo.mu=0.2", f"algo.solver={solver_of}", "algo.iterations=5000",
+def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, solver, tmp_path):
+    config = ragged(tmp_path, "algo=fedprox", "algo.mu=0.2", f"algo.solver={solver}", "algo.iterations=5000",
                     f"objective.ridge={ridge}", "rounds=1", task=task)  # fmt: skip
     experiment = prepare(config)
     data, expected = load_data(experiment), 0.0
@@ -41,8 +41,8 @@ def test_proximal_points_of_logistic_regression_are_those_of_scipy(task, ridge, 
             return loss.mean() + ridge / 2 * np.sum(weights**2) + 0.2 / 2 * w @ w
 
         expected += size / len(data.y) * minimize(h, np.zeros(7 * outputs), tol=1e-10).x
-    found = snapshots(config)[-1].solution
-    np.testing.assert_allclose(flat({k: v[0] for k, v in found.items()}), expected, atol=2e-6)
+    solution = snapshots(config)[-1].solution
+    np.testing.assert_allclose(flat({k: v[0] for k, v in solution.items()}), expected, atol=2e-6)
 
 
 def test_newton_lowers_a_loss_that_is_not_convex(tmp_path):
@@ -64,7 +64,8 @@ def test_newton_stops_when_rounding_prevents_progress(tmp_path):
 
 def test_a_gamma_inexact_solve_stops_at_gamma_times_the_gradient(tmp_path):
     rest = ("algo=fedprox", "algo.mu=0.1", "algo.solver=gradient", "algo.iterations=10000", "reg=none", "rounds=1")
-    taken, distance = [], []
+    gradients = []
+    distance = []
     exact = outputs_by_round(ragged(tmp_path, "algo=fedprox", "algo.mu=0.1", "reg=none", "rounds=1"))[0]
     for gamma in (0.9, 0.1, 1e-4):
         config = ragged(tmp_path, *rest, f"algo.gamma={gamma}", "algo.tolerance=0", sizes=(20,))
@@ -72,10 +73,10 @@ def test_a_gamma_inexact_solve_stops_at_gamma_times_the_gradient(tmp_path):
         x = np.column_stack([data.x, np.ones(len(data.y))])
         slope = 2 / 20 * x.T @ (x @ one - data.y) + 0.1 * one
         assert np.linalg.norm(slope) <= gamma * np.linalg.norm(2 / 20 * x.T @ data.y)
-        taken.append(snapshots(config)[-1].work[0, 0])
+        gradients.append(snapshots(config)[-1].work[0, 0])
         several = ragged(tmp_path, *rest, f"algo.gamma={gamma}", "algo.tolerance=0")
         distance.append(np.abs(outputs_by_round(several)[0] - exact).max())
-    assert taken[0] < taken[1] < taken[2]
+    assert gradients[0] < gradients[1] < gradients[2]
     assert distance[0] > distance[1] > distance[2]
     with fails("algo.gamma=0.5", "algo.solver"):
         prepare(ragged(tmp_path, "algo=fedprox", "algo.gamma=0.5"))

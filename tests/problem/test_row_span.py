@@ -29,15 +29,15 @@ SIZES = (4, 9, 6)
 def snapshots_with_and_without_bases(configs, monkeypatch):
     """Return the snapshots with bases and the snapshots without."""
     engine = engine_of(configs[0])
-    found = snapshots(*configs, engine=engine)
+    with_bases = snapshots(*configs, engine=engine)
     batches = not_none(engine.federation.arrays[0]).decomposed
     assert isinstance(batches, Batch)
     assert not_none(batches.basis).shape == (3, 9, 24)
     monkeypatch.setattr(arrays, "restrict_to_row_span", lambda *_: None)
     other = engine_of(configs[0])
-    expected = snapshots(*configs, engine=other)
+    without_bases = snapshots(*configs, engine=other)
     assert not_none(other.federation.arrays[0]).decomposed is None
-    return found, expected
+    return with_bases, without_bases
 
 
 def assert_same_snapshots(actual, expected, atol=1e-10, rounding=False):
@@ -69,10 +69,10 @@ def test_algorithms_take_the_same_steps_in_the_span(algo, task, ridge, tmp_path,
 
 
 def test_a_grid_takes_the_same_steps_in_the_span(tmp_path, monkeypatch):
-    each = [f"algo.lam={lam}" for lam in (0.1, 0.5)]
+    weights = [f"algo.lam={lam}" for lam in (0.1, 0.5)]
     configs = [ragged(tmp_path, "algo=pfedmac", "algo.solver=gradient", "algo.iterations=6", "objective.ridge=0.2",
                       "objective.intercept=false", "reg=none", "batch_size=null", "clients_per_round=null", lam,
-                      sizes=SIZES, features=24, task="multiclass") for lam in each]  # fmt: skip
+                      sizes=SIZES, features=24, task="multiclass") for lam in weights]  # fmt: skip
     assert_same_snapshots(*snapshots_with_and_without_bases(configs, monkeypatch))
 
 
@@ -105,13 +105,13 @@ def test_loss_and_gradient_are_the_same_in_the_span():
         for m, (start, stop) in enumerate(pairwise(data.offsets)):
             rows = slice(start, stop)
             weight = jnp.asarray(not_none(data.row_weights)[rows] / (stop - start))
-            own = Batch(jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows] * 1.0), weight,
+            plain = Batch(jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows] * 1.0), weight,
                         offset=jnp.asarray(not_none(data.offset)[rows]))  # fmt: skip
             batch = jax.tree.map(lambda v, m=m: jnp.asarray(v[m]), batches)
-            assert problem.loss(w, batch) == pytest.approx(float(problem.loss(w, own)), abs=1e-12)
-            assert (problem.gradient(w, batch) - problem.gradient(w, own)).norm() < 1e-12
+            assert problem.loss(w, batch) == pytest.approx(float(problem.loss(w, plain)), abs=1e-12)
+            assert (problem.gradient(w, batch) - problem.gradient(w, plain)).norm() < 1e-12
             for tilt in (None, 0.3 * w):
-                h, start_at = Subproblem(problem, own, 2 * w, 0.7, 0.4, tilt), w - 1
+                h, start_at = Subproblem(problem, plain, 2 * w, 0.7, 0.4, tilt), w - 1
                 inside, a, back = to_span_coordinates(replace(h, batch=batch), start_at)
                 assert (back(a) - start_at).norm() < 1e-12
                 lower = a - 0.1 * inside.gradient(a)
@@ -136,14 +136,14 @@ def test_solvers_take_the_same_steps_on_a_quadratic_in_its_coordinates(solver, r
         for m in range(2):
             quadratic = jax.tree.map(lambda v, m=m: jnp.asarray(v[m]), all_of)
             for pull in (None, tilt):
-                found = []
-                for way in (SOLVERS[solver], SOLVERS[solver].__wrapped__):
+                results = []
+                for method in (SOLVERS[solver], SOLVERS[solver].__wrapped__):
                     h = Subproblem(problem, quadratic, 2 * w, 0.7, 0.4, pull)
-                    found.append(count_operations(lambda h=h, way=way: way(h, w - tilt, stop)))
-                (one, spent), (other, expected) = found
+                    results.append(count_operations(lambda h=h, method=method: method(h, w - tilt, stop)))
+                (one, counts), (other, expected) = results
                 assert (one - other).norm() < 1e-9
                 assert (one - (w - tilt)).norm() > 0.1
-                np.testing.assert_allclose(spent, expected, rtol=0.2 * (solver == "newton"))  # rounding may end it
+                np.testing.assert_allclose(counts, expected, rtol=0.2 * (solver == "newton"))  # rounding may end it
 
 
 @pytest.mark.parametrize("change", ["rows", "objective"])

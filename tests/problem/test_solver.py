@@ -80,10 +80,12 @@ def test_l2_logistic_regression_is_that_of_scikit_learn(tmp_path, task):
     model.fit(data.x, data.y)
     np.testing.assert_allclose(record.solution["weights"].T, np.squeeze(model.coef_), atol=1e-6)
     # the intercepts of a softmax are free to move together
-    ours, theirs = np.ravel(record.solution["bias"]), np.ravel(model.intercept_)
+    bias = np.ravel(record.solution["bias"])
+    expected = np.ravel(model.intercept_)
     if task == "multiclass":
-        ours, theirs = ours - ours.mean(), theirs - theirs.mean()
-    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+        bias = bias - bias.mean()
+        expected = expected - expected.mean()
+    np.testing.assert_allclose(bias, expected, atol=1e-6)
     accuracy = record.metrics["train_accuracy"].iloc[-1]
     assert accuracy == pytest.approx(model.score(data.x, data.y))
 
@@ -102,11 +104,12 @@ def test_one_client_is_centralized_on_the_rows_of_that_client(tmp_path, client):
     everyone = ragged(
         tmp_path / "all", "algo=one_client", f"algo.client={client}", "algo.tolerance=1e-14", "reg.strength=0.4"
     )
-    ours, data = solve(everyone, "local")
+    w, data = solve(everyone, "local")
     part = slice(data.offsets[client], data.offsets[client + 1])
-    own = (data.sizes[client],)
-    alone = ragged(tmp_path / "one", *TIGHT, "reg.strength=0.4", sizes=own, x=data.x[part], y=data.y[part])
-    np.testing.assert_allclose(ours, solve(alone, "alone")[0], atol=1e-6)
+    alone = ragged(
+        tmp_path / "one", *TIGHT, "reg.strength=0.4", sizes=(data.sizes[client],), x=data.x[part], y=data.y[part]
+    )
+    np.testing.assert_allclose(w, solve(alone, "alone")[0], atol=1e-6)
 
 
 # ---------------------------------------------------------------- certificates
@@ -135,13 +138,13 @@ def test_the_gap_bounds_the_distance_to_the_optimum(tmp_path, task, loss):
     x = rng.standard_normal((60, 40)) * np.logspace(0, -2, 40) + rng.standard_normal((60, 1))
     y = x @ rng.standard_normal(40) + 0.3 * rng.standard_normal(60)
     y = y > np.median(y) if task == "binary" else y
-    found = iterates(ragged(tmp_path, *loss, "reg.strength=0.001", sizes=(10, 50), task=task, x=x, y=y))
-    assert {point.certificate_kind for point in found} == {"duality gap"}
-    assert len(found) > 2
-    assert found[-1].certified
-    assert not any(point.certified for point in found[:-1])
-    best = min(point.objective for point in found)
-    for point in found:
+    points = iterates(ragged(tmp_path, *loss, "reg.strength=0.001", sizes=(10, 50), task=task, x=x, y=y))
+    assert {point.certificate_kind for point in points} == {"duality gap"}
+    assert len(points) > 2
+    assert points[-1].certified
+    assert not any(point.certified for point in points[:-1])
+    best = min(point.objective for point in points)
+    for point in points:
         assert point.certificate >= point.objective - best - 1e-12
         assert point.certificate >= -1e-12
 
@@ -158,11 +161,11 @@ def test_the_gap_uses_the_best_intercept(tmp_path, task):
 
 @pytest.mark.parametrize("name", [name for name in choice_names("reg") if not matrices_only(name)])
 def test_with_a_ridge_every_regularizer_has_a_gap(name, tmp_path):
-    found = iterates(ragged(tmp_path, f"reg={name}", "objective.ridge=0.1"), 1e-9)
-    assert {point.certificate_kind for point in found} == {"duality gap"}
-    assert found[-1].certified
-    best = min(point.objective for point in found)
-    assert all(point.certificate >= point.objective - best - 1e-12 for point in found)
+    points = iterates(ragged(tmp_path, f"reg={name}", "objective.ridge=0.1"), 1e-9)
+    assert {point.certificate_kind for point in points} == {"duality gap"}
+    assert points[-1].certified
+    best = min(point.objective for point in points)
+    assert all(point.certificate >= point.objective - best - 1e-12 for point in points)
 
 
 def test_several_outputs_have_no_gap(tmp_path):
@@ -202,13 +205,13 @@ def test_strength_max_has_a_closed_form(tmp_path):
             batch = reference.gather_rows(data, experiment.settings.client_weighting)
             return strength_max(build_problem(experiment, data), batch), data
 
-    found, data = largest(ragged(tmp_path / "a"))
-    assert found == pytest.approx(np.abs(2 * data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
-    found, data = largest(ragged(tmp_path / "b", task="binary", sizes=(20, 40)))
-    assert found == pytest.approx(np.abs(data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
-    found, data = largest(ragged(tmp_path / "c", "client_weighting=uniform"))
+    strength, data = largest(ragged(tmp_path / "a"))
+    assert strength == pytest.approx(np.abs(2 * data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
+    strength, data = largest(ragged(tmp_path / "b", task="binary", sizes=(20, 40)))
+    assert strength == pytest.approx(np.abs(data.x.T @ (data.y - data.y.mean()) / len(data.y)).max(), rel=1e-9)
+    strength, data = largest(ragged(tmp_path / "c", "client_weighting=uniform"))
     weight = np.repeat(1 / (3 * data.sizes), data.sizes)
-    assert found == pytest.approx(np.abs(2 * data.x.T @ (weight * (data.y - weight @ data.y))).max(), rel=1e-9)
+    assert strength == pytest.approx(np.abs(2 * data.x.T @ (weight * (data.y - weight @ data.y))).max(), rel=1e-9)
 
 
 # ---------------------------------------------------------------- hard cases
@@ -245,9 +248,9 @@ def test_small_and_large_targets_are_solved_alike(scale):
     problem = Problem(objective, L1(0.1 * scale), Euclidean(), objective.shapes((8,), 0))
     with jax.enable_x64(True):
         batch = Batch(jnp.asarray(x), jnp.asarray(y * scale), jnp.full(200, 1 / 200))
-        found = np.asarray(list(solver.minimize(problem, batch))[-1].w["weights"])
-    theirs = linear_model.Lasso(alpha=0.05, tol=1e-12).fit(x, y)
-    np.testing.assert_allclose(found / scale, theirs.coef_, atol=1e-6)
+        weights = np.asarray(list(solver.minimize(problem, batch))[-1].w["weights"])
+    model = linear_model.Lasso(alpha=0.05, tol=1e-12).fit(x, y)
+    np.testing.assert_allclose(weights / scale, model.coef_, atol=1e-6)
 
 
 def test_small_features_need_few_iterations():
