@@ -131,8 +131,9 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
         except OSError as error:
             if read_errors:
                 raise
-            raise UserError(f"{file.parent} has no room for {shape[0] * shape[1] * dtype.itemsize / 2**30:.3g} GiB "
-                            f"of rows ({error.strerror}): FCORUN_CACHE=FOLDER is another place") from error  # fmt: skip
+            size = shape[0] * shape[1] * dtype.itemsize / 2**30
+            raise UserError(f"{file.parent} has no room for {size:.3g} GiB of rows ({error.strerror}): set "
+                            "FCORUN_CACHE=FOLDER to another place") from error  # fmt: skip
         finally:
             temporary.unlink(missing_ok=True)
     return np.load(file, mmap_mode="r")

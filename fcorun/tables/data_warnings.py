@@ -61,9 +61,8 @@ def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
                 names.append(_column_name(column, features))
     if not names:
         return []
-    return [
-        f"every row has another whole number in {abbreviate(names)}: if that numbers rows or persons, drop the column"
-    ]
+    return [f"every row has a different whole number in {abbreviate(names)}: if that numbers rows or persons, drop "
+            "the column"]  # fmt: skip
 
 
 def _are_distinct_integers(values: np.ndarray) -> bool:
@@ -80,7 +79,7 @@ def warn_decimal_commas(columns: Sequence[str]) -> list[str]:
     if not columns:
         return []
     return [
-        f"commas in {abbreviate(list(map(repr, columns)))} are read as of decimals, 1,5 as 1.5: check that they are"
+        f"commas in {abbreviate(list(map(repr, columns)))} are read as decimal commas, 1,5 as 1.5: check that they are"
     ]
 
 
@@ -98,7 +97,7 @@ def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list
             gaps.append(f"{quoted} is read as a gap in column {name!r}")
     warnings = []
     if levels:
-        warnings.append(f"{abbreviate(levels)}: if that means that nothing is known, leave the cells empty")
+        warnings.append(f"{abbreviate(levels)}: if that stands for a missing value, leave the cells empty")
     if gaps:
         warnings.append(abbreviate(gaps))
     return warnings
@@ -137,7 +136,7 @@ def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
                                 f"others lie between {low:g} and {high:g}")  # fmt: skip
     if not descriptions:
         return []
-    return [f"{abbreviate(descriptions)}: if that means that nothing is known, leave the cells empty"]
+    return [f"{abbreviate(descriptions)}: if that stands for a missing value, leave the cells empty"]
 
 
 def warn_positive_class(classes: Sequence, positive: object) -> list[str]:
@@ -149,7 +148,7 @@ def warn_positive_class(classes: Sequence, positive: object) -> list[str]:
         return []
     first, second = classes
     return [f"of the classes '{first}' and '{second}', coefficients above 0 and probabilities speak for '{second}'; "
-            f"data.positive={first} turns that round"]  # fmt: skip
+            f"data.positive={first} makes '{first}' the positive class"]  # fmt: skip
 
 
 def warn_constant_features(

@@ -63,7 +63,7 @@ def encode(
         encoded = {column.name for column in encoding.columns}
         unused = [repr(name) for name in frame if name not in encoded]
         if unused:
-            warnings.append(f"columns that the record has no features of are left out: {abbreviate(unused)}")
+            warnings.append(f"columns that the record does not use are left out: {abbreviate(unused)}")
     else:
         encoding = fit_encoding(frame, kinds, client_rows, missing=missing, warnings=warnings, where=where)
     x = encoding.apply(frame, warnings, where)

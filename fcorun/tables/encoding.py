@@ -190,8 +190,8 @@ def _check_fillable(column: Column, gaps: np.ndarray, where: str) -> None:
     """Raise UserError for gaps in a column without a fill."""
     if gaps.any() and column.fill is None and not column.indicator:
         row = int(gaps.argmax()) + 1
-        raise UserError(f"{where}: column '{column.name}' is missing in row {row}, and nothing is known to fill it in, "
-                        "for training had data.missing=refuse: fill it in or drop the row")  # fmt: skip
+        raise UserError(f"{where}: column '{column.name}' is missing in row {row}, and the record has no value for "
+                        "gaps, since training had data.missing=refuse: fill it in or drop the row")  # fmt: skip
 
 
 def _warn_unseen_levels(

@@ -43,8 +43,8 @@ def attach_groups_and_splits(
     if rows.metadata is None:
         frame = frame.drop(columns=list(dict.fromkeys(columns.values())))
         if not frame.shape[1]:
-            raise UserError(f"data.path={path}: beside {' and '.join(f'data.{option}' for option in columns)} there "
-                            "are no features; give one")  # fmt: skip
+            names = " and ".join(f"data.{option}" for option in columns)
+            raise UserError(f"data.path={path}: the file has no feature columns besides {names}; give at least one")
         rows = replace(rows, frame=frame)
     if "split" in values:
         marked = (rows.validation, rows.test)
@@ -144,7 +144,7 @@ def warn_groups_across_clients(
     first, second = ([*client_names, ""][index] or "nobody" for index in indices)
     example = f"'{name}' has rows of client {first} and of client {second}"
     if not keep:
-        raise UserError(f"data.group={column}: group {example}: if these are two groups, name them apart, such as "
+        raise UserError(f"data.group={column}: group {example}: if these are two groups, give them two names, such as "
                         f"{first}-{name}; if they are one, data.group_across=keep holds it out at all of its "
                         "clients at once")  # fmt: skip
     group_index = np.unique(group, return_inverse=True)[1]

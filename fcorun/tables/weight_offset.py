@@ -87,7 +87,8 @@ def take_weight_and_offset(
         features = frame.drop(columns=list(columns.values()))
         if not features.shape[1]:
             raise UserError(
-                f"data.path={path}: beside data.{' and data.'.join(columns)} there are no features; give one"
+                f"data.path={path}: the file has no feature columns besides data.{' and data.'.join(columns)}; give at "
+                "least one"
             )
         rows = replace(rows, frame=features)
     return rows, values

@@ -157,8 +157,8 @@ BAD = [
     ("here new.xyz", "fcorun: new.xyz: unknown ending '.xyz'; give one of .csv, .tsv, .parquet, .xlsx, .npz, .h5, "
      ".hdf5, .libsvm, .svm, .svmlight, .txt (.gz or .bz2 may follow .csv, .tsv, .libsvm, .svm, .svmlight, .txt)"),
     ("here few.csv", "fcorun: few.csv lacks 'v': give all features of the record, by name, in any order"),
-    ("here gap.csv", "fcorun: gap.csv: column 'u' is missing in row 2, and nothing is known to fill it in, for "
-     "training had data.missing=refuse: fill it in or drop the row"),
+    ("here gap.csv", "fcorun: gap.csv: column 'u' is missing in row 2, and the record has no value for gaps, "
+     "since training had data.missing=refuse: fill it in or drop the row"),
     ("here text.csv", "fcorun: text.csv: column 'u' holds 'old' in row 1: make it a number"),
     ("here none.csv", "fcorun: none.csv: the file has no rows; give one with data"),
     ("here empty.csv", "fcorun: empty.csv: the file is empty; give one with data"),

@@ -66,7 +66,7 @@ def test_new_clients_take_the_columns_levels_and_fills_of_the_record(trained, tm
     log = (record.folder / "run.log").read_text()
     assert "column 'ward' has levels that no training row has, 'moon' in 3 rows (" in log
     assert "'age' by " in log
-    assert "columns that the record has no features of are left out: 'unit'" in log
+    assert "columns that the record does not use are left out: 'unit'" in log
     assert prepare(record.config).identity == record.status["identity"]
 
     (trained.folder / "encoding.json").rename(trained.folder / "kept.json")

@@ -86,7 +86,7 @@ def test_one_certain_decimal_comma_decides_for_the_file(tmp_path):
     data = Table(str(tmp_path / "t.csv"), "price", validation=0.0, clients=1).load()
     assert sorted(data.x.tolist()) == [[1.234, 0.5], [2.5, 1]]
     (warning,) = data.warnings
-    assert warning.endswith("t.csv: commas in 'u', 'v' are read as of decimals, 1,5 as 1.5: check that they are")
+    assert warning.endswith("t.csv: commas in 'u', 'v' are read as decimal commas, 1,5 as 1.5: check that they are")
 
 
 def test_a_header_with_commas_and_semicolons_is_split_at_commas(tmp_path):
