@@ -1,4 +1,4 @@
-"""Archives from the web: checked, resumed, fetched once by however many processes, and unpacked whole or not at all."""
+"""Archives from the web: resumed, checked, downloaded by one process at a time, and unpacked whole or not at all."""
 
 import os
 import shutil
@@ -13,18 +13,19 @@ from fcorun.system.cache import cache_dir
 
 RETRIES = 2
 TIMEOUT = 30.0  # seconds without a byte
-CHUNK = 1 << 16  # bytes that are written at once
+CHUNK = 1 << 16  # bytes that are written together
 
 
 class ChecksumError(Exception):
-    """What arrived, each time anew, has not the checksum that it should have."""
+    """Error of a download whose checksum stays wrong when it is repeated."""
 
 
 def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -> None:
-    """Downloads the tar archive at ``url``, checks it, and puts those of its files called ``members`` into ``folder``.
+    """Download the tar archive at ``url``, check it, and put its files called ``members`` into ``folder``.
 
-    Half an archive waits in the cache and is completed by the next call; the folder gets whole files only. Other
-    processes wait for the first. Raises Damaged, OSError (to which what requests raises belongs) or tarfile.TarError.
+    A partial archive stays in the cache and is completed by the next call; the folder gets whole files only. Other
+    processes wait for the first one. Raises ChecksumError, OSError (the base class of errors of requests) or
+    tarfile.TarError.
     """
     import pooch
     from filelock import FileLock, Timeout
@@ -33,14 +34,14 @@ def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -
     members = list(members)
     lock = FileLock(cache / f"{name}.lock")
     try:
-        held = lock.acquire(blocking=False)
+        acquired = lock.acquire(blocking=False)
     except Timeout:
         print(f"another process is downloading {name}; waiting for it", file=sys.stderr, flush=True)
-        held = lock.acquire()
-    with held:
+        acquired = lock.acquire()
+    with acquired:
         if all((folder / member).exists() for member in members):
             return
-        # under the lock of the archive, a folder of this name is what a killed process left behind
+        # while this process has the lock, a folder of this name belongs to a killed process
         for stale in folder.glob(f".{name}-*"):
             shutil.rmtree(stale, ignore_errors=True)
         pooch.get_logger().setLevel("ERROR")
@@ -53,7 +54,7 @@ def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -
         )
         with _progress() as progress:
             try:
-                downloader: Any = _Resumed(cache / f"{name}.part", folder, progress)
+                downloader: Any = _ResumingDownloader(cache / f"{name}.part", folder, progress)
                 archive = Path(store.fetch(name, downloader=downloader))
             except ValueError as error:
                 raise ChecksumError(f"its SHA-256 is not {sha256}") from error
@@ -61,52 +62,53 @@ def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -
         archive.unlink()
 
 
-class _Resumed:
-    """A downloader for pooch that goes on where an attempt before it ended, be it of this process or of another."""
+class _ResumingDownloader:
+    """A downloader for pooch that resumes an earlier attempt, of this process or of another."""
 
-    def __init__(self, part: Path, folder: Path, progress: Any):
-        self.part, self.folder, self.progress = part, folder, progress
+    def __init__(self, partial: Path, folder: Path, progress: Any):
+        self.partial, self.folder, self.progress = partial, folder, progress
 
     def __call__(self, url: str, output_file: str, pooch: Any) -> None:
         import requests
 
-        start = self.part.stat().st_size if self.part.exists() else 0
+        start = self.partial.stat().st_size if self.partial.exists() else 0
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as reply:
-            # 416: there is no byte left to send, and the checksum has the last word
+            # 416: no byte is left to send; the checksum decides
             if reply.status_code != requests.codes.requested_range_not_satisfiable:
                 reply.raise_for_status()
-                start = start if reply.status_code == requests.codes.partial_content else 0
+                if reply.status_code != requests.codes.partial_content:
+                    start = 0
                 length = reply.headers.get("Content-Length")
                 total = start + int(length) if length else None
                 size = f" ({total / 1e6:.0f} MB)" if total else ""
-                _say(self.progress, f"downloading {url}{size} for {self.folder}")
+                _print_without_bar(self.progress, f"downloading {url}{size} for {self.folder}")
                 task = self.progress.add_task("downloading", total=total, completed=start)
-                with self.part.open("ab" if start else "wb") as out:
+                with self.partial.open("ab" if start else "wb") as out:
                     for chunk in reply.iter_content(CHUNK):
                         self.progress.advance(task, out.write(chunk))
-        os.replace(self.part, output_file)  # so that one with the wrong checksum is begun anew
+        os.replace(self.partial, output_file)  # a download with a wrong checksum starts again
 
 
 def _unpack(archive: Path, members: list[str], folder: Path, progress: Any) -> None:
-    """Puts ``members`` of the archive into the folder, all of them complete before the first appears."""
+    """Put ``members`` of the archive into the folder; all of them are complete before the first one appears."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{archive.name}-", dir=folder) as made:
+    with tempfile.TemporaryDirectory(prefix=f".{archive.name}-", dir=folder) as unpacked:
         with progress.open(archive, "rb", description="unpacking") as packed, tarfile.open(fileobj=packed) as tar:
             for member in tar:
                 name = Path(member.name).name
                 if name in members and (source := tar.extractfile(member)) is not None:
-                    with (Path(made) / name).open("wb") as out:
+                    with (Path(unpacked) / name).open("wb") as out:
                         shutil.copyfileobj(source, out, 1 << 20)
-        missing = [name for name in members if not (Path(made) / name).exists()]
+        missing = [name for name in members if not (Path(unpacked) / name).exists()]
         if missing:
             raise tarfile.TarError(f"{archive.name} holds no {' and no '.join(missing)}")
         for name in members:
-            os.replace(Path(made) / name, folder / name)
+            os.replace(Path(unpacked) / name, folder / name)
 
 
 def _progress() -> Any:
-    """A bar on a terminal's standard error; elsewhere nothing."""
+    """Return a progress bar on standard error, disabled where that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -115,7 +117,7 @@ def _progress() -> Any:
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal)
 
 
-def _say(progress: Any, line: str) -> None:
-    """A line where there is no bar."""
+def _print_without_bar(progress: Any, line: str) -> None:
+    """Print a line where no progress bar is shown."""
     if progress.disable:
         print(line, file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from fcorun.errors import UserError
 from fcorun.rows.host_rows import balance_clients
 
 URL = "https://storage.googleapis.com/tff-datasets-public/"
-# of the archives, as tensorflow_federated.simulation.datasets.emnist.load_data pinned them until it left HDF5
+# checksums that tensorflow_federated.simulation.datasets.emnist.load_data pinned while it read HDF5 files
 SHA256 = {
     "fed_emnist_digitsonly": "55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b",
     "fed_emnist": "fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
@@ -27,19 +27,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Femnist(Dataset):
-    """Federated EMNIST by writers, from TensorFlow Federated's HDF5 files or LEAF's JSON shards, found in ``root``.
+    """Federated EMNIST by writers, from TensorFlow Federated's HDF5 files or LEAF's JSON shards in ``root``.
 
     TFF (fed_emnist_digitsonly_{train,test}.h5: 3,383 writers, 341,873 + 40,832 images of 10 classes;
     fed_emnist_{train,test}.h5: 3,400 writers, 671,585 + 77,483 images of 62 classes) is downloaded if there are no
-    files. LEAF's FEMNIST (train/*.json and test/*.json, there or in data/; by its paper 3,550 writers, 805,263 images)
-    is another selection of the same scans, with other numbers and a fingerprint of its own. Both store 1.0 for the
-    background, here it is 0, as in the code of FedDualAvg's paper, and number the classes 0-9, A-Z, a-z. Pixels stay
-    bytes until they are in a batch. The test images of a writer are for validation.
+    files. LEAF's FEMNIST (train/*.json and test/*.json in ``root`` or its data/; by its paper 3,550 writers, 805,263
+    images) is another selection of the same scans, with other numbers and another fingerprint. Both store 1.0 for the
+    background and number the classes 0-9, A-Z, a-z. The background is 0 here, as in the code of FedDualAvg's paper.
+    Pixels stay bytes until they are in a batch. The test images of a writer are the validation split.
 
     Attributes:
-        root: the folder with the files, or the one to download to.
-        only_digits: 10 classes; else 62. Of LEAF's shards, the digits are taken.
-        fraction_clients: of the writers, the first ones in the order of their names; at least one writer.
+        root: the folder of the files, to which missing files are downloaded.
+        only_digits: 10 classes, the digits among LEAF's images; else 62 classes.
+        fraction_clients: the fraction of writers to load, the first ones by name; at least one writer.
     """
 
     source = "handwriting of @cohen2017 by writer, from TensorFlow Federated or LEAF, @caldas2018"
@@ -55,17 +55,17 @@ class Femnist(Dataset):
             )
 
     def load(self) -> FederatedData:
-        """Images x 784 bytes, scale 1/255, writer by writer in the order of their names; y indexes ``classes``."""
+        """Return images x 784 bytes with the scale 1/255, sorted by the writer's name; y indexes ``classes``."""
         return self.load_shard(0, 1)
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Of TFF's files the images of other hosts' writers are not read; of LEAF's shards, which are text, all are."""
+        """Load the shard of a host, without reading other writers' images in HDF5 files; LEAF's text is read whole."""
         train, test = self._files()
         classes = CLASSES[:10] if self.only_digits else CLASSES
         writers = sorted({name for file in train for name in list_writers(file)})
         if not writers:
             raise UserError(f"data.root={self.root}: {train[0]} names no writer; download it anew")
-        # the little more makes 0.29 of 100 writers 29, whatever 0.29 is in binary
+        # 1e-9 makes 0.29 of 100 writers 29, though 0.29 * 100 is less in binary
         chosen = writers[: max(1, math.floor(self.fraction_clients * len(writers) + 1e-9))]
         training, validation = (open_images(files, chosen, len(classes)) for files in (train, test))
         names = [name for name in chosen if name in training.labels]
@@ -76,8 +76,8 @@ class Femnist(Dataset):
             raise UserError(f"data.root={self.root}: {test[0].parent} holds no test image of the chosen writers; split "
                             "each writer's images (in LEAF: preprocess.sh -t sample), not the writers")  # fmt: skip
         log.info("%s: %d of %d writers", file_format(train), len(names), len(writers))
-        cut = balance_clients(training.offsets(names), n_hosts) if 1 < n_hosts <= len(names) else None
-        (x, y), (x_val, y_val) = (images.gather(names, cut, host) for images in (training, validation))
+        host_bounds = balance_clients(training.offsets(names), n_hosts) if 1 < n_hosts <= len(names) else None
+        (x, y), (x_val, y_val) = (images.gather(names, host_bounds, host) for images in (training, validation))
         return FederatedData(
             x=x,
             y=y,
@@ -89,44 +89,45 @@ class Femnist(Dataset):
             offsets_val=validation.offsets(names),
             clients=tuple(names),
             scale=1 / 255,
-            host_bounds=cut,
+            host_bounds=host_bounds,
         ).validate()
 
     def fetch(self) -> None:
         self._files()
 
     def sources(self) -> Any:
-        """Which of the two it is, and digests of its training and test files, wherever they lie."""
+        """Return the format of the files, and digests of the training and of the test files."""
         train, test = self._files(download=False)
         return [file_format(train), sorted(map(sample_digest, train)), sorted(map(sample_digest, test))]
 
     def _files(self, download: bool = True) -> tuple[list[Path], list[Path]]:
-        """Training and test files, downloaded where there are none if that is wanted."""
+        """Return the training and the test files. Downloads missing files if ``download``."""
         root = Path(self.root).expanduser()
         name = "fed_emnist_digitsonly" if self.only_digits else "fed_emnist"
-        pair = [root / f"{name}_train.h5", root / f"{name}_test.h5"]
-        if all(file.exists() for file in pair):
-            return pair[:1], pair[1:]
+        archive_files = [root / f"{name}_train.h5", root / f"{name}_test.h5"]
+        if all(file.exists() for file in archive_files):
+            return archive_files[:1], archive_files[1:]
         for folder in (root, root / "data"):
-            shards = [sorted((folder / part).glob("*.json")) for part in ("train", "test")]
+            shards = [sorted((folder / split).glob("*.json")) for split in ("train", "test")]
             if all(shards):
                 return shards[0], shards[1]
         url = f"{URL}{name}.tar.bz2"
         if not download:
             raise UserError(
-                f"data.root={self.root}: '{root}' has no {pair[0].name} yet; a run that is not dry downloads it"
+                f"data.root={self.root}: '{root}' has no {archive_files[0].name} yet; "
+                "a run that is not dry downloads it"
             )
         try:
-            fetch_archive(url, SHA256[name], [file.name for file in pair], root)
+            fetch_archive(url, SHA256[name], [file.name for file in archive_files], root)
         except ChecksumError as error:
             raise UserError(
                 f"data.root={self.root}: what {url} sends is not the archive that TFF published ({error}); try again, "
-                f"or put {pair[0].name} and {pair[1].name} into '{root}' yourself"
+                f"or put {archive_files[0].name} and {archive_files[1].name} into '{root}' yourself"
             ) from error
         except (OSError, tarfile.TarError) as error:
-            lacking = next(file.name for file in pair if not file.exists())
+            missing = next(file.name for file in archive_files if not file.exists())
             raise UserError(
-                f"data.root={self.root}: '{root}' has no {lacking} and no train/*.json and test/*.json of LEAF, and "
+                f"data.root={self.root}: '{root}' has no {missing} and no train/*.json and test/*.json of LEAF, and "
                 f"{url} cannot be downloaded ({type(error).__name__}); unpack that archive into '{root}' by hand"
             ) from error
-        return pair[:1], pair[1:]
+        return archive_files[:1], archive_files[1:]

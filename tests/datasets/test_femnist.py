@@ -156,7 +156,7 @@ def test_leaf_is_parsed_once(tmp_path, monkeypatch):
         raise AssertionError("parsed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(femnist_files, "_shard", parse)
+        patch.setattr(femnist_files, "_load_shard", parse)
         assert_holds_writers(options.load(), train, test, sorted(train))
         with pytest.raises(AssertionError, match="parsed again"):
             Femnist(str(tmp_path), fraction_clients=0.5).load()
