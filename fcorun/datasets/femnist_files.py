@@ -189,7 +189,7 @@ class _H5Writers:
 def _load_shard(file: Path) -> dict[str, Any]:
     """Parse the writers of a JSON shard of LEAF, with their images x and labels y as lists."""
     try:
-        return dict(json.loads(file.read_to_bytes())["user_data"])
+        return dict(json.loads(file.read_bytes())["user_data"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damage_error(file, f"no LEAF shard with 'user_data': {error}") from error
 

@@ -1,8 +1,9 @@
-"""The runs of one program, and several devices for it, to which these or the clients of each round are dealt out.
+"""The devices of one program, over which either its runs or the clients of each round are sharded.
 
-All devices of a host have the same rows: on a CPU, whose devices are its cores, these are one memory, on GPUs a copy
-each. They may be of several hosts, each with a process that puts what all have on its own; clients are dealt out there,
-not runs. Where hosts have all rows, each device computes as many of a cohort as the others; else those of its host.
+All devices of a host have the same rows: the devices of a CPU are its cores and share one memory, GPUs have a copy
+each. Devices may belong to several hosts, each with a process that puts shared arrays on its own devices; clients are
+sharded there, not runs. Where hosts have all rows, the devices compute equal numbers of the cohort's clients; where
+rows are sharded, a device computes clients of its host.
 """
 
 from collections.abc import Callable
@@ -26,149 +27,167 @@ PyTree = Any
 
 @dataclass(frozen=True)
 class Devices:
-    """The first ``count`` devices, of several hosts as many of each, to which ``runs`` are dealt out, which need
-    nothing of each other; or else the clients of each round."""
+    """The first ``count`` devices, equally many of each host.
+
+    Attributes:
+        count: the number of devices.
+        shard_runs: whether the runs of a program are sharded over them, independent of each other; else the clients of
+            each round are.
+    """
 
     count: int = 1
     shard_runs: bool = False
 
     @classmethod
     def for_runs(cls, count: int, runs: int) -> "Devices":
-        """For a program of so many runs: these are dealt out where each device gets as many."""
+        """Return the devices for a program of ``runs`` runs, which are sharded if each device gets equally many."""
         return cls(count, runs > 1 and runs % count == 0 and current_hosts() is None)
 
     @property
     def _mesh(self) -> Mesh:
-        there = jax.local_devices()
+        devices = jax.local_devices()
         if hosts := current_hosts():
-            own = [[d for d in jax.devices() if d.process_index == rank] for rank in range(hosts.count)]
-            every = self.count == sum(map(len, own))
-            there = [d for of in own for d in (of if every else of[: self.count // hosts.count])]
-        return Mesh(np.array(there[: self.count]), (_AXIS,))
+            by_host = [[d for d in jax.devices() if d.process_index == rank] for rank in range(hosts.count)]
+            if self.count != sum(map(len, by_host)):
+                by_host = [of_host[: self.count // hosts.count] for of_host in by_host]
+            devices = [device for of_host in by_host for device in of_host]
+        return Mesh(np.array(devices[: self.count]), (_AXIS,))
 
     @property
-    def _dealt(self) -> P:
-        """Where an axis of the runs lies."""
+    def _run_spec(self) -> P:
+        """Return the sharding of a leading axis of runs."""
         return P(_AXIS) if self.shard_runs else P()
 
     def replicate(self, tree: PyTree) -> PyTree:
-        """What all devices have."""
+        """Put arrays on every device."""
         return self._put(tree, P())
 
     def shard_by_host(self, tree: PyTree) -> PyTree:
-        """What each host has of its own, in the same shapes as the others: along a leading axis of all devices."""
-        place = NamedSharding(self._mesh, P(_AXIS))
+        """Put each host's own arrays, of equal shapes, on its devices, along a new leading axis of all devices."""
+        sharding = NamedSharding(self._mesh, P(_AXIS))
 
         def put(v: Any) -> jax.Array:
-            on_each = [jax.device_put(np.asarray(v)[None], device) for device in place.addressable_devices]
-            return jax.make_array_from_single_device_arrays((self.count, *np.shape(v)), place, on_each)
+            on_each = [jax.device_put(np.asarray(v)[None], device) for device in sharding.addressable_devices]
+            return jax.make_array_from_single_device_arrays((self.count, *np.shape(v)), sharding, on_each)
 
         return jax.tree.map(put, tree)
 
     def shard_by_run(self, tree: PyTree) -> PyTree:
-        """What has a leading axis of the runs."""
-        return self._put(tree, self._dealt)
+        """Put arrays with a leading axis of runs on the devices of their runs."""
+        return self._put(tree, self._run_spec)
 
-    def place_rounds(self, drawn: PyTree) -> PyTree:
-        """Drawn rounds: with the runs that they are of, where each has its own, else everywhere."""
-        return self.replicate(drawn) if drawn.cohort.ndim == 2 else self.shard_by_run(drawn)
+    def place_rounds(self, rounds: PyTree) -> PyTree:
+        """Put drawn rounds on the devices of their runs, or on every device where all runs share them."""
+        return self.replicate(rounds) if rounds.cohort.ndim == 2 else self.shard_by_run(rounds)
 
-    def _put(self, tree: PyTree, where: P) -> PyTree:
+    def _put(self, tree: PyTree, spec: P) -> PyTree:
         if self.count == 1:
             return tree
-        place, host = NamedSharding(self._mesh, where), jax.default_backend() == "cpu"
+        sharding, on_cpu = NamedSharding(self._mesh, spec), jax.default_backend() == "cpu"
 
         def put(v: Any) -> jax.Array:
-            if isinstance(v, jax.Array) and v.sharding == place:
+            if isinstance(v, jax.Array) and v.sharding == sharding:
                 return v
-            if not place.is_fully_addressable:  # each host has the same
+            if not sharding.is_fully_addressable:  # several hosts, each with the same array
                 v = np.asarray(v)
-                on_each = [jax.device_put(v, device) for device in place.addressable_devices]
-                return jax.make_array_from_single_device_arrays(v.shape, place, on_each)
-            return jax.device_put(np.asarray(v) if host else v, place)  # an array of NumPy is not copied on a CPU
+                on_each = [jax.device_put(v, device) for device in sharding.addressable_devices]
+                return jax.make_array_from_single_device_arrays(v.shape, sharding, on_each)
+            return jax.device_put(np.asarray(v) if on_cpu else v, sharding)  # a CPU does not copy NumPy's arrays
 
         return jax.tree.map(put, tree)
 
     @property
     def broadcast_from_first(self) -> Callable[[PyTree], PyTree]:
-        """A function that gives what the first host has, everywhere; the others give arrays of the same shapes."""
+        """Return a function that copies the first device's arrays to all; the others pass arrays of the same shapes."""
 
-        def from_first(tree: PyTree) -> PyTree:
+        def copy_first(tree: PyTree) -> PyTree:
             first = lax.axis_index(_AXIS) == 0
             return jax.tree.map(lambda v: lax.psum(jnp.where(first, v, jnp.zeros_like(v)), _AXIS), tree)
 
-        return self._on_each(from_first, (P(),))
+        return self._on_each(copy_first, (P(),))
 
     def sum_over_hosts(self, devices_per_host: int) -> Callable[[PyTree], PyTree]:
-        """A function of what each of several hosts has, ``by_host``, that adds it up; they have ``each`` so many
-        devices."""
+        """Return a function that sums arrays sharded by host over the hosts."""
 
-        def over_hosts(tree: PyTree) -> PyTree:
+        def sum_hosts(tree: PyTree) -> PyTree:
             first = lax.axis_index(_AXIS) % devices_per_host == 0
             return jax.tree.map(lambda v: lax.psum(jnp.where(first, v[0], jnp.zeros_like(v[0])), _AXIS), tree)
 
-        return self._on_each(over_hosts, (P(_AXIS),))
+        return self._on_each(sum_hosts, (P(_AXIS),))
 
     def place_for_evaluation(self, tree: PyTree) -> PyTree:
-        """What all devices have that measure: the first one, unless runs are dealt out."""
+        """Put arrays on the devices that evaluate: on all where runs are sharded, else on the first one."""
         return self.replicate(tree) if self.shard_runs else tree
 
     def first_shard(self, tree: PyTree) -> PyTree:
-        """What is measured there, as the first device has it, or by run."""
-        return tree if self.count == 1 or self.shard_runs else jax.tree.map(lambda v: v.addressable_data(0), tree)
+        """Return the first device's copy of replicated arrays; arrays sharded by run stay as they are."""
+        if self.count == 1 or self.shard_runs:
+            return tree
+        return jax.tree.map(lambda v: v.addressable_data(0), tree)
 
     def map_advance(self, function: Callable, shared: bool, host_rows: bool = False) -> Callable:
-        """``Federation.advance`` on them; ``shared`` says whether the runs share the drawn rounds, ``own`` whether the
-        rows are each host's own."""
+        """Return ``Federation.advance`` as a function on all devices.
+
+        Drawn rounds are ``shared`` by all runs or sharded with them; rows are replicated, or sharded by ``host_rows``.
+        """
         if self.count == 1:
             return function
 
-        def advance(numbers: Any, state: PyTree, rows: Any, *given: Any) -> Any:
-            rows = jax.tree.map(lambda v: v.reshape(v.shape[1:]), rows) if host_rows else rows
-            return function(numbers, state, rows, *given, self)
+        def advance(numbers: Any, state: PyTree, rows: Any, rounds: Any, start: Any) -> Any:
+            if host_rows:
+                rows = jax.tree.map(lambda v: v.reshape(v.shape[1:]), rows)
+            return function(numbers, state, rows, rounds, start, self)
 
-        drawn = P() if shared else self._dealt
-        return self._on_each(advance, (self._dealt, self._dealt, P(_AXIS) if host_rows else P(), drawn, P()))
+        row_spec = P(_AXIS) if host_rows else P()
+        round_spec = P() if shared else self._run_spec
+        return self._on_each(advance, (self._run_spec, self._run_spec, row_spec, round_spec, P()))
 
     def map_evaluate(self, function: Callable) -> Callable:
-        """``Federation.evaluate`` on them."""
-        return self._on_each(function, (self._dealt, self._dealt, P(), P(), P())) if self.shard_runs else function
+        """Return ``Federation.evaluate`` as a function on all devices, where runs are sharded."""
+        specs = (self._run_spec, self._run_spec, P(), P(), P())
+        return self._on_each(function, specs) if self.shard_runs else function
 
-    def _on_each(self, function: Callable, given: tuple) -> Callable:
-        return jax.shard_map(function, mesh=self._mesh, in_specs=given, out_specs=self._dealt, check_vma=False)
+    def _on_each(self, function: Callable, in_specs: tuple) -> Callable:
+        return jax.shard_map(function, mesh=self._mesh, in_specs=in_specs, out_specs=self._run_spec, check_vma=False)
 
-    def map_clients(self, computed: CohortFunction, turn: jax.Array | None = None) -> CohortFunction:
-        """``computed`` for each device's clients of the cohort, and one sum of the means over the devices.
+    def map_clients(self, compute_cohort: CohortFunction, assignment: jax.Array | None = None) -> CohortFunction:
+        """Return ``compute_cohort`` for a cohort whose clients are sharded over the devices.
 
-        ``turn`` says which places of the cohort each has, (D, W) with -1 for none; None: as many as the others. Where
-        there is none a device computes its first client once more, of which nothing is kept. The work that is returned
-        is that of a device's own clients: ``total`` adds it up.
+        ``assignment`` (D, W) has the positions in the cohort that each device computes, -1 for none; None: equally
+        many, in order. In place of a missing client a device computes its first one again, and discards the result. The
+        returned work is that of a device's own clients: ``sum_work`` adds it up.
         """
         if self.count == 1 or self.shard_runs:
-            return computed
+            return compute_cohort
 
-        def dealt_out(local: ClientFunction, each: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
+        def compute_shard(
+            compute: ClientFunction, inputs: tuple, shares: jax.Array
+        ) -> tuple[PyTree, PyTree, jax.Array]:
             count = shares.shape[-1]
-            turns = jnp.asarray(_in_order(count, self.count)) if turn is None else turn
-            mine = turns[lax.axis_index(_AXIS)]
-            there, place = mine >= 0, jnp.where(mine >= 0, mine, jnp.maximum(mine[0], 0))
+            positions = jnp.asarray(_in_order(count, self.count)) if assignment is None else assignment
+            own = positions[lax.axis_index(_AXIS)]
+            present = own >= 0
+            own = jnp.where(present, own, jnp.maximum(own[0], 0))
 
-            def one(there: jax.Array, *own: Any) -> tuple[PyTree, PyTree, jax.Array]:
-                upload, kept, work = local(*own)  # a sum with 0 times what is not finite would not be
-                return jax.tree.map(lambda v: jnp.where(there, v, 0), upload), kept, jnp.where(there, work, 0)
+            def compute_if_present(present: jax.Array, *client_inputs: Any) -> tuple[PyTree, PyTree, jax.Array]:
+                upload, state, work = compute(*client_inputs)
+                # masked, since 0 times a value that is not finite would not be finite
+                return jax.tree.map(lambda v: jnp.where(present, v, 0), upload), state, jnp.where(present, work, 0)
 
-            given = (there, *jax.tree.map(lambda v: v[place], each))
-            mean, kept, work = computed(one, given, jnp.where(there, shares[..., place], 0))
-            flat, back = ravel_pytree(mean)
-            turns = turns.ravel()
-            order = jnp.zeros(count + 1, jnp.int32).at[turns].set(jnp.arange(len(turns), dtype=jnp.int32))[:-1]
-            kept = jax.tree.map(lambda v: lax.all_gather(v, _AXIS, tiled=True)[order], kept)
-            return back(lax.psum(flat, _AXIS)), kept, jnp.zeros((count, 3), work.dtype).at[place].add(work)
+            own_inputs = (present, *jax.tree.map(lambda v: v[own], inputs))
+            own_shares = jnp.where(present, shares[..., own], 0)
+            mean, states, work = compute_cohort(compute_if_present, own_inputs, own_shares)
+            flat_mean, unravel = ravel_pytree(mean)
+            flat = positions.ravel()
+            order = jnp.zeros(count + 1, jnp.int32).at[flat].set(jnp.arange(len(flat), dtype=jnp.int32))[:-1]
+            states = jax.tree.map(lambda v: lax.all_gather(v, _AXIS, tiled=True)[order], states)
+            work = jnp.zeros((count, 3), work.dtype).at[own].add(work)
+            return unravel(lax.psum(flat_mean, _AXIS)), states, work
 
-        return dealt_out
+        return compute_shard
 
     def sum_work(self, work: jax.Array) -> jax.Array:
-        """The work of each client and, last, of the server, (M + 1, 3), over all devices."""
+        """Sum the work of each client over the devices; the last of the rows (M + 1, 3) is the server's."""
         if self.count == 1 or self.shard_runs:
             return work
         return work.at[:-1].set(lax.psum(work[:-1], _AXIS))
@@ -178,23 +197,29 @@ SINGLE_DEVICE = Devices()
 
 
 def _in_order(count: int, devices: int) -> np.ndarray:
-    """The places of a cohort in their order, (D, W), -1 for none."""
-    found = np.full((devices, -(-count // devices)), -1, np.int32)
-    found.ravel()[:count] = np.arange(count)
-    return found
+    """Assign the positions of a cohort to devices in order, (D, W), -1 for none."""
+    positions = np.full((devices, -(-count // devices)), -1, np.int32)
+    positions.ravel()[:count] = np.arange(count)
+    return positions
 
 
-def vmap_runs(function: Callable, axes: tuple, *given: Any, sequential: bool = False) -> Any:
-    """``function`` of each of the runs along these axes of what is given, stacked, by a ``vmap``; or ``in_turn``, which
-    spares one run the ``vmap``, that would turn its products into matrix-matrix ones of width 1."""
+def vmap_runs(function: Callable, axes: tuple, *arguments: Any, sequential: bool = False) -> Any:
+    """Map ``function`` over runs along these axes of the arguments, by a ``vmap`` or one run after the other.
+
+    A single run needs no ``vmap``, which would turn matrix-vector products into matrix-matrix products of width 1.
+    """
     if not sequential:
-        return jax.vmap(function, axes)(*given)
-    leading = {leaf.shape[0] for tree, axis in zip(given, axes, strict=True) if axis == 0
-               for leaf in jax.tree.leaves(tree)}  # fmt: skip
+        return jax.vmap(function, axes)(*arguments)
+    lengths = set()
+    for tree, axis in zip(arguments, axes, strict=True):
+        if axis == 0:
+            lengths.update(leaf.shape[0] for leaf in jax.tree.leaves(tree))
 
-    def run(place):
-        picked = (tree if axis is None else jax.tree.map(lambda v: v[place], tree)
-                  for tree, axis in zip(given, axes, strict=True))  # fmt: skip
-        return function(*picked)
+    def compute_run(run):
+        of_run = []
+        for tree, axis in zip(arguments, axes, strict=True):
+            of_run.append(tree if axis is None else jax.tree.map(lambda v: v[run], tree))
+        return function(*of_run)
 
-    return jax.tree.map(lambda *v: jnp.stack(v), *map(run, range(leading.pop() if leading else 1)))
+    n_runs = lengths.pop() if lengths else 1
+    return jax.tree.map(lambda *v: jnp.stack(v), *map(compute_run, range(n_runs)))

@@ -1,4 +1,4 @@
-"""What is known of runs before they run: bytes of memory, bytes sent, whether their seed changes anything."""
+"""Estimates of runs before they run: bytes of memory, bytes sent, and dependence on the seed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,22 +17,26 @@ from fcorun.errors import UserError
 
 
 def _state(federation: Federation, point: Numbers) -> Any:
-    """What the state of one run looks like."""
+    """Return the shapes of the state of one run."""
     numbers, z0 = federation.stack_numbers([point]), federation.initial_duals([0])
     return federation.shape_of(federation.initial_state, numbers, z0)
 
 
 def state_structure(federation: Federation, point: Numbers) -> Any:
-    """The structure of a state, to put its leaves into."""
+    """Return the pytree structure of the state of a run."""
     return jax.tree.structure(_state(federation, point))
 
 
 def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) -> int:
-    """About how many bytes of memory each further run of a batch with these seeds takes: states, local work,
-    predictions. Of a part they are of all rows, those that are left aside too."""
-    data, among = federation.data, federation.subset
-    rows = len(data.y) + (0 if data.y_val is None else len(data.y_val)) if among is None else len(among.y)
-    rows = min(rows, block_length(data.x.shape[1], federation.precision)) if data.on_disk else rows
+    """Estimate the bytes of memory of each further run of a batch with these seeds: states, local work, predictions.
+
+    A subset has predictions of all rows on the device.
+    """
+    data, subset = federation.data, federation.subset
+    validation_rows = 0 if data.y_val is None else len(data.y_val)
+    rows = len(data.y) + validation_rows if subset is None else len(subset.y)
+    if data.on_disk:
+        rows = min(rows, block_length(data.x.shape[1], federation.precision))
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     clients = federation.chunk_width(len(seeds), len(set(seeds)) == 1)
     state = tree_bytes(_state(federation, point))
@@ -41,48 +45,51 @@ def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) 
 
 
 def min_bytes_per_run(federation: Federation, point: Numbers) -> int:
-    """How many bytes a run takes at the very least: its state, before a round and after it."""
+    """Return a lower bound on the bytes of memory of a run: its state before and after a round."""
     return 2 * tree_bytes(_state(federation, point))
 
 
 def prefetch_bytes(federation: Federation) -> int:
-    """The bytes of rows that stay on disk and are fetched for a round of one seed and for the next, at least 1."""
-    streamed = federation.arrays[0] is None
-    given = (federation.data, federation.schedule, federation.precision, federation.needs_whole_data)
-    return 2 * bytes_per_round(*given) if streamed else 1
+    """Return the bytes of rows fetched from disk for a round of one seed and for the next round, at least 1."""
+    if federation.arrays[0] is not None:
+        return 1
+    whole = federation.needs_whole_data
+    return 2 * bytes_per_round(federation.data, federation.schedule, federation.precision, whole)
 
 
 def subset_bytes(federation: Federation, copies_rows: bool) -> int:
-    """About how many bytes a part of the data keeps beside its runs: its rows, where they are its ``own`` for they were
-    standardized anew, and its clients' whole batches, which are gathered once."""
-    schedule, among = federation.schedule, federation.subset
-    assert among is not None
-    gathered = len(schedule.sizes) * among.max_client_rows if schedule.full_batch_steps else 0
-    return (copies_rows * len(among.y) + gathered) * among.x.shape[1] * among.x.dtype.itemsize
+    """Estimate the bytes of a subset besides its runs: its clients' gathered batches, and its rows if it copies them.
+
+    A subset copies rows that were standardized anew.
+    """
+    schedule, subset = federation.schedule, federation.subset
+    assert subset is not None
+    gathered = len(schedule.sizes) * subset.max_client_rows if schedule.full_batch_steps else 0
+    return (copies_rows * len(subset.y) + gathered) * subset.x.shape[1] * subset.x.dtype.itemsize
 
 
 def upload_bytes(federation: Federation, algorithm: Algorithm) -> int:
-    """The bytes of an upload of a run with this algorithm. Raises UserError where it says something else."""
+    """Return the bytes of an upload of this algorithm. Raises UserError where that is no whole number."""
     upload = federation.shapes.upload
-    found = federation.uplink.upload_bytes(upload, algorithm.upload_bytes(upload))
-    return _whole_bytes(found, "upload_bytes", algorithm)
+    size = federation.uplink.upload_bytes(upload, algorithm.upload_bytes(upload))
+    return _check_bytes(size, "upload_bytes", algorithm)
 
 
 def broadcast_bytes(federation: Federation, algorithm: Algorithm) -> int:
-    """The bytes of what a client receives in a run with this algorithm. Raises UserError where it says something
-    else."""
-    return _whole_bytes(algorithm.broadcast_bytes(federation.shapes.broadcast), "broadcast_bytes", algorithm)
+    """Return the bytes of a broadcast of this algorithm. Raises UserError where that is no whole number."""
+    return _check_bytes(algorithm.broadcast_bytes(federation.shapes.broadcast), "broadcast_bytes", algorithm)
 
 
-def _whole_bytes(found: object, name: str, algorithm: Algorithm) -> int:
-    if not isinstance(found, (int, np.integer)) or found < 0:
-        raise UserError(f"{name}() of {type(algorithm).__name__} must return a whole number, not {found!r}: "
-                        "round up to whole bytes")  # fmt: skip
-    return int(found)
+def _check_bytes(size: object, name: str, algorithm: Algorithm) -> int:
+    if not isinstance(size, (int, np.integer)) or size < 0:
+        raise UserError(
+            f"{name}() of {type(algorithm).__name__} must return a whole number, not {size!r}: round up to whole bytes"
+        )
+    return int(size)
 
 
 def estimate_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
-    """What a run of this seed sends."""
+    """Return the traffic of a run with this seed."""
     shapes = federation.shapes
     return Traffic(
         schedule=federation.schedule.with_seed(seed),
@@ -94,33 +101,33 @@ def estimate_traffic(federation: Federation, rounds: int, seed: int) -> Traffic:
 
 
 def needs_state_file(federation: Federation, point: Numbers) -> bool:
-    """Whether clients keep something from round to round that is in files."""
+    """Return whether clients have states that are stored in files: those of generated clients."""
     return federation.data.generated is not None and bool(jax.tree.leaves(_state(federation, point)["clients"]))
 
 
 def program_key(federation: Federation) -> str:
-    """Equal for parts of the same data whose programs are one, given arguments of the same shapes."""
+    """Return a key that is equal for subsets that share programs, given arguments of the same shapes."""
     schedule = federation.schedule
     shape = [federation.data.n_clients, schedule.cohort_size, schedule.full_batch_steps, schedule.uneven_steps]
-    own = {name: values.tolist() for name, values in federation.regularizer_numbers.items()}
+    client_numbers = {name: values.tolist() for name, values in federation.regularizer_numbers.items()}
     edges = None if federation.edge_of is None else federation.edge_of.tolist()
-    validated = (
-        None if federation.data.offsets_val is None else (federation.evaluation.validation_client_weights > 0).tolist()
-    )
-    return repr((shape, own, own and federation.problem.regularizer, edges, validated))
+    validated = None
+    if federation.data.offsets_val is not None:
+        validated = (federation.evaluation.validation_client_weights > 0).tolist()
+    return repr((shape, client_numbers, client_numbers and federation.problem.regularizer, edges, validated))
 
 
 def depends_on_seed(federation: Federation) -> bool:
-    """Whether a run depends on its seed: on cohorts, minibatches, a random start, coins that clients toss, or noise.
+    """Return whether a run depends on its seed: by cohorts, minibatches, a random start, shared uniforms, or noise.
 
-    Coins and noise are taken to matter where clients ask for them, whatever the odds.
+    Shared uniforms and noise count as soon as clients access them, whatever the probabilities.
     """
     objective, schedule, rng = federation.problem.objective, federation.schedule, np.random.default_rng(0)
-    before = rng.bit_generator.state
+    initial_rng_state = rng.bit_generator.state
     if federation.w0 is None:
         objective.initial_parameters(federation.problem.shapes, rng)
-    return (
-        not (federation.full_participation and schedule.full_batch_steps and isinstance(federation.uplink, Identity))
-        or not federation.shapes.accessed <= {"whole"}
-        or rng.bit_generator.state != before
-    )
+    if rng.bit_generator.state != initial_rng_state:
+        return True
+    if not federation.full_participation or not schedule.full_batch_steps:
+        return True
+    return not isinstance(federation.uplink, Identity) or not federation.shapes.accessed <= {"whole"}

@@ -1,4 +1,4 @@
-"""What is measured of a solution w."""
+"""Metrics of a solution w, and of the clients' own models."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +18,15 @@ from fcorun.problem.problem import Problem
 from fcorun.problem.vector import Vector
 from fcorun.rows.host_rows import align, local_rows
 
-_TOGETHER = 2**23  # numbers of the rows of clients whose own models are measured at once
-MAX_RANKED_ROWS = 100_000  # rows: of more, sorting them at each evaluation would take longer than the evaluation
-_PREDICTIONS = "predictions of validation rows"  # among metrics, until they are ranked
+_BATCH_NUMBERS = 2**23  # entries of x of the clients whose own models are evaluated together
+MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation
+_PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
 
 
 def objective_weights(data: FederatedData, client_weighting: str) -> Float[np.ndarray, " N"]:
-    """The weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform".
+    """Return the weight of each training row in F, shape (N,), summing to one: 1/N, or 1/(M n_m) for "uniform".
 
-    Where rows have weights v, it is v / sum v, of all rows or, for "uniform", of the client's divided by M.
+    A row with weight v has v / sum v, over all rows, or, for "uniform", over its client's rows and divided by M.
     """
     if client_weighting == "examples":
         return np.full(len(data.y), 1 / len(data.y)) if data.weight is None else data.weight / data.weight.sum()
@@ -39,8 +39,7 @@ class Evaluation:
     """The metrics of a problem on a data set: ``arrays`` go to the device, ``measure`` is pure, to be jitted.
 
     Attributes:
-        among: where the rows stand, if the data are a part of others whose rows are on the device. The validation rows
-            are then among them too.
+        subset: the indices of training and validation rows among the rows on the device, if the data are a subset.
     """
 
     data: FederatedData
@@ -49,139 +48,147 @@ class Evaluation:
     subset: SubsetView | None = None
 
     def arrays(self, dtype, personal: bool = False) -> dict[str, jax.Array]:
-        """Validation rows, row weights and ground truth, beside the training rows, on the device; where models are
-        ``personal``, each client's truth, and the weights of clients and which rows they have, too."""
-        data, found = self.data, {}
-        weight, among = objective_weights(data, self.client_weighting), self.subset
-        given = {"offset": data.offset, "offset_val": data.offset_val}
-        if among is not None:
-            count = len(among.y)
-            found["weight"] = scatter(weight, among.train_rows, count)
-            if len(among.validation_rows):
-                found["held"] = scatter(self.validation_weights(), among.validation_rows, count)
-            places = {"offset": among.train_rows, "offset_val": among.validation_rows}
-            parts = [scatter(values, places[name], count) for name, values in given.items() if values is not None]
-            found |= {"offset": sum(parts)} if parts else {}
+        """Put validation rows, row weights and the truth on the device, to be passed with the training rows.
+
+        For ``personal`` models add each client's truth, the weights of clients, and the indices of their rows.
+        """
+        data, subset = self.data, self.subset
+        weight = objective_weights(data, self.client_weighting)
+        offsets = {"offset": data.offset, "offset_val": data.offset_val}
+        offsets = {name: values for name, values in offsets.items() if values is not None}
+        arrays: dict[str, Any] = {}
+        if subset is not None:
+            count = len(subset.y)
+            arrays["weight"] = scatter(weight, subset.train_rows, count)
+            if len(subset.validation_rows):
+                arrays["held_out_weight"] = scatter(self.validation_weights(), subset.validation_rows, count)
+            if offsets:
+                indices = {"offset": subset.train_rows, "offset_val": subset.validation_rows}
+                arrays["offset"] = sum(scatter(values, indices[name], count) for name, values in offsets.items())
         elif not data.on_disk:
-            found["weight"] = align(data.x, weight)
+            arrays["weight"] = align(data.x, weight)
             if data.x_val is not None and data.y_val is not None and len(data.y_val):
-                found["x_val"] = to_device(local_rows(data.x_val), dtype)
-                found["y_val"] = targets_to_device(data, align(data.x_val, data.y_val), dtype)
-                found["weight_val"] = align(data.x_val, self.validation_weights())
+                arrays["x_val"] = to_device(local_rows(data.x_val), dtype)
+                arrays["y_val"] = targets_to_device(data, align(data.x_val, data.y_val), dtype)
+                arrays["weight_val"] = align(data.x_val, self.validation_weights())
             rows = {"offset": data.x, "offset_val": data.x_val}
-            found |= {name: align(rows[name], values) for name, values in given.items() if values is not None}
-        found |= {"true_" + name: np.asarray(value) for name, value in (data.truth or {}).items()}
+            arrays |= {name: align(rows[name], values) for name, values in offsets.items()}
+        for name, value in (data.truth or {}).items():
+            arrays["true_" + name] = np.asarray(value)
         if personal:
-            found |= {"own_" + name: np.asarray(values) for name, values in (data.client_truths or {}).items()}
-            found |= self._dealt(weight)
-        kept = {name for name, value in found.items() if isinstance(value, jax.Array) or value.dtype.kind == "i"}
-        return {n: jax.device_put(v if n in kept else v.astype(dtype)) for n, v in found.items()}
+            for name, values in (data.client_truths or {}).items():
+                arrays["client_true_" + name] = np.asarray(values)
+            arrays |= self._client_arrays(weight)
+        for name, value in arrays.items():
+            converted = isinstance(value, jax.Array) or value.dtype.kind == "i"
+            arrays[name] = jax.device_put(value if converted else value.astype(dtype))
+        return arrays
 
     def validation_weights(self) -> Float[np.ndarray, " V"]:
-        """The weight of each validation row, shape (V,), summing to one."""
+        """Return the weight of each validation row, shape (V,), summing to one."""
         data = self.data
         assert data.y_val is not None
         if data.weight_val is None:
             return np.full(len(data.y_val), 1 / len(data.y_val))
         return data.weight_val / data.weight_val.sum()
 
-    def _dealt(self, weight: np.ndarray) -> dict[str, np.ndarray]:
-        """Which rows are whose, and the weight of each client, among training and validation rows."""
-        data, among, width = self.data, self.subset, 0 if self.subset is None else self.subset.max_client_rows
-        found = {
-            "dealt_train": client_row_table(data.offsets, among and among.train_rows, width),
-            "share_train": np.add.reduceat(weight, data.offsets[:-1]),
+    def _client_arrays(self, weight: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the indices of each client's training and validation rows, and the clients' weights in each split."""
+        data, train_rows, validation_rows, width = self.data, None, None, 0
+        if self.subset is not None:
+            train_rows, validation_rows = self.subset.train_rows, self.subset.validation_rows
+            width = self.subset.max_client_rows
+        arrays = {
+            "client_rows_train": client_row_table(data.offsets, train_rows, width),
+            "client_weight_train": np.add.reduceat(weight, data.offsets[:-1]),
         }
         if data.offsets_val is not None:
-            found["dealt_val"] = client_row_table(data.offsets_val, among and among.validation_rows, width)
-            found["share_val"] = self.validation_client_weights / max(
-                self.validation_client_weights.sum(), np.finfo(float).tiny
-            )
-        return found
+            client_weights = self.validation_client_weights
+            arrays["client_rows_val"] = client_row_table(data.offsets_val, validation_rows, width)
+            arrays["client_weight_val"] = client_weights / max(client_weights.sum(), np.finfo(float).tiny)
+        return arrays
 
     def measure(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
     ) -> dict[str, Float[Array, ""]]:
-        """All metrics of w, each a scalar, for ``ranked``. x (N, d) and y (N,) are the training rows, or all that they
-        stand among."""
-        found = self.metrics_from_sums(problem, w, self.split_sums(problem, w, x, y, extra), extra)
-        return found | self.predictions(problem, w, x, extra)
+        """Compute all metrics of w, each a scalar, and predictions for ``add_ranking``.
+
+        x (N, d) and y (N,) are the training rows, or all rows of which the training rows are a subset.
+        """
+        metrics = self.metrics_from_sums(problem, w, self.split_sums(problem, w, x, y, extra), extra)
+        return metrics | self.predictions(problem, w, x, extra)
 
     def predictions(self, problem: Problem, w: Vector, x: Any, extra: dict) -> dict[str, Array]:
-        """Return the predictions that ``ranked`` turns into metrics; nothing where it has none to give.
+        """Return the predictions that ``add_ranking`` turns into metrics; empty where they cannot be ranked.
 
-        Which depends on nothing that differs between parts of the data, as a program may serve several.
+        The decision depends on no property in which subsets of the data differ, since they may share a program.
         """
-        rows, offset = (x, "offset") if "held" in extra else (extra.get("x_val"), "offset_val")
-        if (
-            self.data.task != "binary"
-            or self.data.host_bounds is not None
-            or rows is None
-            or len(rows) > MAX_RANKED_ROWS
-        ):
+        rows, offset = extra.get("x_val"), "offset_val"
+        if "held_out_weight" in extra:
+            rows, offset = x, "offset"
+        if self.data.task != "binary" or self.data.host_bounds is not None:
             return {}
-        found = problem.predict(w, rows, extra.get(offset))
-        return {_PREDICTIONS: found} if found.ndim == 1 else {}
+        if rows is None or len(rows) > MAX_RANKED_ROWS:
+            return {}
+        predictions = problem.predict(w, rows, extra.get(offset))
+        return {_PREDICTIONS: predictions} if predictions.ndim == 1 else {}
 
     @property
     def why_unranked(self) -> str:
-        """Why validation rows are not ranked by the predictions for them; empty where they are."""
+        """Return why validation rows cannot be ranked by their predictions; empty where they are."""
         return why_unranked(self.data, 0 if self.subset is None else len(self.subset.y))
 
     def add_ranking(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Return the metrics of one run or of several, computed by ``measure``, with AUC and average precision in place
-        of predictions. An objective's own figures of these names stay."""
-        found = dict(metrics)
-        predictions = found.pop(_PREDICTIONS, None)
+        """Return the metrics of one run or of several from ``measure``, with AUC and average precision for predictions.
+
+        An objective's own metrics of these names take precedence.
+        """
+        metrics = dict(metrics)
+        predictions = metrics.pop(_PREDICTIONS, None)
         if predictions is None or self.why_unranked:
-            return found
+            return metrics
         scores = np.asarray(predictions)
         if self.subset is not None:
             scores = scores[..., self.subset.validation_rows]
         assert self.data.y_val is not None
-        return {
-            RANKING_METRICS[name]: each
-            for name, each in ranking_metrics(self.data.y_val, scores, self.validation_weights()).items()
-        } | found
+        ranking = ranking_metrics(self.data.y_val, scores, self.validation_weights())
+        return {RANKING_METRICS[name]: values for name, values in ranking.items()} | metrics
 
     def split_sums(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
     ) -> dict[str, dict[str, Float[Array, ""]]]:
-        """What ``scored`` says of "train" and, where rows are held out, of "val"."""
-        found = {"train": self.weighted_scores(problem, w, x, y, extra)}
-        if "held" in extra:
-            found["val"] = self.weighted_scores(problem, w, x, y, extra | {"weight": extra["held"]})
+        """Return the weighted sums of losses and scores over "train" and, where rows are held out, over "val"."""
+        sums = {"train": self.weighted_scores(problem, w, x, y, extra)}
+        if "held_out_weight" in extra:
+            sums["val"] = self.weighted_scores(problem, w, x, y, extra | {"weight": extra["held_out_weight"]})
         if "x_val" in extra:
-            beside = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
-            found["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], beside)
-        return found
+            row_extras = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
+            sums["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], row_extras)
+        return sums
 
     def weighted_scores(
-        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], beside: dict
+        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], row_extras: dict
     ) -> dict[str, Float[Array, ""]]:
-        """The sums of what is measured of rows, weighted by "weight"; "offset" is added to predictions."""
-        prediction, weight = problem.predict(w, x, beside.get("offset")), beside["weight"]
-        each = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
-        if (
-            self.subset is not None or self.data.on_disk or self.data.host_bounds is not None
-        ):  # a loss that is infinite is not
-            # to be lost on rows of others, or on none
-            each = {key: jnp.where(weight > 0, value, 0) for key, value in each.items()}
-        return {key: weight @ value for key, value in each.items()}
+        """Return the sums of rows' losses and scores with their "weight"; their "offset" is added to predictions."""
+        prediction, weight = problem.predict(w, x, row_extras.get("offset")), row_extras["weight"]
+        scores = {"loss": problem.objective.loss(prediction, y), **problem.objective.scores(prediction, y)}
+        # an infinite loss of a row with weight 0, one of another subset or a padded one, must not make the sum NaN
+        if self.subset is not None or self.data.on_disk or self.data.host_bounds is not None:
+            scores = {name: jnp.where(weight > 0, values, 0) for name, values in scores.items()}
+        return {name: weight @ values for name, values in scores.items()}
 
     def metrics_from_sums(
         self, problem: Problem, w: Vector, sums: dict[str, dict], extra: dict
     ) -> dict[str, Float[Array, ""]]:
-        """All metrics of w, from the sums over the rows of each part."""
-        found = {f"{part}_{key}": value for part, each in sums.items() for key, value in each.items()}
-        found = {"objective": found["train_loss"] + problem.ridge(w) + problem.psi(w), **found}
+        """Compute all metrics of w from the sums over the rows of each split."""
+        scores = {f"{split}_{name}": value for split, of_split in sums.items() for name, value in of_split.items()}
+        metrics = {"objective": scores["train_loss"] + problem.ridge(w) + problem.psi(w), **scores}
         structure = problem.structure(w, self.cutoff)
+        cutoff = self.cutoff if "density" in structure else None
         for name in problem.objective.regularized:
             if f"true_{name}" in extra:
-                found |= recovery_metrics(
-                    w[name], extra[f"true_{name}"], self.cutoff if "density" in structure else None
-                )
-        return found | structure
+                metrics |= recovery_metrics(w[name], extra[f"true_{name}"], cutoff)
+        return metrics | structure
 
     def measure_personal(
         self,
@@ -192,75 +199,84 @@ class Evaluation:
         rows: tuple[Shaped[Array, "N d"], Shaped[Array, " N"]],
         extra: dict,
     ) -> dict[str, Float[Array, ""]]:
-        """Metrics of the clients' own models, stacked along a leading axis M, each on its client's own rows.
+        """Compute metrics of the clients' own models, stacked along a leading axis M, each on its client's own rows.
 
-        Means over clients, weighted as the global model's are, by validation rows and as in F, so that the two compare;
-        on validation rows quantiles too, over the clients that have such rows. Other figures weigh all clients alike.
-        ``own`` holds the numbers of the regularizer that differ from client to client, each (M,); ``rows`` are x and y
-        of the training rows.
+        Metrics are means over clients. Clients have the weights that they have in the metrics of the global model, so
+        that the two compare: of their validation rows, and in F. Metrics of validation rows have quantiles too, over
+        the clients that have such rows. Metrics that do not depend on rows weigh all clients equally.
+        ``regularizer_numbers`` are the regularizer's numbers of each client, (M,); ``rows`` are x and y of the training
+        rows.
         """
-        parts, beside = {"train": rows}, {"train": (extra["weight"], extra.get("offset"))}
-        if "dealt_val" in extra and "held" in extra:
-            parts["val"], beside["val"] = rows, (extra["held"], extra.get("offset"))
-        elif "dealt_val" in extra and "x_val" in extra:
-            parts["val"] = (extra["x_val"], extra["y_val"])
-            beside["val"] = (extra["weight_val"], extra.get("offset_val"))
-        truths = {name: extra[f"own_{name}"] for name in problem.objective.regularized if f"own_{name}" in extra}
+        splits, row_extras = {"train": rows}, {"train": (extra["weight"], extra.get("offset"))}
+        if "client_rows_val" in extra and "held_out_weight" in extra:
+            splits["val"] = rows
+            row_extras["val"] = (extra["held_out_weight"], extra.get("offset"))
+        elif "client_rows_val" in extra and "x_val" in extra:
+            splits["val"] = (extra["x_val"], extra["y_val"])
+            row_extras["val"] = (extra["weight_val"], extra.get("offset_val"))
+        regularized = problem.objective.regularized
+        truths = {name: extra[f"client_true_{name}"] for name in regularized if f"client_true_{name}" in extra}
 
-        def one(inputs):
-            w, own, truth, places = inputs
-            mine, found = problem.with_numbers(own), {}
-            for name, (x, y) in parts.items():
-                there, each = places[name] >= 0, jnp.maximum(places[name], 0)
-                weight, offset = beside[name]
-                prediction = problem.predict(w, x[each], None if offset is None else offset[each])
-                scores = {"loss": problem.objective.loss(prediction, y[each])}
-                scores |= problem.objective.scores(prediction, y[each])
+        def measure_client(inputs):
+            w, numbers, truth, client_rows = inputs
+            client_problem = problem.with_numbers(numbers)
+            metrics = {}
+            for split, (x, y) in splits.items():
+                present, indices = client_rows[split] >= 0, jnp.maximum(client_rows[split], 0)
+                weight, offset = row_extras[split]
+                prediction = problem.predict(w, x[indices], None if offset is None else offset[indices])
+                scores = {"loss": problem.objective.loss(prediction, y[indices])}
+                scores |= problem.objective.scores(prediction, y[indices])
                 if self.data.weight is None:
-                    weight = there / jnp.maximum(there.sum(), 1).astype(w.dtype)
+                    weight = present / jnp.maximum(present.sum(), 1).astype(w.dtype)
                 else:
-                    own = jnp.where(there, weight[each], 0)
-                    weight = own / jnp.where(own.sum() > 0, own.sum(), 1)
-                found |= {f"{name}_{key}": weight @ jnp.where(there, value, 0) for key, value in scores.items()}
-            found |= mine.structure(w, self.cutoff)
-            return found | {k: v for name in truth for k, v in recovery_metrics(w[name], truth[name], None).items()}
+                    weight = jnp.where(present, weight[indices], 0)
+                    weight = weight / jnp.where(weight.sum() > 0, weight.sum(), 1)
+                for name, values in scores.items():
+                    metrics[f"{split}_{name}"] = weight @ jnp.where(present, values, 0)
+            metrics |= client_problem.structure(w, self.cutoff)
+            for name in truth:
+                metrics |= recovery_metrics(w[name], truth[name], None)
+            return metrics
 
-        places = {name: jnp.asarray(extra[f"dealt_{name}"]) for name in parts}
-        longest = max(each.shape[1] for each in places.values())
-        clients = len(self.data.sizes)
-        together = int(min(max(_TOGETHER // (longest * rows[0].shape[1]), 1), clients))
-        each = lax.map(one, (models, regularizer_numbers, truths, places), batch_size=together)
-        return self._over_clients(each, extra)
+        client_rows = {split: jnp.asarray(extra[f"client_rows_{split}"]) for split in splits}
+        longest = max(table.shape[1] for table in client_rows.values())
+        batch_size = max(_BATCH_NUMBERS // (longest * rows[0].shape[1]), 1)
+        batch_size = int(min(batch_size, len(self.data.sizes)))
+        inputs = (models, regularizer_numbers, truths, client_rows)
+        return self._average_over_clients(lax.map(measure_client, inputs, batch_size=batch_size), extra)
 
     @property
     def validation_client_weights(self) -> np.ndarray:
-        """What each client's validation rows weigh together, (M,)."""
-        ends = self.data.offsets_val
-        assert ends is not None
+        """Return the weight of each client's validation rows, (M,)."""
+        bounds = self.data.offsets_val
+        assert bounds is not None
         if self.data.weight_val is None:
-            return np.diff(ends)
-        return np.diff(np.append(0, np.cumsum(self.data.weight_val))[ends])
+            return np.diff(bounds)
+        return np.diff(np.append(0, np.cumsum(self.data.weight_val))[bounds])
 
-    def _over_clients(self, each: dict[str, jax.Array], extra: dict) -> dict[str, jax.Array]:
-        """Means, and of validation rows quantiles, of what was measured of each client, (M,)."""
-        found = {}
-        for name, values in each.items():
+    def _average_over_clients(self, client_metrics: dict[str, jax.Array], extra: dict) -> dict[str, jax.Array]:
+        """Average metrics of each client, (M,), and compute quantiles of metrics of validation rows."""
+        metrics = {}
+        for name, values in client_metrics.items():
+            personal_name = PERSONAL_PREFIX + name
             if name.startswith("val_"):
-                found[PERSONAL_PREFIX + name] = extra["share_val"] @ values
-                found |= {
-                    PERSONAL_PREFIX + name + end: jnp.quantile(values[self.validation_client_weights > 0], q)
-                    for end, q in QUANTILE_SUFFIXES.items()
-                }
+                metrics[personal_name] = extra["client_weight_val"] @ values
+                validated = values[self.validation_client_weights > 0]
+                for suffix, q in QUANTILE_SUFFIXES.items():
+                    metrics[personal_name + suffix] = jnp.quantile(validated, q)
+            elif name.startswith("train_"):
+                metrics[personal_name] = extra["client_weight_train"] @ values
             else:
-                found[PERSONAL_PREFIX + name] = (
-                    extra["share_train"] @ values if name.startswith("train_") else values.mean()
-                )
-        return found
+                metrics[personal_name] = values.mean()
+        return metrics
 
 
 def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:
-    """Return why nothing is known of how well validation rows are ranked by the predictions for them; empty where that
-    is measured. ``among`` is how many rows they stand among, 0 where they stand by themselves."""
+    """Return why AUC and average precision of the validation rows cannot be measured; empty where they can.
+
+    ``n_view_rows`` is the number of rows on the device of which the validation rows are a subset, or 0.
+    """
     if data.task != "binary":
         return "it is of two classes"
     if data.y_val is None or not len(data.y_val):
@@ -270,34 +286,34 @@ def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:
     if data.on_disk or data.host_bounds is not None:
         return "it takes all validation rows in one memory"
     rows = max(len(data.y_val), n_view_rows)
-    return (
-        f"{rows:,} rows are more than {MAX_RANKED_ROWS:,}, which are sorted at each evaluation"
-        if rows > MAX_RANKED_ROWS
-        else ""
-    )
+    if rows > MAX_RANKED_ROWS:
+        return f"{rows:,} rows are more than {MAX_RANKED_ROWS:,}, which are sorted at each evaluation"
+    return ""
 
 
 def personal_models(
     algorithm: Algorithm, problem: Problem, server: PyTree, clients: PyTree, regularizer_numbers: dict
 ) -> Vector:
-    """The clients' own models, stacked along a leading axis M, which ``clients``, their states, and ``own``, their
-    numbers of the regularizer, have too."""
+    """Return the clients' own models, stacked along a leading axis M.
 
-    def personal(own, client) -> Any:
-        return algorithm.personal(problem.with_numbers(own).for_side("client"), server, client)
+    ``clients``, the clients' states, and ``regularizer_numbers``, their numbers of the regularizer, have that axis too.
+    """
 
-    return jax.vmap(personal)(regularizer_numbers, clients)
+    def personal_model(numbers, client) -> Any:
+        return algorithm.personal(problem.with_numbers(numbers).for_side("client"), server, client)
+
+    return jax.vmap(personal_model)(regularizer_numbers, clients)
 
 
 def recovery_metrics(
     w: Float[Array, "*shape"], truth: Float[Array, "*shape"], cutoff: float | None
 ) -> dict[str, Float[Array, ""]]:
-    """The distance ||w - truth||_2, and with a cutoff F1, precision and recall of the support {|w| > cutoff}."""
+    """Return the distance ||w - truth||_2, and with a cutoff F1, precision and recall of the support {|w| > cutoff}."""
     error = {"recovery_error": jnp.sqrt(jnp.sum((w - truth) ** 2))}
     if cutoff is None:
         return error
-    found, there = jnp.abs(w) > cutoff, truth != 0
-    hits = jnp.sum(found & there).astype(w.dtype)
-    precision, recall = hits / jnp.maximum(found.sum(), 1), hits / jnp.maximum(there.sum(), 1)
-    f1 = 2 * hits / jnp.maximum(found.sum() + there.sum(), 1)
+    selected, relevant = jnp.abs(w) > cutoff, truth != 0
+    hits = jnp.sum(selected & relevant).astype(w.dtype)
+    precision, recall = hits / jnp.maximum(selected.sum(), 1), hits / jnp.maximum(relevant.sum(), 1)
+    f1 = 2 * hits / jnp.maximum(selected.sum() + relevant.sum(), 1)
     return {"support_f1": f1, "support_precision": precision, "support_recall": recall, **error}

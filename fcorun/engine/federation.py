@@ -1,9 +1,10 @@
-"""What is traced: runs of one algorithm on one problem and data set, as pure functions of arrays.
+"""The traced computation: runs of one algorithm on one problem and data set, as pure functions of arrays.
 
-Rounds run inside ``lax.scan`` between evaluations. Of G runs, the numbers (rates, strengths) are a ``vmap`` axis and
-the minibatches are shared, so that a matrix-vector product becomes a matrix-matrix one. The clients of a round go
-through in chunks: of one run as many at once as stay in the cache, of several on a CPU one at a time, which is 1.3 and
-2.5 times faster than the other way. Runs of different seeds have minibatches of their own, and share the cache.
+Rounds run inside ``lax.scan`` between evaluations. The numbers (rates, strengths) of G runs are a ``vmap`` axis, and
+the runs share minibatches, so that a matrix-vector product becomes a matrix-matrix product. The clients of a round are
+computed in chunks: those of one run as many at once as stay in the cache, those of several runs on a CPU one at a time.
+Either is 1.3 to 2.5 times faster than the other choice. Runs of different seeds have their own minibatches, and share
+the cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,16 +46,17 @@ Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {
 class Federation:
     """An algorithm, a problem, and the clients with their data.
 
-    ``problem`` and ``algorithm`` are templates: the numbers in them are replaced by those of each run.
+    ``problem`` and ``algorithm`` are templates: each run replaces the numbers in them by its own.
 
     Attributes:
-        edge_of: the edge of each client, where a tree has them.
-        uplink: what happens to uploads.
-        w0: where to start, by default where the objective says.
-        frozen: whether the server's model stays there.
-        debug: whether nothing is traced, clients come one by one, and ``lost`` says who was not finite, by round.
-        among: where the rows stand, if the data are a part of others whose rows are on the device.
-        clients_at_once: how many clients of a cohort are computed at once; None: as many as stay in the cache.
+        edge_of: the edge of each client of a tree, or None.
+        uplink: transforms uploads.
+        w0: the initial parameters; None: the objective's.
+        frozen: whether the server's model stays at ``w0``.
+        debug: whether to run without tracing, one client at a time, and record clients in ``nonfinite_clients``.
+        subset: the indices of the data's rows, if the data are a subset of rows on the device.
+        clients_at_once: the number of clients of a cohort in a chunk; None: as many as stay in the cache.
+        nonfinite_clients: the first client of each round whose upload or state was not finite, with ``debug``.
     """
 
     problem: Problem
@@ -74,90 +76,109 @@ class Federation:
 
     @cached_property
     def regularizer_numbers(self) -> dict[str, np.ndarray]:
-        """The numbers of the regularizer that differ from client to client, each (M,)."""
+        """Return the regularizer's numbers that differ from client to client, each (M,)."""
         values = self.problem.regularizer.per_client or {}
         return {name: np.asarray(each, self.precision) for name, each in values.items()}
 
     @property
-    def _own(self) -> dict[str, jax.Array]:
+    def _device_numbers(self) -> dict[str, jax.Array]:
         return {name: jnp.asarray(values) for name, values in self.regularizer_numbers.items()}
 
     @cached_property
     def arrays(self) -> tuple[DeviceRows | None, dict[str, jax.Array]]:
-        """The rows, with the losses decomposed where that is of use, and what the evaluation needs; on the device. No
-        rows where these stay on disk and are needed."""
-        part = {"is_subset": self.subset is not None, "dtype": self.precision}
-        losses = precompute_losses(self.problem, self.algorithm, self.data, self.schedule, **part)
+        """Put the training rows, with decomposed losses where useful, and the evaluation's arrays on the device.
+
+        The rows are None where they stay on disk and are needed.
+        """
+        losses = precompute_losses(
+            self.problem,
+            self.algorithm,
+            self.data,
+            self.schedule,
+            is_subset=self.subset is not None,
+            dtype=self.precision,
+        )
         extra = self.evaluation.arrays(self.precision, self.algorithm.has_personal_models)
         return rows_to_device(self.data, losses, self.subset, self.precision), extra
 
     @cached_property
     def shapes(self) -> MessageShapes:
-        """Of what is sent, which the numbers of a run do not change."""
-        given = {"dtype": self.precision, "frozen": self.frozen, "shape_of": self.shape_of}
-        return trace_message_shapes(self.algorithm, self.problem, self.data, self.schedule, **given)
+        """Trace the shapes of messages, which do not depend on the numbers of a run."""
+        return trace_message_shapes(
+            self.algorithm,
+            self.problem,
+            self.data,
+            self.schedule,
+            dtype=self.precision,
+            frozen=self.frozen,
+            shape_of=self.shape_of,
+        )
 
     def shape_of(self, function: Callable, *arguments: Any) -> Any:
-        """The arrays that a function returns, or their shapes."""
+        """Return the shapes of the arrays that a function returns, or with ``debug`` the arrays."""
         if not self.debug:
             return jax.eval_shape(function, *arguments)
         with jax.disable_jit():
             return function(*arguments)
 
     def bind(self, numbers: Numbers) -> tuple[Algorithm, Problem]:
-        """The algorithm and the problem with these numbers in them."""
+        """Return the algorithm and the problem with these numbers."""
         reg = {name: value for name, value in numbers.get("reg", {}).items() if name not in self.regularizer_numbers}
         problem = self.problem.with_numbers(reg, numbers.get("mirror"))
-        if "curvature" in numbers:  # of a part of the data
+        if "curvature" in numbers:  # the bounds of a subset of the data
             problem = replace(problem, curvature=(numbers["curvature"]["least"], numbers["curvature"]["most"]))
         return replace(self.algorithm, **numbers.get("algo", {})), problem
 
     def stack_numbers(self, points: Sequence[Numbers]) -> Any:
-        """The numbers of all runs as arrays with leading axis G."""
+        """Stack the numbers of all runs in arrays with a leading axis G."""
         return jax.tree.map(lambda *v: jax.device_put(np.asarray(v, self.precision)), *points)
 
     def initial_duals(self, seeds: Sequence[int]) -> Vector:
-        """The dual points that runs of these seeds start from, stacked."""
+        """Return the initial dual points of runs of these seeds, stacked."""
         objective, shapes = self.problem.objective, self.problem.shapes
         starts = [objective.initial_parameters(shapes, np.random.default_rng([seed, START])) for seed in seeds]
-        return Vector(
-            {n: jax.device_put(np.stack([each[n] for each in starts]).astype(self.precision)) for n in shapes}
-        )
+        stacked = {}
+        for name in shapes:
+            values = np.stack([start[name] for start in starts]).astype(self.precision)
+            stacked[name] = jax.device_put(values)
+        return Vector(stacked)
 
     def initial_state(self, numbers: Any, z0: Vector) -> PyTree:
-        """The state of each run before the first round. ``clients`` holds each client's state and the memory of its
-        uplink, with a leading axis M after that of the runs; of a population one client's, as all begin."""
-        clients, shapes = self.data.n_clients if self.data.generated is None else 1, self.shapes
+        """Compute the state of each run before the first round.
+
+        "clients" holds each client's state and its uplink's memory, with a leading axis M after the axis of runs.
+        Generated clients all begin with one state, so that M is 1 for them.
+        """
+        n_clients, shapes = self.data.n_clients if self.data.generated is None else 1, self.shapes
 
         def init(numbers, z0):
             algorithm, problem = self.bind(numbers)
-            given = {k: jnp.asarray(v, z0.dtype) for k, v in (self.w0 or {}).items()}
-            server, client = algorithm.init(problem, Vector(given) if given else problem.initial_point(z0))
-            kept = client, self.uplink.init(lambda: shapes.upload)
-            kept = jax.tree.map(lambda v: jnp.broadcast_to(v, (clients, *jnp.shape(v))), kept)
-            return {"server": server, "clients": kept, "diverged": jnp.zeros((), jnp.int32)}
+            w0 = {name: jnp.asarray(value, z0.dtype) for name, value in (self.w0 or {}).items()}
+            server, client = algorithm.init(problem, Vector(w0) if w0 else problem.initial_point(z0))
+            clients = client, self.uplink.init(lambda: shapes.upload)
+            clients = jax.tree.map(lambda v: jnp.broadcast_to(v, (n_clients, *jnp.shape(v))), clients)
+            return {"server": server, "clients": clients, "diverged": jnp.zeros((), jnp.int32)}
 
         return vmap_runs(init, (0, 0), numbers, z0, sequential=self.debug)
 
     def split_sums(self, numbers: Any, state: PyTree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
-        """Of each run the sums over these rows of what is measured of them, by part; those of x and y are "train"."""
+        """Compute for each run the sums of losses and scores over the rows of each split; x and y are "train"."""
 
-        def one(numbers, server):
+        def sum_run(numbers, server):
             algorithm, problem = self.bind(numbers)
-            return self.evaluation.split_sums(
-                problem, algorithm.output(problem.for_side("server"), server), x, y, extra
-            )
+            w = algorithm.output(problem.for_side("server"), server)
+            return self.evaluation.split_sums(problem, w, x, y, extra)
 
-        return vmap_runs(one, (0, 0), numbers, state["server"], sequential=self.debug)
+        return vmap_runs(sum_run, (0, 0), numbers, state["server"], sequential=self.debug)
 
     def evaluate(self, numbers: Any, state: PyTree, x: Any, y: Any, extra: dict[str, jax.Array]):
-        """Evaluate each run: its metrics, predictions for ``Evaluation.ranked``, solution, and clients' own models.
+        """Evaluate each run: metrics, predictions for ``Evaluation.add_ranking``, solution, and clients' own models.
 
-        Where rows stay on disk, or are those of several hosts, x and y are None and the sums over them by part are in
-        the state, "sums".
+        Where rows stay on disk or are sharded by host, x and y are None, and the state has the "sums" over the rows of
+        each split.
         """
 
-        def one(numbers, server, clients, sums):
+        def evaluate_run(numbers, server, clients, sums):
             algorithm, problem = self.bind(numbers)
             w = algorithm.output(problem.for_side("server"), server)
             sums = self.evaluation.split_sums(problem, w, x, y, extra) if sums is None else sums
@@ -166,12 +187,14 @@ class Federation:
             if not algorithm.has_personal_models:
                 return metrics, dict(w), None
 
-            models = personal_models(algorithm, problem, server, clients[0], self._own)
-            own_metrics = self.evaluation.measure_personal(problem, models, self._own, rows=(x, y), extra=extra)
-            return metrics | own_metrics, dict(w), dict(models)
+            client_numbers = self._device_numbers
+            models = personal_models(algorithm, problem, server, clients[0], client_numbers)
+            metrics |= self.evaluation.measure_personal(problem, models, client_numbers, rows=(x, y), extra=extra)
+            return metrics, dict(w), dict(models)
 
-        given = (state["server"], state["clients"], state.get("sums"))
-        return vmap_runs(one, (0, 0, 0, 0 if "sums" in state else None), numbers, *given, sequential=self.debug)
+        arguments = (state["server"], state["clients"], state.get("sums"))
+        axes = (0, 0, 0, 0 if "sums" in state else None)
+        return vmap_runs(evaluate_run, axes, numbers, *arguments, sequential=self.debug)
 
     def advance(
         self,
@@ -182,99 +205,109 @@ class Federation:
         start: Any,
         devices: Devices = SINGLE_DEVICE,
     ) -> tuple[PyTree, jax.Array]:
-        """The runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3); where
-        clients make their rows, of each place in the cohort.
+        """Compute the runs after ``rounds``, and the work of each client and, last, the server, (G, M + 1, 3).
 
-        ``rounds`` have a leading axis G where seeds differ; ``start`` is the number of the first one. One of
-        several ``devices`` computes its part."""
+        Work of generated clients is counted by position in the cohort. ``rounds`` have a leading axis G where seeds
+        differ; ``start`` is the number of the first round. One of several ``devices`` computes its part.
+        """
         shared = rounds.cohort.ndim == 2
         whole = gather_whole_data(self.schedule, rows, self.data, self.precision)
-        at_once = self.chunk_width(state["diverged"].shape[0], shared, whole)
+        n_runs = state["diverged"].shape[0]
+        width = self.chunk_width(n_runs, shared, whole)
 
-        def one(numbers, state, rounds):
+        def advance_run(numbers, state, rounds):
             algorithm, problem = self.bind(numbers)
 
-            def one_round(carry, now):
+            def compute_round(carry, draws):
                 state, number, work = carry
-                weight = now.weights.astype(self.precision)  # before a division, lest float64 keep seven digits
-                place = now.cohort if now.state_index is None else now.state_index
-                kept, own = jax.tree.map(
-                    lambda v: v if self.full_participation else v[place], (state["clients"], self._own)
-                )
-                on_server = replace(problem.for_side("server"), share=now.cohort_share.astype(self.precision))
-                this = Round(
+                weights = draws.weights.astype(self.precision)  # before a division, lest float64 keep seven digits
+                index = draws.cohort if draws.state_index is None else draws.state_index
+                client_states, client_numbers = state["clients"], self._device_numbers
+                if not self.full_participation:
+                    client_states, client_numbers = jax.tree.map(lambda v: v[index], (client_states, client_numbers))
+                client_rows = None
+                if whole is None and self.needs_whole_data:
+                    client_rows = self._whole_rows(rows, draws)
+                cohort_round = Round(
                     algorithm=algorithm,
                     problem=problem,
-                    server_problem=on_server,
+                    server_problem=replace(problem.for_side("server"), share=draws.cohort_share.astype(self.precision)),
                     schedule=self.schedule,
-                    **{"x": rows.x, "y": rows.y, "row_extras": rows.row_extras},
-                    regularizer_numbers=own,
+                    x=rows.x,
+                    y=rows.y,
+                    row_extras=rows.row_extras,
+                    regularizer_numbers=client_numbers,
                     whole=whole,
-                    cohort=self._whose(now.cohort),
-                    client_rows=self._rows_of_client(rows, now) if whole is None else None,
-                    weights=weight,
-                    compute_cohort=devices.map_clients(self._clients(at_once, now.cohort, number), now.assignment),
+                    cohort=self._client_index(draws.cohort),
+                    client_rows=client_rows,
+                    weights=weights,
+                    compute_cohort=devices.map_clients(
+                        self._cohort_function(width, draws.cohort, number), draws.assignment
+                    ),
                     uplink=self.uplink,
                     frozen=self.frozen,
                     generate_rows=self.data.generated and self.data.generated.generate_rows,
                 )
-                drawn = RoundDraws(now.rows, now.keys, now.shared_uniforms)
+                round_draws = RoundDraws(draws.rows, draws.keys, draws.shared_uniforms)
                 if self.edge_of is None:
-                    end = this.run_star(state["server"], kept, drawn)
+                    outcome = cohort_round.run_star(state["server"], client_states, round_draws)
                 else:
-                    edge_of, edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
-                    end = this.run_tree(state["server"], kept, drawn, edge_of[now.cohort], edges)
-                work = work.at[
-                    slice(-1) if self.schedule.generated_clients or self.full_participation else now.cohort
-                ].add(end.client_work)
-                kept = end.commit(state, place, number, self.full_participation)
-                return (kept, number + 1, work.at[-1].add(end.server_work)), None
+                    edge_of, n_edges = jnp.asarray(self.edge_of, jnp.int32), int(self.edge_of.max()) + 1
+                    outcome = cohort_round.run_tree(
+                        state["server"], client_states, round_draws, edge_of[draws.cohort], n_edges
+                    )
+                all_positions = self.schedule.generated_clients or self.full_participation
+                work = work.at[slice(-1) if all_positions else draws.cohort].add(outcome.client_work)
+                state = outcome.commit(state, index, number, self.full_participation)
+                return (state, number + 1, work.at[-1].add(outcome.server_work)), None
 
-            idle = jnp.zeros((len(self.schedule.work_sizes) + 1, 3), jnp.int32)
-            state, _, work = lax.scan(one_round, (state, start, idle), rounds)[0]
+            no_work = jnp.zeros((len(self.schedule.work_sizes) + 1, 3), jnp.int32)
+            (state, _, work), _ = lax.scan(compute_round, (state, start, no_work), rounds)
             return state, devices.sum_work(work)
 
         axes = (0, 0, None if shared else 0)
-        return vmap_runs(one, axes, numbers, state, rounds, sequential=self.debug or state["diverged"].shape[0] == 1)
+        return vmap_runs(advance_run, axes, numbers, state, rounds, sequential=self.debug or n_runs == 1)
 
-    def _whose(self, cohort: jax.Array) -> jax.Array | None:
-        """The numbers of these clients, among those of their host; None where each has its whole data at hand."""
+    def _client_index(self, cohort: jax.Array) -> jax.Array | None:
+        """Return the numbers of a cohort's clients, counted from the first one of their host.
+
+        Returns None where the clients' whole data are passed in order, without a lookup.
+        """
         if self.data.host_bounds is not None:
-            return jnp.asarray(
-                np.arange(self.data.n_clients) - self.data.host_bounds[self.data.host_of_client], jnp.int32
-            )[cohort]
+            local_numbers = np.arange(self.data.n_clients) - self.data.host_bounds[self.data.host_of_client]
+            return jnp.asarray(local_numbers, jnp.int32)[cohort]
         return None if self.full_participation and not self.schedule.generated_clients else cohort
 
-    def _rows_of_client(self, rows: DeviceRows, now: Rounds) -> jax.Array | None:
-        """All rows of each client of a cohort, where any takes its whole data; else None."""
-        if not self.needs_whole_data:
-            return None
-        if now.whole_rows is not None:
-            return jnp.asarray(now.whole_rows)
-        return whole_row_indices(self.schedule, rows, jnp.asarray(now.cohort))
+    def _whole_rows(self, rows: DeviceRows, draws: Rounds) -> jax.Array:
+        """Return the indices of all rows of each client of a cohort."""
+        if draws.whole_rows is not None:
+            return jnp.asarray(draws.whole_rows)
+        return whole_row_indices(self.schedule, rows, jnp.asarray(draws.cohort))
 
     @cached_property
     def needs_whole_data(self) -> bool:
-        """Whether clients take their whole data, in steps or beside their minibatches."""
+        """Return whether clients use their whole data, in steps or besides their minibatches."""
         return "whole" in self.shapes.accessed
 
     @property
     def full_participation(self) -> bool:
-        """Whether the cohort is all clients in their order."""
+        """Return whether every cohort is all clients in order."""
         return self.schedule.cohort_size == self.data.n_clients
 
     def chunk_width(self, runs: int, shared: bool, whole: PyTree = None) -> int:
-        """How many clients of a cohort are computed at once in a program of so many runs, whose minibatches may be
-        ``shared``; ``whole`` is the data of all clients where they are taken at once, or None."""
+        """Return the number of clients computed at once in a program of ``runs`` runs.
+
+        The runs may have ``shared`` minibatches; ``whole`` is the whole data of all clients where steps take them.
+        """
         if self.clients_at_once is not None:
             return min(self.clients_at_once, self.schedule.cohort_size)
         if shared and runs > 1 and jax.default_backend() == "cpu":
             return 1
-        each = self.client_bytes(whole) + tree_bytes(self.problem.zeros(self.precision))
-        return chunk_width(self.schedule.cohort_size, chunk_bytes() // (runs * each))
+        bytes_per_client = self.client_bytes(whole) + tree_bytes(self.problem.zeros(self.precision))
+        return chunk_width(self.schedule.cohort_size, chunk_bytes() // (runs * bytes_per_client))
 
     def client_bytes(self, whole: PyTree = None) -> int:
-        """The bytes of what a client takes a step on: a minibatch, the rows that it makes, or its part of ``whole``."""
+        """Return the bytes of a client's data for a step: a minibatch, its generated rows, or its part of ``whole``."""
         if whole is not None:
             return tree_bytes(whole) // len(jax.tree.leaves(whole)[0])
         rows = self.schedule.max_rows if self.needs_whole_data else self.schedule.max_batch
@@ -282,9 +315,13 @@ class Federation:
             rows = self.data.generated.rows_per_client
         return rows * int(np.prod(self.data.x.shape[1:])) * np.dtype(self.precision).itemsize
 
-    def _clients(self, at_once: int, cohort: jax.Array, number: Any) -> CohortFunction:
-        """How the clients of a cohort are computed in a round."""
-        if self.debug:
-            names, now = self.data.clients or range(self.data.n_clients), int(number) + 1
-            return looped([names[m] for m in cohort], now, lambda who: self.nonfinite_clients.setdefault(now, who))
-        return chunked(at_once)
+    def _cohort_function(self, width: int, cohort: jax.Array, number: Any) -> CohortFunction:
+        """Return the function that computes the clients of a cohort in the round ``number``, counted from 0."""
+        if not self.debug:
+            return chunked(width)
+        names, round_number = self.data.clients or range(self.data.n_clients), int(number) + 1
+
+        def record(client: str) -> None:
+            self.nonfinite_clients.setdefault(round_number, client)
+
+        return looped([names[m] for m in cohort], round_number, record)

@@ -1,4 +1,4 @@
-"""How well predictions rank the rows of two classes: area under the ROC curve, average precision."""
+"""Metrics of how predictions rank the rows of two classes: area under the ROC curve, average precision."""
 
 import numpy as np
 from jaxtyping import Float
@@ -17,20 +17,21 @@ def ranking_metrics(
     """
     weight = np.ones(len(y)) if weight is None else np.asarray(weight, float)
     positive, negative = weight * (y == 1), weight * (y != 1)
-    each = [_of_run(positive, negative, score) for score in scores.reshape(-1, len(y))]
-    return {name: np.array([run[k] for run in each]).reshape(scores.shape[:-1]) for k, name in enumerate(("auc", "ap"))}
+    by_run = np.array([_rank_run(positive, negative, score) for score in scores.reshape(-1, len(y))]).reshape(-1, 2)
+    return {"auc": by_run[:, 0].reshape(scores.shape[:-1]), "ap": by_run[:, 1].reshape(scores.shape[:-1])}
 
 
-def _of_run(positive: np.ndarray, negative: np.ndarray, score: np.ndarray) -> tuple[float, float]:
+def _rank_run(positive: np.ndarray, negative: np.ndarray, score: np.ndarray) -> tuple[float, float]:
     """Return the area and the average precision from the weights (n,) of the positive and of the negative rows."""
     total, others = positive.sum(), negative.sum()
     if not (total > 0 and others > 0 and np.isfinite(score).all()):
         return np.nan, np.nan
     order = np.argsort(score)
     value = score[order]
-    first = np.flatnonzero(np.append(True, value[1:] != value[:-1]))  # of the rows of one score
+    first = np.flatnonzero(np.append(True, value[1:] != value[:-1]))  # the first row of each distinct score
     hits, misses = (np.add.reduceat(rows[order], first) for rows in (positive, negative))
-    found, wrong = (each[::-1].cumsum()[::-1] for each in (hits, misses))  # from this score on
-    auc = (hits * (others - wrong + misses / 2)).sum() / (total * others)
-    precision = found / np.maximum(found + wrong, _TINY)
+    # the weights of the rows with at least this score
+    true_positive, false_positive = hits[::-1].cumsum()[::-1], misses[::-1].cumsum()[::-1]
+    auc = (hits * (others - false_positive + misses / 2)).sum() / (total * others)
+    precision = true_positive / np.maximum(true_positive + false_positive, _TINY)
     return float(auc), float((hits * precision).sum() / total)

@@ -1,4 +1,4 @@
-"""One communication round of one run: the work of a cohort's clients, and what server or edges make of it."""
+"""One communication round of one run: the local work of a cohort's clients, and the update of the server or edges."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,9 +18,12 @@ from fcorun.problem.problem import Problem
 
 
 class RoundDraws(NamedTuple):
-    """What is drawn for a round: rows (S, K, B), a random key a client (S, 2), two chances for all of them (2,).
+    """The random draws of a round. On a tree each has one more leading axis, the rounds of an edge.
 
-    On a tree each has an axis more in front, the rounds of an edge.
+    Attributes:
+        rows: the rows of each client's batches, (S, K, B).
+        keys: the bits of a random key for each client, (S, 2).
+        shared_uniforms: two uniform numbers for all clients, (2,).
     """
 
     rows: jax.Array
@@ -29,8 +32,14 @@ class RoundDraws(NamedTuple):
 
 
 class RoundOutcome(NamedTuple):
-    """What a round leaves: the server's state, what each client keeps (S, ...), the work of each (S, 3) and that of
-    server and edges (3,)."""
+    """The result of a round.
+
+    Attributes:
+        server: the server's state.
+        client_states: the state and uplink memory of each client, with a leading axis S.
+        client_work: the work of each client, (S, 3).
+        server_work: the work of the server and of edges, (3,).
+    """
 
     server: PyTree
     client_states: PyTree
@@ -38,9 +47,9 @@ class RoundOutcome(NamedTuple):
     server_work: jax.Array
 
     def commit(self, state: PyTree, cohort: jax.Array, number: jax.Array, full_participation: bool) -> PyTree:
-        """The state of a run after the round ``number``, if that is finite; one that has diverged stays as it was.
+        """Return the state of a run after the round ``number``; a state that is not finite is not committed.
 
-        ``every`` says that the cohort is all clients in their order.
+        A run that has diverged keeps its state. With ``full_participation`` the cohort is all clients in order.
         """
         finite = jnp.array(
             [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((self.server, self.client_states))]
@@ -62,19 +71,21 @@ class RoundOutcome(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """Who takes part, and with what.
+    """The cohort of a round, its data, and the functions that compute it.
 
     Attributes:
-        problem, on_server: the problem, and as the server sees it.
-        x, y: the rows of all clients; ``beside``: their weights and offsets, where they have them.
-        own: of each client of the cohort its numbers of the regularizer.
-        whole: of all clients their whole data, or None; ``cohort`` (S,) says whose are taken, None: those of all.
-        rows_of_client: all rows of each, (S, L) with -1 for none, where the whole data are taken and must be gathered.
-        made: makes the rows x (n, d) and y (n,) of a client from its number, where they are not stored.
-        weight: of each, (S,).
-        clients: how they are computed.
-        uplink: what happens to their uploads.
-        frozen: whether the server's model stays as it is.
+        problem, server_problem: the problem of the clients, and the problem as the server sees it.
+        x, y: the rows of all clients.
+        row_extras: their weights and offsets, where they have them.
+        regularizer_numbers: the regularizer's numbers of each client of the cohort.
+        whole: the whole data of all clients, or None.
+        cohort: the clients whose data in ``whole`` are used, (S,); None: all clients.
+        client_rows: all rows of each client, (S, L) with -1 for none, where whole data are used and must be gathered.
+        weights: the weight of each client of the cohort, (S,).
+        compute_cohort: computes the clients of the cohort.
+        uplink: transforms uploads.
+        frozen: whether the server's model is fixed.
+        generate_rows: returns the rows x (n, d) and y (n,) of a client, by its number, where rows are not stored.
     """
 
     algorithm: Algorithm
@@ -94,66 +105,91 @@ class Round:
     frozen: bool = False
     generate_rows: Callable[[jax.Array], tuple[jax.Array, jax.Array]] | None = None
 
-    def run_star(self, server: PyTree, kept: PyTree, drawn: RoundDraws) -> RoundOutcome:
-        """A round of all clients with the server. What a client keeps is its state and its uplink's memory."""
-        received = self.algorithm.broadcast(copy_tree(server))
-        share = self.weights / self.weights.sum()
-        local = self._local(drawn.shared_uniforms, lambda _: received)
-        each = (self.regularizer_numbers, self._whose, kept, drawn.rows, drawn.keys, self.client_rows)
-        mean, kept, spent = self.compute_cohort(local, each, share)
+    def run_star(self, server: PyTree, client_states: PyTree, draws: RoundDraws) -> RoundOutcome:
+        """Compute a round of the cohort with the server. A client's state includes its uplink's memory."""
+        broadcast = self.algorithm.broadcast(copy_tree(server))
+        shares = self.weights / self.weights.sum()
+        compute = self._client_function(draws.shared_uniforms, lambda _: broadcast)
+        inputs = (
+            self.regularizer_numbers,
+            self._whole_or_cohort,
+            client_states,
+            draws.rows,
+            draws.keys,
+            self.client_rows,
+        )
+        mean, client_states, client_work = self.compute_cohort(compute, inputs, shares)
         if self.frozen:
-            return RoundOutcome(server, kept, spent, jnp.zeros_like(spent[0]))
-        server, at_server = count_operations(
+            return RoundOutcome(server, client_states, client_work, jnp.zeros_like(client_work[0]))
+        server, server_work = count_operations(
             lambda: self.algorithm.server(self.server_problem, copy_tree(server), copy_tree(mean))
         )
-        return RoundOutcome(server, kept, spent, at_server)
+        return RoundOutcome(server, client_states, client_work, server_work)
 
-    def run_tree(self, server: PyTree, kept: PyTree, drawn: RoundDraws, edge_of: jax.Array, count: int) -> RoundOutcome:
-        """The same with ``count`` edges between, whose work is added to the server's.
+    def run_tree(
+        self, server: PyTree, client_states: PyTree, draws: RoundDraws, edge_of: jax.Array, n_edges: int
+    ) -> RoundOutcome:
+        """Compute a round of the cohort with ``n_edges`` edges, whose work is added to the server's.
 
         ``edge_of`` (S,) is the edge of each client.
         """
         algorithm = self.algorithm
-        weights = jnp.where(edge_of[None] == jnp.arange(count)[:, None], self.weights[None], 0)  # (edges, S)
-        total = weights.sum(axis=1)
-        shares = weights / jnp.where(total > 0, total, 1)[:, None]
+        weights = jnp.where(edge_of[None] == jnp.arange(n_edges)[:, None], self.weights[None], 0)  # (edges, S)
+        edge_weights = weights.sum(axis=1)
+        shares = weights / jnp.where(edge_weights > 0, edge_weights, 1)[:, None]
 
-        def at_edge(edge, mean):
+        def update_edge(edge, mean):
             return count_operations(lambda: algorithm.edge(self.server_problem, copy_tree(edge), copy_tree(mean)))
 
-        def one_round(state, drawn):
-            edges, kept, spent, work = state
+        def run_edge_round(carry, draws):
+            edges, client_states, client_work, edge_work = carry
 
-            def received(edge):
+            def broadcast_of(edge):
                 return algorithm.broadcast(jax.tree.map(lambda v: v[edge], edges))
 
-            each = (self.regularizer_numbers, self._whose, kept, drawn.rows, drawn.keys, self.client_rows, edge_of)
-            means, kept, more = self.compute_cohort(self._local(drawn.shared_uniforms, received), each, shares)
-            edges, counts = vmap_runs(at_edge, (0, 0), edges, means, sequential=jax.config.jax_disable_jit)  # type: ignore[attr-defined]
-            counts = jnp.where(total[:, None] > 0, counts, 0).sum(axis=0, dtype=jnp.int32)
-            return (edges, kept, spent + more, work + counts), None
+            compute = self._client_function(draws.shared_uniforms, broadcast_of)
+            inputs = (
+                self.regularizer_numbers,
+                self._whole_or_cohort,
+                client_states,
+                draws.rows,
+                draws.keys,
+                self.client_rows,
+                edge_of,
+            )
+            means, client_states, work = self.compute_cohort(compute, inputs, shares)
+            untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
+            edges, counts = vmap_runs(update_edge, (0, 0), edges, means, sequential=untraced)
+            counts = jnp.where(edge_weights[:, None] > 0, counts, 0).sum(axis=0, dtype=jnp.int32)
+            return (edges, client_states, client_work + work, edge_work + counts), None
 
-        edges = jax.tree.map(lambda v: jnp.broadcast_to(v, (count, *v.shape)), server)
-        idle = (jnp.zeros((len(edge_of), 3), jnp.int32), jnp.zeros(3, jnp.int32))
-        (edges, kept, spent, work), _ = lax.scan(one_round, (edges, kept, *idle), drawn)
-        share = total / total.sum()  # none for an edge without clients in the cohort
-        mean = jax.tree.map(lambda v: jnp.tensordot(share, v, axes=1), algorithm.edge_upload(edges))
-        server, at_cloud = count_operations(lambda: algorithm.root(self.server_problem, copy_tree(server), mean))
-        return RoundOutcome(server, kept, spent, work + at_cloud)
+        edges = jax.tree.map(lambda v: jnp.broadcast_to(v, (n_edges, *v.shape)), server)
+        no_work = (jnp.zeros((len(edge_of), 3), jnp.int32), jnp.zeros(3, jnp.int32))
+        carry, _ = lax.scan(run_edge_round, (edges, client_states, *no_work), draws)
+        edges, client_states, client_work, edge_work = carry
+        shares_of_edges = edge_weights / edge_weights.sum()  # 0 for an edge without clients in the cohort
+        uploads = algorithm.edge_upload(edges)
+        mean = jax.tree.map(lambda v: jnp.tensordot(shares_of_edges, v, axes=1), uploads)
+        server, root_work = count_operations(lambda: algorithm.root(self.server_problem, copy_tree(server), mean))
+        return RoundOutcome(server, client_states, client_work, edge_work + root_work)
 
     @property
-    def _whose(self) -> Any:
-        """What says which whole data a client has: these themselves, or its number."""
+    def _whole_or_cohort(self) -> Any:
+        """Return the clients' whole data, or the clients' numbers where the data are looked up by number."""
         return self.whole if self.cohort is None else self.cohort
 
-    def _local(self, chances: jax.Array, received: Callable[[Any], PyTree]) -> Callable[..., tuple]:
-        """The function that computes one client; ``received(edge)`` says what comes down to it."""
+    def _client_function(
+        self, shared_uniforms: jax.Array, broadcast_of: Callable[[Any], PyTree]
+    ) -> Callable[..., tuple]:
+        """Return the function that computes one client; ``broadcast_of(edge)`` is the message it receives."""
         schedule, dtype = self.schedule, self.weights.dtype
 
-        def local(own, whose, kept, rows, key, rows_of_client, edge=None):
-            client, memory = copy_tree(kept)
-            problem = self.problem.with_numbers(own).for_side("client")
-            x, y = (self.x, self.y) if self.generate_rows is None else self.generate_rows(whose)
+        def compute(regularizer_numbers, whole_or_number, client_state, rows, key_bits, client_rows, edge=None):
+            state, memory = copy_tree(client_state)
+            problem = self.problem.with_numbers(regularizer_numbers).for_side("client")
+            x, y = self.x, self.y
+            if self.generate_rows is not None:
+                x, y = self.generate_rows(whole_or_number)
             data = LocalData(
                 x=x,
                 y=y,
@@ -163,25 +199,24 @@ class Round:
                 full_batch_steps=schedule.full_batch_steps,
                 uneven_steps=schedule.uneven_steps,
                 frozen=self.frozen,
-                key_bits=key,
-                shared_uniforms=chances.astype(dtype),
+                key_bits=key_bits,
+                shared_uniforms=shared_uniforms.astype(dtype),
             )
-            if rows_of_client is not None:
-                data = data.with_whole_data(rows_of_client)
+            if client_rows is not None:
+                data = data.with_whole_data(client_rows)
             elif self.cohort is None:
-                data = replace(data, whole=whose)
+                data = replace(data, whole=whole_or_number)
             elif self.whole is not None:
-                data = replace(data, whole=jax.tree.map(lambda v: v[whose], self.whole))
-            found, work = count_operations(
-                lambda: self.algorithm.local(problem, copy_tree(received(edge)), client, data)
+                data = replace(data, whole=jax.tree.map(lambda v: v[whole_or_number], self.whole))
+            (upload, state), work = count_operations(
+                lambda: self.algorithm.local(problem, copy_tree(broadcast_of(edge)), state, data)
             )
-            upload, client = found
-            upload, memory = self.uplink.send(upload, memory, key)
-            return upload, (client, memory), work
+            upload, memory = self.uplink.send(upload, memory, key_bits)
+            return upload, (state, memory), work
 
-        return local
+        return compute
 
 
 def copy_tree(tree: PyTree) -> PyTree:
-    """The same arrays in containers of their own: a function that changes what it is given changes nothing else."""
+    """Copy the containers of a pytree, not its arrays, so that a function can change only its own arguments."""
     return jax.tree.map(lambda leaf: leaf, tree)

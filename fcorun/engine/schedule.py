@@ -1,9 +1,9 @@
-"""Who takes part in a round, and with which minibatches: drawn on the host, ahead of the rounds that use them.
+"""Cohorts and minibatches, drawn on the host ahead of the rounds that use them.
 
-The cohort and what all clients share have a generator of their own, seeded by (seed, stream, round); a client's
-batches and its key come from (seed, round, client) alone, the client by its name, or by its number where it has none.
-So the algorithm, the cohort and the other clients have no part in them, and a resumed run draws what an unbroken one
-would have drawn.
+A cohort, and the numbers that all its clients share, come from a generator seeded by (seed, stream, round). A client's
+batches and its key come from (seed, round, client) alone, where a client is identified by its name, or by its number
+without one. So they do not depend on the algorithm, the cohort or the other clients, and a resumed run draws the same
+numbers as an unbroken one.
 """
 
 from dataclasses import dataclass, replace
@@ -14,20 +14,25 @@ import numpy as np
 
 from fcorun.engine import streams
 
-START, _COHORT, _BATCHES, _CHANCE, _KEY = 0, 1, 2, 3, 4
-_CACHED = 2**16  # random numbers that are sorted at a time
+START, _COHORT, _BATCHES, _SHARED, _KEY = 0, 1, 2, 3, 4  # the streams of a run
+_CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache
 
 
 class Rounds(NamedTuple):
-    """T rounds: cohorts (T, S), the rows of each batch (T, S, K, B) with -1 for none, clients' weights (T, S).
+    """T rounds. On a tree, rows, shared_uniforms and keys have one more axis after T, the rounds of an edge.
 
-    Where each batch is all of a client's data, there are no rows to draw: (T, S, 0). ``share`` is the cohort's part of
-    all weights, (T,); ``chances`` are two numbers drawn uniformly from [0, 1) for all clients of the round, (T, 2);
-    ``keys`` are the bits of a random key for each client, (T, S, 2). On a tree, rows, chances and keys have an axis
-    more after T, the rounds of an edge. ``place`` says where the states of the cohort are among those that are
-    there, (T, S); None: all are there. ``whole`` are all rows of each client, (T, S, L) with -1 for none, where these
-    are fetched for the rounds; None: they are not. ``turn`` says which places of the cohort each of D devices computes,
-    (T, D, W) with -1 for none; None: as many as the others, in their order.
+    Attributes:
+        cohort: the clients of each round, (T, S).
+        rows: the rows of each batch, (T, S, K, B) with -1 for none; (T, S, 0) where each batch is all of a client's
+            data, so that no rows are drawn.
+        weights: the weights of the cohort's clients, (T, S).
+        cohort_share: the cohort's part of the weights of all clients, (T,).
+        shared_uniforms: two numbers drawn uniformly from [0, 1) for all clients of a round, (T, 2).
+        keys: the bits of a random key for each client, (T, S, 2).
+        state_index: the position of each client's state among the loaded states, (T, S); None: all are loaded.
+        whole_rows: all rows of each client, (T, S, L) with -1 for none, where they are fetched for the rounds, or None.
+        assignment: the positions in the cohort that each of D devices computes, (T, D, W) with -1 for none; None: an
+            equal number each, in order.
     """
 
     cohort: np.ndarray
@@ -47,7 +52,16 @@ class Schedule:
 
     A cohort is uniform without replacement. An epoch shuffles a client's rows and cuts them into batches of
     ``batch_size``, keeping the short last one; each epoch is shuffled anew. A client takes ``local_epochs`` epochs, or
-    exactly ``local_steps`` batches out of as many epochs as that needs.
+    exactly ``local_steps`` batches from as many epochs as that needs.
+
+    Attributes:
+        edge_rounds: on a tree, the rounds of an edge with its clients in each round; else None.
+        names: the names of the clients; empty: clients are identified by their numbers.
+        client_weights: the total weight of each client's rows, (M,); None: their number.
+        generated_clients: the number of clients, where each generates as many rows as ``offsets`` gives the first one,
+            and numbers them from 0; else 0.
+        host_first_row: the first row stored by each client's host, (M,), where rows are sharded; None: 0.
+        row_positions: the position of each row among the rows on the device, (N,); None: in order.
     """
 
     offsets: np.ndarray
@@ -57,47 +71,46 @@ class Schedule:
     local_epochs: int | None = 1
     local_steps: int | None = None
     client_weighting: str = "examples"
-    edge_rounds: int | None = None  # on a tree: rounds of an edge with its clients in each round
-    names: tuple[str, ...] = ()  # of the clients; empty: they go by their numbers
-    client_weights: np.ndarray | None = None  # what each client's rows weigh together; None: their number
-    generated_clients: int = (
-        0  # how many clients, where each makes as many rows as the first of these and counts them from 0
-    )
-    host_first_row: np.ndarray | None = None  # the row with which those of each client's host begin; None: 0
-    row_positions: np.ndarray | None = None  # where its rows stand among those that are stored; None: in their order
+    edge_rounds: int | None = None
+    names: tuple[str, ...] = ()
+    client_weights: np.ndarray | None = None
+    generated_clients: int = 0
+    host_first_row: np.ndarray | None = None
+    row_positions: np.ndarray | None = None
 
     @cached_property
     def sizes(self) -> np.ndarray:
+        """Return the number of rows of each client, shape (M,)."""
         if self.generated_clients:
             return np.broadcast_to(self.offsets[1] - self.offsets[0], self.generated_clients)
         return np.diff(self.offsets)
 
     @property
     def starts(self) -> np.ndarray:
-        """The first row of each client, among those of its host, shape (M,)."""
+        """Return the first row of each client, counted from the first one on its host, shape (M,)."""
         if self.generated_clients:
             return np.broadcast_to(0, self.generated_clients)
         return self.offsets[:-1] if self.host_first_row is None else self.offsets[:-1] - self.host_first_row
 
     @property
     def work_sizes(self) -> np.ndarray:
-        """The rows of those whose work is counted apart: of each client, or where they make them of the cohort."""
+        """Return the sizes of the clients whose work is counted: all clients, or a cohort of generated clients."""
         return self.sizes[: self.cohort_size] if self.generated_clients else self.sizes
 
     @cached_property
     def averaging_weights(self) -> np.ndarray:
-        """The weight of each client in the mean, up to a factor, shape (M,)."""
+        """Return the weight of each client in the server's mean, up to a factor, shape (M,)."""
         if self.client_weighting != "examples":
             return np.broadcast_to(1.0, len(self.sizes))
         return self.sizes if self.client_weights is None else self.client_weights
 
     @cached_property
-    def _identities(self) -> np.ndarray:
+    def _stored_keys(self) -> np.ndarray:
         return streams.client_keys(self.names or range(len(self.sizes)))
 
     def client_keys(self, clients: np.ndarray) -> np.ndarray:
-        """What stands for these clients, (N,), in their random numbers."""
-        return streams.client_keys(clients) if self.generated_clients else self._identities[clients]
+        """Return the keys that identify these clients, (N,), in their random streams."""
+        return streams.client_keys(clients) if self.generated_clients else self._stored_keys[clients]
 
     @property
     def cohort_size(self) -> int:
@@ -105,109 +118,107 @@ class Schedule:
 
     @cached_property
     def max_rows(self) -> int:
-        """The most rows that a client has, L."""
+        """Return the largest number of rows of a client, L."""
         return int(self.sizes.max())
 
     @cached_property
     def max_batch(self) -> int:
-        """The longest batch, B."""
+        """Return the length of the longest batch, B."""
         return min(self.batch_size or self.max_rows, self.max_rows)
 
     @cached_property
     def steps(self) -> np.ndarray:
-        """Local steps of each client, shape (M,)."""
+        """Return the number of local steps of each client, shape (M,)."""
         if self.local_steps is not None:
             return np.broadcast_to(self.local_steps, len(self.sizes))
-        each = self.sizes[:1] if self.generated_clients else self.sizes
-        return np.broadcast_to(-(-each // self.max_batch) * (self.local_epochs or 1), len(self.sizes))
+        sizes = self.sizes[:1] if self.generated_clients else self.sizes
+        return np.broadcast_to(-(-sizes // self.max_batch) * (self.local_epochs or 1), len(self.sizes))
 
     @cached_property
     def full_batch_steps(self) -> int | None:
-        """The number of local steps, where all of them take the client's whole data; else None."""
+        """Return the number of local steps where each takes a client's whole data, else None."""
         full = self.max_batch >= self.max_rows
         return int(self.steps[0]) if full else None
 
     @property
     def uneven_steps(self) -> bool:
-        """Whether some clients take fewer steps than others."""
+        """Return whether some clients take fewer steps than others."""
         return bool((self.steps != self.steps[0]).any())
 
     @property
     def effective_batch_rows(self) -> float:
-        """How many rows a round's mean gradient is of, whoever is drawn; as if they all weighed the same.
+        """Return a lower bound on the effective number of rows in a round's mean gradient, for any cohort.
 
-        A mean of gradients with weights p_i varies as one of 1 / sum p_i^2: those in a short batch count for more, and
-        those of clients whose weight is more than their rows. An edge may have a client only.
+        A mean of gradients with weights p_i has the variance of a mean of 1 / sum p_i^2 equally weighted gradients:
+        rows in a short batch weigh more, and so do rows of clients whose weight exceeds their number of rows. On a tree
+        an edge's cohort may be a single client.
         """
-        some = slice(self.cohort_size if self.generated_clients else None)  # all are alike
-        sizes, steps, weights = self.sizes[some], self.steps[some], self.averaging_weights[some]
-        full, rest = np.divmod(sizes, self.max_batch)
-        short = np.where(rest > 0, steps // (full + (rest > 0)), 0)
-        drawn = steps**2 / ((steps - short) / self.max_batch + short / np.maximum(rest, 1))
-        drawn = np.minimum(drawn, sizes)
+        clients = slice(self.cohort_size if self.generated_clients else None)  # generated clients are all alike
+        sizes, steps, weights = self.sizes[clients], self.steps[clients], self.averaging_weights[clients]
+        full_batches, remainder = np.divmod(sizes, self.max_batch)
+        short_steps = np.where(remainder > 0, steps // (full_batches + (remainder > 0)), 0)
+        effective = steps**2 / ((steps - short_steps) / self.max_batch + short_steps / np.maximum(remainder, 1))
+        effective = np.minimum(effective, sizes)
         if self.edge_rounds is not None:
-            return float(drawn.min())
-        return float((drawn / weights).min() * np.sort(weights)[: self.cohort_size].sum())
+            return float(effective.min())
+        return float((effective / weights).min() * np.sort(weights)[: self.cohort_size].sum())
 
     def with_seed(self, seed: int) -> "Schedule":
-        """That of another seed."""
+        """Return the schedule of the same run with another seed."""
         return self if seed == self.seed else replace(self, seed=seed)
 
     def draw_rounds(self, start: int, count: int) -> Rounds:
-        """The rounds start, ..., start + count - 1, counted from 0."""
+        """Draw the rounds start, ..., start + count - 1, counted from 0."""
         numbers = np.arange(start, start + count)
         cohorts = np.stack([self.draw_cohort(int(number)) for number in numbers])
-        weight = self.averaging_weights[cohorts]
-        share = weight.sum(axis=1) / self.averaging_weights.sum()
+        weights = self.averaging_weights[cohorts]
+        cohort_share = weights.sum(axis=1) / self.averaging_weights.sum()
+        clients = cohorts
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges
             numbers = numbers[:, None] * self.edge_rounds + np.arange(self.edge_rounds)
-            cohorts_of = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
-        else:
-            cohorts_of = cohorts
-        rows, keys = self._local(cohorts_of, np.broadcast_to(numbers[..., None], cohorts_of.shape))
-        chances = streams.draw_uniforms(streams.stream_states(_CHANCE, self.seed, numbers.ravel()), 2).reshape(
-            *numbers.shape, 2
-        )
+            clients = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
+        rows, keys = self._draw_batches(clients, np.broadcast_to(numbers[..., None], clients.shape))
+        shared_states = streams.stream_states(_SHARED, self.seed, numbers.ravel())
         return Rounds(
             cohort=cohorts.astype(np.int32),
             rows=rows,
-            weights=weight.astype(
-                np.float32 if self.client_weights is None else np.float64
-            ),  # counts are exact in either
-            cohort_share=share,
-            shared_uniforms=chances,
+            weights=weights.astype(np.float32 if self.client_weights is None else np.float64),  # counts are exact
+            cohort_share=cohort_share,
+            shared_uniforms=streams.draw_uniforms(shared_states, 2).reshape(*numbers.shape, 2),
             keys=keys,
         )
 
     def draw_cohort(self, number: int) -> np.ndarray:
-        """The clients of a round, counted from 0."""
+        """Draw the clients of the round ``number``, counted from 0."""
         clients = len(self.sizes)
         if self.cohort_size == clients:
             return np.arange(clients)
         return np.random.default_rng([self.seed, _COHORT, number]).choice(clients, self.cohort_size, replace=False)
 
-    def _local(self, clients: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of the batches of these clients (...), each in its round, and the bits of a key for each."""
+    def _draw_batches(self, clients: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the rows of the batches of each client (...) in its round, and the bits of its key."""
         shape, clients, numbers = clients.shape, clients.ravel(), numbers.ravel()
-        identity = self.client_keys(clients)
-        keys = streams.stream_states(_KEY, self.seed, numbers, identity).view(np.uint32).reshape(*shape, 2)
+        client_keys = self.client_keys(clients)
+        keys = streams.stream_states(_KEY, self.seed, numbers, client_keys).view(np.uint32).reshape(*shape, 2)
         if self.full_batch_steps:
             return np.empty((*shape, 0), np.int32), keys
-        starts, sizes = streams.stream_states(_BATCHES, self.seed, numbers, identity), self.sizes[clients]
+        states = streams.stream_states(_BATCHES, self.seed, numbers, client_keys)
+        sizes = self.sizes[clients]
         rows = np.full((len(clients), int(self.steps.max()), self.max_batch), -1, np.int32)
-        for size in np.unique(sizes):  # clients of one size at once, as many as stay in the cache
-            there = np.flatnonzero(sizes == size)
-            steps, width = int(self.steps[clients[there[0]]]), max(_CACHED // int(size), 1)
-            for some in (there[i : i + width] for i in range(0, len(there), width)):
-                rows[some, :steps] = self._cut(starts[some], self.starts[clients[some]], int(size), steps)
+        for size in np.unique(sizes):  # clients of one size together, as many as stay in the cache
+            same_size = np.flatnonzero(sizes == size)
+            steps, width = int(self.steps[clients[same_size[0]]]), max(_CACHED // int(size), 1)
+            for start in range(0, len(same_size), width):
+                some = same_size[start : start + width]
+                rows[some, :steps] = self._cut_batches(states[some], self.starts[clients[some]], int(size), steps)
         if self.row_positions is not None:
             rows = np.where(rows >= 0, self.row_positions[rows], -1).astype(np.int32)
         return rows.reshape(*shape, *rows.shape[1:]), keys
 
-    def _cut(self, starts: np.ndarray, offsets: np.ndarray, count: int, steps: int) -> np.ndarray:
-        """``steps`` batches of clients with ``count`` rows each, from as many epochs as that takes: (S, steps, B)."""
+    def _cut_batches(self, states: np.ndarray, offsets: np.ndarray, count: int, steps: int) -> np.ndarray:
+        """Cut ``steps`` batches of clients with ``count`` rows each from as many epochs as needed: (S, steps, B)."""
         per_epoch = -(-count // self.max_batch)
         epochs = -(-steps // per_epoch)
-        rows = np.full((len(starts), epochs, per_epoch * self.max_batch), -1)
-        rows[..., :count] = streams.draw_permutations(starts, epochs, count) + offsets[:, None, None]
-        return rows.reshape(len(starts), epochs * per_epoch, self.max_batch)[:, :steps]
+        rows = np.full((len(states), epochs, per_epoch * self.max_batch), -1)
+        rows[..., :count] = streams.draw_permutations(states, epochs, count) + offsets[:, None, None]
+        return rows.reshape(len(states), epochs * per_epoch, self.max_batch)[:, :steps]

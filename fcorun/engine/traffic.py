@@ -18,8 +18,12 @@ from fcorun.problem.problem import Problem
 
 
 class MessageShapes(NamedTuple):
-    """The shapes of uploads, of what is broadcast, of what an edge reports; what clients ask for: their
-    random numbers, ``bits`` and ``chances``, and their ``whole`` data."""
+    """The shapes of an algorithm's messages, and the optional data that its clients access.
+
+    Attributes:
+        upload, broadcast, edge_upload: what a client sends, what it receives, and what an edge sends.
+        accessed: the names of "key_bits", "shared_uniforms" and "whole" that ``local`` reads.
+    """
 
     upload: PyTree
     broadcast: PyTree
@@ -37,8 +41,8 @@ def trace_message_shapes(
     shape_of: Callable,
     frozen: bool = False,
 ) -> MessageShapes:
-    """The shapes of what is sent; ``shape_of`` gives those of what a function returns."""
-    asked: set[str] = set()
+    """Trace the shapes of the messages; ``shape_of`` returns the shapes of a function's result."""
+    accessed: set[str] = set()
 
     def trees():
         rows = jnp.zeros((1 if schedule.full_batch_steps else int(schedule.steps.max()), 1), jnp.int32)
@@ -48,24 +52,24 @@ def trace_message_shapes(
             "uneven_steps": schedule.uneven_steps,
             "whole": first.whole,
         }
-        local, still = (
-            RecordingLocalData(first.x, first.y, rows, dtype, **steps, frozen=kept, accessed=asked)
-            for kept in (False, True)
+        local, local_frozen = (
+            RecordingLocalData(first.x, first.y, rows, dtype, **steps, frozen=value, accessed=accessed)
+            for value in (False, True)
         )
-        return trace_outputs(algorithm, problem, problem.zeros(dtype), local, frozen=still if frozen else None)
+        return trace_outputs(algorithm, problem, problem.zeros(dtype), local, frozen=local_frozen if frozen else None)
 
-    upload, received, report = shape_of(trees)
-    return MessageShapes(upload, received, report, asked)
+    upload, broadcast, edge_upload = shape_of(trees)
+    return MessageShapes(upload, broadcast, edge_upload, accessed)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What each of a round's clients sends and receives once, and on a tree what an edge does.
+    """The traffic of a run: each client of a cohort uploads and downloads once a round, and on a tree so do edges.
 
     Attributes:
-        edge_up: bytes of what an edge reports.
-        edge_of: the edge of each client, (M,), or None.
-        frozen: whether the server's model stays as it is: clients have it, and send nothing.
+        edge_upload_bytes: bytes of an edge's upload.
+        edge_of: the edge of each client, (M,), or None without a tree.
+        frozen: whether the server's model is fixed, so that clients send nothing.
     """
 
     schedule: Schedule
@@ -75,19 +79,24 @@ class Traffic:
     frozen: bool = False
 
     def bytes_after(self, rounds: int, up: int, down: int) -> dict[str, int]:
-        """The counters after so many rounds, where an upload has ``up`` bytes and what is broadcast ``down``."""
+        """Return the byte counters after ``rounds`` rounds of uploads of ``up`` and broadcasts of ``down`` bytes."""
         if self.edge_of is None:
-            clients = 0 if self.frozen else rounds * self.schedule.cohort_size
-            return {"bytes_up": clients * up, "bytes_down": clients * down}
-        clients, edges = rounds * self.schedule.cohort_size * (self.schedule.edge_rounds or 1), self._edges[rounds]
-        found = {"bytes_up": clients * up, "bytes_down": clients * down}
-        return found | {"edge_bytes_up": int(edges) * self.edge_upload_bytes, "edge_bytes_down": int(edges) * down}
+            uploads = 0 if self.frozen else rounds * self.schedule.cohort_size
+            return {"bytes_up": uploads * up, "bytes_down": uploads * down}
+        uploads = rounds * self.schedule.cohort_size * (self.schedule.edge_rounds or 1)
+        edges = int(self._active_edges[rounds])
+        return {
+            "bytes_up": uploads * up,
+            "bytes_down": uploads * down,
+            "edge_bytes_up": edges * self.edge_upload_bytes,
+            "edge_bytes_down": edges * down,
+        }
 
     @cached_property
-    def _edges(self) -> np.ndarray:
-        """How many edges have taken part after 0, 1, ... rounds, each counted once a round."""
+    def _active_edges(self) -> np.ndarray:
+        """Count the edges that took part in rounds 0, 1, ... cumulatively, each edge once a round."""
         edge_of = np.asarray(self.edge_of)
         if self.schedule.cohort_size == len(edge_of):
             return np.arange(self.rounds + 1) * len(np.unique(edge_of))
-        met = [len(np.unique(edge_of[self.schedule.draw_cohort(r)])) for r in range(self.rounds)]
-        return np.cumsum([0, *met])
+        counts = [len(np.unique(edge_of[self.schedule.draw_cohort(number)])) for number in range(self.rounds)]
+        return np.cumsum([0, *counts])

@@ -230,7 +230,7 @@ def _save_checkpoints(
     if indices is None:
         indices = [i for i, job in enumerate(jobs) if not job.end_status]
     for i in indices:
-        if client_states is not None and client_states[i].done != snapshot.round:
+        if client_states is not None and client_states[i].rounds_done != snapshot.round:
             continue
         seconds = snapshot.seconds / len(jobs)
         jobs[i].run_folder.save_checkpoint([leaf[i] for leaf in leaves], snapshot.round, seconds, jobs[i].rows)

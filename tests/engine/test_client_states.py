@@ -92,7 +92,7 @@ def test_a_broken_run_goes_on_to_the_numbers_of_an_unbroken_one(kind, lasts):
 @pytest.mark.parametrize("after", [False, True])
 def test_a_run_that_is_broken_off_while_it_writes_goes_on_as_well(call, rounds, after, monkeypatch):
     if rounds == 1:
-        monkeypatch.setattr("fcorun.engine.segments.segment._STATES", 0)
+        monkeypatch.setattr("fcorun.engine.segments.segment._STATE_BYTES", 0)
     config = compose([*LITTLE, *KINDS["scaffold"]])
     whole, write, calls = run(config, "whole"), ClientStateFile.write, []
 
@@ -141,7 +141,9 @@ def test_a_stretch_is_cut_where_its_states_take_too_much(room, told, monkeypatch
     points = [experiment.numbers()] * 2
     uncut = list(whole.run(points))[-1]
     if room is not None:
-        monkeypatch.setattr("fcorun.engine.segments.segment._STATES", room * 2 * 6 * 11 * 4)  # two runs of six clients
+        monkeypatch.setattr(
+            "fcorun.engine.segments.segment._STATE_BYTES", room * 2 * 6 * 11 * 4
+        )  # two runs of six clients
     monkeypatch.setattr(Segments, "next_segment", noted)
     found = list(whole.run(points))[-1]
     assert counts == [*told, None]

@@ -78,7 +78,7 @@ def test_distance_to_each_clients_truth():
 def test_many_clients_are_measured_in_parts(monkeypatch):
     config = compose([*HETEROGENEOUS, "algo=local", "reg=l1", "rounds=2", "precision=float64"])
     whole = run(config, "whole").metrics.drop(columns="seconds")
-    monkeypatch.setattr("fcorun.engine.evaluate._TOGETHER", 12 * 8 * 4)  # four clients at a time, then two
+    monkeypatch.setattr("fcorun.engine.evaluate._BATCH_NUMBERS", 12 * 8 * 4)  # four clients at a time, then two
     parts = run(config, "parts").metrics.drop(columns="seconds")
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
 

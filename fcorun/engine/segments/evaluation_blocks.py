@@ -1,4 +1,4 @@
-"""Metrics of rows that stay on disk: sums over blocks, read in the order of the file."""
+"""Blocks of rows on disk for evaluation, read in the order of the file; metrics are sums over blocks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,17 +13,20 @@ from fcorun.rows.host_rows import align, local_rows
 from fcorun.rows.on_disk import DiskRows
 from fcorun.system.arrays import DoubleBuffer
 
-BLOCK_BYTES = 2**26  # bytes
+BLOCK_BYTES = 2**26  # bytes of a block
+# x (n, d), y (n,), and the rows' weight and offset
 Block = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Rows that are measured, in the order of the file: x (n, d), y (n,), and their weight and offset "beside" them.
+    """The rows of a split stored on this host, in the order of the file.
 
     Attributes:
         name: "train" or "val".
-        data: the data that they are of.
+        x, y: the rows, (n, d) and (n,).
+        row_extras: their "weight" and "offset", (n,).
+        data: the data set of the split.
     """
 
     name: str
@@ -34,42 +37,45 @@ class EvaluationSplit:
 
 
 def block_length(width: int, dtype: Any) -> int:
-    """How many rows of so many numbers are measured at once."""
+    """Return the number of rows of a block, of ``width`` numbers each."""
     return max(1, BLOCK_BYTES // max(width * np.dtype(dtype).itemsize, 1))
 
 
 def evaluation_splits(evaluation: Evaluation) -> list[EvaluationSplit]:
-    """The rows of training, "train", and validation, "val", that are here."""
+    """Return this host's training rows, "train", and validation rows, "val"."""
     data = evaluation.data
-    given: list[tuple] = [("train", data.x, data.y, objective_weights(data, evaluation.client_weighting), data.offset)]
+    weight = objective_weights(data, evaluation.client_weighting)
+    splits: list[tuple] = [("train", data.x, data.y, weight, data.offset)]
     if data.y_val is not None and len(data.y_val):
-        given.append(("val", data.x_val, data.y_val, evaluation.validation_weights(), data.offset_val))
-    found = []
-    for name, x, y, weight, offset in given:
-        ordered, order = local_rows(x).file_order()
-        beside = {"weight": weight, "offset": offset}
-        own = {key: align(x, values)[order] for key, values in beside.items() if values is not None}
-        found.append(EvaluationSplit(name, ordered, align(x, y)[order], own, data))
-    return found
+        splits.append(("val", data.x_val, data.y_val, evaluation.validation_weights(), data.offset_val))
+    sorted_splits = []
+    for name, x, y, weight, offset in splits:
+        sorted_x, order = local_rows(x).file_order()
+        extras = {"weight": weight, "offset": offset}
+        extras = {key: align(x, values)[order] for key, values in extras.items() if values is not None}
+        sorted_splits.append(EvaluationSplit(name, sorted_x, align(x, y)[order], extras, data))
+    return sorted_splits
 
 
 def read_blocks(splits: list[EvaluationSplit], dtype: Any, buffers: DoubleBuffer) -> Iterator[tuple[str, Block]]:
-    """x, y, and what is beside them, of these parts, in blocks of one shape; what the last one lacks has weight 0. A
-    block is good until the one after the next is asked for."""
-    rows = min(block_length(splits[0].x.shape[1], dtype), max(len(part.y) for part in splits))
-    for part in splits:
-        x, kind = part.x, target_dtype(part.data, dtype)
-        for first in range(0, max(len(part.y), 1), rows):  # a host without any has one of nothing
-            some = slice(first, first + rows)
-            block = buffers.next_array((rows, x.shape[1]), device_dtype(x.dtype, dtype))
-            here = len(part.y[some])
-            x[some].read(block[:here])
-            block[here:] = 0
-            beside = {key: _filled(values[some], rows, dtype) for key, values in part.row_extras.items()}
-            yield part.name, (block, _filled(part.y[some], rows, kind), beside)
+    """Yield the rows of these splits in blocks of one shape; rows that pad the last block have weight 0.
+
+    A block may be overwritten when the block after the next one is read.
+    """
+    length = min(block_length(splits[0].x.shape[1], dtype), max(len(split.y) for split in splits))
+    for split in splits:
+        x, y_dtype = split.x, target_dtype(split.data, dtype)
+        for first in range(0, max(len(split.y), 1), length):  # a host without rows yields one block of padding
+            rows = slice(first, first + length)
+            block = buffers.next_array((length, x.shape[1]), device_dtype(x.dtype, dtype))
+            count = len(split.y[rows])
+            x[rows].read(block[:count])
+            block[count:] = 0
+            extras = {key: _pad(values[rows], length, dtype) for key, values in split.row_extras.items()}
+            yield split.name, (block, _pad(split.y[rows], length, y_dtype), extras)
 
 
-def _filled(values: np.ndarray, count: int, dtype: Any) -> np.ndarray:
-    found = np.zeros(count, dtype)
-    found[: len(values)] = values
-    return found
+def _pad(values: np.ndarray, count: int, dtype: Any) -> np.ndarray:
+    padded = np.zeros(count, dtype)
+    padded[: len(values)] = values
+    return padded

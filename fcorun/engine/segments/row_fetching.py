@@ -1,4 +1,4 @@
-"""The rows of a stretch, where they stay on disk: read in the order in which they were drawn, and numbered anew."""
+"""Rows of a segment that are read from disk, in the order of the draws, and renumbered."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ from fcorun.system.arrays import DoubleBuffer
 
 
 def bytes_per_round(data: FederatedData, schedule: Schedule, dtype: Any, whole: bool) -> int:
-    """The bytes of the rows that are fetched for a round, the ``whole`` data of each client or its minibatches; of
-    several hosts, at most, on one of them."""
+    """Return the bytes of the rows fetched for a round: minibatches, or the ``whole`` data of each client.
+
+    Where rows are sharded, return the most bytes of any host.
+    """
     rows = schedule.max_rows if whole else schedule.max_batch * int(schedule.steps.max()) * (schedule.edge_rounds or 1)
     width = data.x.shape[1] * device_dtype(data.x.dtype, dtype).itemsize
-    most = (
-        schedule.cohort_size
-        if data.host_bounds is None
-        else min(schedule.cohort_size, int(np.diff(data.host_bounds).max()))
-    )
-    return most * rows * width
+    clients = schedule.cohort_size
+    if data.host_bounds is not None:
+        clients = min(clients, int(np.diff(data.host_bounds).max()))
+    return clients * rows * width
 
 
 def fetch_rows(
@@ -34,60 +34,64 @@ def fetch_rows(
     buffers: DoubleBuffer,
     devices_per_host: int = 1,
 ) -> tuple[DeviceRows, Rounds]:
-    """The rows that these rounds take, and the rounds with the places of their rows among these. Where clients take
-    their ``whole`` data, these are fetched, and minibatches are taken from them.
+    """Read the rows of these rounds, and return them with the rounds renumbered to the read rows.
 
-    There are as many rows for rounds of the same shape; what a shorter batch does not have is 0. On several hosts with
-    ``each`` so many devices they are those of this host's clients, and places are those among the rows of a client's.
+    Where clients take their ``whole`` data, these are read, and minibatches are taken from them. Rounds of the same
+    shape get equally many rows; a shorter batch is padded with zero rows. Where rows are sharded over hosts with
+    ``devices_per_host`` devices each, this host reads its clients' rows, and rows are numbered within each host.
     """
-    all_rows = _whole(schedule, rounds.cohort) if whole else rounds.rows
-    given: Any = data.x
-    rows = (
-        all_rows
-        if rounds.assignment is None
-        else _picked(all_rows, host_positions(rounds.assignment, given.part, devices_per_host))
-    )
-    there = rows >= 0
-    taken, flat = rows[there], there.ravel()
-    x = buffers.next_array((rows.size, data.x.shape[1]), device_dtype(data.x.dtype, dtype))
-    x[~flat] = 0
-    given[taken].read(x, np.flatnonzero(flat))
-
-    def beside(values: np.ndarray, kind: Any) -> np.ndarray:
-        found = np.zeros(rows.size, kind)
-        found[flat] = values[taken]
-        return found
-
-    places = np.arange(rows.size, dtype=np.int32).reshape(rows.shape)
+    all_rows = _whole_rows(schedule, rounds.cohort) if whole else rounds.rows
+    x: Any = data.x
+    rows = all_rows
     if rounds.assignment is not None:
-        places = _picked(places, index_within_host(rounds.assignment, rounds.cohort.shape[-1], devices_per_host))
-    places = np.where(all_rows >= 0, places, -1)
-    rounds = _of_whole(schedule, rounds, places[..., 0, :]) if whole else rounds._replace(rows=places)
-    own = {name: beside(values, dtype) for name, values in row_extras(data).items()}
-    return DeviceRows(x, beside(data.y, target_dtype(data, dtype)), own, None, None), rounds  # type: ignore[arg-type]
+        rows = _take_clients(all_rows, host_positions(rounds.assignment, x.host, devices_per_host))
+    present = rows >= 0
+    needed, filled = rows[present], present.ravel()
+    read_x = buffers.next_array((rows.size, x.shape[1]), device_dtype(x.dtype, dtype))
+    read_x[~filled] = 0
+    x[needed].read(read_x, np.flatnonzero(filled))
+
+    def take_rows(values: np.ndarray, kind: Any) -> np.ndarray:
+        taken = np.zeros(rows.size, kind)
+        taken[filled] = values[needed]
+        return taken
+
+    new_numbers = np.arange(rows.size, dtype=np.int32).reshape(rows.shape)
+    if rounds.assignment is not None:
+        cohort_size = rounds.cohort.shape[-1]
+        within_host = index_within_host(rounds.assignment, cohort_size, devices_per_host)
+        new_numbers = _take_clients(new_numbers, within_host)
+    new_numbers = np.where(all_rows >= 0, new_numbers, -1)
+    rounds = _renumber_whole(schedule, rounds, new_numbers) if whole else rounds._replace(rows=new_numbers)
+    extras = {name: take_rows(values, dtype) for name, values in row_extras(data).items()}
+    y = take_rows(data.y, target_dtype(data, dtype))
+    return DeviceRows(read_x, y, extras, None, None), rounds  # type: ignore[arg-type]
 
 
-def _of_whole(schedule: Schedule, rounds: Rounds, places: np.ndarray) -> Rounds:
-    """The rounds, where all rows of each client of the cohorts are at these places, (T, S, L)."""
-    rounds = rounds._replace(whole_rows=places)
+def _renumber_whole(schedule: Schedule, rounds: Rounds, whole_rows: np.ndarray) -> Rounds:
+    """Return the rounds with the new numbers of all rows of each client, (T, S, 1, L), and of its minibatches."""
+    whole_rows = whole_rows[..., 0, :]
+    rounds = rounds._replace(whole_rows=whole_rows)
     if schedule.full_batch_steps:
         return rounds
     starts, rows = schedule.starts[rounds.cohort], rounds.rows
     if schedule.edge_rounds:  # rows (T, R, S, K, B)
-        starts, places = starts[:, None], places[:, None]
-    within = np.maximum(rows - starts[..., None, None], 0)
-    found = np.take_along_axis(places[..., None, :], within.reshape(*within.shape[:-2], 1, -1), axis=-1)
-    return rounds._replace(rows=np.where(rows >= 0, found.reshape(rows.shape), -1))
+        starts, whole_rows = starts[:, None], whole_rows[:, None]
+    index = np.maximum(rows - starts[..., None, None], 0)
+    index = index.reshape(*index.shape[:-2], 1, -1)
+    renumbered = np.take_along_axis(whole_rows[..., None, :], index, axis=-1).reshape(rows.shape)
+    return rounds._replace(rows=np.where(rows >= 0, renumbered, -1))
 
 
-def _picked(rows: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Of rows (T, ..., S, K, B) those of the clients at these places (T, P), -1 for none: (T, ..., P, K, B)."""
-    between = tuple(range(which.ndim - 1, rows.ndim - 3))  # the rounds of edges
-    which = np.expand_dims(which, (*between, -2, -1))
-    return np.where(which >= 0, np.take_along_axis(rows, np.maximum(which, 0), axis=-3), -1)
+def _take_clients(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Take the rows (T, ..., S, K, B) of the clients at these positions (T, P), -1 for none: (T, ..., P, K, B)."""
+    edge_rounds = tuple(range(positions.ndim - 1, rows.ndim - 3))
+    positions = np.expand_dims(positions, (*edge_rounds, -2, -1))
+    return np.where(positions >= 0, np.take_along_axis(rows, np.maximum(positions, 0), axis=-3), -1)
 
 
-def _whole(schedule: Schedule, cohort: np.ndarray) -> np.ndarray:
-    """All rows of each client of cohorts (..., S), one batch (..., S, 1, B) with -1 for none."""
-    place, starts, sizes = np.arange(schedule.max_rows), schedule.starts[cohort], schedule.sizes[cohort]
-    return np.where(place < sizes[..., None], starts[..., None] + place, -1)[..., None, :].astype(np.int32)
+def _whole_rows(schedule: Schedule, cohort: np.ndarray) -> np.ndarray:
+    """Return all rows of each client of cohorts (..., S) as one batch, (..., S, 1, B) with -1 for none."""
+    position = np.arange(schedule.max_rows)
+    starts, sizes = schedule.starts[cohort][..., None], schedule.sizes[cohort][..., None]
+    return np.where(position < sizes, starts + position, -1)[..., None, :].astype(np.int32)

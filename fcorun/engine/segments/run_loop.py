@@ -1,8 +1,8 @@
-"""Runs on their way: stretch after stretch, and what is measured in between."""
+"""The loop of a batch of runs: segment after segment, with evaluations in between."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,14 +24,14 @@ class Snapshot:
     """G runs at an evaluation.
 
     Attributes:
-        round: rounds done.
-        seconds: time spent running so far, for all G together.
-        metrics: each of shape (G,).
-        solution: the parameters of the output by name, with leading axis G.
-        diverged: the round in which a run's state stopped being finite, 0 for those that go on, shape (G,).
-        state: everything that a later call needs to go on from here; a pytree of arrays with leading axis G.
-        work: gradients of examples and proxes evaluated so far, over all clients and the server, shape (G, 2).
-        models: the clients' own models by parameter, with leading axes G, M, on the device; None where they have none.
+        round: the number of rounds done.
+        seconds: the running time so far, of all G runs together.
+        metrics: by name, each of shape (G,).
+        solution: the parameters of the output by name, with a leading axis G.
+        diverged: the round in which a run's state was no longer finite, 0 for a run that has not diverged, shape (G,).
+        state: all that a later call needs to resume; a pytree of arrays with a leading axis G.
+        work: the numbers of example gradients and proxes evaluated so far, by all clients and the server, (G, 2).
+        client_models: the clients' own models by parameter, with leading axes G, M, on the device, or None.
     """
 
     round: int
@@ -46,12 +46,12 @@ class Snapshot:
 
 @dataclass
 class RunLoop:
-    """The runs of a call on their way: what does not change, and the time that they have taken.
+    """The constants of a batch of runs, and its clock.
 
     Attributes:
-        measured: x and y that are measured, or None where they stay on disk, and what the evaluation needs beside them.
-        compiled: the program of a function for such arguments.
-        clock: when they would have begun, had they never paused.
+        evaluation_rows: x and y to evaluate on, or None where they stay on disk, and the evaluation's other arrays.
+        compile_for: returns the program of a function for arguments of such shapes.
+        started: the time at which the runs would have started, had they never paused.
     """
 
     devices: Devices
@@ -64,136 +64,133 @@ class RunLoop:
     buffers: DoubleBuffer = field(default_factory=DoubleBuffer)
 
     def take_snapshot(self, state: PyTree, rounds_done: int, work: np.ndarray) -> Snapshot:
-        """The runs after ``done`` rounds."""
-        metrics, *found = self.evaluate(state)
+        """Evaluate the runs after ``rounds_done`` rounds; a loss that is not finite counts as divergence."""
+        metrics, solution, client_models = self.evaluate(state)
         metrics = self.segments.federation.evaluation.add_ranking(metrics)
-        now = _judged((metrics, *found), state, rounds_done, work)
-        return replace(now, seconds=time.perf_counter() - self.started)
+        metrics, solution = jax.tree.map(np.asarray, (metrics, solution))
+        losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
+        diverged = np.asarray(state["diverged"])
+        diverges_now = (diverged == 0) & ~np.isfinite(losses).all(axis=0)
+        diverged = np.where(diverges_now, max(rounds_done, 1), diverged).astype(np.int32)
+        state = state | {"diverged": jax.device_put(diverged)}
+        return Snapshot(
+            round=rounds_done,
+            seconds=time.perf_counter() - self.started,
+            metrics=metrics,
+            solution=solution,
+            diverged=diverged,
+            state=state,
+            work=work,
+            client_models=client_models,
+        )
 
-    def compile_untimed(self, function: Callable, *given: Any) -> Callable:
-        """The program of a function; compiling it takes none of the runs' time."""
-        begun = time.perf_counter()
-        found = self.compile_for(function, *given)
-        self.started += time.perf_counter() - begun
-        return found
+    def compile_untimed(self, function: Callable, *arguments: Any) -> Callable:
+        """Compile a function, without counting the time as running time of the runs."""
+        before = time.perf_counter()
+        program = self.compile_for(function, *arguments)
+        self.started += time.perf_counter() - before
+        return program
 
     def broadcast_from_first(self, tree: PyTree) -> PyTree:
-        """What the first of several hosts has, everywhere; the others give arrays of the same shapes."""
+        """Copy the first host's arrays to all hosts; the others pass arrays of the same shapes."""
         if current_hosts() is None:
             return tree
-        passed = self.compile_untimed(self.devices.broadcast_from_first, tree)
+        broadcast = self.compile_untimed(self.devices.broadcast_from_first, tree)
         with silence_stdout():
-            return jax.block_until_ready(passed(tree))
+            return jax.block_until_ready(broadcast(tree))
 
     def evaluate(self, state: PyTree, only_compile: bool = False) -> Any:
-        """What ``Federation.evaluate`` returns. Rows that stay on disk are read in blocks while the device computes."""
+        """Compute ``Federation.evaluate``. Rows on disk are read in blocks while the device computes."""
         federation, states = self.segments.federation, self.segments.states
         if states is not None and federation.algorithm.has_personal_models:
-            evaluated = np.arange(len(federation.data.sizes))
-            state = self.devices.shard_by_run(self.segments.with_client_states(state, [evaluated] * len(states)))
-        measured = self.evaluation_rows
+            clients = np.arange(len(federation.data.sizes))
+            state = self.devices.shard_by_run(self.segments.with_client_states(state, [clients] * len(states)))
+        rows = self.evaluation_rows
         if federation.data.on_disk or federation.data.host_bounds is not None:
             if only_compile:
                 return None
-            state, measured = state | {"sums": self.split_sums(state)}, (None, None, measured[-1])
+            state, rows = state | {"sums": self.split_sums(state)}, (None, None, rows[-1])
         numbers, state = self.devices.first_shard((self.numbers, state))
-        function = self.devices.map_evaluate(federation.evaluate)
-        evaluate = self.compile_untimed(function, numbers, state, *measured)
-        return None if only_compile else evaluate(numbers, state, *measured)
+        program = self.compile_untimed(self.devices.map_evaluate(federation.evaluate), numbers, state, *rows)
+        return None if only_compile else program(numbers, state, *rows)
 
     def split_sums(self, state: PyTree) -> dict[str, dict[str, jax.Array]]:
-        """Of each run, the sums over the rows of each part; of all hosts together, which are all to ask for them."""
+        """Compute for each run the sums over the rows of each split. Every host must call it where rows are sharded."""
         federation, devices = self.segments.federation, self.devices
         numbers, server = devices.first_shard((self.numbers, state["server"]))
         if federation.data.on_disk:
-            found = self._by_block(numbers, {"server": server})
+            sums = self._sum_blocks(numbers, {"server": server})
         else:
-            given = (numbers, {"server": server}, *self.evaluation_rows)
-            found = self.compile_untimed(devices.map_evaluate(federation.split_sums), *given)(*given)
+            arguments = (numbers, {"server": server}, *self.evaluation_rows)
+            sums = self.compile_untimed(devices.map_evaluate(federation.split_sums), *arguments)(*arguments)
         if federation.data.host_bounds is None:
-            return found
-        found = devices.shard_by_host(found)
-        return self.compile_untimed(devices.sum_over_hosts(self.segments.devices_per_host), found)(found)
+            return sums
+        sums = devices.shard_by_host(sums)
+        return self.compile_untimed(devices.sum_over_hosts(self.segments.devices_per_host), sums)(sums)
 
     def contribute_sums(self, state: PyTree) -> None:
-        """On a host that is not the first: its part in what that one measures."""
+        """Compute this follower's part of the leader's evaluation, where rows are sharded."""
         if self.segments.federation.data.host_bounds is not None:
             self.split_sums(state)
 
-    def _by_block(self, numbers: Any, state: PyTree) -> dict[str, dict[str, jax.Array]]:
-        federation, found = self.segments.federation, {}
+    def _sum_blocks(self, numbers: Any, state: PyTree) -> dict[str, dict[str, jax.Array]]:
+        federation = self.segments.federation
         function = self.devices.map_evaluate(federation.split_sums)
-        for part, block in read_blocks(self._parts, federation.precision, self.buffers):
+        sums: dict[str, dict[str, jax.Array]] = {}
+        for split, block in read_blocks(self._evaluation_splits, federation.precision, self.buffers):
             _check_interrupted()
-            jax.block_until_ready(found)  # the block before is done with, whose memory the next one gets
+            jax.block_until_ready(sums)  # the next block reuses the memory of the block before
             block = self.devices.place_for_evaluation(block)
-            more = self.compile_untimed(function, numbers, state, *block)(numbers, state, *block)["train"]
-            found[part] = jax.tree.map(jnp.add, found[part], more) if part in found else more
-        return found
+            block_sums = self.compile_untimed(function, numbers, state, *block)(numbers, state, *block)["train"]
+            sums[split] = jax.tree.map(jnp.add, sums[split], block_sums) if split in sums else block_sums
+        return sums
 
     @cached_property
-    def _parts(self) -> list[EvaluationSplit]:
+    def _evaluation_splits(self) -> list[EvaluationSplit]:
         return evaluation_splits(self.segments.federation.evaluation)
 
     def run_to_evaluation(
-        self, state: PyTree, stretch: Segment | None, work: np.ndarray, rounds_done: int
+        self, state: PyTree, segment: Segment | None, work: np.ndarray, rounds_done: int
     ) -> tuple[PyTree, Segment | None, np.ndarray, int]:
-        """The runs, the next stretch, the work and the rounds that were done, when there is an evaluation next."""
+        """Run segments until the next evaluation. Returns the runs, the next segment, the work and the rounds done."""
         due = False
-        while stretch is not None and not due:
+        while segment is not None and not due:
             _check_interrupted()
-            state, stretch, more, rounds_done = self.run_segment(state, stretch, rounds_done)
-            work, due = work + more, rounds_done % self.segments.eval_every == 0
-        return state, stretch, work, rounds_done
+            state, segment, segment_work, rounds_done = self.run_segment(state, segment, rounds_done)
+            work = work + segment_work
+            due = rounds_done % self.segments.eval_every == 0
+        return state, segment, work, rounds_done
 
     def run_segment(
-        self, state: PyTree, stretch: Segment, rounds_done: int
+        self, state: PyTree, segment: Segment, rounds_done: int
     ) -> tuple[PyTree, Segment | None, np.ndarray, int]:
-        """The runs after a stretch, the next stretch, the work that was done, (G, 2), and the rounds done."""
+        """Run a segment. Returns the runs, the next segment, the work that was done, (G, 2), and the rounds done."""
         federation, devices = self.segments.federation, self.devices
-        begun = devices.shard_by_run(self.segments.load_client_states(state, stretch))
-        begun = begun if stretch.clients is None else self.broadcast_from_first(begun)  # which has the clients' states
-        own = federation.data.host_bounds is not None
-        put = devices.shard_by_host if own else devices.replicate
-        rows = self.rows if stretch.rows is None else put(stretch.rows)
-        given = (
+        loaded = devices.shard_by_run(self.segments.load_client_states(state, segment))
+        if segment.clients is not None:  # the first host has the clients' states
+            loaded = self.broadcast_from_first(loaded)
+        sharded = federation.data.host_bounds is not None
+        put = devices.shard_by_host if sharded else devices.replicate
+        arguments = (
             self.numbers,
-            begun,
-            rows,
-            devices.place_rounds(stretch.rounds),
+            loaded,
+            self.rows if segment.rows is None else put(segment.rows),
+            devices.place_rounds(segment.rounds),
             devices.replicate(np.int32(rounds_done)),
         )
-        function = devices.map_advance(federation.advance, stretch.rounds.cohort.ndim == 2, own)
-        end, more = self.compile_untimed(function, *given)(*given)  # returns before it has finished,
-        rounds_done += stretch.n_rounds
-        following = self.segments.next_segment(rounds_done)  # so that the next rounds are drawn, and read, meanwhile
-        examples, passes, proxes = np.moveaxis(np.asarray(more), 2, 0).astype(np.int64)  # each (G, clients + 1)
+        function = devices.map_advance(federation.advance, segment.rounds.cohort.ndim == 2, sharded)
+        end, client_work = self.compile_untimed(function, *arguments)(*arguments)
+        rounds_done += segment.n_rounds
+        # the call returns before the device has finished, so that the next rounds are drawn, and read, meanwhile
+        next_segment = self.segments.next_segment(rounds_done)
+        # each of shape (G, clients + 1)
+        examples, passes, proxes = np.moveaxis(np.asarray(client_work), 2, 0).astype(np.int64)
         gradients = examples.sum(axis=1) + passes[:, :-1] @ federation.schedule.work_sizes
         work = np.stack([gradients, proxes.sum(axis=1)], axis=1)
-        return self.segments.store_client_states(end, stretch, state, rounds_done), following, work, rounds_done
+        return self.segments.store_client_states(end, segment, state, rounds_done), next_segment, work, rounds_done
 
 
 def _check_interrupted() -> None:
-    """Raise KeyboardInterrupt if a signal has been noted; not on several hosts, which end together after a round."""
+    """Raise KeyboardInterrupt after a signal; several hosts do not check, since they end together after a round."""
     if current_hosts() is None:
         check_interrupted()
-
-
-def _judged(found: tuple, state: PyTree, done: int, work: np.ndarray) -> Snapshot:
-    """A snapshot of what was measured after ``done`` rounds, without its time; a loss that is lost is divergence."""
-    models = found[2]
-    metrics, solution = jax.tree.map(np.asarray, found[:2])
-    losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
-    diverged = np.asarray(state["diverged"])
-    lost = (diverged == 0) & ~np.isfinite(losses).all(axis=0)
-    diverged = np.where(lost, max(done, 1), diverged).astype(np.int32)
-    return Snapshot(
-        round=done,
-        seconds=0.0,
-        metrics=metrics,
-        solution=solution,
-        diverged=diverged,
-        state=state | {"diverged": jax.device_put(diverged)},
-        work=work,
-        client_models=models,
-    )
