@@ -87,8 +87,8 @@ class Engine:
         ``seeds`` holds the seed of each run, by default the schedule's. Runs of one seed share their minibatches; if
         seeds differ, each run has its own.
         With ``state``, ``rounds_done``, ``elapsed_seconds`` and ``work`` of a snapshot the same runs resume from it,
-        and the first snapshot is that one again. Ends early when every run has diverged. ``client_states`` are the states
-        of generated clients for each run, from ``open_client_states``; by default they are in memory.
+        and the first snapshot is that one again. Ends early when every run has diverged. ``client_states`` are the
+        states of generated clients for each run, from ``open_client_states``; by default they are in memory.
         """
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
         state = self.initial_state(points, seeds) if state is None else jax.device_put(state)
