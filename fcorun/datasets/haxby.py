@@ -1,4 +1,4 @@
-"""Haxby's fMRI scans of faces, houses and other things: a client is one run of one subject."""
+"""Haxby's fMRI scans of subjects who look at faces, houses and other objects: a client is one run of one subject."""
 
 import logging
 from dataclasses import dataclass, field
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Haxby(Dataset):
-    """fMRI scans of people who look at faces, houses and objects: two of these categories.
+    """fMRI scans of people who look at objects of two categories, such as faces and houses.
 
-    The brain is masked by nilearn's mask, and every voxel of a run brought to mean 0 and sample deviation 1 over all
-    volumes of that run, whatever they show. What is missing below ``root`` is downloaded, 300 MB a subject; masked
-    scans are kept in the cache.
+    The brain is masked by nilearn's mask. Every voxel of a run is standardized to mean 0 and sample deviation 1 over
+    all volumes of that run, of every category. Files missing in ``root`` are downloaded, 300 MB a subject; masked scans
+    are cached.
 
     Attributes:
         root: nilearn's data folder, the one that holds ``haxby2001/``.
-        subjects: those to load, of 1 to 6.
+        subjects: the subjects to load, of 1 to 6.
         validation_subjects: held out wholly. None: the last of several subjects, if no ``validation_runs`` are given.
         validation_runs: held out of every subject, numbered as in the column ``chunks`` of labels.txt, from 0.
-        test_subjects, test_runs: likewise, what nothing but the scores at the end of a run ever sees; what is of both
-            the test and the validation is of the test.
+        test_subjects, test_runs: the test split, scored once, at the end of a run. Rows that both splits name are in
+            the test split.
         categories: the two to tell apart, as in the column ``labels``.
     """
 
@@ -83,7 +83,7 @@ class Haxby(Dataset):
             )
 
     def load(self) -> FederatedData:
-        """Volumes x voxels (39,912 under nilearn's mask), float32, by subject, run and time; y indexes ``classes``."""
+        """Return volumes x voxels (39,912 in nilearn's mask), float32, by subject, run and time; y indexes classes."""
         files = self._files()
         parts, names = [], []
         for subject, (bold, labels_file, mask) in files.items():
@@ -92,7 +92,7 @@ class Haxby(Dataset):
                 if category not in labels:
                     known = suggest_name(category, set(labels.tolist()))
                     raise UserError(f"data.categories: subject {subject} has no '{category}'; {known}")
-            x, y, run = _masked((bold, labels_file, mask), labels, runs, sorted(self.categories))
+            x, y, run = _mask_volumes((bold, labels_file, mask), labels, runs, sorted(self.categories))
             for number in np.unique(run):
                 names.append((subject, int(number)))
                 parts.append((x[run == number], y[run == number]))
@@ -101,9 +101,9 @@ class Haxby(Dataset):
             for number in getattr(self, key) or []:
                 if number not in runs:
                     raise UserError(f"data.{key}: there is no run {number}; the runs are {sorted(runs)}")
-        of = [self._part(subject, run) for subject, run in names]
-        if "" not in of:
-            tested = " and the keys of the test" if "_test" in of else ""
+        suffixes = [self._split_suffix(subject, run) for subject, run in names]
+        if "" not in suffixes:
+            tested = " and the keys of the test" if "_test" in suffixes else ""
             raise UserError(
                 f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
             )
@@ -111,41 +111,42 @@ class Haxby(Dataset):
             "standardized": {"by": "per_run"},
             "voxel_grid": read_voxel_grid(next(iter(files.values()))[2]),
         }
-        for part in set(of):
-            mine = [p for p, own in zip(parts, of, strict=True) if own == part]
-            called = [f"subject{s}_run{r}" for (s, r), own in zip(names, of, strict=True) if own == part]
-            sizes = [len(y) for _, y in mine]
-            fields |= {
-                f"x{part}": np.concatenate([x for x, _ in mine]),
-                f"y{part}": np.concatenate([y for _, y in mine]),
-            }
-            fields |= {f"clients{part}": np.repeat(called, sizes) if part else tuple(called)}
-            fields |= {} if part else {"offsets": np.cumsum([0, *sizes])}
+        for suffix in set(suffixes):
+            members = [k for k, other in enumerate(suffixes) if other == suffix]
+            clients = [f"subject{names[k][0]}_run{names[k][1]}" for k in members]
+            sizes = [len(parts[k][1]) for k in members]
+            fields[f"x{suffix}"] = np.concatenate([parts[k][0] for k in members])
+            fields[f"y{suffix}"] = np.concatenate([parts[k][1] for k in members])
+            if suffix:
+                fields[f"clients{suffix}"] = np.repeat(clients, sizes)
+            else:
+                fields["clients"] = tuple(clients)
+                fields["offsets"] = np.cumsum([0, *sizes])
         return FederatedData(task="binary", classes=tuple(sorted(self.categories)), **fields).validate()
 
     def fetch(self) -> None:
         self._files()
 
     def sources(self) -> Any:
-        """For each subject digests of the labels, of the mask and of both ends of the scan, wherever they lie."""
+        """Return for each subject digests of the labels, of the mask and of both ends of the scan."""
         return {
             subject: [file_digest(file) for file in files] for subject, files in self._files(download=False).items()
         }
 
-    def _part(self, subject: int, run: int) -> str:
-        """What a run of a subject is for: "_test", "_val", or "" for training."""
+    def _split_suffix(self, subject: int, run: int) -> str:
+        """Return the suffix of the split of a run: "_test", "_val", or "" for training."""
         if subject in (self.test_subjects or []) or run in (self.test_runs or []):
             return "_test"
-        return "_val" if subject in self._subjects_held() or run in (self.validation_runs or []) else ""
+        return "_val" if subject in self._validation_subjects() or run in (self.validation_runs or []) else ""
 
-    def _subjects_held(self) -> list[int]:
+    def _validation_subjects(self) -> list[int]:
         if self.validation_subjects is not None:
             return self.validation_subjects
         others = [subject for subject in self.subjects if subject not in (self.test_subjects or [])]
         return others[-1:] if len(set(others)) > 1 and self.validation_runs is None else []
 
     def _files(self, download: bool = True) -> dict[int, tuple[Path, Path, Path]]:
-        """Scan, labels and mask of each subject, downloaded where one is missing if that is wanted."""
+        """Return scan, labels and mask of each subject. Downloads missing files if ``download``."""
         folder = Path(self.root).expanduser() / "haxby2001"
         files = {
             s: (folder / f"subj{s}" / "bold.nii.gz", folder / f"subj{s}" / "labels.txt", folder / "mask.nii.gz")
@@ -155,10 +156,10 @@ class Haxby(Dataset):
         if missing and not download:
             raise UserError(f"data.root={self.root}: subject {missing[0]} of the Haxby data is not in '{folder}' yet; "
                             "a run that is not dry downloads it")  # fmt: skip
-        for subject in missing:  # one at a time, so that what has arrived stays when the next one fails
+        for subject in missing:  # one at a time, so that complete subjects stay when the next download fails
             try:
                 _fetch(folder.parent, subject)
-            # network, disk, checksum, archive: nilearn lets all sorts of errors through
+            # nilearn raises errors of many types: network, disk, checksum, archive
             except Exception as error:
                 wanted = ", ".join(map(str, missing[missing.index(subject) :]))
                 raise UserError(
@@ -170,7 +171,7 @@ class Haxby(Dataset):
 
 
 def _fetch(root: Path, subject: int) -> None:
-    """Downloads what ``root`` lacks of one subject by nilearn; when that fails, no empty folder stays behind."""
+    """Download the missing files of one subject by nilearn; after a failure remove empty folders."""
     from nilearn.datasets import fetch_haxby
 
     def present() -> set[Path]:
@@ -191,7 +192,7 @@ def _fetch(root: Path, subject: int) -> None:
 
 
 def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """What each volume shows, and its run, both of shape (volumes,)."""
+    """Read the label and the run of each volume, both of shape (volumes,)."""
     try:
         header, *rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         label, run = header.index("labels"), header.index("chunks")
@@ -200,23 +201,23 @@ def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(f"data.root: {file} is not a table of labels and chunks ({error}); download it anew") from error
 
 
-def _masked(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray, categories: list[str]):
-    """The volumes of two categories, cached: x (n, voxels) float32, y (n,) int32 and run (n,)."""
+def _mask_volumes(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray, categories: list[str]):
+    """Return the volumes of two categories, cached: x (n, voxels) float32, y (n,) int32 and run (n,)."""
     bold, _, mask = files
 
     def make() -> dict[str, np.ndarray]:
-        x = _standardized(bold, mask, runs)
+        x = _mask_and_standardize(bold, mask, runs)
         order = np.argsort(runs, kind="stable")  # nilearn returns the volumes run by run
         shown = np.isin(labels[order], categories)
         y = np.searchsorted(categories, labels[order][shown]).astype(np.int32)
         return {"x": x[shown], "y": y, "run": runs[order][shown]}
 
-    found = load_or_make("haxby", bold.parent.name, (1, file_stats(files), categories), make)
-    return found["x"], found["y"], found["run"]
+    arrays = load_or_make("haxby", bold.parent.name, (1, file_stats(files), categories), make)
+    return arrays["x"], arrays["y"], arrays["run"]
 
 
-def _standardized(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarray:
-    """All volumes x voxels in the mask, standardized within each run, float32, sorted by run."""
+def _mask_and_standardize(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarray:
+    """Return all volumes x voxels in the mask, standardized within each run, float32, sorted by run."""
     log.info("masking %s", bold)
     try:
         return extract_voxels(str(bold), str(mask), runs)

@@ -1,4 +1,4 @@
-"""What data sets of images have in common: scans as rows of voxels by nilearn, kept in the cache, and their digests."""
+"""Functions of data sets of images: scans as rows of voxels by nilearn, cached, and digests of files."""
 
 import hashlib
 import warnings
@@ -15,39 +15,41 @@ from fcorun.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.system.cache import cache_dir
 from fcorun.system.files import write_atomically
 
-# What to know where some images of a client are held out from others that were standardized with them.
+# a warning for splits of a client's images that were standardized together
 RUN_DEPENDENCE = (
     "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in time: "
     "by=clients keeps runs whole"
 )
-DIGEST_BYTES = 1 << 20  # bytes at either end of an image that its digest reads; a .gz ends in a checksum of the whole
+DIGEST_BYTES = 1 << 20  # bytes digested at either end of an image; a .gz ends in a checksum of the whole
 
 
 def read_errors() -> tuple[type[Exception], ...]:
-    """What reading an image raises that is damaged or none."""
+    """Return the exceptions that are raised for a damaged image, or a file that is no image."""
     from nibabel.filebasedimages import ImageFileError
 
     return OSError, EOFError, ValueError, zlib.error, ImageFileError
 
 
 def extract_voxels(images: Any, mask: Any, runs: np.ndarray | None = None) -> np.ndarray:
-    """The voxels in a mask of an image (X, Y, Z[, n]), float32, shape (n, d); either may be a file.
+    """Return the voxels in a mask of an image (X, Y, Z[, n]) as rows (n, d), float32; either may be a file.
 
-    With ``runs`` (n,), each voxel has mean 0 and sample deviation 1 within each of them, and the rows come run by run.
-    An image on another grid than the mask is resampled to it. Raises what ``damage`` names.
+    With ``runs`` (n,), standardize each voxel to mean 0 and sample deviation 1 within each run, and sort rows by run.
+    An image on another grid than the mask is resampled. Raises the errors of ``read_errors``.
     """
     from nilearn.maskers import NiftiMasker
 
     standardize: Any = None if runs is None else "zscore_sample"
     masker = NiftiMasker(mask_img=mask, runs=runs, standardize=standardize, reports=False)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "imgs are being resampled")  # who does not want that checks before
-        found = masker.fit_transform(images)
-    return np.atleast_2d(found).astype(np.float32, copy=False)
+        warnings.filterwarnings(
+            "ignore", "imgs are being resampled"
+        )  # callers that want no resampling check the grid before
+        voxels = masker.fit_transform(images)
+    return np.atleast_2d(voxels).astype(np.float32, copy=False)
 
 
 def read_voxel_grid(mask: Path) -> VoxelGrid:
-    """The voxels of a mask that is on disk. Raises what ``damage`` names."""
+    """Read the voxels of a mask from its file. Raises the errors of ``read_errors``."""
     from nibabel import load
 
     image: Any = load(mask)
@@ -57,39 +59,38 @@ def read_voxel_grid(mask: Path) -> VoxelGrid:
 def load_or_make(
     folder: str, name: str, content: object, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """What ``make()`` gives, from a file of the cache where it was made before of the same ``of``."""
+    """Return the arrays of ``make()``, from a cache file if it was called before for the same ``content``."""
     key = hashlib.sha256(repr(content).encode()).hexdigest()[:16]
     file = cache_dir(folder) / f"{name}_{key}.npz"
     try:
         return read_npz(file)
     except READ_ERRORS:
-        pass  # absent or damaged: made anew
-    found = make()
-    write_atomically(file, npz_bytes(found))
-    return found
+        pass  # no cache file, or a damaged one
+    arrays = make()
+    write_atomically(file, npz_bytes(arrays))
+    return arrays
 
 
 def file_stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """What changes when files do, without reading them."""
+    """Return paths, sizes and times of files, which change when the files do."""
     return [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
 
 
 def file_digest(file: Path) -> str:
-    """A digest of a file's size, its first and its last megabyte."""
+    """Digest a file's size, its first and its last megabyte."""
     size = file.stat().st_size
-    found = hashlib.sha256(str(size).encode())
+    digest = hashlib.sha256(str(size).encode())
     with file.open("rb") as data:
-        found.update(data.read(DIGEST_BYTES))
+        digest.update(data.read(DIGEST_BYTES))
         data.seek(max(0, size - DIGEST_BYTES))
-        found.update(data.read(DIGEST_BYTES))
-    return found.hexdigest()
+        digest.update(data.read(DIGEST_BYTES))
+    return digest.hexdigest()
 
 
 def compute_mask(strategy: str, files: Sequence[Path], like: Any, resample: bool) -> Any:
-    """The mask of these images by nilearn, one of its strategies epi, background, brain; if they are to be resampled,
-    on the grid of the image ``like``.
+    """Compute a mask of these images by one of nilearn's strategies: epi, background, brain.
 
-    Raises UserError where there is none that nilearn could make.
+    With ``resample`` the mask is on the grid of the image ``like``. Raises UserError where nilearn finds no mask.
     """
     from nilearn import masking
 
@@ -97,7 +98,7 @@ def compute_mask(strategy: str, files: Sequence[Path], like: Any, resample: bool
     grid = {"target_affine": like.affine, "target_shape": like.shape[:3]} if resample else {}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an empty mask is refused where it would be used
+            warnings.simplefilter("ignore")  # callers refuse an empty mask
             if strategy == "brain":
                 return masking.compute_brain_mask(like)
             make = masking.compute_multi_epi_mask if strategy == "epi" else masking.compute_multi_background_mask
@@ -109,7 +110,7 @@ def compute_mask(strategy: str, files: Sequence[Path], like: Any, resample: bool
 
 
 def load_image(file: Path) -> Any:
-    """An image with its values, read once. Raises UserError where it cannot be read."""
+    """Read an image with its values. Raises UserError for a damaged file."""
     image = open_image(file)
     try:
         return type(image)(np.asarray(image.dataobj), image.affine, image.header)
@@ -118,7 +119,7 @@ def load_image(file: Path) -> Any:
 
 
 def open_image(file: Path) -> Any:
-    """An image whose values are not read yet. Raises UserError where it is none of 3 or 4 axes."""
+    """Open an image without reading its values. Raises UserError unless the image has 3 or 4 axes."""
     from nibabel import load
 
     try:
@@ -138,7 +139,7 @@ def unreadable_error(file: Path, error: Exception) -> UserError:
 
 
 def check_same_grid(file: Path, image: Any, other: Any, reference_name: str) -> None:
-    """Raises UserError where an image lies on another grid; told as nilearn tells it, which would resample it."""
+    """Raise UserError where an image is on another grid, by the test that nilearn uses to decide on resampling."""
     shapes = [" x ".join(map(str, each.shape[:3])) for each in (image, other)]
     if shapes[0] == shapes[1] and np.allclose(image.affine, other.affine):
         return
@@ -149,8 +150,10 @@ def check_same_grid(file: Path, image: Any, other: Any, reference_name: str) -> 
 
 
 def standardize_within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, where: str) -> np.ndarray:
-    """x (N, d) with each voxel standardized within the runs (N,) of each client (N,), by nilearn. Raises UserError,
-    beginning with ``where``, for a run of one image."""
+    """Standardize each voxel of x (N, d) within the runs (N,) of each client (N,), by nilearn.
+
+    Raises UserError, which begins with ``where``, for a run of one image.
+    """
     from nilearn.signal import clean
 
     pairs = np.char.add(np.char.add(client, "\0"), run)

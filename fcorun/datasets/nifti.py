@@ -1,4 +1,4 @@
-"""One's own images of brains: a table of them, a row an image, whose voxels in a mask are the features."""
+"""A user's images of brains: a table lists the images, and their voxels in a mask are the features."""
 
 import math
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ from fcorun.tables.parsed_rows import ParsedRows
 from fcorun.tables.readers import READ_ERRORS, TEXT_ENDINGS, explain_damage, find_file
 
 Names = list[str]
-_MARKS = ("group", "split", "fold")  # columns that say which images belong together, and where each goes
-_SHOWN = 5  # of the images that are missing
+_MARKS = ("group", "split", "fold")  # columns that assign images to groups, splits and folds
+_SHOWN = 5  # missing images that a message names
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Nifti(Dataset):
         path: the table, .csv or .tsv, with a row an image.
         image: the column of files, .nii or .nii.gz, relative to the table's folder. Rows that name the same file are
             the volumes of a 4D image: all of them in their order, or those that ``volume`` gives.
-        target, client: the columns of what to predict, and of whose image it is.
+        target, client: the columns of labels and of clients.
         volume: the column of places in 4D images, from 0.
         run: the column of runs (sessions) of a client, within which each voxel is standardized.
         categories: the labels to keep; other images still count where runs are standardized.
         mask: an image that is not 0 where voxels are features. None: made by nilearn of all images that are listed,
-            by ``mask_strategy``: what at least half of the files have in it.
+            by ``mask_strategy``, with the voxels that are in the masks of at least half of the files.
         resample: whether images on another grid than the mask, or without one than the first image, are brought to it.
         task, validation, scaling, seed, positive: as of data=table.
         group, group_across, split, fold: as of data=table, of the images of one patient for example.
@@ -92,15 +92,15 @@ class Nifti(Dataset):
             raise UserError(f"data.run={self.run} is of data.standardize=per_run: leave one of them out")
         if self.categories is not None and self.task == "regression":
             raise UserError("data.categories are labels, and data.task=regression has none: leave one of them out")
-        _ = self._table  # refuses what a table refuses
+        _ = self._table  # raises the errors of the options of a table
 
     @property
     def dependence_warning(self):  # type: ignore[override]
-        """What a user should know where some of a client's images are held out from the others."""
+        """Return a warning for splits that hold out some of a client's images and train on others, or ""."""
         return "" if self.run is None else RUN_DEPENDENCE
 
     def memory_needed(self) -> tuple[float, str]:
-        """The largest image, as it is stored: each is read whole, and its voxels within the mask are kept."""
+        """Return the bytes of the largest image as stored, since images are read whole, one at a time."""
         headers = {file.name: open_image(file) for file in dict.fromkeys(self._files(self._listed()[self.image]))}
         sizes = {name: math.prod(image.shape) * image.get_data_dtype().itemsize for name, image in headers.items()}
         largest = max(sizes, key=lambda name: sizes[name])
@@ -108,17 +108,17 @@ class Nifti(Dataset):
         return sizes[largest], f"data.path={self.path}: the image '{largest}' of {shape} voxels"
 
     def load(self) -> FederatedData:
-        """Images x voxels, float32, the rows sorted by client, within a client in the order of the table."""
+        """Return images x voxels, float32, the rows sorted by client, within a client in the order of the table."""
         import pandas as pd
 
         listed = self._listed()
         files = self._files(listed[self.image])
         unique = list(dict.fromkeys(files))
-        places = self._volumes(files, unique, listed)
+        volumes = self._volumes(files, unique, listed)
         mask = [] if self.mask is None else [self._mask()]
-        of = (1, file_stats([*unique, *mask]), self.mask_strategy, self.resample)
-        found = load_or_make("nifti", "images", of, lambda: self._read(unique))
-        x, grid = found["x"][places], VoxelGrid(found["mask"], found["affine"])
+        content = (1, file_stats([*unique, *mask]), self.mask_strategy, self.resample)
+        arrays = load_or_make("nifti", "images", content, lambda: self._read(unique))
+        x, grid = arrays["x"][volumes], VoxelGrid(arrays["mask"], arrays["affine"])
         y, client = np.array(listed[self.target]), np.array(listed[self.client])
         if self.run is not None:
             x = standardize_within_runs(x, client, np.array(listed[self.run]), f"data.run={self.run}")
@@ -126,34 +126,35 @@ class Nifti(Dataset):
             for name in self.categories:
                 if name not in y:
                     raise UserError(f"data.categories: no image has the label '{name}'; {suggest_name(name, set(y))}")
-            there = np.isin(y, self.categories)
-            x, y, client = x[there], y[there], client[there]
-            listed = {column: np.array(values)[there].tolist() for column, values in listed.items()}
-        aside = pd.DataFrame({column: listed[column] for column in (self.group, self.split, self.fold) if column})
-        rows = ParsedRows(x, _numbers(y), client, metadata=aside)
+            included = np.isin(y, self.categories)
+            x, y, client = x[included], y[included], client[included]
+            listed = {column: np.array(values)[included].tolist() for column, values in listed.items()}
+        metadata = pd.DataFrame({column: listed[column] for column in (self.group, self.split, self.fold) if column})
+        rows = ParsedRows(x, _numbers(y), client, metadata=metadata)
         data = self._table.to_federated_data(
             attach_groups_and_splits(rows, self.path, self.group, self.split, self.fold)
         )
-        remarks = [told for told in data.warnings if "data.group=" in told]
-        remarks += warn_similar_names(f"data.path={self.path}: labels", data.classes)
-        remarks += warn_similar_names(f"data.path={self.path}: clients", np.unique(client).tolist())
-        if found["gaps"]:
-            gaps = int(found["gaps"])
-            remarks.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")
-        by = {"by": "per_run"} if self.run is not None else data.standardized
-        return replace(data, voxel_grid=grid, standardized=by, warnings=tuple(remarks))
+        warnings = [warning for warning in data.warnings if "data.group=" in warning]
+        warnings += warn_similar_names(f"data.path={self.path}: labels", data.classes)
+        warnings += warn_similar_names(f"data.path={self.path}: clients", np.unique(client).tolist())
+        if arrays["gaps"]:
+            gaps = int(arrays["gaps"])
+            warnings.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")
+        standardized = {"by": "per_run"} if self.run is not None else data.standardized
+        return replace(data, voxel_grid=grid, standardized=standardized, warnings=tuple(warnings))
 
     def sources(self) -> Any:
-        """Digests of the table, of both ends of each image, and of those of the mask, wherever they lie."""
+        """Return digests of the table, of both ends of each image, and of both ends of the mask."""
         names = dict.fromkeys(self._listed()[self.image])
         images = {name: file_digest(file) for name, file in zip(names, self._files(list(names)), strict=True)}
-        told = [file_digest(find_file(self.path)), images, None if self.mask is None else file_digest(self._mask())]
-        return told if self.scaling is None else [*told, self._table.sources()]
+        mask = None if self.mask is None else file_digest(self._mask())
+        digests = [file_digest(find_file(self.path)), images, mask]
+        return digests if self.scaling is None else [*digests, self._table.sources()]
 
     @property
     def _table(self) -> Table:
-        """What deals the rows out."""
-        way: Any = "none" if self.run is not None or self.standardize is None else self.standardize
+        """Return the table data set that splits the rows and assigns them to clients."""
+        standardize: Any = "none" if self.run is not None or self.standardize is None else self.standardize
         return Table(
             path=self.path,
             target=self.target,
@@ -161,7 +162,7 @@ class Nifti(Dataset):
             task=self.task,
             validation=self.validation,
             test=self.test,
-            standardize=way,
+            standardize=standardize,
             scaling=self.scaling,
             seed=self.seed,
             positive=self.positive,
@@ -172,7 +173,7 @@ class Nifti(Dataset):
         )
 
     def _listed(self) -> dict[str, Names]:
-        """The columns of the table that are asked for, as text. Raises UserError for what is not there."""
+        """Read the requested columns of the table as text. Raises UserError for missing columns and empty values."""
         import pandas as pd
 
         file, where = find_file(self.path, endings=TEXT_ENDINGS), f"data.path={self.path}"
@@ -190,24 +191,26 @@ class Nifti(Dataset):
         except READ_ERRORS as error:
             raise explain_damage(where, ending, error) from error
         names = list(frame)
-        asked = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
-        for key, column in asked.items():
+        columns = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
+        for key, column in columns.items():
             if column is not None and column not in names:
                 raise UserError(f"data.{key}={column}: there is no such column in {self.path}; "
                                 f"{suggest_name(column, names)}")  # fmt: skip
         if frame.empty:
             raise UserError(f"data.path={self.path}: the table lists no image; give one a row")
-        found = {}
-        for key, column in ((key, column) for key, column in asked.items() if column is not None):
+        listed = {}
+        for key, column in columns.items():
+            if column is None:
+                continue
             values = frame[column].fillna("").str.strip().tolist()
             if "" in values and key != "fold":
                 raise UserError(f"data.{key}={column}: row {values.index('') + 1} of {self.path} has no value there; "
                                 "fill it in or drop it")  # fmt: skip
-            found[column] = values
-        return found
+            listed[column] = values
+        return listed
 
     def _files(self, names: Sequence[str]) -> list[FilePath]:
-        """Where images lie. Raises UserError that names those that are not there."""
+        """Return the files of images. Raises UserError that names missing files."""
         folder = find_file(self.path).parent
         files = [folder / FilePath(name).expanduser() for name in names]
         missing = list(dict.fromkeys(name for name, file in zip(names, files, strict=True) if not file.is_file()))
@@ -222,42 +225,48 @@ class Nifti(Dataset):
         return find_file(str(self.mask), "data.mask=", (".nii", ".nii.gz"))
 
     def _volumes(self, files: list[FilePath], unique: list[FilePath], listed: dict[str, Names]) -> np.ndarray:
-        """Of each row, its place among all volumes of the files that are listed, one file after the other."""
-        lengths = [1 if len(shape := open_image(file).shape) == 3 else shape[3] for file in unique]
-        first = dict(zip(unique, np.cumsum([0, *lengths[:-1]]), strict=True))
-        length, taken = dict(zip(unique, lengths, strict=True)), dict.fromkeys(unique, 0)
-        found = []
+        """Return the index of each row's volume among the volumes of all files, one file after the other."""
+        lengths = {}
+        for file in unique:
+            shape = open_image(file).shape
+            lengths[file] = 1 if len(shape) == 3 else shape[3]
+        first = dict(zip(unique, np.cumsum([0, *lengths.values()])[:-1], strict=True))
+        n_rows = dict.fromkeys(unique, 0)
+        volumes = []
         for row, file in enumerate(files):
-            told = str(taken[file]) if self.volume is None else listed[self.volume][row]
-            place = int(told) if told.isdecimal() else None
-            taken[file] += 1
-            if place is None or (self.volume is not None and not 0 <= place < length[file]):
-                raise UserError(f"data.volume={self.volume}: row {row + 1} of {self.path} has "
-                                f"{listed[str(self.volume)][row]}, and '{file.name}' has volumes 0 to "
-                                f"{length[file] - 1}; give one of them")  # fmt: skip
-            found.append(first[file] + place)
+            text = str(n_rows[file]) if self.volume is None else listed[self.volume][row]
+            volume = int(text) if text.isdecimal() else None
+            n_rows[file] += 1
+            if volume is None or (self.volume is not None and not 0 <= volume < lengths[file]):
+                raise UserError(
+                    f"data.volume={self.volume}: row {row + 1} of {self.path} has {listed[str(self.volume)][row]}, and "
+                    f"'{file.name}' has volumes 0 to {lengths[file] - 1}; give one of them"
+                )
+            volumes.append(first[file] + volume)
         for file in unique if self.volume is None else ():
-            if taken[file] != length[file]:
-                raise UserError(f"data.path={self.path}: '{file.name}' has {length[file]} volumes and {taken[file]} "
+            if n_rows[file] != lengths[file]:
+                raise UserError(f"data.path={self.path}: '{file.name}' has {lengths[file]} volumes and {n_rows[file]} "
                                 "rows: give a row for each, in order, or their places by data.volume")  # fmt: skip
-        return np.array(found)
+        return np.array(volumes)
 
     def _read(self, files: list[FilePath]) -> dict[str, np.ndarray]:
-        """All volumes of these files x voxels, and the grid of the voxels. Raises UserError for what does not fit."""
+        """Read all volumes of these files x voxels, and the grid of the voxels. Raises UserError for unequal grids."""
         headers = [open_image(file) for file in files]
         if not self.resample:
-            lies = open_image(self._mask()) if self.mask is not None else headers[0]
-            what = "the mask" if self.mask is not None else f"'{files[0].name}'"
+            reference, reference_name = headers[0], f"'{files[0].name}'"
+            if self.mask is not None:
+                reference, reference_name = open_image(self._mask()), "the mask"
             for file, image in zip(files, headers, strict=True):
-                check_same_grid(file, image, lies, what)
+                check_same_grid(file, image, reference, reference_name)
         if self.mask is not None:
-            mask, what = load_image(self._mask()), f"data.mask={self.mask} is 0 everywhere"
+            mask = load_image(self._mask())
+            if_empty = f"data.mask={self.mask} is 0 everywhere"
         else:
             mask = compute_mask(self.mask_strategy, files, headers[0], self.resample)
-            what = f"data.mask_strategy={self.mask_strategy} finds no voxel"
+            if_empty = f"data.mask_strategy={self.mask_strategy} finds no voxel"
         inside = np.asarray(mask.dataobj) != 0
         if not inside.any():
-            raise UserError(f"{what}: give data.mask, an image that is 1 where voxels are to be features")
+            raise UserError(f"{if_empty}: give data.mask, an image that is 1 where voxels are to be features")
         parts, gaps = [], 0
         for file in files:
             image = load_image(file)
@@ -270,7 +279,7 @@ class Nifti(Dataset):
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Text as whole or real numbers, where all of it is."""
+    """Convert text to integers or real numbers, or return it unchanged where any value is neither."""
     import pandas as pd
 
     try:
