@@ -1,4 +1,4 @@
-"""Clients whose rows are made when a round needs them: as if all rows were stored."""
+"""Clients whose rows are generated when a round needs them: the results of stored rows."""
 
 from dataclasses import replace
 
@@ -11,41 +11,41 @@ from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.rows.generated import GeneratedClients
 
-LITTLE = ["data.clients=12", "data.samples=7", "data.features=10", "data.evaluated=3", "rounds=6", "eval_every=3"]
+SMALL = ["data.clients=12", "data.samples=7", "data.features=10", "data.evaluated=3", "rounds=6", "eval_every=3"]
 
 RATE = "algo.client_lr=0.01"
 
 
-def little(data: str, *overrides: str):
-    """An experiment on a small population, and its data."""
+def small_experiment(data: str, *overrides: str):
+    """Return an experiment on a few generated clients, and its data."""
     nonzeros = ["data.nonzeros=5"] if data == "lasso_million" else ["data.shared_nonzeros=5"]
-    experiment = prepare(compose([f"data={data}", *LITTLE, *nonzeros, "clients_per_round=4", *overrides]))
+    experiment = prepare(compose([f"data={data}", *SMALL, *nonzeros, "clients_per_round=4", *overrides]))
     return experiment, load_data(experiment)
 
 
-def people(data: str, *overrides: str) -> GeneratedClients:
-    found = little(data, *overrides)[1].generated
-    assert found
-    return found
+def small_clients(data: str, *overrides: str) -> GeneratedClients:
+    generated = small_experiment(data, *overrides)[1].generated
+    assert generated
+    return generated
 
 
-def ends(experiment, data):
+def final_solution_and_work(experiment, data):
     engine = build_engine(experiment, data)
     with jax.enable_x64(experiment.settings.precision == "float64"):
         last = list(engine.run([experiment.numbers()]))[-1]
     return last.solution, last.work
 
 
-def stored(data):
-    """The same with the rows of all clients stored."""
-    population = data.population
-    x, y = population.rows(0, population.clients)
-    each = np.arange(population.clients + 1) * population.samples
-    return replace(data, x=x, y=y.astype(data.y.dtype), offsets=each, generated=None)
+def store_rows(data):
+    """Return the same data with the rows of all clients stored."""
+    n_clients = data.generated.n_clients
+    x, y = data.generated.materialize(0, n_clients)
+    offsets = np.arange(n_clients + 1) * data.generated.rows_per_client
+    return replace(data, x=x, y=y.astype(data.y.dtype), offsets=offsets, generated=None)
 
 
-# How rows are made is the data's, how they are taken the algorithm's: each way of taking, of the one or the other.
-TAKEN = [
+# each way in which algorithms take rows, on one of the two data sets
+CASES = [
     ("lasso_million", ["algo=feddualavg", "batch_size=3", RATE]),
     ("heterogeneous_million", ["algo=feddualavg", "batch_size=3", RATE]),
     ("lasso_million", ["algo=fedmid", RATE, "batch_size=null", "local_epochs=2"]),
@@ -66,41 +66,42 @@ TAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("data", "given"), TAKEN, ids=lambda value: value if isinstance(value, str) else value[0])
-def test_made_rows_are_as_stored_ones(data, given):
-    experiment, made = little(data, *given)
-    (w, work), (same, as_much) = ends(experiment, made), ends(experiment, stored(made))
-    for name in w:
-        np.testing.assert_allclose(w[name], same[name], rtol=2e-6, atol=2e-7)
+@pytest.mark.parametrize(("data", "overrides"), CASES, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_generated_rows_give_the_results_of_stored_rows(data, overrides):
+    experiment, generated = small_experiment(data, *overrides)
+    solution, work = final_solution_and_work(experiment, generated)
+    stored_solution, stored_work = final_solution_and_work(experiment, store_rows(generated))
+    for name in solution:
+        np.testing.assert_allclose(solution[name], stored_solution[name], rtol=2e-6, atol=2e-7)
     assert work.sum() > 0
-    if given[0] not in ("algo=fedprox", "algo=pfedme"):  # which have closed forms of stored rows, or inner solvers
-        assert (work == as_much).all()
+    if overrides[0] not in ("algo=fedprox", "algo=pfedme"):  # which have closed forms of stored rows, or inner solvers
+        assert (work == stored_work).all()
 
 
 def test_a_client_has_the_same_rows_alone_and_among_others():
-    population = people("lasso_million")
-    x, y = population.materialize(0, 12)
+    clients = small_clients("lasso_million")
+    x, y = clients.materialize(0, 12)
     for number in (0, 5, 11):
-        one = population.materialize(number, 1)
+        one = clients.materialize(number, 1)
         np.testing.assert_array_equal(one[0], x[7 * number : 7 * number + 7])
         np.testing.assert_array_equal(one[1], y[7 * number : 7 * number + 7])
-    assert len(np.unique(x.round(5), axis=0)) == len(x)  # nobody has another's rows
-    np.testing.assert_array_equal(little("lasso_million")[1].x, x[:21])
+    assert len(np.unique(x.round(5), axis=0)) == len(x)  # no two clients share a row
+    np.testing.assert_array_equal(small_experiment("lasso_million")[1].x, x[:21])
 
 
 @pytest.mark.parametrize("data", ["lasso_million", "heterogeneous_million"])
 def test_a_client_has_the_same_rows_in_float64(data):
-    population = people(data)
-    rows = population.materialize(0, 12)
+    clients = small_clients(data)
+    rows = clients.materialize(0, 12)
     with jax.enable_x64(True):
-        again = population.materialize(0, 12)
+        again = clients.materialize(0, 12)
     for one, other in zip(rows, again, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def test_the_law_of_the_rows():
-    population = people("lasso_million", "data.clients=4000", "data.mean_scale=0.5")
-    x, y = population.materialize(0, 4000)
+    clients = small_clients("lasso_million", "data.clients=4000", "data.mean_scale=0.5")
+    x, y = clients.materialize(0, 4000)
     means = x.reshape(4000, 7, 10).mean(axis=1)
     np.testing.assert_allclose(x.var(axis=0), 1 + 0.25, rtol=0.05)
     np.testing.assert_allclose(means.var(axis=0), 0.25 + 1 / 7, rtol=0.1)
@@ -109,18 +110,18 @@ def test_the_law_of_the_rows():
 
 
 def test_a_million_clients_take_no_memory():
-    experiment, data = little("lasso_million", "data.clients=1000000", "algo=feddualavg", "batch_size=3")
+    experiment, data = small_experiment("lasso_million", "data.clients=1000000", "algo=feddualavg", "batch_size=3")
     assert data.x.shape == (21, 10)
     assert data.n_rows == 7_000_000
     schedule = build_engine(experiment, data).federation.schedule
-    for each in (schedule.sizes, schedule.starts, schedule.averaging_weights, schedule.steps):
-        assert each.shape == (1_000_000,)
-        assert each.strides == (0,)
+    for values in (schedule.sizes, schedule.starts, schedule.averaging_weights, schedule.steps):
+        assert values.shape == (1_000_000,)
+        assert values.strides == (0,)
     assert schedule.draw_rounds(0, 3).cohort.max() > 10_000
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("overrides", "message"),
     [
         (["algo=centralized"], "algo=centralized takes the rows of all clients"),
         (["algo=feddualavg", "reference=true"], "reference=true solves"),
@@ -128,6 +129,6 @@ def test_a_million_clients_take_no_memory():
         (["algo=fedavg", "topology=tree", "topology.edges=2"], "topology=tree"),
     ],
 )
-def test_what_needs_all_rows_is_refused(given, says):
-    with pytest.raises(UserError, match=says):
-        ends(*little("lasso_million", *given))
+def test_options_that_need_all_rows_are_refused(overrides, message):
+    with pytest.raises(UserError, match=message):
+        final_solution_and_work(*small_experiment("lasso_million", *overrides))
