@@ -1,4 +1,4 @@
-"""Rows that stay on disk: as if they were in memory."""
+"""Runs on rows that stay on disk equal runs on rows in memory."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -24,7 +24,7 @@ RATES = ["algo.client_lr=0.05", "algo.server_lr=1", "reg.strength=0.01"]
 
 @pytest.fixture(autouse=True)
 def rows(tmp_path):
-    """A folder of ragged clients, whose rows stand in no order."""
+    """Write a folder of clients of different sizes, with unsorted rows."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((ROWS, FEATURES)).astype(np.float32)
     (tmp_path / "rows").mkdir()
@@ -34,12 +34,13 @@ def rows(tmp_path):
         np.save(tmp_path / "rows" / f"{name}.npy", values)
 
 
-def both(*given: str) -> tuple[Record, Record]:
-    """Records of the same run with rows in memory and on disk."""
-    return tuple(run(compose([*DATA, *given, f"data.resident={way}"]), way) for way in ("true", "false"))  # type: ignore
+def run_both(*overrides: str) -> tuple[Record, Record]:
+    """Return the records of the same run with rows in memory and on disk."""
+    in_memory = run(compose([*DATA, *overrides, "data.resident=true"]), "true")
+    return in_memory, run(compose([*DATA, *overrides, "data.resident=false"]), "false")
 
 
-def alike(one: Record, other: Record) -> None:
+def assert_equal_records(one: Record, other: Record) -> None:
     for name in one.solution:
         np.testing.assert_allclose(other.solution[name], one.solution[name], rtol=1e-12, atol=1e-12)
     columns = [name for name in one.metrics if name != "seconds"]
@@ -49,7 +50,7 @@ def alike(one: Record, other: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "overrides",
     [
         ["algo=feddualavg", "batch_size=7", *RATES],
         ["algo=fedmid", "batch_size=7", "clients_per_round=2", "local_epochs=null", "local_steps=3", *RATES],
@@ -60,56 +61,60 @@ def alike(one: Record, other: Record) -> None:
         ["algo=fedavg", "topology=tree", "topology.edges=2", "topology.rounds=2", "batch_size=null"],
         ["algo=fedavg", "topology=tree", "topology.edges=2", "batch_size=7", *RATES[:2]],
     ],
-    ids=lambda given: "-".join(given[:2]),
+    ids=lambda overrides: "-".join(overrides[:2]),
 )
-def test_rows_on_disk_are_as_in_memory(given):
+def test_rows_on_disk_give_the_results_of_rows_in_memory(overrides):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation_blocks, "BLOCK_BYTES", 50 * FEATURES * 8)  # so that there are several
-        alike(*both(*given))
+        patch.setattr(evaluation_blocks, "BLOCK_BYTES", 50 * FEATURES * 8)  # several blocks
+        assert_equal_records(*run_both(*overrides))
 
 
-def test_rows_that_a_stretch_takes_twice_are_read_twice(tmp_path):
-    """Of clients of one size, some twice in a stretch and others not at all, rows may be as many as lie between."""
+def test_rows_that_a_segment_uses_twice_are_read_twice(tmp_path):
+    # with clients of one size, of which a segment uses some twice and some not, the rows may be as many as the span
     np.save(tmp_path / "rows" / "client.npy", np.repeat(np.arange(4), ROWS // 4))
-    given = ["clients_per_round=2", "batch_size=6", "data.test=0", "data.validation=0", "algo.client_lr=0.05"]
-    alike(*both("algo=fedavg", *given, "rounds=20", "eval_every=2"))
+    overrides = ["clients_per_round=2", "batch_size=6", "data.test=0", "data.validation=0", "algo.client_lr=0.05"]
+    assert_equal_records(*run_both("algo=fedavg", *overrides, "rounds=20", "eval_every=2"))
 
 
-def test_seeds_and_rates_of_a_grid_share_what_is_fetched():
-    given = [*DATA, "algo=feddualavg", "batch_size=7", "clients_per_round=2", *RATES]
+def test_seeds_and_rates_of_a_grid_share_fetched_rows():
+    overrides = [*DATA, "algo=feddualavg", "batch_size=7", "clients_per_round=2", *RATES]
     points = [("0.05", 0), ("0.02", 0), ("0.05", 1)]
-    found = {}
-    for way in ("true", "false"):
-        stays = [*given, f"data.resident={way}"]
-        configs = [compose([*stays, f"algo.client_lr={lr}", f"seed={seed}"]) for lr, seed in points]
-        found[way] = run_grid(configs, [f"{way}{k}" for k in range(3)])
-    for one, other in zip(found["true"], found["false"], strict=True):
-        alike(one, other)
+    records = {}
+    for resident in ("true", "false"):
+        common = [*overrides, f"data.resident={resident}"]
+        configs = [compose([*common, f"algo.client_lr={lr}", f"seed={seed}"]) for lr, seed in points]
+        records[resident] = run_grid(configs, [f"{resident}{k}" for k in range(3)])
+    for one, other in zip(records["true"], records["false"], strict=True):
+        assert_equal_records(one, other)
 
 
-def engine(*given: str):
-    experiment = prepare(compose([*DATA, "algo=feddualavg", "batch_size=7", *RATES, *given, "data.resident=false"]))
+def engine_on_disk(*overrides: str):
+    experiment = prepare(compose([*DATA, "algo=feddualavg", "batch_size=7", *RATES, *overrides, "data.resident=false"]))
     return build_engine(experiment, load_data(experiment)), experiment
 
 
-def test_what_is_fetched_is_of_each_seed_once_and_bounds_the_seeds_of_a_batch():
-    whole, experiment = engine("rounds=8", "eval_every=8")
+def test_rows_are_fetched_once_a_seed_and_bound_the_seeds_of_a_batch():
+    whole, experiment = engine_on_disk("rounds=8", "eval_every=8")
     federation, seeds = whole.federation, [0, 0, 1, 1, 1]
     one_round = bytes_per_round(federation.data, federation.schedule, "float64", whole=False)
     with jax.enable_x64(True):
-        stretch = Segments(federation, seeds, None, rounds=8, eval_every=8).next_segment(0)
-        assert stretch is not None
-        assert stretch.rows is not None
-        assert stretch.rows.x.nbytes == 2 * 8 * one_round
-        assert len(stretch.rounds.rows) == len(seeds)
+        segment = Segments(federation, seeds, None, rounds=8, eval_every=8).next_segment(0)
+        assert segment is not None
+        assert segment.rows is not None
+        assert segment.rows.x.nbytes == 2 * 8 * one_round
+        assert len(segment.rounds.rows) == len(seeds)
         jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
-        assert [len(batch) for batch in split_jobs(replace(whole, budget=4 * one_round), jobs, 1)] == [2, 2, 1]
-        assert [len(batch) for batch in split_jobs(replace(whole, budget=4 * one_round), jobs[2:], 1)] == [3]
+        assert [len(batch) for batch in split_jobs(replace(whole, row_bytes_budget=4 * one_round), jobs, 1)] == [
+            2,
+            2,
+            1,
+        ]
+        assert [len(batch) for batch in split_jobs(replace(whole, row_bytes_budget=4 * one_round), jobs[2:], 1)] == [3]
 
 
 @pytest.mark.parametrize(("seeds", "batches"), [([0, 1, 2, 3], [2, 2]), ([0, 0, 0, 0], [4]), ([0] * 8, [4, 4])])
-def test_runs_are_dealt_out_sooner_where_much_is_read_in_a_round(seeds, batches, monkeypatch):
-    whole, experiment = engine("rounds=8", "eval_every=8", "data.resident=true")
+def test_runs_are_split_sooner_where_rounds_read_many_rows(seeds, batches, monkeypatch):
+    whole, experiment = engine_on_disk("rounds=8", "eval_every=8", "data.resident=true")
     jobs = [Job(replace(experiment, settings=replace(experiment.settings, seed=s)), None) for s in seeds]  # type: ignore[arg-type]
     with jax.enable_x64(True):
         monkeypatch.setattr(
@@ -118,23 +123,23 @@ def test_runs_are_dealt_out_sooner_where_much_is_read_in_a_round(seeds, batches,
         assert [len(batch) for batch in split_jobs(whole, jobs, 2)] == batches
 
 
-def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):
-    whole, experiment = engine("rounds=8", "eval_every=8")
+def test_a_segment_is_shorter_where_its_rows_exceed_the_budget(monkeypatch):
+    whole, experiment = engine_on_disk("rounds=8", "eval_every=8")
     one_round = bytes_per_round(whole.federation.data, whole.federation.schedule, "float64", whole=False)
-    after, counts = Segments.next_segment, []
+    next_segment, lengths = Segments.next_segment, []
 
-    def noted(self, done):
-        found = after(self, done)
-        counts.append(found and found.n_rounds)
-        return found
+    def record_length(self, rounds_done):
+        segment = next_segment(self, rounds_done)
+        lengths.append(segment and segment.n_rounds)
+        return segment
 
-    monkeypatch.setattr(Segments, "next_segment", noted)
+    monkeypatch.setattr(Segments, "next_segment", record_length)
     ends = []
-    for budget, told in ((None, [8]), (2 * 3 * one_round, [3, 3, 2]), (1, [1] * 8)):
-        counts.clear()
+    for budget, expected in ((None, [8]), (2 * 3 * one_round, [3, 3, 2]), (1, [1] * 8)):
+        lengths.clear()
         with jax.enable_x64(True):
-            ends.append(list(replace(whole, budget=budget).run([experiment.numbers()]))[-1])
-        assert counts == [*told, None]
+            ends.append(list(replace(whole, row_bytes_budget=budget).run([experiment.numbers()]))[-1])
+        assert lengths == [*expected, None]
     for one, other in pairwise(ends):
         np.testing.assert_allclose(one.solution["weights"], other.solution["weights"], rtol=1e-12)
         assert (one.work == other.work).all()
@@ -142,7 +147,7 @@ def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("overrides", "message"),
     [
         (["algo=centralized"], "algo=centralized takes all rows at once"),
         (["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1"], "models of the clients' own"),
@@ -152,9 +157,9 @@ def test_a_stretch_is_cut_where_its_rows_take_too_much(monkeypatch):
         (["algo=fedavg", "batch_size=7", "memory=1e-6"], "auto of algo=fedavg takes bounds"),
         (["algo=fedavg", "data.standardize=per_client"], "data.standardize=per_client needs rows in memory"),
     ],
-    ids=lambda given: given if isinstance(given, str) else given[-1],
+    ids=lambda value: value if isinstance(value, str) else value[-1],
 )
-def test_what_needs_all_rows_is_refused_before_anything_is_written(given, says, tmp_path):
-    with fails(says):
-        run(compose([*DATA, "data.resident=false", *given]), "refused")
+def test_options_that_need_all_rows_are_refused_before_writing(overrides, message, tmp_path):
+    with fails(message):
+        run(compose([*DATA, "data.resident=false", *overrides]), "refused")
     assert not (tmp_path / "refused").exists()
