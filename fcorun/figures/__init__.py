@@ -1,1 +1,1 @@
-"""Figures of papers: what to run, how it is drawn, and what the paper claims of it, from conf/experiment."""
+"""Figures of papers, specified in conf/experiment: their runs, their pictures, and the claims of the paper."""

@@ -71,7 +71,7 @@ def reproduce(
 ) -> FigureResult:
     """Make a figure in ``out``/NAME: figure.png, figure.pdf, table.csv, claims.csv, and figure.json.
 
-    ``sweep`` makes the records, in runs/ and seeds/ beside the figure, or beside the figure with whom it shares them;
+    ``sweep`` makes the records, in runs/ and seeds/ beside the figure, or beside the figure that it shares them with;
     existing records are used again. Set ``fast`` for the smaller version, in NAME-fast. ``overrides`` apply to every
     run. Overrides that change the runs, or the metric that compares them, make another figure, in NAME-HASH, whose
     picture says so. Notes on claims are about the unchanged figure, and are left out of all others.
@@ -194,8 +194,9 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     """Run a sweep like the command line, and return the table of its points. Raises UserError if nothing was run."""
     started = time.time()
     quoted_folder = str(folder).replace("'", "\\'")
-    kept = [text for text in overrides if override_key(text) != "report"]  # a figure has one page, beside its picture
-    sweep([*kept, "report=false", f"hydra.sweep.dir='{quoted_folder}'"])
+    # a figure has one page, beside its picture
+    without_page = [text for text in overrides if override_key(text) != "report"]
+    sweep([*without_page, "report=false", f"hydra.sweep.dir='{quoted_folder}'"])
     results = folder / "results.csv"
     if not results.exists() or results.stat().st_mtime < started - 1:
         raise UserError(f"the runs of {folder} did not come about, as said above")

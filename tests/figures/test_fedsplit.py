@@ -1,4 +1,4 @@
-"""FedGD, FedProx and FedSplit: closed forms, the factor a round, and rounds against the condition number."""
+"""FedGD, FedProx and FedSplit: closed forms, contraction factors, and rounds against the condition number."""
 
 import boxes
 import numpy as np
@@ -16,23 +16,23 @@ from fcorun.reports.build_table import build_table
 
 
 @pytest.mark.slow
-def test_the_wrong_points_and_the_factor_of_fedsplit(tmp_path):
-    """Figure 1 of the FedSplit paper on less data, whose clients differ: closed forms and theorem 1 hold there too."""
-    less = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
-    made = reproduce("fedsplit_fig1", tmp_path, run_sweep_command, overrides=(*less, "rounds=80"))
-    folder, rows = made.folder, made.rows
+def test_fixed_points_and_contraction_on_a_small_figure(tmp_path):
+    """Closed forms and theorem 1 hold on figure 1 of the FedSplit paper with less data, whose clients differ."""
+    small = ("data.clients=5", "data.samples=60", "data.features=8", "data.heterogeneity=0.3", "verbose=false")
+    result = reproduce("fedsplit_fig1", tmp_path, run_sweep_command, overrides=(*small, "rounds=80"))
+    folder, rows = result.folder, result.rows
     assert (folder / "figure.png").exists()
     assert {row["algo"] for row in rows} == {"fedgd_1", "fedgd_10", "fedgd_100", "fedprox", "fedsplit"}
     assert {row["holds"] for row in rows} == {"yes"}
     assert sum("wrong point" in row["says"] for row in rows) == 3
 
 
-@pytest.mark.parametrize("which", ["steps", "mu"])
-def test_wrong_points_in_closed_form(which):
+@pytest.mark.parametrize("parameter", ["steps", "mu"])
+def test_fixed_points_in_closed_form(parameter):
     rng = np.random.default_rng(0)
     half = rng.standard_normal((4, 5, 5))
     h, c, p = half @ half.mT / 5, rng.standard_normal((4, 5)), np.array([0.1, 0.2, 0.3, 0.4])
-    if which == "steps":
+    if parameter == "steps":
         ours, theirs = (
             fedsplit.compute_fixed_point({"step": 0.1, "steps": 7}, h, c, p),
             boxes.fedgd_fixed_point(h, c, p, 0.1, 7),
@@ -42,37 +42,37 @@ def test_wrong_points_in_closed_form(which):
     np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
-def test_the_measured_factor():
+def test_estimated_and_predicted_contraction():
     rows = [{"round": r, "suboptimality": 3 * 0.25**r} for r in range(40)]
     assert fedsplit.estimate_contraction(rows) == pytest.approx(0.5)
     assert fedsplit.predict_contraction(9.0) == pytest.approx(0.5)
 
 
 def test_rounds_against_the_condition_number(tmp_path):
-    """Theirs: FedGD in proportion to kappa, FedSplit to its root; the picture shows both, and the target's line."""
-    less = ("+experiment=fedsplit_fig3", "data.clients=3", "data.features=6", "data.samples=30", "eval_every=1")
+    """Rounds of FedGD grow with kappa, those of FedSplit with its root; the picture shows both, and the target."""
+    small = ("+experiment=fedsplit_fig3", "data.clients=3", "data.features=6", "data.samples=30", "eval_every=1")
     points = [(kappa, algo) for kappa in (100, 1000) for algo in (
         f"algo=fedgd algo.step={1 / (1 + kappa)} rounds={4 * kappa}", "algo=fedsplit rounds=190")]  # fmt: skip
     records = [
-        run(compose([*less, f"data.condition={kappa}", *algo.split()]), tmp_path / f"{kappa}{algo[5:12]}")
+        run(compose([*small, f"data.condition={kappa}", *algo.split()]), tmp_path / f"{kappa}{algo[5:12]}")
         for kappa, algo in points
     ]
-    found = fedsplit.collect_rounds_to_target(records)
-    for name, reached in found.items():
+    rounds_by_algorithm = fedsplit.collect_rounds_to_target(records)
+    for name, reached in rounds_by_algorithm.items():
         assert list(reached) == [100, 1000]
         expected = [next(row["round"] for row in r.rows if row["suboptimality"] <= 1e-3)
                     for r in records if r.config["algo"]["name"] == name]  # fmt: skip
         assert [reach.latest for reach in reached.values()] == expected
         assert all(reach.earliest == reach.latest for reach in reached.values())  # evaluated in every round
-    told = fedsplit.check_conditioning(records)
-    assert {row["holds"] for row in told} == {"yes"}
-    assert [row["algo"] for row in told] == ["fedgd", "fedsplit", "fedsplit", "fedsplit"]  # two slopes, two factors
+    checks = fedsplit.check_conditioning(records)
+    assert {row["holds"] for row in checks} == {"yes"}
+    assert [row["algo"] for row in checks] == ["fedgd", "fedsplit", "fedsplit", "fedsplit"]  # two slopes, two factors
     runs = build_table(records)
-    of = FigureInputs(
+    inputs = FigureInputs(
         load_figure("fedsplit_fig3")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records
     )
-    left, right = PICTURES["conditioning"](of).axes
+    left, right = PICTURES["conditioning"](inputs).axes
     assert len(left.lines) == 5
     assert len({(line.get_color(), line.get_linestyle()) for line in left.lines}) == 5
-    for reached, line in zip(found.values(), right.lines[::2], strict=True):
+    for reached, line in zip(rounds_by_algorithm.values(), right.lines[::2], strict=True):
         np.testing.assert_array_equal(line.get_data(), (list(reached), [reach.latest for reach in reached.values()]))

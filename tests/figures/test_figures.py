@@ -1,4 +1,4 @@
-"""Figures: every one of conf/experiment is well formed, and small ones are made from start to end."""
+"""Figures of conf/experiment: all files are valid, small figures are made from start to end, claims are checked."""
 
 import math
 import subprocess
@@ -34,7 +34,7 @@ SMALL = (
 
 @pytest.mark.parametrize("name", figures())
 def test_every_figure_is_well_formed(name):
-    """Its claims and printed rates speak of algorithms that it runs, or of what is made of them."""
+    """Claims and printed rates name algorithms that the figure runs, or rows that it adds."""
     figure, config = load_figure(name)
     text = (Path(packaged_config_dir()) / "experiment" / f"{name}.yaml").read_text()
     assert figure.title
@@ -56,35 +56,35 @@ def test_no_such_figure():
         load_figure("fco_fig3")
 
 
-def test_what_a_figure_is_drawn_against(monkeypatch):
+def test_x_axes_of_a_figure(monkeypatch):
     assert load_figure("fco_fig3a")[0].x == ["rounds"]
     assert load_figure("fco_fig3a", ["x=bytes"])[0].x == ["bytes"]
-    own = compose(["+experiment=fco_fig3a"])
-    own["figure"]["x"] = ["rounds", "grad_evals"]
-    monkeypatch.setattr(spec, "compose", lambda overrides: own | {"x": "seconds"})
+    config = compose(["+experiment=fco_fig3a"])
+    config["figure"]["x"] = ["rounds", "grad_evals"]
+    monkeypatch.setattr(spec, "compose", lambda overrides: config | {"x": "seconds"})
     assert load_figure("fco_fig3a")[0].x == ["rounds", "grad_evals"]
-    assert load_figure("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line goes before
-    del own["figure"]["x"]
+    assert load_figure("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line has precedence
+    del config["figure"]["x"]
     assert load_figure("fco_fig3a")[0].x == ["seconds"]  # the root key of the experiment
-    own["figure"]["x"] = ["epochs"]
+    config["figure"]["x"] = ["epochs"]
     with pytest.raises(UserError, match=r"figure.x=epochs is not a choice"):
         load_figure("fco_fig3a")
 
 
 @pytest.mark.slow
 def test_a_figure_from_start_to_end(tmp_path):
-    """Runs, picture, table, claims; a second time it is drawn as asked, and nothing is run again."""
-    made = reproduce("fco_fig3a", tmp_path, run_sweep_command, overrides=SMALL)
-    folder, rows = made.folder, made.rows
-    assert made.complete
-    assert folder.name.startswith("fco_fig3a-")  # it is not the paper's
+    """A second command draws the figure anew, and runs nothing again."""
+    result = reproduce("fco_fig3a", tmp_path, run_sweep_command, overrides=SMALL)
+    folder, rows = result.folder, result.rows
+    assert result.complete
+    assert folder.name.startswith("fco_fig3a-")  # not the figure of the paper
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (folder / "figure.pdf").read_bytes()[:4] == b"%PDF"
-    told = pd.read_csv(folder / "claims.csv", keep_default_na=False)
-    assert told.to_dict("records") == rows
-    (lost,) = told[told["holds"] == "not measured"]["says"]
-    assert "larger client_lr" in lost  # of which one is tried here
-    assert set(told["algo"]) == {"centralized", "feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp"}
+    table = pd.read_csv(folder / "claims.csv", keep_default_na=False)
+    assert table.to_dict("records") == rows
+    (unmeasured,) = table[table["holds"] == "not measured"]["says"]
+    assert "larger client_lr" in unmeasured  # as one is tried
+    assert set(table["algo"]) == {"centralized", "feddualavg", "feddualavg_osp", "fedmid", "fedmid_osp"}
     summary = pd.read_csv(folder / "table.csv").set_index("algo")
     assert (summary.loc["fedmid", "seeds"], summary.loc["centralized", "seeds"]) == (5, 5)  # of data
     assert summary.loc["fedmid", "server_lr"] in (0.3, 1)
@@ -92,21 +92,21 @@ def test_a_figure_from_start_to_end(tmp_path):
     assert len(before) == 4 * 2 + 1 + 5 * 4
     picture = (folder / "figure.png").read_bytes()
     again = reproduce("fco_fig3a", tmp_path, run_sweep_command, overrides=(*SMALL, "x=bytes", "report=False"))
-    assert replace(again, rows=[]) == replace(made, rows=[], wants_page=False)
-    judged = [[row | {"test": ""} for row in rows] for rows in (again.rows, made.rows)]
-    assert judged[0] == judged[1]  # the tests say that tail averages are after equal rounds
+    assert replace(again, rows=[]) == replace(result, rows=[], wants_page=False)
+    without_tests = [[row | {"test": ""} for row in rows] for rows in (again.rows, result.rows)]
+    assert without_tests[0] == without_tests[1]  # the tests say that tail averages are after equal rounds
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.csv")} == before
     assert (folder / "figure.png").read_bytes() != picture
 
 
 @pytest.mark.slow
-def test_the_script_makes_what_it_can(tmp_path):
-    """A figure whose data are not there says so, and the next one is made, in its fast version, marked so."""
+def test_the_script_goes_on_after_a_figure_without_data(tmp_path):
+    """The script reports the figure without data, and makes the next one in its fast version."""
     command = [sys.executable, str(SCRIPT), "--fast", "--out", "figs", "fco_fig5", "fco_fig2", "verbose=false"]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert found.returncode == 1
-    assert "fco_fig5: not made" in found.stdout
-    assert "Traceback" not in found.stderr
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert process.returncode == 1
+    assert "fco_fig5: not made" in process.stdout
+    assert "Traceback" not in process.stderr
     assert (tmp_path / "figs/fco_fig2-fast/figure.png").exists()
     assert set(pd.read_csv(tmp_path / "figs/claims.csv")["figure"]) == {"fco_fig2-fast"}
 
@@ -145,18 +145,18 @@ def test_claims_about_every_evaluation():
     worst = {"metric": "violation", "at": "worst", "above": []}
     assert checked(claim(**worst, below=[1e-5]), rows=rows)["holds"] == "yes"
     assert checked(claim(**worst, below=[1e-6]), rows=rows)["holds"] == "no"
-    rises = [{"round": r, "support_f1": v} for r, v in enumerate([0.0, 0.4, 0.6])]  # the start is none of a method's
+    rises = [{"round": r, "support_f1": v} for r, v in enumerate([0.0, 0.4, 0.6])]  # round 0 does not count
     assert checked(claim(at="worst", above=[0.3]), rows=rises)["measured"] == "worst support_f1 0.4"
     assert checked(claim(at="worst"), rows=rises[:1])["holds"] == "not measured"
 
 
-@pytest.mark.parametrize(("higher", "told"), [(False, "0.6"), (True, "0.3"), (None, "0.6")])
-def test_claims_about_a_metric_of_a_users_objective(higher, told):
-    own = CATALOGUE.with_metrics([Metric("val_deviance", higher=higher)])
+@pytest.mark.parametrize(("higher", "worst_value"), [(False, "0.6"), (True, "0.3"), (None, "0.6")])
+def test_claims_about_a_metric_of_a_users_objective(higher, worst_value):
+    catalogue = CATALOGUE.with_metrics([Metric("val_deviance", higher=higher)])
     rows = [{"round": r, "val_deviance": v} for r, v in enumerate([0.9, 0.6, 0.3])]
     worst = claim(metric="val_deviance", at="worst", above=[0])
-    assert checked(worst, rows=rows, metrics=own)["measured"] == f"worst val_deviance {told}"
-    reach = checked(claim(metric="val_deviance", at="reach", target=0.6, above=[0]), rows=rows, metrics=own)
+    assert checked(worst, rows=rows, metrics=catalogue)["measured"] == f"worst val_deviance {worst_value}"
+    reach = checked(claim(metric="val_deviance", at="reach", target=0.6, above=[0]), rows=rows, metrics=catalogue)
     assert reach["measured"].endswith({False: " 1", True: "never", None: "never"}[higher])
 
 
@@ -166,15 +166,15 @@ def test_claims_about_rounds():
     assert checked(claim(at="reach", target=2.0, above=[], below=[100]), rows=rows)["holds"] == "no"
     exact = claim(at="reach", metric="rank", target=4, above=[4.5], below=[5.5])
     assert checked(exact, rows=rows)["holds"] == "yes"
-    left = claim(at="reach", metric="pieces", target=4, above=[], below=[100])  # met in round 5, and left again
-    assert checked(left, rows=rows)["measured"] == "rounds to pieces 4: never"
+    passing = claim(at="reach", metric="pieces", target=4, above=[], below=[100])  # met in round 5 alone
+    assert checked(passing, rows=rows)["measured"] == "rounds to pieces 4: never"
     unknown = claim(at="reach", metric="violation", target=4, above=[], below=[100])
     assert checked(unknown, rows=rows)["holds"] == "not measured"
 
 
 @pytest.mark.parametrize(("wanted", "holds"), [(20, "no"), (30, "no"), (31, "not distinguishable"), (41, "yes")])
 def test_rounds_are_known_as_closely_as_the_evaluations_lie(wanted, holds):
-    """Evaluated every ten rounds, a target that is met in round 40 and not in round 30 was met in between."""
+    """With an evaluation every ten rounds, a target that is met in round 40 was reached after round 30."""
     rows = [{"round": r, "support_f1": r / 100} for r in range(0, 101, 10)]
     row = checked(claim(at="reach", target=0.37, above=[], below=[wanted]), rows=rows)
     assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.37: more than 30, at most 40", holds)
@@ -182,15 +182,15 @@ def test_rounds_are_known_as_closely_as_the_evaluations_lie(wanted, holds):
 
 
 def test_claims_at_equal_bytes():
-    """The last evaluation for which no more was sent; a run that sent less is not compared."""
+    """The last evaluation within the bytes counts; a run that sent less is not compared."""
     rows = [{"round": r, "bytes_up": 10 * r, "bytes_down": 10 * r, "grad_evals": r, "support_f1": r / 10}
             for r in range(10)]  # fmt: skip
     row = checked(claim(at={"bytes": 55}), rows=rows)
     assert (row["measured"], row["holds"]) == ("support_f1 after 55 bytes 0.2", "no")
     assert checked(claim(at={"rounds": 7}), rows=rows)["holds"] == "yes"
     assert checked(claim(at={"bytes": 1e6}), rows=rows)["holds"] == "not measured"
-    silent = [{"round": 9, "bytes_up": 0, "bytes_down": 0, "support_f1": 0.9}]  # a baseline's
-    assert checked(claim(at={"bytes": 55}), rows=silent)["holds"] == "yes"
+    baseline_rows = [{"round": 9, "bytes_up": 0, "bytes_down": 0, "support_f1": 0.9}]
+    assert checked(claim(at={"bytes": 55}), rows=baseline_rows)["holds"] == "yes"
     tail = claim(above=["b"])
     assert checked(tail, others={"b": 0.5}, x=["bytes"])["test"].endswith("compares at equal bytes")
     assert "equal" not in checked(tail, others={"b": 0.5})["test"]
@@ -208,44 +208,44 @@ NOWHERE = [{"at": "best"}, {"at": {}}, {"at": {"byte": 5}}, {"at": {"bytes": -1}
 
 
 @pytest.mark.parametrize("wrong", NOTHING, ids=str)
-def test_claims_that_say_nothing_are_refused(wrong):
+def test_claims_without_a_comparison_are_refused(wrong):
     with pytest.raises(UserError, match="so"):
         claim(**wrong)
 
 
 @pytest.mark.parametrize("wrong", NOWHERE, ids=str)
-def test_claims_measured_nowhere_are_refused(wrong):
+def test_claims_with_a_wrong_place_are_refused(wrong):
     with pytest.raises(UserError, match=r"figure\.claims\.at"):
         claim(**wrong)
 
 
-def test_a_claim_is_judged_over_seeds():
-    """In every seed: yes; in none: no; else the two cannot be told apart. It says by what test."""
+def test_claims_over_seeds():
+    """A claim holds in every seed ("yes"), in none ("no"), or is not distinguishable; its row names the test."""
     frame = pd.DataFrame({"algo": list("aaabbbc"), "tail_support_f1": [0.5, 0.7, 0.9, 0.4, 0.6, 0.8, 0.65]})
     runs: dict[str, list[tuple[Any, Any]]] = {
         "a": [(seed, []) for seed in range(3)],
         "b": [(seed, []) for seed in range(3)],
         "c": [(0, [])],
     }
-    found = claims.Measurements(RunTable(frame), RunTable(frame), runs, seed_kind="seeds of data")
+    measurements = claims.Measurements(RunTable(frame), RunTable(frame), runs, seed_kind="seeds of data")
 
-    def told(**changes):
-        (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**changes)]), found)
+    def check(**changes):
+        (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**changes)]), measurements)
         return row["holds"], row["test"], row["note"]
 
-    assert told(above=["b"]) == ("yes", "the same sign in each of 3 seeds of data", "")  # although the bands overlap
-    assert told(above=[], below=["b"], note="known") == ("no", "the same sign in each of 3 seeds of data", "known")
-    assert told(above=["c"], note="known") == (
+    assert check(above=["b"]) == ("yes", "the same sign in each of 3 seeds of data", "")  # although the bands overlap
+    assert check(above=[], below=["b"], note="known") == ("no", "the same sign in each of 3 seeds of data", "known")
+    assert check(above=["c"], note="known") == (
         "not distinguishable",
         "the same sign in each of the 1 common seed of data: too few",
         "known",
     )
-    assert told(above=[0.4]) == ("yes", "in each of 3 seeds of data", "")
-    assert told(above=[0.6])[0] == "not distinguishable"
-    assert told(above=[0.95])[0] == "no"
-    assert told(algo="c", above=[0.6]) == ("yes", "one number against another", "")
-    assert told(above=["b"], times=1.2)[0] == "not distinguishable"
-    assert told(above=["b", "d"]) == ("not measured", "", "")
+    assert check(above=[0.4]) == ("yes", "in each of 3 seeds of data", "")
+    assert check(above=[0.6])[0] == "not distinguishable"
+    assert check(above=[0.95])[0] == "no"
+    assert check(algo="c", above=[0.6]) == ("yes", "one number against another", "")
+    assert check(above=["b"], times=1.2)[0] == "not distinguishable"
+    assert check(above=["b", "d"]) == ("not measured", "", "")
 
 
 COMMON = "the same sign in each of the {} common seed{}"
@@ -259,7 +259,7 @@ SEEDS = {0: 3.0, 1: 4.0, 2: 5.0}
         ({0: 1.0, 2: 2.0}, "yes", COMMON.format(2, "s")),
         ({0: 1.0}, "not distinguishable", COMMON.format(1, "") + ": too few"),
         ({5: 1.0, 6: 2.0}, "not distinguishable", COMMON.format(0, "s") + ": too few"),
-        ({None: 1.0}, "yes", "in each of 3 seeds"),  # a number, or of no seed: a baseline
+        ({None: 1.0}, "yes", "in each of 3 seeds"),  # a number, or a baseline
         ({}, "not measured", ""),
     ],
 )
@@ -268,14 +268,14 @@ def test_only_the_same_seeds_are_compared(theirs, holds, test):
     assert compare(theirs, SEEDS, -1) == (holds, test)
 
 
-def test_what_is_equal_cannot_be_told_apart():
+def test_equal_values_are_not_distinguishable():
     assert compare({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
     assert compare({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"
     assert compare({None: math.inf}, {None: 5.0}, -1)[0] == "no"
 
 
-def test_rounds_are_those_of_the_point_that_is_there_first():
-    """Not of the one that is best in the end."""
+def test_rounds_to_a_target_are_of_the_fastest_point():
+    """The point that is best at the end may be slower."""
     fast = [{"round": r, "support_f1": min(0.6, r / 10)} for r in range(10)]
     slow = [{"round": r, "support_f1": r / 9 if r > 8 else 0.0} for r in range(10)]
     grid = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": [1.0, 2.0, 3.0],
@@ -289,27 +289,27 @@ def test_rounds_are_those_of_the_point_that_is_there_first():
     assert (row["measured"], row["holds"]) == ("rounds to support_f1 0.5: 5", "yes")
 
 
-def test_sweeps_bring_their_axes_along(tmp_path):
-    """Axes of an experiment give way to those of the command line; further runs stand beside the product."""
+def test_axes_of_an_experiment(tmp_path):
+    """The command line replaces axes of an experiment; further runs are added to the product of the axes."""
     command = [sys.executable, "-m", "fcorun", "-m", "+experiment=fco_fig3a", "algo=fedmid", "algo.client_lr=0.001",
                "rounds=3", "dry_run=true"]  # fmt: skip
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    assert found[0] == "0 done, 8 to run; records in outputs/figures/fco_fig3a/runs/"
-    assert sum("algo.server_lr=" in line and "algo=fedmid" in line for line in found) == 7
-    assert "algo=centralized" in found[-1]
-    assert "client_lr" not in found[-1]
-    assert "rounds=3" in found[-1]
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    assert lines[0] == "0 done, 8 to run; records in outputs/figures/fco_fig3a/runs/"
+    assert sum("algo.server_lr=" in line and "algo=fedmid" in line for line in lines) == 7
+    assert "algo=centralized" in lines[-1]
+    assert "client_lr" not in lines[-1]
+    assert "rounds=3" in lines[-1]
 
 
-def test_a_smaller_version_asks_for_its_own_data(monkeypatch, tmp_path):
-    asked = []
+def test_the_fast_version_loads_its_own_data(monkeypatch, tmp_path):
+    only_digits = []
 
     def stop(config):
-        asked.append(config["data"]["only_digits"])
+        only_digits.append(config["data"]["only_digits"])
         raise UserError("stop")
 
     monkeypatch.setattr(sys.modules["fcorun.figures.reproduce"], "prepare", stop)
     for fast in (True, False):
         with pytest.raises(UserError, match="stop"):
             reproduce("fedsplit_fig2b", tmp_path, run_sweep_command, fast=fast)
-    assert asked == [True, False]
+    assert only_digits == [True, False]

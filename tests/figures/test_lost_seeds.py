@@ -1,4 +1,4 @@
-"""What a figure says of methods whose runs with further seeds are not all there, or not at their end."""
+"""Figures with methods whose runs with further seeds were lost, or had not converged."""
 
 import json
 from pathlib import Path
@@ -26,8 +26,11 @@ SUFFICES = {"fedmid": {0: 0.1, 1: 0.2, 2: 0.3}, "fedavg": {0: 0.4, 1: 0.5, 2: 0.
 
 @pytest.fixture
 def made(monkeypatch, capsys):
-    """A function that makes a figure of records by hand: the exit code, what was said, claims.csv, table.csv. The runs
-    of fedmid with further seeds come to this end; those that ``broke`` could not be composed."""
+    """Return a function that makes a figure of fake records.
+
+    The function returns the exit code, the output, the first row of claims.csv, and table.csv. Runs of fedmid with
+    further seeds have the status ``end``. Set ``broke`` for runs whose configuration could not be composed.
+    """
 
     def make(end="done", broke=False, given=(), **more):
         def swept(_, folder, overrides):
@@ -46,13 +49,13 @@ def made(monkeypatch, capsys):
         Path("myconf/experiment/mine.yaml").write_text(FIGURE)
         code = main(["figure", "mine", "--config-dir", "myconf", "--out", "here", *given])
         (folder,) = Path("here").glob("mine*")
-        told = [pd.read_csv(folder / f"{name}.csv", keep_default_na=False) for name in ("claims", "table")]
-        return code, capsys.readouterr().out, told[0].iloc[0], told[1].set_index("algo")
+        tables = [pd.read_csv(folder / f"{name}.csv", keep_default_na=False) for name in ("claims", "table")]
+        return code, capsys.readouterr().out, tables[0].iloc[0], tables[1].set_index("algo")
 
     return make
 
 
-def test_all_are_there(made):
+def test_a_figure_without_lost_seeds(made):
     code, out, claim, summary = made()
     assert code == 0
     assert "seeds:" not in out
@@ -61,7 +64,7 @@ def test_all_are_there(made):
 
 
 @pytest.mark.parametrize("broke", [False, True], ids=["while running", "before it began"])
-def test_those_that_failed_are_told_and_nothing_is_claimed_of_one(made, broke):
+def test_failed_seeds_are_reported_and_one_seed_proves_no_claim(made, broke):
     code, out, claim, summary = made("failed", broke)
     assert code == 1
     assert "fedmid has 1 of 3 seeds: 2 of its runs failed" in out
@@ -70,8 +73,8 @@ def test_those_that_failed_are_told_and_nothing_is_claimed_of_one(made, broke):
     assert (summary.loc["fedmid", "seeds_lost"], summary.loc["fedavg", "seeds_lost"]) == (2, 0)
 
 
-def test_what_has_not_come_to_an_end_is_told(made, monkeypatch):
-    """At the end of what the command says, and beside the claims about it, that hold or not."""
+def test_unconverged_runs_are_reported(made, monkeypatch):
+    """The output of the command and the notes of claims name them, whether the claims hold or not."""
     from fcorun.records import formats
 
     def summary(folder):
@@ -90,7 +93,7 @@ def test_what_has_not_come_to_an_end_is_told(made, monkeypatch):
     assert "of what does not hold" not in out
 
 
-def test_those_that_diverged_are_a_result(made):
+def test_diverged_seeds_are_a_result(made):
     code, out, _, summary = made("diverged")
     assert code == 0
     assert "fedmid has 1 of 3 seeds: 2 of its runs diverged" in out
@@ -102,9 +105,9 @@ OTHERS = [("metric=objective",), ("tail_rounds=5",), ("seed=3", "metric=objectiv
 
 
 @pytest.mark.parametrize("given", [*NOTHING, *OTHERS], ids=lambda given: " ".join(given) or "nothing")
-def test_what_is_judged_otherwise_is_another_figure(made, given):
-    """In a folder of its own, without what is known of the original; what is only drawn otherwise is not."""
-    _, out, claim, _ = made(given=given, support_f1=0.1)  # equal: not distinguishable, of which the note tells
+def test_another_metric_or_seed_makes_another_figure(made, given):
+    """The other figure has a folder of its own and no notes; options of drawing do not make another figure."""
+    _, out, claim, _ = made(given=given, support_f1=0.1)  # equal values: not distinguishable, as the note explains
     (folder,) = Path("here").glob("mine*")
     about = json.loads((folder / "figure.json").read_text())
     assert claim["holds"] == "not distinguishable"

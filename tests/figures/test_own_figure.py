@@ -1,4 +1,4 @@
-"""An experiment of one's own is a figure like those of papers: its file, its plug-ins, its claims."""
+"""Figures of a user: files, plug-ins and claims in a folder of the user."""
 
 import re
 from pathlib import Path
@@ -34,14 +34,14 @@ class Absolute(LeastSquares):
 
 
 def write(name: str, text: str, root: bool = True) -> Path:
-    """A file of a folder myconf here; unless told otherwise, its keys are of the root."""
+    """Write a file in the folder myconf; with ``root`` its keys are those of the root."""
     path = Path("myconf", name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(("# @package _global_\n" if root else "") + text)
     return path
 
 
-def test_files_that_stand_for_those_of_fcorun_are_named(monkeypatch, capsys):
+def test_files_that_replace_those_of_fcorun_are_named(monkeypatch, capsys):
     def stop(*_):
         raise UserError("stopped")
 
@@ -52,7 +52,7 @@ def test_files_that_stand_for_those_of_fcorun_are_named(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_claims_of_a_metric_of_an_objective_of_ones_own(user_module):
+def test_claims_about_a_metric_of_a_users_objective(user_module):
     user_module("absolute", OBJECTIVE)
     claims = "[{says: small, algo: fedavg, metric: val_absolute_error, below: [1e9]}]"
     write("objective/absolute.yaml", "name: absolute\nclass: absolute.Absolute\n", root=False)
@@ -63,15 +63,15 @@ def test_claims_of_a_metric_of_an_objective_of_ones_own(user_module):
         "figure: {title: Mine, draw: bars, panels: [val_absolute_error], claims: " + claims + "}\n",
     )
     with use_config_dir("myconf"):
-        made = reproduce("own", Path("here"), run_sweep_command, overrides=SMALL)
-    (row,) = made.rows
+        result = reproduce("own", Path("here"), run_sweep_command, overrides=SMALL)
+    (row,) = result.rows
     assert row["holds"] == "yes"
     assert row["measured"].startswith("val_absolute_error ")
-    written = [(made.folder / name).stat().st_mtime_ns for name in ("table.csv", "claims.csv", "figure.png")]
+    written = [(result.folder / name).stat().st_mtime_ns for name in ("table.csv", "claims.csv", "figure.png")]
     assert written == sorted(written)  # numbers before pictures
 
 
-def test_it_is_listed_and_composed():
+def test_a_users_figure_is_listed_and_composed():
     write("experiment/mine.yaml", "rounds: 7\nfigure: {title: Mine}\n")
     write("experiment/plain.yaml", "rounds: 8\nfigure: null\n")
     assert "mine" not in list_figures()
@@ -88,7 +88,7 @@ def test_it_is_listed_and_composed():
         compose([], config_dir="nowhere")
 
 
-def test_the_list_says_whose_they_are(capsys):
+def test_the_list_names_the_folder_of_a_users_figure(capsys):
     write("experiment/mine.yaml", "figure: {title: A title of mine}\n")
     write("experiment/wrong.yaml", "figure: {titel: A title}\n")
     assert main(["figure", "-cd", "myconf"]) == 0
@@ -98,10 +98,10 @@ def test_the_list_says_whose_they_are(capsys):
     assert re.search(r"^fco_fig3a: [^(]*$", out, re.MULTILINE)
 
 
-def test_of_a_name_in_both_folders_the_users_wins():
+def test_a_users_file_replaces_one_of_fcorun():
     write("experiment/fco_fig3a.yaml", "figure: {title: Mine}\n")
-    ours = yaml.safe_load(Path(packaged_config_dir(), "algo/fedavg.yaml").read_text())
-    write("algo/fedavg.yaml", yaml.safe_dump(ours | {"client_lr": 0.5}), root=False)
+    packaged = yaml.safe_load(Path(packaged_config_dir(), "algo/fedavg.yaml").read_text())
+    write("algo/fedavg.yaml", yaml.safe_dump(packaged | {"client_lr": 0.5}), root=False)
     with use_config_dir("myconf"):
         assert load_figure("fco_fig3a")[0].title == "Mine"
         assert compose(["algo=fedavg"])["algo"]["client_lr"] == 0.5
@@ -135,10 +135,10 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "root", "said"), WRONG, ids=[said[0] for _, _, said in WRONG])
-def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, said, tmp_path):
+@pytest.mark.parametrize(("text", "root", "words"), WRONG, ids=[words[0] for _, _, words in WRONG])
+def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, words, tmp_path):
     write("experiment/wrong.yaml", text, root)
-    with use_config_dir("myconf"), fails(*said):
+    with use_config_dir("myconf"), fails(*words):
         reproduce("wrong", Path("here"), run_sweep_command)
     assert [path.name for path in tmp_path.iterdir()] == ["myconf"]
 

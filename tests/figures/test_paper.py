@@ -1,4 +1,4 @@
-"""What the paper claims, at full size: federated LASSO, low-rank estimation, norm balls on handwriting."""
+"""Claims of the paper at full size: federated LASSO, low-rank estimation, norm balls on handwriting."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ REAL = SHARED / "data"
 
 
 def metrics(*overrides):
-    """Metrics by name and round."""
+    """Run federated LASSO; return metrics by name and round."""
     return run(compose(["data=lasso", "eval_every=250", *overrides])).metrics.set_index("round").to_dict()
 
 
@@ -31,22 +31,22 @@ def test_feddualavg_osp_is_sparse():
 
 
 def test_the_centralized_solver_recovers_the_support():
-    found = metrics("algo=centralized", "algo.tolerance=1e-3")
-    last = max(found["support_f1"])
-    assert found["support_recall"][last] == 1
-    assert found["support_f1"][last] > 0.95
+    history = metrics("algo=centralized", "algo.tolerance=1e-3")
+    last = max(history["support_f1"])
+    assert history["support_recall"][last] == 1
+    assert history["support_f1"][last] > 0.95
 
 
 def test_feddualavg_finds_the_exact_rank_in_under_100_rounds():
-    found = run(compose(["data=lowrank", "algo=feddualavg", "rounds=95", "eval_every=5"])).metrics
-    assert found["rank"].iloc[-1] == 16
-    assert found["rank"].iloc[1] > 16
-    assert found["recovery_error"].iloc[-1] < 1.2
+    rows = run(compose(["data=lowrank", "algo=feddualavg", "rounds=95", "eval_every=5"])).metrics
+    assert rows["rank"].iloc[-1] == 16
+    assert rows["rank"].iloc[1] > 16
+    assert rows["recovery_error"].iloc[-1] < 1.2
 
 
 @pytest.mark.parametrize(("reg", "radius", "rates"), [("l1_ball", 100, (0.3, 0.1)), ("l2_ball", 3, (0.3, 0.03))])
 def test_norm_balls_on_real_digits(reg, radius, rates):
-    """Feasible at every evaluation; at their tuned rates FedDualAvg's loss is at most FedMiD's."""
+    """Solutions are feasible at every evaluation; at tuned rates the loss of FedDualAvg is at most that of FedMiD."""
     if not (REAL / "fed_emnist_digitsonly_train.h5").exists():
         pytest.skip(f"no federated EMNIST in {REAL}")
     common = (f"data.root={REAL}", "data.fraction_clients=1", f"reg={reg}", f"reg.radius={radius}", "rounds=50")

@@ -1,4 +1,4 @@
-"""The figure of personalised methods: gains on the same data, what is drawn, and tables of own models."""
+"""Figure of personalised methods: gains on the same data, its picture, and tables of personal models."""
 
 import numpy as np
 import pandas as pd
@@ -25,10 +25,10 @@ METRIC = "personal_val_accuracy"
 
 
 def test_gains_are_on_the_same_data():
-    found = {"fedavg": (0.70, 0.80), "local": (0.75, 0.70), "pfedme": (0.78, 0.79)}
-    rows = [(algo, seed, value) for algo, values in found.items() for seed, value in enumerate(values)]
-    own = [None if algo == "fedavg" else value for algo, _, value in rows]
-    values = {f"tail_{METRIC}": np.array(own, float), "tail_val_accuracy": [value for *_, value in rows]}
+    accuracies = {"fedavg": (0.70, 0.80), "local": (0.75, 0.70), "pfedme": (0.78, 0.79)}
+    rows = [(algo, seed, value) for algo, values in accuracies.items() for seed, value in enumerate(values)]
+    personal = [None if algo == "fedavg" else value for algo, _, value in rows]
+    values = {f"tail_{METRIC}": np.array(personal, float), "tail_val_accuracy": [value for *_, value in rows]}
     frame = pd.DataFrame({"algo": [algo for algo, *_ in rows], "data": "heterogeneous", "status": "done", **values})
     one, two = personalised.check_margins(RunTable(frame), [seed for _, seed, _ in rows])
     assert (one["algo"], one["wanted"], one["holds"]) == ("pfedme", "more than fedavg", "not distinguishable")
@@ -39,22 +39,22 @@ def test_gains_are_on_the_same_data():
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    folder, found = tmp_path_factory.mktemp("records"), []
+    folder, finished = tmp_path_factory.mktemp("records"), []
     for name, rest in {"fedavg": ["algo.client_lr=0.3"], "local": ["algo.client_lr=0.3", "reg.strength=0.05"],
                        "pfedmac_sh": ["topology=tree", "reg.strength=0.05"]}.items():  # fmt: skip
         for seed in (0, 1):
             config = compose([*SMALL, f"algo={name}", f"data.seed={seed}", *rest])
-            found.append(run(config, folder / f"{name}{seed}"))
-    return found
+            finished.append(run(config, folder / f"{name}{seed}"))
+    return finished
 
 
-def test_own_models_where_there_are_none_are_the_global_one(records):
+def test_algorithms_without_personal_models_count_by_their_global_model(records):
     runs = build_table(records)
     frame, values = runs.frame, runs.tail_values(METRIC)
-    without = frame["algo"] == "fedavg"
-    assert frame[f"tail_{METRIC}"].isna().tolist() == without.tolist()
-    np.testing.assert_array_equal(values[without], frame.loc[without, "tail_val_accuracy"])
-    np.testing.assert_array_equal(values[~without], frame.loc[~without, f"tail_{METRIC}"])
+    is_global = frame["algo"] == "fedavg"
+    assert frame[f"tail_{METRIC}"].isna().tolist() == is_global.tolist()
+    np.testing.assert_array_equal(values[is_global], frame.loc[is_global, "tail_val_accuracy"])
+    np.testing.assert_array_equal(values[~is_global], frame.loc[~is_global, f"tail_{METRIC}"])
     best = runs.best_points(METRIC)
     assert best["seeds"].tolist() == [2, 2, 2]
     assert structure_metrics(METRIC) == ("personal_density", "personal_rank")
@@ -62,14 +62,14 @@ def test_own_models_where_there_are_none_are_the_global_one(records):
     assert best["personal_density"].notna().all()
 
 
-def test_the_picture_has_what_it_says(records):
+def test_panels_of_the_picture(records):
     runs = build_table(records)
     figure = Figure("own models", "personalised", "personalised", seeded="data")
-    of = FigureInputs(figure, METRIC, runs, records, tuned=runs, tuned_records=records)
-    left, middle, right = personalised.draw_accuracies(of).axes
+    inputs = FigureInputs(figure, METRIC, runs, records, tuned=runs, tuned_records=records)
+    left, middle, right = personalised.draw_accuracies(inputs).axes
     assert [text.get_text() for text in left.get_yticklabels()] == ["FedAvg", "local", "pFedMac-SH"]
     local = [line for line in left.lines if set(line.get_ydata()) == {1}]
-    assert len(local) == 2  # a bar and a mark: it has no global model
+    assert len(local) == 2  # a bar and a mark: local training has no global model
     expected = np.median(runs.tail_values(METRIC)[runs.frame["algo"] == "local"])
     assert local[1].get_xdata()[0] == pytest.approx(expected)
     assert len(middle.collections) == 3
@@ -81,7 +81,7 @@ def test_the_picture_has_what_it_says(records):
         "pfedmac_sh"}  # fmt: skip
 
 
-def test_pictures_of_runs_and_sweeps_show_own_models(records):
+def test_pictures_of_runs_and_sweeps_show_personal_models(records):
     names = list(records[-1].metrics)
     assert choose_sweep_panels(names, METRIC)[1:] == ["val_loss", METRIC, "personal_density"]
     of_a_run = panels_of_a_run(names, 1e-4)
@@ -91,10 +91,10 @@ def test_pictures_of_runs_and_sweeps_show_own_models(records):
     (ax,) = not_none(structure_of.draw(view)).axes
     assert "own models" in ax.get_xlabel()
     assert "own models" in ax.get_ylabel()
-    shown = not_none(best_curves.draw(view))
-    assert next(iter(view.curve_styles)) == "fedavg"  # has no own models: where these are drawn, its global one is
-    lines = {ax.get_ylabel(): [line.get_label() for line in ax.lines] for ax in shown.axes}
-    assert [len(each) for each in lines.values()] == [2, 2, 3, 3]  # each client alone has no global model
+    figure = not_none(best_curves.draw(view))
+    assert next(iter(view.curve_styles)) == "fedavg"  # drawn by its global model, as it has no personal ones
+    lines = {ax.get_ylabel(): [line.get_label() for line in ax.lines] for ax in figure.axes}
+    assert [len(labels) for labels in lines.values()] == [2, 2, 3, 3]  # local training has no global model
     regression = [n.replace("accuracy", "loss") for n in names]
     assert choose_sweep_panels(regression, METRIC)[2] == "personal_val_loss"
 

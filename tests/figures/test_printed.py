@@ -1,4 +1,4 @@
-"""Whether printed rates are the best of those that were tried: a row of claims each."""
+"""Rows of claims.csv about the best rates that a paper prints."""
 
 import pytest
 from fake_records import fake_config, fake_record, fake_rows
@@ -9,11 +9,14 @@ from fcorun.figures.spec import Figure
 from fcorun.records.record import load_records
 from fcorun.reports.build_table import build_table
 
-TWO = (0.001, 0.3)
+BEST = (0.001, 0.3)
 
 
-def judged(folder, points, wanted, name="fedmid"):
-    """The row about printed rates of runs by hand: the level of each (client_lr, server_lr, seed), None: diverged."""
+def check_rates(folder, points, wanted, name="fedmid"):
+    """Return the row about printed rates, from fake records of a level for each (client_lr, server_lr, seed).
+
+    A level of None stands for a run that diverged.
+    """
     for i, ((client, server, seed), level) in enumerate(points.items()):
         settings = fake_config("fedmid", algo__client_lr=client, algo__server_lr=server) | {"seed": seed}
         fake_record(folder / str(i), settings, fake_rows(support_f1=level or 0.0), "done" if level else "diverged")
@@ -29,42 +32,42 @@ def judged(folder, points, wanted, name="fedmid"):
 OTHERS = "told apart by 0.1% of support_f1, our choice"
 FORCED = f"{OTHERS}; all other client_lr diverged"
 CASES = {
-    "the best": ({TWO: 0.7, (0.01, 0.3): 0.6}, TWO, "yes", OTHERS, ""),
-    "another": ({TWO: 0.7, (0.01, 0.3): 0.6}, (0.01, 0.3), "no", OTHERS, "known"),
-    "not tried": ({TWO: 0.7, (0.01, 0.3): 0.6}, (0.01, 1), "not tried", OTHERS, ""),
-    "tied": ({TWO: 0.7, (0.01, 0.3): 0.7}, (0.01, 0.3), "not distinguishable", OTHERS, ""),
-    "close": ({TWO: 0.66715, (0.01, 0.3): 0.667}, (0.01, 0.3), "not distinguishable", OTHERS, ""),
-    "close to the best": ({TWO: 0.66715, (0.01, 0.3): 0.667}, TWO, "not distinguishable", OTHERS, ""),
-    "diverged": ({TWO: 0.7, (0.001, 1): 0.6, (0.01, 1): None}, (0.01, 1), "no",
+    "the best": ({BEST: 0.7, (0.01, 0.3): 0.6}, BEST, "yes", OTHERS, ""),
+    "another": ({BEST: 0.7, (0.01, 0.3): 0.6}, (0.01, 0.3), "no", OTHERS, "known"),
+    "not tried": ({BEST: 0.7, (0.01, 0.3): 0.6}, (0.01, 1), "not tried", OTHERS, ""),
+    "tied": ({BEST: 0.7, (0.01, 0.3): 0.7}, (0.01, 0.3), "not distinguishable", OTHERS, ""),
+    "close": ({BEST: 0.66715, (0.01, 0.3): 0.667}, (0.01, 0.3), "not distinguishable", OTHERS, ""),
+    "close to the best": ({BEST: 0.66715, (0.01, 0.3): 0.667}, BEST, "not distinguishable", OTHERS, ""),
+    "diverged": ({BEST: 0.7, (0.001, 1): 0.6, (0.01, 1): None}, (0.01, 1), "no",
                  f"{OTHERS}; the printed rates diverged; all other client_lr diverged", "known"),
-    "forced": ({TWO: 0.7, (0.001, 1): 0.6, (0.01, 0.3): None}, TWO, "yes", FORCED, ""),
+    "forced": ({BEST: 0.7, (0.001, 1): 0.6, (0.01, 0.3): None}, BEST, "yes", FORCED, ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_of_one_seed(case, tmp_path):
+def test_rates_with_one_seed(case, tmp_path):
     points, wanted, holds, test, note = CASES[case]
-    row = judged(tmp_path, {(*point, 0): level for point, level in points.items()}, wanted)
+    row = check_rates(tmp_path, {(*point, 0): level for point, level in points.items()}, wanted)
     assert (row["holds"], row["test"], row["note"]) == (holds, test, note)
 
 
-def test_of_several_seeds_by_these(tmp_path):
-    """As claims are; a difference of any size that is there in each seed is one."""
+def test_rates_with_several_seeds(tmp_path):
+    """Points are compared by seed, like claims: any difference counts that has the same sign in each seed."""
     seeds, test = (0, 1, 2), "the same sign in each of 3 seeds of cohorts"
-    close = {(*TWO, seed): 0.6 + seed / 10 for seed in seeds} | {(0.01, 0.3, s): 0.5999 + s / 10 for s in seeds}
-    row = judged(tmp_path / "close", close, (0.01, 0.3))
+    close = {(*BEST, seed): 0.6 + seed / 10 for seed in seeds} | {(0.01, 0.3, s): 0.5999 + s / 10 for s in seeds}
+    row = check_rates(tmp_path / "close", close, (0.01, 0.3))
     assert (row["holds"], row["test"]) == ("no", test)
-    row = judged(tmp_path / "mixed", close | {(0.01, 0.3, 0): 0.65}, (0.01, 0.3))
+    row = check_rates(tmp_path / "mixed", close | {(0.01, 0.3, 0): 0.65}, (0.01, 0.3))
     assert (row["holds"], row["test"]) == ("not distinguishable", test)
     assert row["measured"] == "support_f1 0.7 at (0.001, 0.3) or (0.01, 0.3)"
 
 
-def test_of_many_that_are_alike_some_are_told(tmp_path):
-    row = judged(tmp_path, {(0.001, server, 0): 0.7 for server in (1, 2, 3, 4, 5)}, (0.001, 4))
+def test_few_of_many_tied_points_are_listed(tmp_path):
+    row = check_rates(tmp_path, {(0.001, server, 0): 0.7 for server in (1, 2, 3, 4, 5)}, (0.001, 4))
     assert row["measured"] == "support_f1 0.7 at (0.001, 1) or (0.001, 4) or (0.001, 2) or 2 others"
     assert row["wanted"] == "(0.001, 4), where it is 0.7"
 
 
-def test_of_an_algorithm_that_did_not_come_to_an_end(tmp_path):
-    row = judged(tmp_path, {(*TWO, 0): None}, TWO)
+def test_rates_of_an_algorithm_that_diverged(tmp_path):
+    row = check_rates(tmp_path, {(*BEST, 0): None}, BEST)
     assert (row["holds"], row["measured"]) == ("not measured", "not measured")

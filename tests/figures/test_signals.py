@@ -1,4 +1,4 @@
-"""Whatever interrupts a figure interrupts the sweep that it runs."""
+"""Signals that interrupt a figure and the sweep that it runs."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from fcorun.cli.commands import main
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_its_sweep_is_interrupted_and_the_figure_ends_as_by_the_keyboard(kind, monkeypatch, capsys):
+def test_a_signal_interrupts_the_sweep_and_the_figure_like_ctrl_c(kind, monkeypatch, capsys):
     def interrupted(*_):
         os.kill(os.getpid(), kind)
         time.sleep(20)

@@ -1,4 +1,4 @@
-"""The bounds of the theorems beside what is measured: constants, where they apply, picture, verdicts."""
+"""Bounds of the theorems beside measured gaps: constants, conditions, picture, checks."""
 
 import numpy as np
 import pytest
@@ -16,23 +16,23 @@ from fcorun.reports.build_table import build_table
 
 
 def test_constants_of_the_theorems():
-    """Against what they are by definition, on data where that is known: equal clients, whole data as a batch."""
+    """Compare constants with their definitions on full batches, which have no variance."""
     config = small("clients_per_round=null", "batch_size=null", "local_epochs=null", "local_steps=3", "reg=none",
                    "data.features=3", "data.nonzeros=2", "data.samples=200", "data.clients=4")  # fmt: skip
     experiment = prepare(config)
     data = build.load_data(experiment)
-    found = theory.compute_constants(experiment, data)
-    assert (found.M, found.K) == (4, 3)
-    assert found.variance == pytest.approx(0, abs=1e-12)
+    constants = theory.compute_constants(experiment, data)
+    assert (constants.M, constants.K) == (4, 3)
+    assert constants.variance == pytest.approx(0, abs=1e-12)
     x = np.column_stack([data.x, np.ones(len(data.y))]).astype(float)
     best = np.linalg.lstsq(x, data.y.astype(float), rcond=None)[0]
-    assert pytest.approx(best @ best / 2, rel=1e-6) == found.B
+    assert pytest.approx(best @ best / 2, rel=1e-6) == constants.B
     hessians = [2 * x[i : i + 200].T @ x[i : i + 200] / 200 for i in range(0, 800, 200)]
-    assert pytest.approx(max(np.linalg.eigvalsh(h)[-1] for h in hessians)) == found.L
+    assert pytest.approx(max(np.linalg.eigvalsh(h)[-1] for h in hessians)) == constants.L
     mean = np.mean(hessians, axis=0)
     for h in hessians:  # H <= L_norm Q / ||Q||
-        assert np.linalg.eigvalsh(found.L_norm * mean / np.linalg.eigvalsh(mean)[-1] - h)[0] >= -1e-9
-    assert found.L_norm >= found.L * 0.999
+        assert np.linalg.eigvalsh(constants.L_norm * mean / np.linalg.eigvalsh(mean)[-1] - h)[0] >= -1e-9
+    assert constants.L_norm >= constants.L * 0.999
 
 
 def test_bounds_apply_where_the_theorems_say():
@@ -45,20 +45,22 @@ def test_bounds_apply_where_the_theorems_say():
 
 
 def test_the_gap_beside_its_bounds(tmp_path):
-    """A panel a client_lr, the server_lr that comes first to a small gap; the verdicts speak of the same runs."""
-    less = ("data.clients=3", "data.samples=40", "data.features=4", "data.nonzeros=2", "rounds=20")
+    """Each client_lr has a panel, at the server_lr that reaches a small gap first; checks are about the same runs."""
+    small = ("data.clients=3", "data.samples=40", "data.features=4", "data.nonzeros=2", "rounds=20")
     records = [
         run(
-            compose(["+experiment=fco_rates", *less, f"algo.client_lr={c}", f"algo.server_lr={s}"]),
+            compose(["+experiment=fco_rates", *small, f"algo.client_lr={c}", f"algo.server_lr={s}"]),
             tmp_path / f"{c}_{s}",
         )
         for c, s in ((1e-4, 1), (1e-4, 10), (1e-3, 1), (1e-3, 0.3))
     ]
     runs = build_table(records)
-    of = FigureInputs(load_figure("fco_rates")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records)
+    inputs = FigureInputs(
+        load_figure("fco_rates")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records
+    )
     chosen = theory.select_best_runs(records)
     assert [record.config["algo"]["server_lr"] for record, *_ in chosen] == [10, 1]
-    for ax, (record, rounds, gaps, bounds) in zip(PICTURES["rates"](of).axes, chosen, strict=True):
+    for ax, (record, rounds, gaps, bounds) in zip(PICTURES["rates"](inputs).axes, chosen, strict=True):
         assert f"{record.config['algo']['client_lr']:g}" in ax.get_title()
         np.testing.assert_array_equal(ax.lines[0].get_data(), (rounds, gaps))
         np.testing.assert_array_equal(gaps, [row["suboptimality"] for row in record.rows[1:]])

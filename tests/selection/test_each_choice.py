@@ -1,4 +1,4 @@
-"""A small path of every algorithm that applies psi, of every penalty with a strength, and of every ball."""
+"""Small paths of every algorithm that applies psi, of every penalty with a strength, and of every ball."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,35 +21,35 @@ PENALTIES = [
 
 @pytest.fixture
 def no_refit(monkeypatch):
-    """The refit, an ordinary run, is only prepared."""
+    """Prepare the refit, an ordinary run, without running it."""
 
-    def prepared(config, *_):
+    def prepare_only(config, *_):
         prepare(config)
         return SimpleNamespace(status={})
 
-    monkeypatch.setattr("fcorun.selection.select.run", prepared)
+    monkeypatch.setattr("fcorun.selection.select.run", prepare_only)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_refit")
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_each_algorithm(algo):
-    found = select(small_for(algo), SelectOptions(folds=2, points=2), "out")
-    assert np.isfinite(found.choice.mean).all()
-    assert found.cost["runs"] == 6
+def test_every_algorithm_selects(algo):
+    selection = select(small_for(algo), SelectOptions(folds=2, points=2), "out")
+    assert np.isfinite(selection.choice.mean).all()
+    assert selection.cost["runs"] == 6
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reg", PENALTIES)
-def test_each_penalty(reg):
-    """Its path on one fold; what else a selection does is of no penalty."""
-    matrix = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
-    more = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
-    settings = composed(*matrix, *more, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
-    planned = plan_selection(settings, SelectOptions(folds=2, points=3), "out")
-    study = replace(planned.study, subset_makers={"fold1": planned.study.subset_makers["fold1"]})
+def test_every_penalty_has_a_path(reg):
+    """Run the path on one fold; the rest of a selection does not depend on the penalty."""
+    matrix_data = ("data=lowrank", "data.clients=4", "data.samples=8", "data.rows=4", "data.columns=3", "data.rank=1")
+    fast = ("algo=fedmid", "clients_per_round=null", "batch_size=5", "rounds=4", "eval_every=2")
+    settings = composed(*matrix_data, *fast, f"reg={reg}") if matrices_only(reg) else small_for("fedmid", f"reg={reg}")
+    plan = plan_selection(settings, SelectOptions(folds=2, points=3), "out")
+    study = replace(plan.study, subset_makers={"fold1": plan.study.subset_makers["fold1"]})
     with study.claim():
-        (fitted,) = study.compute_fits(lambda _, each: each, print).values()
-    scores = fitted.metrics[planned.metric]
+        (fit,) = study.compute_fits(lambda _, fit: fit, print).values()
+    scores = fit.metrics[plan.metric]
     assert np.isfinite(scores).all()
     assert np.ptp(scores) > 0

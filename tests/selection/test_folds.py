@@ -1,4 +1,4 @@
-"""Which rows folds and halves hold, and what is said of them."""
+"""Rows of folds and halves, and their descriptions."""
 
 import json
 from pathlib import Path
@@ -20,9 +20,9 @@ from fcorun.selection.stability.select import plan_stability as plan_stable
 from fcorun.selection.terminal import describe_selection
 
 
-def test_the_rows_are_counted():
+def test_rows_left_aside_are_counted():
     table()
-    of = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
+    overrides = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
     default = "of 49 training rows; 11 rows (data.validation=0.2 by default) are left aside and score the refit"
     for more, words in (
         ((), default),
@@ -30,17 +30,17 @@ def test_the_rows_are_counted():
         (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 rows (data.test=[d]) are left aside"),
         (("data.validation=0",), "5 folds by rows of 60 training rows"),
     ):
-        (said,) = [
+        (sentence,) = [
             line
-            for line in plan_selection(composed(*of, *more), SelectOptions(), "out").messages
+            for line in plan_selection(composed(*overrides, *more), SelectOptions(), "out").messages
             if "training rows" in line
         ]
-        assert words in said
-    assert said.endswith(words)
-    assert "are left aside and take no part" in plan_stable(composed(*of), Halves(), "out").messages[0]
+        assert words in sentence
+    assert sentence.endswith(words)
+    assert "are left aside and take no part" in plan_stable(composed(*overrides), Halves(), "out").messages[0]
 
 
-def test_folds_and_halves():
+def test_folds_and_halves_are_balanced():
     data = load_data(prepare(config("algo=fedmid", task="binary")))
     rng = np.random.default_rng(0)
     fold = assign_folds(data, 5, "rows", rng)
@@ -57,7 +57,7 @@ def test_folds_and_halves():
             assert first[start:stop].sum() == second[start:stop].sum() == (stop - start) // 2
 
 
-def test_classes_that_a_fold_would_lack():
+def test_a_fold_without_a_class_is_refused():
     settings = config("algo=fedmid", task="binary")
     frame = pd.read_csv("rows.csv")
     frame["y"] = np.where(frame["site"] == "b", "sick", "well")
@@ -78,74 +78,74 @@ def test_folds_by_clients_are_no_more_than_there_are():
 
 def test_clients_that_a_fold_holds_out_are_named():
     settings = config("algo=centralized")
-    found = select(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
-    held = json.loads(Path("out/selection.json").read_text())["held_out"]
-    assert sorted(name for names in held.values() for name in names) == ["a", "b", "c", "d"]
+    selection = select(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
+    held_out = json.loads(Path("out/selection.json").read_text())["held_out"]
+    assert sorted(name for names in held_out.values() for name in names) == ["a", "b", "c", "d"]
     _, splits = fold_of(settings, SelectOptions(folds=3, by="clients"))
     for k, (_, test) in enumerate(splits):
-        assert held[f"fold{k + 1}"] == sorted(set(OWNER[test]))
-    said = "\n".join(describe_selection(found))
-    assert f"held out: fold1 {', '.join(held['fold1'])}; fold2 " in said
-    assert "3 folds, each weighed by its rows" in said
-    assert "paired differences to the minimum" in said
+        assert held_out[f"fold{k + 1}"] == sorted(set(OWNER[test]))
+    text = "\n".join(describe_selection(selection))
+    assert f"held out: fold1 {', '.join(held_out['fold1'])}; fold2 " in text
+    assert "3 folds, each weighed by its rows" in text
+    assert "paired differences to the minimum" in text
 
 
 def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     settings, options = config("algo=centralized", "algo.tolerance=1e-12"), SelectOptions(points=6, by="clients")
-    found = select(settings, options, "out")
-    data, splits = fold_of(settings, found.options)
+    selection = select(settings, options, "out")
+    data, splits = fold_of(settings, selection.options)
     errors = np.array([
         [((data.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.x[train], data.y[train])
-           .predict(data.x[test])) ** 2).mean() for alpha in found.path.values / 2] for train, test in splits
+           .predict(data.x[test])) ** 2).mean() for alpha in selection.path.values / 2] for train, test in splits
     ])  # fmt: skip
     share = np.array([len(test) for _, test in splits]) / len(data.y)
     mean = share @ errors
     difference = errors - errors[:, [mean.argmin()]]
-    spread = np.sqrt(4 / 3 * share**2 @ (difference - share @ difference) ** 2)
-    kept = json.loads(Path("out/selection.json").read_text())
-    assert (kept["fold_weights"], kept["one_standard_error_of"]) == ("rows", "the paired differences")
-    assert list(kept["fold_weight"].values()) == [len(test) for _, test in splits]
+    standard_error = np.sqrt(4 / 3 * share**2 @ (difference - share @ difference) ** 2)
+    summary = json.loads(Path("out/selection.json").read_text())
+    assert (summary["fold_weights"], summary["one_standard_error_of"]) == ("rows", "the paired differences")
+    assert list(summary["fold_weight"].values()) == [len(test) for _, test in splits]
     curve = pd.read_csv("out/curve.csv")
     np.testing.assert_allclose(curve["val_loss_mean"], mean, rtol=1e-5)
-    np.testing.assert_allclose(curve["val_loss_difference_standard_error"], spread, atol=1e-5)
-    assert found.choice.one_se_index == np.flatnonzero(mean - spread <= mean.min())[0]
-    assert kept["min"]["difference_standard_error"] == 0
-    alike = select(settings, SelectOptions(points=6, by="clients", fold_weights="equal"), "out")  # of the same fits
-    np.testing.assert_allclose(alike.choice.mean, errors.mean(axis=0), rtol=1e-5)
-    said = "\n".join(describe_selection(alike))
-    assert "4 folds, each counted alike" in said
+    np.testing.assert_allclose(curve["val_loss_difference_standard_error"], standard_error, atol=1e-5)
+    assert selection.choice.one_se_index == np.flatnonzero(mean - standard_error <= mean.min())[0]
+    assert summary["min"]["difference_standard_error"] == 0
+    equal = select(settings, SelectOptions(points=6, by="clients", fold_weights="equal"), "out")  # the same fits
+    np.testing.assert_allclose(equal.choice.mean, errors.mean(axis=0), rtol=1e-5)
+    text = "\n".join(describe_selection(equal))
+    assert "4 folds, each counted alike" in text
     rows = select(settings, SelectOptions(folds=4, points=3), "rows")
-    kept = json.loads(Path("rows/selection.json").read_text())
-    assert (kept["fold_weights"], kept["one_standard_error_of"]) == ("equal", "the best mean")
+    summary = json.loads(Path("rows/selection.json").read_text())
+    assert (summary["fold_weights"], summary["one_standard_error_of"]) == ("equal", "the best mean")
     assert not rows.choice.paired
 
 
 def marked(*overrides, **columns):
-    """The four clients' table with more columns, of which none is a feature."""
+    """Add columns to the table of the four clients, none of them a feature; return its configuration."""
     settings = config("data.only=[age,dose,x0]", *overrides)
     pd.read_csv("rows.csv").assign(**columns).to_csv("rows.csv", index=False)
     return settings
 
 
-def test_folds_of_a_column_are_those_of_scikit_learn():
+def test_folds_of_a_column_equal_scikit_learn():
     wave = np.random.default_rng(0).choice(["early", "late", "middle"], 60, p=[0.5, 0.3, 0.2])
     settings = marked("data.fold=wave", "algo=centralized", "algo.tolerance=1e-12", wave=wave)
     planned = plan_selection(settings, SelectOptions(points=4), "out")
     assert "the folds are those of data.fold=wave: fold1 'early', fold2 'late', fold3 'middle'" in planned.messages
     assert "3 folds by data.fold of 60 training rows" in planned.messages[0]
-    found = planned.run()
+    selection = planned.run()
     data = load_data(prepare(settings))
     fold = np.unique(wave, return_inverse=True)[1]
     errors = np.array([
         [((data.y[test] - Lasso(alpha, tol=1e-12, max_iter=100_000).fit(data.x[train], data.y[train])
-           .predict(data.x[test])) ** 2).mean() for alpha in found.path.values / 2]
+           .predict(data.x[test])) ** 2).mean() for alpha in selection.path.values / 2]
         for train, test in PredefinedSplit(fold).split()
     ])  # fmt: skip
-    np.testing.assert_allclose(found.choice.mean, np.bincount(fold) / 60 @ errors, rtol=1e-5)
-    kept = json.loads(Path("out/selection.json").read_text())
-    assert (kept["by"], kept["fold_weights"], kept["folds"]) == ("data.fold", "rows", 3)
-    assert kept["fold_values"] == {"fold1": "early", "fold2": "late", "fold3": "middle"}
-    assert list(kept["fold_weight"].values()) == np.bincount(fold).tolist()
+    np.testing.assert_allclose(selection.choice.mean, np.bincount(fold) / 60 @ errors, rtol=1e-5)
+    summary = json.loads(Path("out/selection.json").read_text())
+    assert (summary["by"], summary["fold_weights"], summary["folds"]) == ("data.fold", "rows", 3)
+    assert summary["fold_values"] == {"fold1": "early", "fold2": "late", "fold3": "middle"}
+    assert list(summary["fold_weight"].values()) == np.bincount(fold).tolist()
     for options, words in (
         (SelectOptions(by="clients"), "leave by=clients out, or data.fold"),
         (SelectOptions(folds=5), "folds=5: data.fold marks 3 folds"),
@@ -167,17 +167,17 @@ def test_groups_are_whole_in_folds_and_halves():
     stable = plan_stable(settings, Halves(subsamples=6, points=2), "st")
     for study in (planned.study, stable.study):
         for name, make in study.subset_makers.items():
-            part = make()
+            subset = make()
             if name != "all":
-                other = np.setdiff1d(np.arange(60), part.train_rows)
-                assert not set(patient[part.train_rows]) & set(patient[other])
-                assert part.data.group is not None
-                assert part.data.group.tolist() == patient[part.train_rows].tolist()
+                others = np.setdiff1d(np.arange(60), subset.train_rows)
+                assert not set(patient[subset.train_rows]) & set(patient[others])
+                assert subset.data.group is not None
+                assert subset.data.group.tolist() == patient[subset.train_rows].tolist()
     with fails("fold", "none of the", "groups of data.group", "fewer folds"):
         plan_selection(settings, SelectOptions(folds=25), "out")
 
 
-def test_what_groups_cannot_be_held_out():
+def test_groups_that_cannot_be_held_out_are_refused():
     across = np.where(np.arange(60) % 12 == 0, "travels", [f"{site}{k // 3}" for k, site in enumerate(OWNER)])
     settings = marked("data.group=patient", "data.group_across=keep", patient=across)
     for make in (lambda: plan_selection(settings, SelectOptions(by="clients"), "out"),

@@ -27,11 +27,11 @@ from fcorun.selection.terminal import describe_selection
 
 
 @pytest.mark.drawn
-def test_what_it_leaves(monkeypatch):
+def test_files_of_a_selection(monkeypatch):
     settings = config("algo=fedmid", "rounds=30", "data.standardize=pooled")
-    told = []
-    found = select(settings, SelectOptions(folds=3, points=5), "out", log=told.append)
-    there = {
+    lines = []
+    selection = select(settings, SelectOptions(folds=3, points=5), "out", log=lines.append)
+    files = {
         "selection.csv",
         "curve.csv",
         "path.csv",
@@ -41,7 +41,7 @@ def test_what_it_leaves(monkeypatch):
         "fits",
         "refit",
     }
-    assert {path.name for path in Path("out").iterdir()} == there
+    assert {path.name for path in Path("out").iterdir()} == files
     assert check_pdf("out/selection.pdf") == pytest.approx(STYLES["paper"].page_width, rel=0.02)
     assert len(pd.read_csv("out/selection.csv")) == 4 * 5
     path: Any = pd.read_csv("out/path.csv")
@@ -50,130 +50,131 @@ def test_what_it_leaves(monkeypatch):
     curve: Any = pd.read_csv("out/curve.csv")
     assert curve["chosen"].sum() == 1
     assert curve["nonzeros"].iloc[0] == 0
-    kept = json.loads(Path("out/selection.json").read_text())
-    assert (kept["status"], kept["cost"]["runs"]) == ("done", 20)
-    assert kept["seconds"] > not_none(found.record).summary["seconds"]["steady"]  # the refit's are among them
-    assert kept["cost"]["rounds"] == 20 * 30
-    assert kept["rows"] == {"training": 60, "validation": 0, "test": 0}
-    # the refit is the ordinary run
-    value = float(found.path.values[found.choice.chosen_index])
-    assert kept["chosen"] == value
+    summary = json.loads(Path("out/selection.json").read_text())
+    assert (summary["status"], summary["cost"]["runs"]) == ("done", 20)
+    # the seconds of the refit are included
+    assert summary["seconds"] > not_none(selection.record).summary["seconds"]["steady"]
+    assert summary["cost"]["rounds"] == 20 * 30
+    assert summary["rows"] == {"training": 60, "validation": 0, "test": 0}
+    # the refit equals an ordinary run
+    value = float(selection.path.values[selection.choice.chosen_index])
+    assert summary["chosen"] == value
     ordinary = run(settings | {"reg": settings["reg"] | {"strength": value}}, "ordinary")
-    assert not_none(found.record).status["identity"] == ordinary.status["identity"]
-    assert kept["cost"]["bytes_up"] == 20 * read_rows(Path("ordinary"))[-1]["bytes_up"]
+    assert not_none(selection.record).status["identity"] == ordinary.status["identity"]
+    assert summary["cost"]["bytes_up"] == 20 * read_rows(Path("ordinary"))[-1]["bytes_up"]
 
-    # again: nothing is computed; another rule takes another strength
+    # the same command with another rule computes nothing, and takes another strength
     monkeypatch.setattr("fcorun.selection.fitting.PathFitter.fit", lambda *_: pytest.fail("computed again"))
     again = select(settings | {"style": "slides"}, SelectOptions(folds=3, points=5, rule="one_se"), "out")
     assert check_pdf("out/selection.pdf") == pytest.approx(STYLES["slides"].page_width, rel=0.02)
-    assert again.choice.mean.tolist() == found.choice.mean.tolist()
+    assert again.choice.mean.tolist() == selection.choice.mean.tolist()
     assert again.choice.chosen_index == again.choice.one_se_index
     with fails("out=out", "another study"):
         select(settings, SelectOptions(folds=3, points=6), "out")
 
 
-def test_the_model_of_a_strength_is_that_of_the_command_with_this_strength():
+def test_models_of_the_path_equal_single_runs():
     """The strength of the total variation follows the other one along the path, as it does where that is given."""
     given_reg = ("algo=centralized", "reg=fused_lasso", "data.standardize=pooled")
-    found = select(config(*given_reg), SelectOptions(folds=2, points=2), "out")
-    nothing, mine = found.fits["all"].solution["weights"]
-    assert not nothing.any(), "the path begins where 0 is the solution"
-    alone = run(config(*given_reg, f"reg.strength={found.path.values[1]}"), "alone")
-    np.testing.assert_allclose(mine, alone.solution["weights"], atol=1e-4)
-    assert mine.any()
+    selection = select(config(*given_reg), SelectOptions(folds=2, points=2), "out")
+    zero, weights = selection.fits["all"].solution["weights"]
+    assert not zero.any(), "the path begins where 0 is the solution"
+    single = run(config(*given_reg, f"reg.strength={selection.path.values[1]}"), "alone")
+    np.testing.assert_allclose(weights, single.solution["weights"], atol=1e-4)
+    assert weights.any()
 
 
-def test_what_was_interrupted_goes_on():
+def test_an_interrupted_selection_goes_on():
     settings, options = config("algo=fedmid", "rounds=4"), SelectOptions(folds=2, points=2)
     whole = select(settings, options, "whole")
 
-    def stops(line):
+    def interrupt(line):
         if line.startswith("2 of 3"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        select(settings, options, "broken", log=stops)
+        select(settings, options, "broken", log=interrupt)
     assert not Path("broken/refit").exists()
-    told = []
-    found = select(settings, options, "broken", log=told.append)
-    assert any("fits are there: reused" in line for line in told)
+    lines = []
+    selection = select(settings, options, "broken", log=lines.append)
+    assert any("fits are there: reused" in line for line in lines)
     assert Path("broken/selection.csv").read_text() == Path("whole/selection.csv").read_text()
-    assert found.choice.chosen_index == whole.choice.chosen_index
+    assert selection.choice.chosen_index == whole.choice.chosen_index
 
 
 def test_radii_grow():
-    found = select(config("algo=centralized", "reg=l1_ball"), SelectOptions(folds=2, points=4), "out")
-    assert found.path.param_name == "radius"
-    assert (np.diff(found.path.values) > 0).all()
-    assert "without constraint" in found.path.range_description
+    selection = select(config("algo=centralized", "reg=l1_ball"), SelectOptions(folds=2, points=4), "out")
+    assert selection.path.param_name == "radius"
+    assert (np.diff(selection.path.values) > 0).all()
+    assert "without constraint" in selection.path.range_description
     data = load_data(prepare(config("algo=centralized", "reg=l1_ball")))
     free = np.linalg.lstsq(np.c_[data.x, np.ones(60)], data.y)[0][:-1]
-    assert found.path.values[-1] == pytest.approx(np.abs(free).sum(), rel=0.01)
-    sizes = np.abs(found.fits["all"].solution["weights"]).sum(axis=1)
-    np.testing.assert_allclose(sizes[:-1], found.path.values[:-1], rtol=1e-4)
+    assert selection.path.values[-1] == pytest.approx(np.abs(free).sum(), rel=0.01)
+    sizes = np.abs(selection.fits["all"].solution["weights"]).sum(axis=1)
+    np.testing.assert_allclose(sizes[:-1], selection.path.values[:-1], rtol=1e-4)
 
 
-def test_what_is_amiss_is_said():
+def test_warnings_of_a_selection():
     short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
-    found = select(short, SelectOptions(folds=2, points=3), "short")
-    told = "\n".join(describe_selection(found))
-    assert "the choice is of unfinished runs: " in told
-    assert "of the refit, not finished: over the last 2 evaluations" in told
-    assert found.refit_warnings[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
-    said = " ".join(found.warnings)
-    assert "falling: " in said
-    assert "the minimum lies at the end of the path" in said
+    selection = select(short, SelectOptions(folds=2, points=3), "short")
+    output = "\n".join(describe_selection(selection))
+    assert "the choice is of unfinished runs: " in output
+    assert "of the refit, not finished: over the last 2 evaluations" in output
+    assert selection.refit_warnings[0] in json.loads(Path("short/selection.json").read_text())["remarks"]
+    text = " ".join(selection.warnings)
+    assert "falling: " in text
+    assert "the minimum lies at the end of the path" in text
     wild = config("algo=fedmid", "rounds=300", "algo.client_lr=10", "algo.server_lr=1")
     with fails("diverged"):
         select(wild, SelectOptions(folds=2, points=3), "wild")
     noise = config("algo=centralized")
-    found = select(noise, SelectOptions(folds=3, points=3, range=[50, 100]), "noise")
-    assert any("beginning of the path" in line for line in found.warnings)
+    selection = select(noise, SelectOptions(folds=3, points=3, range=[50, 100]), "noise")
+    assert any("beginning of the path" in line for line in selection.warnings)
 
 
 def test_a_refit_above_the_optimum_makes_the_choice_one_of_unfinished_runs():
     experiment = prepare(config("algo=fedmid"))
     data, certificate = load_data(experiment), {"kind": "gap", "value": 1.0, "above": 0.12, "left": 0.3, "sure": True}
     certificate |= {"certified": True, "near": False}
-    (said,) = warn_unfinished_refit(experiment, data, {"certificate": certificate})
-    assert "the choice is of unfinished runs: " in said
-    own = OptimalityGap(**certificate).describe(experiment, data)
-    assert said.endswith(f"of the refit, {own}")
-    assert "12 % above the optimum: " in own
+    (warning,) = warn_unfinished_refit(experiment, data, {"certificate": certificate})
+    assert "the choice is of unfinished runs: " in warning
+    gap = OptimalityGap(**certificate).describe(experiment, data)
+    assert warning.endswith(f"of the refit, {gap}")
+    assert "12 % above the optimum: " in gap
     assert warn_unfinished_refit(experiment, data, {"certificate": certificate | {"near": True}}) == []
 
 
-def test_the_choice_by_hand():
-    found = choose(np.array([[3.0, 1.2, 1.0, 2.0], [3.0, 1.2, 1.4, 2.0]]), "one_se", higher_is_better=False)
-    assert (found.best_index, found.one_se_index, found.chosen_index) == (
+def test_choice_equals_one_by_hand():
+    choice = choose(np.array([[3.0, 1.2, 1.0, 2.0], [3.0, 1.2, 1.4, 2.0]]), "one_se", higher_is_better=False)
+    assert (choice.best_index, choice.one_se_index, choice.chosen_index) == (
         1,
         1,
         1,
     )  # the simplest of those that are tied
-    found = choose(np.array([[3.0, 1.1, 0.8, 2.0], [3.0, 1.3, 1.4, np.nan]]), "min", higher_is_better=False)
-    assert (found.best_index, found.one_se_index, found.chosen_index) == (2, 1, 2)
-    assert found.standard_error[2] == pytest.approx(0.3)
+    choice = choose(np.array([[3.0, 1.1, 0.8, 2.0], [3.0, 1.3, 1.4, np.nan]]), "min", higher_is_better=False)
+    assert (choice.best_index, choice.one_se_index, choice.chosen_index) == (2, 1, 2)
+    assert choice.standard_error[2] == pytest.approx(0.3)
     assert choose(np.array([[0.1, 0.9], [0.1, 0.9]]), "min", higher_is_better=True).best_index == 1
-    # clients that differ in level: the error of means reaches everywhere, that of differences does not
-    apart = np.array([[1.4, 1.0, 1.1], [9.5, 9.0, 9.2]])
-    assert choose(apart, "one_se", higher_is_better=False).one_se_index == 0
-    assert choose(apart, "one_se", higher_is_better=False, paired=True).one_se_index == 1
-    assert choose(apart, "min", higher_is_better=False, weights=np.array([3.0, 1.0])).mean[0] == pytest.approx(3.425)
+    # scores of clients differ in level: the standard error of the mean is large, that of the difference is small
+    levels = np.array([[1.4, 1.0, 1.1], [9.5, 9.0, 9.2]])
+    assert choose(levels, "one_se", higher_is_better=False).one_se_index == 0
+    assert choose(levels, "one_se", higher_is_better=False, paired=True).one_se_index == 1
+    assert choose(levels, "min", higher_is_better=False, weights=np.array([3.0, 1.0])).mean[0] == pytest.approx(3.425)
 
 
 @pytest.mark.parametrize("algo", ["local", "ditto"])
-def test_own_models_are_judged_by_their_own_rows(algo):
+def test_personal_models_are_scored_on_rows_of_their_client(algo):
     settings = config(f"algo={algo}", "rounds=10")
     if algo == "ditto":
         with fails("algo=ditto", "leaves psi out"):
             select(settings, SelectOptions(folds=2, points=3), "out")
         return
-    found = select(settings, SelectOptions(folds=2, points=3), "out")
-    assert found.metric == "personal_val_loss"
+    selection = select(settings, SelectOptions(folds=2, points=3), "out")
+    assert selection.metric == "personal_val_loss"
     assert Record(Path("out/refit")).status["status"] == "done"
 
 
-def test_a_metric_is_called_without_its_part():
+def test_metrics_are_given_without_val():
     settings = config("algo=fedmid", task="binary")
     assert plan_selection(settings | {"metric": "accuracy"}, SelectOptions(), "out").metric == "val_accuracy"
     with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, ap, auc, loss)"):
@@ -182,29 +183,29 @@ def test_a_metric_is_called_without_its_part():
         plan_selection(settings | {"metric": "test_loss"}, SelectOptions(), "out")
 
 
-def test_a_path_may_begin_with_features_that_are_free():
-    (said,) = plan_selection(config("algo=fedmid", "reg.factors={age:0}"), SelectOptions(), "out").messages
-    assert "the smallest strength at which all penalised coefficients are 0" in said
+def test_a_path_may_begin_with_unpenalised_features():
+    (text,) = plan_selection(config("algo=fedmid", "reg.factors={age:0}"), SelectOptions(), "out").messages
+    assert "the smallest strength at which all penalised coefficients are 0" in text
 
 
-def test_numbers_of_each_client_are_not_chosen():
+def test_a_strength_per_client_is_refused():
     with fails("reg.per_client.strength"):
         select(config("algo=fedmid", "reg.per_client={strength:[1,1,1,1]}"), SelectOptions(), "out")
 
 
-def test_three_classes(monkeypatch):
+def test_selection_with_three_classes(monkeypatch):
     settings = config("algo=centralized", "data.task=multiclass")
     frame = pd.read_csv("rows.csv")
     frame["y"] = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 1.5])]
     frame.to_csv("rows.csv", index=False)
-    found = select(settings | {"metric": "val_accuracy"}, SelectOptions(folds=3, points=3), "out")
+    selection = select(settings | {"metric": "val_accuracy"}, SelectOptions(folds=3, points=3), "out")
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["class"]) == {"low", "middle", "high"}
-    assert found.choice.higher_is_better
-    assert "maximum: strength=" in "\n".join(describe_selection(found))
+    assert selection.choice.higher_is_better
+    assert "maximum: strength=" in "\n".join(describe_selection(selection))
     figures: list[Any] = []
     monkeypatch.setattr(picture, "render_figure", lambda figure, format: figures.append(figure) or b"")
-    picture.draw_selection(found, None)
+    picture.draw_selection(selection, None)
     (ax,) = figures[0].axes
     assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
     error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
@@ -212,20 +213,20 @@ def test_three_classes(monkeypatch):
     assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
     title = figures[0].get_suptitle().replace("\n", " ")
     assert title == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
-    column = f"strength={found.path.values[2]:.6g}"
+    column = f"strength={selection.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
-    weights = found.fits["all"].solution["weights"][2]
+    weights = selection.fits["all"].solution["weights"][2]
     assert float(age.iloc[0]) == weights[NAMES.index("age"), ["high", "low", "middle"].index("high")]
 
 
 def command(capsys, *arguments) -> tuple[int, str, str]:
-    """The command in this process: its exit code, and what it printed."""
+    """Run the command in this process; return its exit code and its output."""
     code = main(["select", *arguments])
-    found = capsys.readouterr()
-    return code, found.out, found.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
-def test_the_command(capsys, monkeypatch):
+def test_output_and_files_of_the_command(capsys, monkeypatch):
     table()
     monkeypatch.setattr(Table, "dependence_warning", "rows follow each other")
     asked = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "rounds=5")
@@ -254,12 +255,12 @@ def test_the_command(capsys, monkeypatch):
     assert [path.name for path in Path("taken").iterdir()] == ["notes.txt"]
 
 
-def test_a_path_of_own_models_begins_where_all_of_them_are_0(monkeypatch):
+def test_a_path_of_personal_models_begins_where_all_are_zero(monkeypatch):
     table()
     settings = config("algo=local", "data.validation=0", "rounds=400")
     planned = plan_selection(settings, SelectOptions(points=3, folds=2))
     assert "for each client alone" in planned.path.range_description
-    with monkeypatch.context() as patch:  # it is kept, as that of all together is
+    with monkeypatch.context() as patch:  # it is stored, like the strength of a global model
         patch.setattr("fcorun.problem.strength_max.make_strength_max", lambda *_: pytest.fail("computed again"))
         assert (
             plan_selection(settings, SelectOptions(points=3, folds=2)).path.values.tolist()

@@ -1,4 +1,4 @@
-"""What selection and stability share: whose fits they reuse, weighted rows, and what parts of the rows refuse."""
+"""Studies in common: reuse of fits, weighted rows, and refusals of subsets."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def config(*overrides, **columns):
 
 
 def test_another_seed_is_another_study():
-    """Of a baseline, too, whose runs know no seed: folds and halves do."""
+    """Even of a baseline: its runs do not depend on the seed, but folds and halves do."""
     settings = config("algo=centralized")
     seeds = [settings | {"seed": seed} for seed in (0, 0, 1)]
     for one, same, other in (
@@ -53,7 +53,7 @@ def test_another_seed_is_another_study():
 
 @pytest.mark.parametrize("command", ["select", "stability"])
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
+def test_signals_interrupt_like_ctrl_c(command, kind, monkeypatch, capsys):
     def fit(*_):
         os.kill(os.getpid(), kind)
         time.sleep(10)
@@ -70,8 +70,8 @@ def test_a_signal_that_ends_it_is_as_ctrl_c(command, kind, monkeypatch, capsys):
     assert json.loads(mark.read_text())["status"] == "running"
 
 
-def test_more_devices_than_there_are_are_refused_before():
-    """Folds and halves take threads, but the refit would refuse them in the end."""
+def test_too_many_devices_are_refused_before_anything_runs():
+    """Folds and halves run in threads, but the refit would fail in the end."""
     settings = config("devices=1000")
     for planned in (
         lambda: plan_selection(settings, SelectOptions(folds=3)),
@@ -81,22 +81,22 @@ def test_more_devices_than_there_are_are_refused_before():
             planned()
 
 
-def test_own_supports_are_those_of_weighted_rows():
-    """As of rows that lie there as often as they weigh, with the offset taken off the target."""
+def test_client_supports_use_weights_and_offsets():
+    """A weight repeats its row, and an offset is subtracted from the target."""
     weight, offset = np.tile([0, 1, 2, 3], 9), np.where(np.arange(36) % 3 == 0, 4.0, -1.0) * X[:, 2]
-    there = config("algo=centralized", "data.weight=k", "data.offset=o", k=weight, o=offset)
-    experiment = prepare(there)
-    found, sure = fit_client_supports(experiment, load_data(experiment), "strength", 0.5)
-    assert sure.all()
+    weighted = config("algo=centralized", "data.weight=k", "data.offset=o", k=weight, o=offset)
+    experiment = prepare(weighted)
+    supports, is_valid = fit_client_supports(experiment, load_data(experiment), "strength", 0.5)
+    assert is_valid.all()
     plain = config("algo=centralized", "data.ignore=[k,o]", k=weight, o=offset)
     frame = pd.read_csv("rows.csv")
     rows = frame.iloc[np.repeat(np.arange(36), weight)]
     rows.assign(y=rows["y"] - rows["o"]).to_csv("rows.csv", index=False)
     again = prepare(plain)
     expected = fit_client_supports(again, load_data(again), "strength", 0.5)[0]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(supports, expected)
     unweighted = prepare(config("algo=centralized"))
-    assert (fit_client_supports(unweighted, load_data(unweighted), "strength", 0.5)[0] != found).any()
+    assert (fit_client_supports(unweighted, load_data(unweighted), "strength", 0.5)[0] != supports).any()
 
 
 REFUSED = {
@@ -117,7 +117,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_parts_refuse_is_refused_before(case):
+def test_bad_subsets_are_refused_before_anything_runs(case):
     columns, overrides, options, words = REFUSED[case]
     with fails(*words):
         select(config(*overrides, **columns), SelectOptions(**{"folds": 3, "points": 2, **options}), "out")
@@ -128,26 +128,26 @@ def test_what_parts_refuse_is_refused_before(case):
 
 
 def test_folds_in_which_other_clients_have_weight_held_out():
-    """Quantiles over clients go by those whose rows held out weigh anything: each fold has its own."""
-    place = np.arange(36) % 12
+    """Quantiles over clients are over the clients with held-out rows of weight: they differ between folds."""
+    index = np.arange(36) % 12
     settings = config(
-        "algo=local", "data.weight=k", "algo.client_lr=0.05", k=np.where((place == 0) & (OWNER == "a"), 0, 1)
+        "algo=local", "data.weight=k", "algo.client_lr=0.05", k=np.where((index == 0) & (OWNER == "a"), 0, 1)
     )
     experiment = prepare(settings)
     data = load_data(experiment)
-    parts = [lambda at=at: take_subset(data, place != at, place == at) for at in (1, 0)]
-    together, apart = [], []
-    for groups, found in (([parts], together), ([[each] for each in parts], apart)):
+    makers = [lambda at=at: take_subset(data, index != at, index == at) for at in (1, 0)]
+    together, one_by_one = [], []
+    for groups, fits in (([makers], together), ([[maker] for maker in makers], one_by_one)):
         for group in groups:
             fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.01]), 12)
-            fitter.fit(group, lambda _, fitted, found=found: found.append(fitted))
-    for one, other in zip(together, apart, strict=True):
+            fitter.fit(group, lambda _, fit, fits=fits: fits.append(fit))
+    for one, other in zip(together, one_by_one, strict=True):
         for name, values in other.metrics.items():
             np.testing.assert_allclose(one.metrics[name], values, rtol=1e-6, err_msg=name)
 
 
 def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
-    """As with a strength of its own: the duality gap, which needs one."""
+    """Like a baseline with reg.strength: the certificate is a duality gap, which needs a strength."""
     made, gaps = solver.compile_programs, []
     monkeypatch.setattr(
         solver,
@@ -158,23 +158,23 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     for name in ("reg.strength", "reg.relative"):
         settings = config("algo=centralized", f"{name}=0.1")
         experiment = prepare(settings)
-        data, found = load_data(experiment), []
+        data, fits = load_data(experiment), []
         fitter = PathFitter(experiment, data, "strength", np.array([0.5, 0.05]), 12)
         fitter.fit([lambda data=data: take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
-                   lambda _, fitted, found=found: found.append(fitted))  # fmt: skip
-        means.append(found[0].metrics["val_loss"])
+                   lambda _, fit, fits=fits: fits.append(fit))  # fmt: skip
+        means.append(fits[0].metrics["val_loss"])
     assert gaps == [True, True]
     np.testing.assert_array_equal(*means)
 
 
 def test_another_choice_replaces_the_refit(monkeypatch, capsys):
-    """When the new one is whole; until then nothing is predicted by either."""
+    """The old refit is replaced once the new one is complete; until then neither predicts."""
     new = config("algo=centralized")
-    found = select(new, SelectOptions(folds=3, points=4), "out")
-    before = not_none(found.record).status["identity"]
-    place = (found.choice.chosen_index + 1) % 4
-    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: replace(found.choice, chosen_index=place))
-    kept = Path("out/refit/config.yaml").read_text()
+    selection = select(new, SelectOptions(folds=3, points=4), "out")
+    before = not_none(selection.record).status["identity"]
+    index = (selection.choice.chosen_index + 1) % 4
+    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: replace(selection.choice, chosen_index=index))
+    config_before = Path("out/refit/config.yaml").read_text()
 
     def broken(*_):
         raise KeyboardInterrupt
@@ -183,7 +183,7 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
         patch.setattr("fcorun.selection.select.run", broken)
         with pytest.raises(KeyboardInterrupt):
             select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
-    assert Path("out/refit/config.yaml").read_text() == kept
+    assert Path("out/refit/config.yaml").read_text() == config_before
     assert main(["predict", "out", "rows.csv"]) == 2
     assert "not done" in capsys.readouterr().err
 
@@ -194,20 +194,20 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     )
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
     assert main(["predict", "out", "rows.csv"]) == 0
-    own = run(not_none(again.record).config, "own")
-    np.testing.assert_array_equal(not_none(again.record).solution["weights"], own.solution["weights"])
+    ordinary = run(not_none(again.record).config, "own")
+    np.testing.assert_array_equal(not_none(again.record).solution["weights"], ordinary.solution["weights"])
 
-    # a move that was broken off goes on, whatever is chosen then
+    # an interrupted move is completed, whatever is chosen then
     Path("out/refit").rename("out/refit.next")
     Path("out/refit").mkdir()
     Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
-    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: found.choice)
+    monkeypatch.setattr("fcorun.selection.select.choose", lambda *_: selection.choice)
     last = select(new, SelectOptions(folds=3, points=4), "out")
     assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == before
     assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
 
 
-def test_clients_with_no_model_together():
+def test_algorithms_without_a_global_model():
     settings = config("algo=local", "algo.client_lr=0.05")
     with fails("algo=local", "none together", "by=rows"):
         plan_selection(settings, SelectOptions(folds=3, points=2, by="clients"), "out")
@@ -222,19 +222,19 @@ def test_clients_with_no_model_together():
 
 
 @pytest.mark.parametrize("metric", ["deviance", "val_deviance"])
-def test_a_metric_of_the_objective_s_own(metric):
-    asked = config("algo=centralized", "objective=poisson", f"metric={metric}", y=np.arange(36) % 5)
-    assert plan_selection(asked, SelectOptions(folds=3, points=2)).metric == "val_deviance"
+def test_a_metric_that_the_objective_declares(metric):
+    settings = config("algo=centralized", "objective=poisson", f"metric={metric}", y=np.arange(36) % 5)
+    assert plan_selection(settings, SelectOptions(folds=3, points=2)).metric == "val_deviance"
 
 
-def test_gaps_that_are_filled_by_all_rows_are_said(tmp_path):
+def test_gaps_filled_from_all_rows_are_a_warning(tmp_path):
     table = pd.DataFrame({"a": [1.0, None, 3, 4] * 5, "y": np.arange(20.0), "site": ["u", "v"] * 10})
     table.to_csv(tmp_path / "t.csv", index=False)
     given = ("data=table", f"data.path={tmp_path / 't.csv'}", "data.target=y", "data.client=site", "data.missing=mean")
     settings = composed(*given, "algo=feddualavg")
     halves = plan_halves(settings, Halves(subsamples=2, points=2))
-    told = [*plan_selection(settings, SelectOptions(folds=2, points=2)).messages, *halves.messages]
-    assert sum(line.startswith("gaps are filled by all training rows") for line in told) == 2
+    messages = [*plan_selection(settings, SelectOptions(folds=2, points=2)).messages, *halves.messages]
+    assert sum(line.startswith("gaps are filled by all training rows") for line in messages) == 2
 
 
 @pytest.mark.drawn

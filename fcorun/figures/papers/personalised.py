@@ -108,10 +108,8 @@ def set_few_ticks(ax: Any) -> None:
 
 def check_personalised(inputs: FigureInputs) -> list[dict[str, str]]:
     """Check the gains of personal models over the global model and over local training, and identities."""
-    return (
-        check_margins(inputs.tuned, [record.config["data"].get("seed", 0) for record in inputs.tuned_records])
-        + check_identities()
-    )
+    seeds = [record.config["data"].get("seed", 0) for record in inputs.tuned_records]
+    return check_margins(inputs.tuned, seeds) + check_identities()
 
 
 def check_margins(tuned: RunTable, seeds: list[int]) -> list[dict[str, str]]:
@@ -131,12 +129,12 @@ def check_margins(tuned: RunTable, seeds: list[int]) -> list[dict[str, str]]:
             if algo in (GLOBAL, ALONE) or not gains:
                 continue
             low, value, high = seed_band(gains)
-            spread = (
-                f", {low:+.1f} to {high:+.1f}, {describe_band([len(gains)], tuned.seed_kind)}" if len(gains) > 1 else ""
-            )
+            measured = f"{value:+.1f} points of accuracy"
+            if len(gains) > 1:
+                measured += f", {low:+.1f} to {high:+.1f}, {describe_band([len(gains)], tuned.seed_kind)}"
             holds, test = compare(dict(enumerate(gains)), {None: 0.0}, 1, tuned.seed_kind)
             rows.append(_row(algo, f"own models beat {'one for all' if other == GLOBAL else 'each client alone'}",
-                             f"{value:+.1f} points of accuracy{spread}", f"more than {other}", True)
+                             measured, f"more than {other}", True)
                         | {"holds": holds, "test": test, "note": ""})  # fmt: skip
     return rows
 
