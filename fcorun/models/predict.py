@@ -188,9 +188,12 @@ def _predict_rows(model: Any, x: Any, offset: np.ndarray) -> Any:
 
 
 def _warn_unknown_clients(
-    clients: np.ndarray, is_unknown: np.ndarray, has_own_models: bool, has_own_scaling: bool,
-    row_warnings: list[list[str]]
-) -> list[str]:  # fmt: skip
+    clients: np.ndarray,
+    is_unknown: np.ndarray,
+    has_own_models: bool,
+    has_own_scaling: bool,
+    row_warnings: list[list[str]],
+) -> list[str]:
     """Return a warning on rows of clients without an own model or an own standardization, if others have these."""
     if not is_unknown.any() or not (has_own_models or has_own_scaling):
         return []

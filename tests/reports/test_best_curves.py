@@ -48,7 +48,7 @@ def test_the_line_is_the_median_of_the_best_points_seeds():
     assert line.get_ydata().tolist() == [row["objective"] for row in middle]
 
 
-def test_panels_that_nothing_measured_are_asked_for_in_vain():
+def test_panels_that_no_run_measured_are_refused():
     with pytest.raises(UserError, match=r"figure.panels: suboptimality was not measured: .*reference=true"):
         draw_best_points([fake_record("a")], panels=["objective", "suboptimality"])
 

@@ -83,7 +83,7 @@ def write_tied_points():
     return load_records("s")
 
 
-def test_ties_are_told_and_the_ring_is_where_the_table_says():
+def test_ties_are_counted_and_the_ring_is_at_the_point_of_the_table():
     records = write_tied_points()
     (row,) = build_table(records).best_points("support_f1").to_dict("records")
     assert (row["algo.client_lr"], sorted(row["tied"])) == (0.2, [[0], [2]])
@@ -187,7 +187,7 @@ def test_seeds_that_agree_have_no_band():
 # ---------------------------------------------------------------- what a folder remembers
 
 
-def test_a_folder_remembers_what_was_asked_for():
+def test_a_folder_keeps_the_settings_of_its_sweep():
     assert load_settings("nowhere") == SweepSettings()
     Path("s").mkdir()
     (Path("s") / SETTINGS_FILE).touch()  # empty
@@ -216,7 +216,7 @@ def test_results_and_plot_use_it(capsys, monkeypatch):
     assert Path("s/best.png").read_bytes() != drawn
 
 
-def test_looks_stay_when_a_folder_grows():
+def test_curve_styles_stay_when_a_folder_grows():
     fake_grid("s", algos=("fedmid", "feddualavg"), seeds=(0,))
     runs = build_table(load_records("s"))
     assert curve_styles_of(runs, ("fedavg", "fedmid", "feddualavg")) == {

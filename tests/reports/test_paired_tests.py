@@ -34,7 +34,7 @@ def test_the_test_is_that_of_scipy(n):
         assert sign_flip_test(differences) == pytest.approx(theirs.pvalue, rel=1e-12)
 
 
-def test_known_ends():
+def test_p_values_of_known_differences():
     assert sign_flip_test(np.full(6, 0.1)) == 2 / 2**6  # all on one side: the least that six can give
     assert sign_flip_test(np.zeros(7)) == 1
     assert sign_flip_test(np.array([0.1, 0.2, 0.3, -0.1, -0.2, -0.3])) == 1
@@ -86,7 +86,7 @@ def test_the_p_of_several_pairs_is_of_all_of_them():
     assert not_none(first.p_value) > 0.05
 
 
-def test_data_sets_and_methods_without_points_stay_apart():
+def test_data_sets_and_methods_without_points_are_in_no_pair():
     seeded("fedmid", [2.0, 2.1], data="lowrank")
     seeded("feddualavg", [1.0, 1.1])
     fake_record("s/bad", fake_config("fedavg", algo__client_lr=0.1), status="diverged")
@@ -108,7 +108,7 @@ def test_runs_of_two_objectives_are_not_compared_by_a_loss():
     assert [pair.problem for pair in pairs("support_f1")] == ["lasso"]
 
 
-def test_runs_of_different_length_are_said_to_be(capsys):
+def test_runs_of_different_length_have_a_warning(capsys):
     seeded("fedmid", [1.0] * 6, rounds=30)
     seeded("feddualavg", [2.0] * 6, rounds=300)
     fake_record("s/optimum", fake_config("centralized", rounds=7), fake_rows(0.5, rounds=700, silent=True))

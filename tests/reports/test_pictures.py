@@ -1,4 +1,4 @@
-"""Pictures of sweeps: which there are, and how they look."""
+"""Pictures of sweeps: their files and their curve styles."""
 
 from pathlib import Path
 
@@ -85,12 +85,12 @@ def test_words():
     assert RunTable(None, cutoff=1e-3, tail_rounds=5).axis_label("groups", tail=True) == "groups\nmean of last 5 rounds"
 
 
-def test_looks_differ():
+def test_curve_styles_differ():
     looks = curve_styles_of(build_table([fake_record(f"r{i:02}", fake_config(f"algo{i:02}")) for i in range(14)]))
     assert len({(look.colour, str(look.line_dash)) for look in looks.values()}) == 14
 
 
-def test_eight_looks_differ_in_print_without_colours():
+def test_eight_curve_styles_differ_in_print_without_colours():
     eight = [curve_style(i) for i in range(8)]
     assert len({one.marker for one in eight}) == 8
     assert len({str(one.line_dash) for one in eight[:7]}) == 7

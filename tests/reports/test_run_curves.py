@@ -1,4 +1,4 @@
-"""Pictures of one run: its curves, and what they are drawn against."""
+"""Pictures of one run: its curves and their x axes."""
 
 import numpy as np
 import pytest
@@ -135,7 +135,7 @@ def test_curves_against(table, x, label, places):
         assert ax.lines[0].get_xdata() == pytest.approx(places)
 
 
-def test_a_run_is_drawn_against_what_it_was_told():
+def test_a_run_is_drawn_against_the_axis_of_its_configuration():
     record = run(small("x=bytes", "rounds=2"))
     table, label = record.rows, record.status["label"]
     written = (record.folder / "curves.png").read_bytes()

@@ -160,7 +160,7 @@ def test_unfinished_records_have_a_row():
     assert frame["rounds"]["done"] == done.summary["round"]
 
 
-def test_folders_are_relative_where_asked():
+def test_folders_are_relative_to_the_root():
     records = fake_grid("deep/s", algos=("fedmid",), seeds=(0,))
     assert build_table(records).frame["folder"][0].startswith("deep/s/fedmid")
     assert build_table(records, root=Path("deep/s")).frame["folder"][0].startswith("fedmid")

@@ -1,4 +1,4 @@
-"""What pictures are drawn for: their widths, the sizes of their texts, the fonts in their files."""
+"""Styles of pictures: their widths, the sizes of their texts, the fonts in their files."""
 
 from pathlib import Path
 from typing import get_args
@@ -92,7 +92,7 @@ def test_plot_draws_again_in_a_style(capsys):
     assert capsys.readouterr().out.splitlines() == ["1 curves.pdf"] * 3
 
 
-def test_lines_that_cover_each_other_are_said():
+def test_hidden_curves_are_named_in_the_legend():
     """Equal methods look like one line; methods that differ in one panel look like two."""
     same, other = fake_rows(), fake_rows(val_loss=3.0)
     for i, (name, rows) in enumerate((("feddualavg", same), ("fedmid", same), ("fedavg", other))):

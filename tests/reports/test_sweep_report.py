@@ -1,4 +1,4 @@
-"""What is shown of a table of runs, and what a sweep leaves."""
+"""The report of a sweep: the table of best points with its notes, and the files."""
 
 import csv
 import io
@@ -59,7 +59,7 @@ def test_show_says_whose_best_point_ended_above_the_optimum():
     assert text.rstrip().endswith("above the optimum's objective: feddualavg 13 %")
 
 
-def test_how_far_above_the_optimum_is_said_once_of_each_algorithm():
+def test_the_distance_to_the_optimum_is_one_entry_an_algorithm():
     for seed, above in enumerate((0.026, 0.028, 1.27)):
         path = fake_record(f"s/{seed}", fake_config(seed=seed)).folder / "summary.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"above": above, "near": False}}))
@@ -68,7 +68,7 @@ def test_how_far_above_the_optimum_is_said_once_of_each_algorithm():
 
 
 @pytest.mark.parametrize(("tail", "said"), [(20, ""), (21, "21 of 40"), (100, "40 of 40")])
-def test_a_tail_that_is_most_of_a_run_is_said_to_be(tail, said):
+def test_a_tail_that_is_most_of_a_run_has_a_warning(tail, said):
     records = [fake_record("s/a"), fake_record("s/b", fake_config("centralized"), fake_rows(rounds=30, silent=True))]
     text, _ = captured_output(show_best_points, build_table(records, tail), "objective")
     warning = f"mean over the last {said} rounds: the start counts; tail_rounds=8 judges the end"
@@ -76,7 +76,7 @@ def test_a_tail_that_is_most_of_a_run_is_said_to_be(tail, said):
     assert ("the start counts" in text) == bool(said)
 
 
-def test_the_section_objective_is_told_from_the_metric(capsys):
+def test_the_section_objective_has_another_header_than_the_metric(capsys):
     for name in ("huber", "logistic"):
         fake_record(f"s/{name}", fake_config(objective={"name": name}))
     runs = build_table(load_records("s"))
@@ -168,7 +168,7 @@ def test_report_of_real_runs():
     assert json.loads((records[0].folder / "status.json").read_text())["status"] == "done"
 
 
-def test_runs_of_different_length_are_told_apart():
+def test_rounds_of_the_key_and_rounds_done_are_two_columns():
     records = [run(small(f"rounds={n}"), f"r/{n}") for n in (2, 4)]
     runs = build_table(records)
     assert runs.frame["rounds"].tolist() == runs.frame["rounds_done"].tolist() == [2, 4]

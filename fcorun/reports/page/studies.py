@@ -32,8 +32,8 @@ _THRESHOLDS = "The thresholds of claims are fcorun's own choice, unless the text
 
 def find_studies(folders: Sequence[Path]) -> list[Path]:
     """Return the folders of studies in and under ``folders``, without a folder that only collects figures."""
-    found = {path.parent for folder in folders for name in STUDY_FILES for path in folder.rglob(name)}
-    return sorted(folder for folder in found if is_figure(folder) or not (folder / CLAIMS_CSV).exists())
+    studies = {path.parent for folder in folders for name in STUDY_FILES for path in folder.rglob(name)}
+    return sorted(folder for folder in studies if is_figure(folder) or not (folder / CLAIMS_CSV).exists())
 
 
 def is_figure(folder: Path) -> bool:
