@@ -1,7 +1,7 @@
 """Charts over all points of a problem: the metric over what was varied, and structure against quality."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -104,22 +104,8 @@ def _add_map(
     done = {point: row for point, row in rows.items() if row["status"] == "done"}
     is_grid = 2 * len(rows) >= len(xs) * len(ys)
     if is_grid:
-        z = [[colour(done[x, y]["metric"]) if (x, y) in done else None for x in xs] for y in ys]
-        text = [[_hover(view, keys, (x, y), rows[x, y]) if (x, y) in rows else "not run" for x in xs] for y in ys]
-        heat_map = {
-            "type": "heatmap",
-            "x": [_tick_label(x) for x in xs],
-            "y": [_tick_label(y) for y in ys],
-            "z": z,
-            "text": text,
-            "zmin": colour(low),
-            "zmax": colour(high),
-            "hovertemplate": "%{text}<extra></extra>",
-            "xgap": 1,
-            "ygap": 1,
-            **colours,
-        }
-        traces = [heat_map]
+        trace = _grid_trace(view, keys, rows, xs, ys, colour=colour)
+        traces = [trace | {"zmin": colour(low), "zmax": colour(high)} | colours]
     else:
         marker = {
             "size": 10,
@@ -143,7 +129,6 @@ def _add_map(
             shade = "white" if is_grid and symbol != "x-thin" else FOREGROUND
             marker = {"symbol": symbol, "size": size, "line": {"width": 2, "color": shade}, "color": shade}
             traces.append(_marker_trace(view, keys, marked, marker=marker, is_grid=is_grid) | {"name": name})
-
     title = view.table.algo_title(algo)
     if view.problem:
         title += f", {view.problem}"
@@ -159,6 +144,33 @@ def _add_map(
         xaxis={"title": {"text": _axis_title(keys[0])}, "type": "category" if is_grid else axis_type(xs)},
         yaxis={"title": {"text": _axis_title(keys[1])}, "type": "category" if is_grid else axis_type(ys)},
     )
+
+
+def _grid_trace(
+    view: ProblemView,
+    keys: list[str],
+    rows: BestByRates,
+    xs: Sequence[float | None],
+    ys: Sequence[float | None],
+    *,
+    colour: Callable[[float], float],
+) -> dict[str, Any]:
+    """Return the trace of a map whose points are a grid; points that are not done have no colour."""
+    colours, texts = [], []
+    for y in ys:
+        done = [(x, y) in rows and rows[x, y]["status"] == "done" for x in xs]
+        colours.append([colour(rows[x, y]["metric"]) if is_done else None for x, is_done in zip(xs, done, strict=True)])
+        texts.append([_hover(view, keys, (x, y), rows[x, y]) if (x, y) in rows else "not run" for x in xs])
+    return {
+        "type": "heatmap",
+        "x": [_tick_label(x) for x in xs],
+        "y": [_tick_label(y) for y in ys],
+        "z": colours,
+        "text": texts,
+        "hovertemplate": "%{text}<extra></extra>",
+        "xgap": 1,
+        "ygap": 1,
+    }
 
 
 def _none_first(value: float | None) -> tuple[bool, float]:
