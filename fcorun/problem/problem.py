@@ -118,7 +118,7 @@ class Problem:
         predictions = self.objective.predict(w, self.features(x, w.dtype))
         return predictions if offset is None else predictions + offset
 
-    def _predictions(self, w: Vector, batch: Batch) -> jax.Array:
+    def _predict_batch(self, w: Vector, batch: Batch) -> jax.Array:
         if batch.basis is None:
             return self.predict(w, batch.x, batch.offset)
         predictions = self.objective.predict(to_coordinates(w, batch.basis), batch.x)
@@ -140,7 +140,7 @@ class Problem:
     def _loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
         if isinstance(batch, Quadratic):
             return batch.value(w)
-        mean = batch.weight @ self.objective.loss(self._predictions(w, batch), batch.y)
+        mean = batch.weight @ self.objective.loss(self._predict_batch(w, batch), batch.y)
         return mean + self.ridge(w) if self.objective.ridge else mean
 
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:

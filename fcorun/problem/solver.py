@@ -59,11 +59,11 @@ def compile_programs(problem: Problem, features: int) -> SolverPrograms:
 
     @jax.jit
     def advance(strengths, state, batch):
-        return _steps(problem.with_numbers(strengths), state, batch)
+        return _take_steps(problem.with_numbers(strengths), state, batch)
 
     @jax.jit
     def certify(strengths, w, size, batch):
-        return _certificate(problem.with_numbers(strengths), w, size, batch, has_gap)
+        return _certify(problem.with_numbers(strengths), w, size, batch, has_gap)
 
     return SolverPrograms(advance, certify)
 
@@ -115,7 +115,7 @@ def minimize(
             return
 
 
-def _steps(problem: Problem, state, batch: Batch):
+def _take_steps(problem: Problem, state, batch: Batch):
     """Return the state after STEPS_PER_CERTIFICATE steps of FISTA.
 
     The state is the point w, the extrapolated point v, the momentum, and 1 / step size.
@@ -167,7 +167,7 @@ def has_duality_gap(problem: Problem, features: int) -> bool:
     return conjugates and linear and math.prod(shapes["weights"]) == features and shapes.get("bias", ()) == ()
 
 
-def _certificate(problem: Problem, w: Vector, lipschitz, batch: Batch, has_gap: bool):
+def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, has_gap: bool):
     """Return the point, its objective and its certificate; for a duality gap, the point with the best intercept."""
     if has_gap and "bias" in w:
         w = fit_intercept(problem, w, batch)
